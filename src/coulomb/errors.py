@@ -1,0 +1,12 @@
+"""The errors that a user can mend."""
+
+
+class InputError(ValueError):
+    """Something the caller handed over is wrong, and the message says what, with which value, and what to do.
+
+    The command line prints the message as one line and exits with code 2; no traceback.
+    """
+
+
+class NonFiniteError(RuntimeError):
+    """A loss became NaN or infinite during training; the message names the first tensor that did and the saved batch."""

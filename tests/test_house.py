@@ -1,0 +1,102 @@
+"""The house's rules, held by a test: imports go strictly down, the core stays light, names stay plain."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[1] / "src" / "coulomb"
+
+# Lower floors know nothing of higher ones; two places on one floor do not import each other.
+FLOORS = {
+    "errors": 0,
+    "randomness": 0,
+    "similarity": 0,
+    "negatives": 1,
+    "models": 1,
+    "data": 1,
+    "losses": 2,
+    "evaluation": 2,
+    "diagnostics": 2,
+    "methods": 3,
+    "training": 4,
+    "report": 5,
+    "bench": 5,
+    "lab": 5,
+    "api": 6,
+    "cli": 7,
+    "__init__": 8,
+    "__main__": 8,
+}
+GROUND = {"errors", "randomness"}  # may be imported from anywhere, floor 0 included
+
+
+def place(path: Path) -> str:
+    return path.relative_to(HOUSE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; write it from coulomb"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+FILES = sorted(HOUSE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOUSE)))
+def test_imports_go_strictly_down(path):
+    here = place(path)
+    assert here in FLOORS, f"{here} has no floor: give it one in tests/test_house.py"
+    for name in imports_of(path):
+        parts = name.split(".")
+        if parts[0] != "coulomb" or len(parts) < 2:
+            continue
+        there = parts[1]
+        if there == here or there in GROUND or there == "__version__":
+            continue
+        assert there in FLOORS, f"{path.name} imports unknown place {name}"
+        assert FLOORS[there] < FLOORS[here], f"{path.relative_to(HOUSE)} (floor {FLOORS[here]}) imports {name} upwards"
+
+
+def test_no_rooms_called_utils_or_base():
+    names = [path.stem for path in FILES]
+    assert not {"utils", "helpers", "common", "misc"} & set(names)
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.ClassDef) and node.name.startswith("Base")), f"{path}: {node.name}"
+
+
+def test_files_stay_small():
+    lengths = sorted(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES)
+    assert lengths[len(lengths) // 2] < 120
+    assert lengths[-1] < 500
+
+
+CORE_IMPORT = """
+import sys
+import torch  # not ours to pay for
+import time
+start = time.perf_counter()
+import coulomb.losses
+elapsed = time.perf_counter() - start
+heavy = {"lightning", "sklearn", "PIL", "pyarrow", "datasets", "plotly", "typer", "rich", "tensorboard", "pandas"}
+print(sorted(heavy & set(sys.modules)), elapsed)
+"""
+
+
+def test_core_imports_light_and_fast():
+    runs = [
+        subprocess.run([sys.executable, "-c", CORE_IMPORT], capture_output=True, text=True, check=True).stdout
+        for _ in range(3)
+    ]
+    heavy = [run.rsplit("]", 1)[0] for run in runs]
+    assert heavy == ["["] * 3, f"import coulomb.losses pulled in {heavy[0]}]"
+    assert min(float(run.split()[-1]) for run in runs) <= 0.3
