@@ -4,4 +4,21 @@ Losses need torch alone (``from coulomb.losses import NTXentLoss``); everything 
 and is imported when first used.
 """
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from coulomb.api import Run, evaluate, load, train
+
+__all__ = ["Run", "__version__", "evaluate", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in {"Run", "evaluate", "load", "train"}:
+        raise AttributeError(f"module 'coulomb' has no attribute {name!r}")
+    try:
+        from coulomb import api
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error.name} is missing: pip install 'coulomb[train]'", name=error.name) from error
+    return getattr(api, name)

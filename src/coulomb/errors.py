@@ -10,3 +10,7 @@ class InputError(ValueError):
 
 class NonFiniteError(RuntimeError):
     """A loss became NaN or infinite during training; the message names the first tensor that did and the saved batch."""
+
+
+class CoulombWarning(UserWarning):
+    """Part of what was handed over carries no signal; the message counts it (anchors without positives, zero vectors)."""

@@ -1,0 +1,1 @@
+"""The run: configuration, data, the training loop, checkpoints, evaluation."""

@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/train.stamp
+	@rm -rf runs/demo
+	$(BIN)/coulomb train digits --out runs/demo
+	@echo "open runs/demo/report.html in a browser"
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest $(TESTS)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/coulomb bench losses
+	$(BIN)/coulomb bench views
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first, by its pinned version: an unpinned one brings gigabytes.
+$(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install -c constraints.txt -e '.[train]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/train.stamp
+	$(PIP) install -c constraints.txt -e '.[train,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

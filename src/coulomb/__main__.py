@@ -1,0 +1,5 @@
+"""``python -m coulomb``."""
+
+from coulomb.cli import main
+
+main()

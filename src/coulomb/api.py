@@ -1,0 +1,157 @@
+"""coulomb from Python: the same words as on the command line."""
+
+import importlib.util
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from coulomb.errors import InputError
+from coulomb.models import Encoder, load_encoder
+from coulomb.report import build_report
+from coulomb.training.assess import assess
+from coulomb.training.config import Config, load_config
+from coulomb.training.embed import embed_to_parquet
+from coulomb.training.fit import Objects, resume, start
+from coulomb.training.metrics_file import read_metrics
+from coulomb.training.run_folder import RunFolder, read_json
+
+
+class Run:
+    """A finished (or interrupted) run on disk.
+
+    Args:
+        path: the run folder.
+        module: a user's own encoder, when the run was trained with one; its weights are replaced by the run's.
+    """
+
+    def __init__(self, path: str | Path, module: nn.Module | None = None):
+        self.folder = RunFolder(path)
+        self._module = module
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.folder.path
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The trained encoder in eval mode: images [B, C, H, W] in [0, 1] → features [B, F]."""
+        return load_encoder(self.path, module=self._module).eval()
+
+    @property
+    def config(self) -> Config:
+        """Every option of the run."""
+        return load_config(self.folder.config)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``."""
+        return read_metrics(self.folder.metrics)
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """The content of ``evaluation.json``."""
+        return read_json(self.folder.evaluation)
+
+    @property
+    def report(self) -> Path:
+        """The page to look at."""
+        return self.folder.report
+
+    def embed(self, data: Any, out: str | Path, **options: Any) -> dict[str, Any]:
+        """Features of any images into a Parquet file; see ``embed_to_parquet``."""
+        return embed_to_parquet(self.encoder, data, out, **options)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+
+def train(
+    data: Any = "digits",
+    *,
+    test: Any = None,
+    encoder: str | nn.Module | None = None,
+    resume_from: str | Path | None = None,
+    evaluate: bool = True,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Train an encoder, evaluate it beside its baselines and write a report.
+
+    Args:
+        data: ``"digits"``, a folder, a list, a Parquet file, a hub name; or an array, a torch ``Dataset``.
+        test: held-out images likewise; without it a stratified split is made and written down.
+        encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
+        resume_from: a run folder to continue instead; ``data`` and ``encoder`` are needed again only if they were objects.
+        evaluate: evaluate and write the report at the end.
+        progress: show bars.
+        **options: any field of ``coulomb.training.config.Config``: ``out``, ``method``, ``epochs``, ``batch_size``, …
+
+    Raises:
+        InputError: something handed over is wrong; the message says what.
+        NonFiniteError: the loss became NaN or infinite; the batch is saved.
+    """
+    objects = Objects(
+        data=None if isinstance(data, str | Path) else data,
+        test=None if isinstance(test, str | Path) else test,
+        encoder=load_module(encoder),
+    )
+    if resume_from is not None:
+        folder, prepared = resume(resume_from, objects, progress=progress)
+    else:
+        named = {"data": data if objects.data is None else f"<{type(data).__name__}>"}
+        if test is not None:
+            named["test"] = test if objects.test is None else f"<{type(test).__name__}>"
+        if isinstance(encoder, str) and objects.encoder is None:
+            named["encoder"] = encoder
+        text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
+        folder, prepared = start(text, objects, progress=progress)
+    if evaluate:
+        assess(folder, prepared, module=objects.encoder, progress=progress)
+        build_report(folder.path)
+    return Run(folder.path, objects.encoder)
+
+
+def evaluate(run: str | Path, *, encoder: str | nn.Module | None = None, progress: bool = True) -> dict[str, Any]:
+    """Measure a run again, write ``evaluation.json`` and a new report, and return the figures."""
+    folder = RunFolder(run)
+    folder.require()
+    result = assess(folder, module=load_module(encoder), progress=progress)
+    build_report(folder.path)
+    return result
+
+
+def load(run: str | Path, module: nn.Module | None = None) -> Run:
+    """Open a run folder: ``coulomb.load("runs/x").encoder(images)``.
+
+    Raises:
+        InputError: the folder holds no encoder.
+    """
+    path = Path(run)
+    if not (path / "encoder.json").is_file():
+        raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
+    return Run(path, module)
+
+
+def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
+    """The user's own encoder: a module as it is, or ``file.py:Class`` from the user's own file; else None."""
+    if encoder is None or isinstance(encoder, nn.Module):
+        return encoder
+    file, _, name = encoder.rpartition(":")
+    if not file.endswith(".py"):
+        return None
+    if not Path(file).is_file():
+        raise InputError(f"encoder={encoder!r}: no such file {file}")
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = getattr(module, name, None)
+    if not callable(made):
+        raise InputError(f"encoder={encoder!r}: {file} has no class or function {name!r}")
+    built = made()
+    if not isinstance(built, nn.Module):
+        raise InputError(f"encoder={encoder!r}: {name}() gave a {type(built).__name__}, not a torch.nn.Module")
+    return built

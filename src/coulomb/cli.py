@@ -1,0 +1,266 @@
+"""The command line: parse, call, print."""
+
+import dataclasses
+import inspect
+import json
+import logging
+import sys
+import typing
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+import yaml
+
+import coulomb
+from coulomb.errors import InputError, NonFiniteError
+from coulomb.training.config import Config
+
+app = typer.Typer(
+    help="coulomb: contrastive representation learning, exact at any batch size.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def say(text: str) -> None:
+    """Print to standard output."""
+    typer.echo(text)
+
+
+def main() -> None:
+    """Entry point: mistakes that the user can mend are one line on stderr and exit code 2."""
+    logging.getLogger("coulomb").addHandler(_Console())
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.showwarning = _one_line_warning  # type: ignore[assignment]
+    try:
+        code = app(standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        say(error.format_message())
+        code = 2
+    except click.ClickException as error:
+        code = _fail(error.format_message(), 2)
+    except InputError as error:
+        code = _fail(str(error), 2)
+    except NonFiniteError as error:
+        code = _fail(str(error), 1)
+    except OSError as error:
+        code = _fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
+    except (KeyboardInterrupt, click.Abort):
+        code = _fail("interrupted; continue with: coulomb train --resume RUN", 130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"coulomb: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _one_line_warning(message: Any, category: type, *_: Any, **__: Any) -> None:
+    print(f"coulomb: warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+
+
+class _Console(logging.Handler):
+    """What the library logs, from warnings up, as lines on stderr."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.getMessage().startswith("stopped:"):  # said again as the command's own error
+            print(f"coulomb: {record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)  # noqa: T201
+
+
+def train(**given: Any) -> None:
+    """Train an encoder on images, evaluate it beside its baselines, and write a report to look at."""
+    resume, evaluate = given.pop("resume"), given.pop("evaluate")
+    config_file, quiet = given.pop("config"), given.pop("quiet")
+    options = {} if config_file is None else _from_file(config_file)
+    options |= {name: value for name, value in given.items() if value is not None and value != []}
+    if given.get("view_options"):
+        options["view_options"] = _pairs(given["view_options"])
+    if resume is not None:
+        extra = sorted(set(options) - {"encoder"})
+        if extra:
+            raise InputError(f"--resume continues a run with its own config.yaml; remove {', '.join(extra)}")
+        run = coulomb.train(resume_from=resume, encoder=options.get("encoder"), evaluate=evaluate, progress=not quiet)
+    else:
+        run = coulomb.train(**options, evaluate=evaluate, progress=not quiet)
+    if evaluate:
+        say(_table(run.evaluation))
+        say(f"report: {run.report}")
+    say(f"run folder: {run.path}")
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    from coulomb.training.config import load_config
+
+    return {k: v for k, v in dataclasses.asdict(load_config(path)).items() if k != "out"}
+
+
+def _pairs(texts: list[str]) -> dict[str, Any]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--view {text!r}: write it as name=value, such as --view flip=0")
+        parsed = yaml.safe_load(value)
+        pairs[name.strip()] = tuple(parsed) if isinstance(parsed, list) else parsed
+    return pairs
+
+
+def _train_signature() -> inspect.Signature:
+    """The options of ``train``: the fields of ``Config``, so that Python and command line cannot drift apart."""
+    hints = typing.get_type_hints(Config)
+    parameters = []
+    for option in dataclasses.fields(Config):
+        kind: Any = hints[option.name] | None
+        text = option.metadata["help"]
+        if option.metadata.get("choices"):
+            text += f" ({', '.join(option.metadata['choices'])})"
+        made: Any
+        if option.name == "data":
+            made = typer.Argument(help=text + "  [default: digits]", show_default=False)
+        elif option.name == "view_options":
+            kind, made = list[str] | None, typer.Option("--view", help=text, metavar="NAME=VALUE")
+        else:
+            made = typer.Option("--" + option.name.replace("_", "-"), help=text, show_default=False)
+        parameters.append(_keyword(option.name, kind, made, None))
+    parameters += [
+        _keyword("config", Path | None, typer.Option(help="config.yaml of another run to start from"), None),
+        _keyword("resume", Path | None, typer.Option(help="run folder to continue after a stop"), None),
+        _keyword("evaluate", bool, typer.Option(help="evaluate and write the report at the end"), True),
+        _keyword("quiet", bool, typer.Option("--quiet", help="no progress display"), False),
+    ]
+    return inspect.Signature(parameters)
+
+
+def _keyword(name: str, kind: Any, made: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made])
+
+
+_signature = _train_signature()
+train.__signature__ = _signature  # type: ignore[attr-defined]
+train.__annotations__ = {name: p.annotation for name, p in _signature.parameters.items()}
+app.command()(train)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="run folder")],
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+) -> None:
+    """Measure a run: kNN, linear probe and few-shot of the trained encoder, an untrained one and raw pixels."""
+    result = coulomb.evaluate(run, encoder=encoder, progress=not as_json)
+    say(json.dumps(result) if as_json else _table(result))
+
+
+@app.command()
+def embed(
+    run: Annotated[Path, typer.Argument(help="run folder")],
+    data: Annotated[str, typer.Argument(help="images, as for train")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write")],
+    workers: Annotated[int, typer.Option(help="processes that decode images", min=0)] = 0,
+    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+) -> None:
+    """Write the encoder's features of any images to a Parquet file."""
+    from coulomb.api import load_module
+
+    done = coulomb.load(run, load_module(encoder)).embed(data, out, workers=workers)
+    for failure in done["failed"]:
+        print(f"coulomb: warning: skipped {failure['id']}: {failure['reason']}", file=sys.stderr)  # noqa: T201
+    say(f"{done['rows']} rows of {done['features']} features in {out}, {len(done['failed'])} images skipped")
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="run folder")]) -> None:
+    """Write a run's report.html again."""
+    from coulomb.report import build_report
+    from coulomb.training.run_folder import RunFolder
+
+    RunFolder(run).require()
+    say(f"report: {build_report(run)}")
+
+
+@app.command()
+def views(
+    data: Annotated[str, typer.Argument(help="images, as for train")] = "digits",
+    out: Annotated[Path, typer.Option(help="picture to write")] = Path("views.png"),
+    preset: Annotated[str | None, typer.Option("--views", help="augmentation preset; default by the images")] = None,
+    view: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="single strengths")] = None,
+    image_size: Annotated[int | None, typer.Option(help="pixels a side", min=4)] = None,
+    n: Annotated[int, typer.Option(help="views of each image", min=1)] = 8,
+    seed: Annotated[int, typer.Option(help="of every random draw")] = 0,
+) -> None:
+    """Save a contact sheet: what the network will see."""
+    from coulomb.training.preview import preview
+
+    used = preview(data, out, preset=preset, options=_pairs(view or []), image_size=image_size, n=n, seed=seed)
+    say(f"{out}: each row an image and {n} views of it, preset {used}")
+
+
+@app.command()
+def check(
+    data: Annotated[str, typer.Argument(help="images, as for train")],
+    batch_size: Annotated[int, typer.Option(help="images a step", min=2)] = 256,
+    method: Annotated[str, typer.Option(help="for the estimates")] = "simclr",
+    preset: Annotated[str, typer.Option(help="for the estimates")] = "small",
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Look at a data set before hours are spent on it."""
+    from coulomb.training.preview import preflight
+
+    result, text = preflight(data, batch_size=batch_size, method=method, preset=preset, progress=not as_json)
+    say(json.dumps(result) if as_json else text)
+
+
+bench = typer.Typer(help="Measure the speed of coulomb's parts beside others', in one interleaved run.")
+app.add_typer(bench, name="bench")
+
+
+@bench.command("views")
+def bench_views_command(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
+    """Images a second of the augmentation chain, beside kornia."""
+    from coulomb.bench.views import bench_views, render
+
+    result = bench_views()
+    say(json.dumps(result) if as_json else render(result))
+
+
+@bench.command("losses")
+def bench_losses_command(
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Time and memory of NT-Xent, beside dense cross-entropy."""
+    from coulomb.bench.losses import bench_losses, render
+
+    result = bench_losses()
+    say(json.dumps(result) if as_json else render(result))
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        say(coulomb.__version__)
+        raise typer.Exit
+
+
+def _table(result: dict[str, Any]) -> str:
+    """The three rows of an evaluation, aligned."""
+    lines = [f"{'':14}{'kNN':>8}{'linear':>8}{'1 label':>15}{'5 labels':>15}{'10 labels':>15}{'view R@1':>10}"]
+    for name in ("trained", "random_init", "raw_pixels"):
+        row = result[name]
+        shots = [(row["few_shot"] or {}).get(count) for count in ("1", "5", "10")]
+        cells = [_percent(row["knn"], 8), _percent(row["linear"], 8)]
+        cells += [f"{'–':>15}" if s is None else f"{s['mean']:>9.1%} ±{s['std']:>4.1%}".rjust(15) for s in shots]
+        lines.append(f"{name.replace('_', ' '):14}" + "".join(cells) + _percent(row.get("view_retrieval"), 10))
+    return "\n".join(lines)
+
+
+def _percent(value: float | None, width: int) -> str:
+    return f"{'–':>{width}}" if value is None else f"{value:>{width}.1%}"

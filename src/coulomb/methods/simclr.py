@@ -1,0 +1,53 @@
+"""SimCLR: two views of an image attract, all other views in the batch repel."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.losses import NTXentLoss
+from coulomb.models import projection_head
+
+
+class SimCLR(nn.Module):
+    """One encoder, one projection head, NT-Xent over the batch (Chen et al., 2020).
+
+        z = head(encoder(view))         all views in one pass, so batch norm sees them together
+        loss = NT-Xent(z)               mean over all n·N views as anchors
+
+    Labels are never looked at. After training the head is dropped.
+
+    Args:
+        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        temperature: τ of NT-Xent; .5 for CIFAR, .1 for ImageNet in the paper.
+        embedding_dim: output width of the head (paper: 128).
+        head_layers: linear layers in the head (paper: 2; the authors' second version: 3).
+        head_hidden_dim: width between them; None means the feature width, as in the paper.
+    """
+
+    needs_labels = False
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        temperature: float = 0.5,
+        embedding_dim: int = 128,
+        head_layers: int = 2,
+        head_hidden_dim: int | None = None,
+    ):
+        super().__init__()
+        self.encoder = encoder
+        self.head = projection_head(
+            int(encoder.feature_dim), hidden_dim=head_hidden_dim, out_dim=embedding_dim, layers=head_layers
+        )
+        self.criterion = NTXentLoss(temperature=temperature)
+
+    def forward(self, views: list[Tensor], labels: Tensor | None = None) -> Tensor:
+        """Loss of one batch: ``views`` is a list of n tensors [B, C, H, W]; returns a scalar."""
+        embeddings = self.head(self.encoder(torch.cat(views)))
+        return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1))
+
+    def no_signal(self, batch: int, views: int) -> float:
+        """The loss when all embeddings are alike, ln(n·N − 1): what a run must get well below."""
+        return math.log(max(batch * views - 1, 1))

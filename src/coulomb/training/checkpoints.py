@@ -1,0 +1,34 @@
+"""Checkpoints that a kill at any moment cannot spoil."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+
+class Checkpoints(pl.Callback):
+    """Writes ``last.ckpt`` every ``every`` updates and at the end of each epoch: to a second file, then renamed over it.
+
+    It must be the last callback: what the others write for a step is then on disk before the checkpoint of that step.
+    """
+
+    def __init__(self, path: Path, every: int):
+        self.path, self.every = path, every
+        self.epoch_ended = False
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Save when a period or an epoch is complete."""
+        self.epoch_ended |= (batch_idx + 1) % module.steps_per_epoch == 0
+        if not module.completes_update(batch_idx):
+            return  # gradients of a half-complete update are in no checkpoint
+        if self.epoch_ended or trainer.global_step % self.every == 0:
+            self.epoch_ended = False
+            self.save(trainer)
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """Write the checkpoint atomically; all processes must call this."""
+        temporary = self.path.with_suffix(".tmp")
+        trainer.save_checkpoint(temporary)
+        if trainer.is_global_zero:
+            temporary.replace(self.path)
+        trainer.strategy.barrier("checkpoint")

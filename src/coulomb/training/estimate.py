@@ -1,0 +1,71 @@
+"""What a training would need, before it is begun: measured on a few steps with made-up images."""
+
+import time
+from typing import Any
+
+import torch
+
+from coulomb.data.views import make_views
+from coulomb.methods import METHODS
+from coulomb.models import build_encoder
+from coulomb.randomness import generator
+from coulomb.training.config import Config
+
+STEPS = 3
+
+
+def estimate(config: Config, images: int) -> dict[str, Any]:
+    """Time and memory of the run that ``config`` describes on this machine.
+
+    Three real steps (views, forward, backward) of at most 64 images are timed, the first of them not counted; the time
+    is scaled to the batch, the activations' memory too. Numbers are for this machine's CPU; an estimate, not a promise.
+
+    Returns:
+        ``seconds_per_step``, ``steps``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch),
+        ``model_bytes`` (weights, gradients and optimiser state), ``note``.
+    """
+    batch = min(config.batch_size, 64)
+    size, channels = int(config.image_size or 32), int(config.channels or 3)
+    views = make_views(str(config.views), size=size, channels=channels, **config.view_options)
+    width = {} if config.encoder_width is None else {"width": config.encoder_width}
+    with torch.random.fork_rng(devices=[]):
+        encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
+        method = METHODS[config.method](encoder, temperature=config.temperature, embedding_dim=config.embedding_dim)
+    draw = generator(config.seed, "estimate")
+    canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
+    labels = torch.arange(batch) % 10
+    kept = _saved_bytes()
+    times = []
+    for _ in range(STEPS):
+        begin = time.perf_counter()
+        seen = views(canvas, draw, n=config.n_views)
+        with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
+            loss = method(seen, labels)
+        loss.backward()
+        times.append(time.perf_counter() - begin)
+    scale = config.batch_size / batch
+    parameters = sum(p.numel() for p in method.parameters())
+    steps = config.epochs * (images // config.batch_size)
+    seconds = min(times[1:]) * scale
+    return {
+        "seconds_per_step": seconds,
+        "steps": steps,
+        "training_seconds": seconds * steps,
+        "parameters": parameters,
+        "activation_bytes": int(kept.bytes / STEPS * scale),
+        "model_bytes": parameters * 4 * (4 if config.optimizer == "adamw" else 3),
+        "note": f"{STEPS - 1} steps of {batch} images timed on this machine's CPU, scaled to batches of {config.batch_size}",
+    }
+
+
+class _saved_bytes(torch.autograd.graph.saved_tensors_hooks):
+    """Counts what autograd keeps for the backward pass."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            self.bytes += tensor.numel() * tensor.element_size()
+            return tensor
+
+        super().__init__(keep, lambda tensor: tensor)

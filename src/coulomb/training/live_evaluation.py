@@ -1,0 +1,122 @@
+"""How good the encoder is by now: kNN on held-out images every few epochs, and the geometry of the embeddings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coulomb.data.views import Views
+from coulomb.diagnostics import alignment, effective_rank, uniformity
+from coulomb.evaluation import extract_features, knn_accuracy, view_retrieval
+from coulomb.randomness import generator, numpy_generator
+from coulomb.training.config import Config
+from coulomb.training.metrics_file import append
+from coulomb.training.prepare import Part, Prepared
+
+BANK = 10_000  # training images that vote
+QUERIES = 2_000  # held-out images that are judged
+PAIRS = 1_024  # held-out images whose two views are compared
+
+
+@dataclass
+class LiveEvaluation(pl.Callback):
+    """Every ``config.knn_every`` epochs, and before the first: kNN, alignment, uniformity, effective rank.
+
+    The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time;
+    alignment and uniformity are of the head's unit-length embeddings of two views of at most 1,024 held-out images.
+    """
+
+    prepared: Prepared
+    views: Views
+    config: Config
+    path: Path
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """The untrained encoder: where the curve starts."""
+        if self.config.knn_every and trainer.global_step == 0:
+            self.measure(trainer, module, epoch=0)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Measure when enough epochs are complete."""
+        epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
+        if self.config.knn_every and rest == 0 and (epoch % self.config.knn_every == 0 or epoch == self.config.epochs):
+            self.measure(trainer, module, epoch)
+
+    def measure(self, trainer: pl.Trainer, module: Any, epoch: int) -> None:
+        """Write one evaluation line."""
+        if not trainer.is_global_zero:
+            return
+        line = {"epoch": epoch, "step": trainer.global_step}
+        line |= self.neighbours(module.method.encoder, module.device) | self.geometry(module.method, module.device)
+        append(self.path, line)
+        for logger in trainer.loggers:
+            logger.log_metrics({k: v for k, v in line.items() if k != "step"}, step=trainer.global_step)
+        if "knn" in line:
+            module.latest_knn = line["knn"]
+
+    def neighbours(self, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
+        """kNN accuracy, when both sides have labels."""
+        bank = self.labelled(self.prepared.train, BANK, "bank")
+        queries = self.labelled(self.prepared.test, QUERIES, "queries")
+        if not len(bank) or not len(queries):
+            return {}
+        train, test = self.prepared.train, self.prepared.test
+        bank_x, bank = self.features(encoder, train, bank, device)
+        queries_x, queries = self.features(encoder, test, queries, device)
+        assert train.labels is not None and test.labels is not None
+        k = min(self.config.knn_k, len(bank))
+        labels = torch.from_numpy(train.labels[bank]), torch.from_numpy(test.labels[queries])
+        accuracy = knn_accuracy(bank_x, labels[0], queries_x, labels[1], k=k, sigma=self.config.knn_sigma)
+        return {
+            "knn": accuracy,
+            "knn_k": k,
+            "knn_sigma": self.config.knn_sigma,
+            "effective_rank": effective_rank(queries_x),
+        }
+
+    def geometry(self, method: nn.Module, device: torch.device) -> dict[str, Any]:
+        """Two views of held-out images through encoder and head."""
+        part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
+        chosen = _choose(part.indices, PAIRS, self.config.seed, "pairs")
+        training, found = method.training, []
+        method.eval()
+        with torch.no_grad():
+            for number, batch in enumerate(part.images.batches(chosen, 256)):
+                draw = generator(self.config.seed, "live views", number)
+                pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
+                heads = [
+                    nn.functional.normalize(method.head(method.encoder(view)), dim=1).float().cpu() for view in pair
+                ]
+                found.append(torch.stack(heads))
+        method.train(training)
+        if sum(pair.shape[1] for pair in found) < 2:
+            return {}
+        first, second = torch.cat(found, dim=1)
+        return {
+            "alignment": float(alignment(first, second)),
+            "uniformity": float(uniformity(first)),
+            "embedding_rank": effective_rank(first),
+            "view_retrieval": view_retrieval(first, second),
+        }
+
+    def features(
+        self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
+    ) -> tuple[Tensor, np.ndarray]:
+        """Encoder features of some images."""
+        return extract_features(encoder, part.images, indices, self.views.plain, device=device)
+
+    def labelled(self, part: Part, most: int, purpose: str) -> np.ndarray:
+        """At most ``most`` labelled images, always the same."""
+        if part.labels is None:
+            return np.empty(0, dtype=np.int64)
+        return _choose(part.indices[part.labels[part.indices] >= 0], most, self.config.seed, purpose)
+
+
+def _choose(indices: np.ndarray, most: int, seed: int, purpose: str) -> np.ndarray:
+    if len(indices) <= most:
+        return indices
+    return np.sort(numpy_generator(seed, purpose).choice(indices, most, replace=False))

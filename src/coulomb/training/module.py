@@ -1,0 +1,86 @@
+"""The training step, as Lightning wants it."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from coulomb.data.views import Views
+from coulomb.randomness import derive_seed, generator
+from coulomb.training.config import Config
+from coulomb.training.nonfinite import stop_on_nonfinite
+from coulomb.training.optimizers import build_optimizer
+from coulomb.training.schedule import warmup_cosine
+
+
+class ContrastiveTraining(pl.LightningModule):
+    """Views of the batch on the device, the method's loss, one update: everything else is in callbacks.
+
+    Lightning sees the whole run as one pass over ``RunLoader``: the step is the only clock, and the epoch is computed
+    from it. So a run can stop and start again at any step.
+
+    Args:
+        method: module with ``forward(views, labels) -> loss`` and ``no_signal(batch, views)``.
+        views: the augmentations.
+        labels: [N] labels by image index, −1 unknown; None where there are none.
+        config: the run's options.
+        steps_per_epoch: batches an epoch and process.
+        folder: the run folder; a batch that broke the run is saved there.
+    """
+
+    def __init__(
+        self,
+        method: nn.Module,
+        views: Views,
+        labels: Tensor | None,
+        config: Config,
+        steps_per_epoch: int,
+        folder: Path,
+    ):
+        super().__init__()
+        self.method, self.views, self.config = method, views, config
+        self.labels = labels
+        self.steps_per_epoch = steps_per_epoch
+        self.folder = folder
+
+    @property
+    def updates(self) -> int:
+        """Updates in the whole run."""
+        return math.ceil(self.config.epochs * self.steps_per_epoch / self.config.accumulate)
+
+    def completes_update(self, batch_idx: int) -> bool:
+        """Whether the optimiser moves after this batch: always, unless gradients accumulate."""
+        done = batch_idx + 1
+        return done % self.config.accumulate == 0 or done == self.config.epochs * self.steps_per_epoch
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+        """Loss of one batch; ``batch_idx`` counts from the start of the run."""
+        # Dropout and the like draw from the global generator: make it a function of the step too.
+        torch.manual_seed(derive_seed(self.config.seed, "step", batch_idx, self.global_rank))
+        draw = generator(self.config.seed, "views", batch_idx, self.global_rank)
+        with torch.autocast(self.device.type, enabled=False):
+            views = self.views(batch["image"], draw, n=self.config.n_views, aspect=batch["aspect"])
+        labels = None if self.labels is None else self.labels[batch["index"].cpu()].to(self.device)
+        loss = self.method(views, labels)
+        if not bool(torch.isfinite(loss)):
+            inputs = {f"view{i}": view for i, view in enumerate(views)} | {"index": batch["index"]}
+            stop_on_nonfinite(self.method, inputs, lambda: self.method(views, labels), self.folder, batch_idx + 1)
+        self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
+        return {
+            "loss": loss,
+            "value": loss.detach(),
+            "no_signal": self.method.no_signal(len(batch["index"]), self.config.n_views),
+            "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
+        }
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """The optimiser, and its learning rate as a function of the step."""
+        optimizer = build_optimizer(self.method, self.config)
+        warmup = round(self.config.warmup_epochs * self.steps_per_epoch / self.config.accumulate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: warmup_cosine(step, total=self.updates, warmup=warmup)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,88 @@
+"""Which images make up which batch: a pure function of (seed, step, rank), so a run can start again at any step."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from coulomb.errors import InputError
+from coulomb.randomness import numpy_generator
+
+
+class RunOrder(Sampler[list[int]]):
+    """Batches of image indices for a whole run, all epochs in one sequence.
+
+    Every epoch is a fresh permutation of ``indices``, cut into ``world_size`` shares and then into full batches; what
+    is left over (less than one batch a process) waits for another epoch's permutation.
+
+    Args:
+        indices: the training images.
+        batch_size: images a step and process.
+        epochs: passes over the images.
+        seed: of the permutations.
+        rank, world_size: this process among all.
+        start: first step to yield; the steps before are as if already taken.
+    """
+
+    def __init__(
+        self,
+        indices: np.ndarray,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        start: int = 0,
+    ):
+        self.indices, self.batch_size, self.epochs, self.seed = np.asarray(indices), batch_size, epochs, seed
+        self.rank, self.world_size, self.start = rank, world_size, start
+        self.steps_per_epoch = len(self.indices) // world_size // batch_size
+        if self.steps_per_epoch == 0:
+            room = len(self.indices) // world_size
+            raise InputError(
+                f"batch_size={batch_size}: larger than the {room} training images"
+                + (f" of each of the {world_size} processes" if world_size > 1 else "")
+                + f"; use batch_size={room} or less"
+            )
+
+    def __len__(self) -> int:
+        """Steps in the whole run, those before ``start`` included."""
+        return self.epochs * self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.start, len(self)):
+            epoch, batch = divmod(step, self.steps_per_epoch)
+            if batch == 0 or step == self.start:
+                shuffled = numpy_generator(self.seed, "order", epoch).permutation(self.indices)
+                mine = shuffled[self.rank :: self.world_size]
+            yield mine[batch * self.batch_size : (batch + 1) * self.batch_size].tolist()
+
+
+class RunLoader(DataLoader):
+    """A loader over a ``RunOrder`` that knows how many steps were trained (not fetched), and starts again there."""
+
+    def __init__(self, images: Dataset, order: RunOrder, workers: int):
+        super().__init__(
+            images,
+            batch_sampler=order,
+            collate_fn=_as_fetched,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            multiprocessing_context="forkserver" if workers > 0 else None,
+        )
+        self.order = order
+        self.trained = order.start
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps trained so far."""
+        return {"trained": self.trained}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin the next iteration after the steps of ``state``."""
+        self.trained = self.order.start = int(state["trained"])
+
+
+def _as_fetched(batch: dict) -> dict:
+    return batch  # the data set fetches whole batches already

@@ -1,0 +1,82 @@
+"""The files of a run, and how they are written: whole or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coulomb.errors import InputError
+
+
+class RunFolder:
+    """Paths inside a run folder.
+
+    Args:
+        path: the folder; need not exist yet.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.data = self.path / "data.json"
+        self.split = self.path / "split.json"
+        self.environment = self.path / "environment.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.evaluation = self.path / "evaluation.json"
+        self.samples = self.path / "samples.npz"
+        self.views = self.path / "views.png"
+        self.log = self.path / "train.log"
+        self.report = self.path / "report.html"
+        self.initial = self.path / "checkpoints" / "initial"
+        self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+
+    def refuse_existing(self) -> None:
+        """A folder that holds anything is never overwritten."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise InputError(
+                f"out={str(self.path)!r}: already exists; choose another folder, or continue it with --resume"
+            )
+
+    def create(self) -> None:
+        """Make the folder."""
+        try:
+            self.refuse_existing()
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"out={str(self.path)!r}: cannot be created ({error.strerror})") from None
+
+    def require(self) -> None:
+        """Refuse a folder that is no run."""
+        if not self.config.is_file():
+            raise InputError(f"{str(self.path)!r}: not a run folder (no config.yaml in it)")
+
+
+def free_folder(name: str, method: str) -> Path:
+    """``runs/NAME-METHOD``, or the first of ``-2``, ``-3``, … that does not exist yet."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
+    path, number = Path("runs") / f"{safe}-{method}", 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{safe}-{method}-{number}"
+    return path
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically: readers see the old file or the new one, never half of one."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say which file is missing or broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not valid JSON (line {error.lineno})") from None
