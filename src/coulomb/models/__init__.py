@@ -1,0 +1,16 @@
+"""Encoders and heads: `build_encoder` by name, `wrap_encoder` for your own module, `projection_head`, saving."""
+
+from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
+from coulomb.models.heads import projection_head
+from coulomb.models.initialisation import seeded_initialisation
+from coulomb.models.saving import load_encoder, save_encoder
+
+__all__ = [
+    "Encoder",
+    "build_encoder",
+    "load_encoder",
+    "projection_head",
+    "save_encoder",
+    "seeded_initialisation",
+    "wrap_encoder",
+]

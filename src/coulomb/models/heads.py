@@ -1,0 +1,55 @@
+"""The projection head between features and the loss; thrown away after training."""
+
+from torch import nn
+
+from coulomb.errors import InputError
+from coulomb.models.initialisation import seeded_initialisation
+
+
+def projection_head(
+    in_dim: int,
+    *,
+    hidden_dim: int | None = None,
+    out_dim: int = 128,
+    layers: int = 2,
+    batch_norm: bool = True,
+    last_batch_norm: bool = False,
+    seed: int = 0,
+) -> nn.Sequential:
+    """Features [B,in_dim] → embeddings [B,out_dim], not yet of unit length (the losses normalise).
+
+    (Linear – BatchNorm – ReLU) × (layers − 1) – Linear; ``hidden_dim=None`` is ``in_dim``. Weights come from ``seed``.
+
+    ==========================  =====================================================================
+    SimCLR, as in the paper     the defaults; v2 on ImageNet: layers=3
+    SimCLR, its authors' code   last_batch_norm=True (a last BatchNorm with a scale and no shift)
+    SupCon                      batch_norm=False, hidden_dim=2048: 2048–2048–128 on a ResNet-50
+    a linear head               layers=1
+    ==========================  =====================================================================
+
+    A Linear before a BatchNorm has no bias, as the BatchNorm takes it away. Raises `InputError` for a size below 1.
+    """
+    hidden = in_dim if hidden_dim is None else hidden_dim
+    for name, value in (("in_dim", in_dim), ("hidden_dim", hidden), ("out_dim", out_dim), ("layers", layers)):
+        if value < 1:
+            raise InputError(f"{name}={value} must be at least 1.")
+    with seeded_initialisation(seed, "projection head"):
+        parts: list[nn.Module] = []
+        width = in_dim
+        for _ in range(layers - 1):
+            parts.append(nn.Linear(width, hidden, bias=not batch_norm))
+            if batch_norm:
+                parts.append(nn.BatchNorm1d(hidden))
+            parts.append(nn.ReLU(inplace=True))
+            width = hidden
+        parts.append(nn.Linear(width, out_dim, bias=not last_batch_norm))
+        if last_batch_norm:
+            parts.append(scale_only_batch_norm(out_dim))
+        return nn.Sequential(*parts)
+
+
+def scale_only_batch_norm(width: int) -> nn.BatchNorm1d:
+    """BatchNorm with a learned scale and a shift that stays zero."""
+    norm = nn.BatchNorm1d(width)
+    norm.bias.requires_grad_(False)
+    return norm
