@@ -1,0 +1,154 @@
+"""What a view is made of: every strength a plain field."""
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from coulomb.errors import InputError
+
+PADDINGS = ("reflection", "border", "zeros")
+HUE_MODELS = ("hsv", "linear")
+PROBABILITIES = ("flip", "flip_vertical", "affine", "elastic", "jitter", "grey", "blur", "solarise", "noise", "cutout")
+# Ranges (low, high) with the interval each must lie in.
+RANGES: dict[str, tuple[float, float]] = {
+    "crop_area": (1e-4, 1.0),
+    "crop_ratio": (1e-2, 1e2),
+    "zoom": (0.05, 20.0),
+    "blur_sigma": (1e-3, 1e3),
+    "noise_std": (0.0, 10.0),
+    "cutout_side": (0.0, 1.0),
+}
+STRENGTHS: dict[str, tuple[float, float]] = {
+    "rotate": (0.0, 180.0),
+    "translate": (0.0, 1.0),
+    "shear": (0.0, 44.0),
+    "elastic_amplitude": (0.0, 1.0),
+    "elastic_grid": (4, 64),
+    "brightness": (0.0, 10.0),
+    "contrast": (0.0, 10.0),
+    "saturation": (0.0, 10.0),
+    "hue": (0.0, 0.5),
+    "blur_kernel": (0.0, 1.0),
+    "solarise_threshold": (0.0, 1.0),
+    "cutout_fill": (0.0, 1.0),
+}
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """One random view of an image, operations in the order applied, every sample with parameters of its own.
+
+    A field named after an operation (``flip``, ``affine``, ``elastic``, ``jitter``, ``grey``, ``blur``, ``solarise``,
+    ``noise``, ``cutout``) is the probability that a sample undergoes it. The defaults do nothing but crop the centre
+    square. Raises InputError for a value outside its range.
+    """
+
+    crop_area: tuple[float, float] = (1.0, 1.0)
+    """Area of the crop, fraction of the image's area, uniform (Szegedy et al., 2015; SimCLR: .08 to 1)."""
+    crop_ratio: tuple[float, float] = (1.0, 1.0)
+    """Width/height of the crop in the ORIGINAL image's pixels, log-uniform (SimCLR: 3/4 to 4/3)."""
+    flip: float = 0.0
+    """Probability of mirroring left and right (SimCLR: .5)."""
+    flip_vertical: float = 0.0
+    """Probability of mirroring top and bottom: only where up has no meaning (microscopy, aerial pictures)."""
+
+    affine: float = 0.0
+    """Probability of the small affine map: rotate, shear, zoom about the centre, then translate."""
+    rotate: float = 0.0
+    """Largest angle, degrees, uniform in ±."""
+    translate: float = 0.0
+    """Largest shift along each axis, fraction of the view's side, uniform in ±."""
+    zoom: tuple[float, float] = (1.0, 1.0)
+    """Magnification, log-uniform; below 1 the content shrinks."""
+    shear: float = 0.0
+    """Largest shear angle along each axis, degrees, uniform in ±."""
+    elastic: float = 0.0
+    """Probability of the elastic warp (after Simard et al., 2003; a spline in place of a filtered random field)."""
+    elastic_amplitude: float = 0.0
+    """Largest displacement along each axis, fraction of the view's side; the typical one is about .3 of it."""
+    elastic_grid: int = 6
+    """Control points along a side (at least 4); more points, finer waves."""
+    padding: str = "reflection"
+    """What lies outside the image: "reflection", "border" (the edge pixel) or "zeros" (black)."""
+
+    jitter: float = 0.0
+    """Probability of the colour jitter, its factors in a random order per sample (SimCLR: .8)."""
+    brightness: float = 0.0
+    """Factor uniform in [max(0, 1 − b), 1 + b] (SimCLR: .8 × strength)."""
+    contrast: float = 0.0
+    """Factor about the sample's mean grey, uniform as brightness (SimCLR: .8 × strength)."""
+    saturation: float = 0.0
+    """Factor about each pixel's grey, uniform as brightness (SimCLR: .8 × strength)."""
+    hue: float = 0.0
+    """Largest turn of the hue, fraction of the full circle, uniform in ± (SimCLR: .2 × strength)."""
+    hue_model: str = "hsv"
+    """"hsv": the exact turn in HSV, as in SimCLR; "linear": a rotation about the grey axis, faster."""
+    grey: float = 0.0
+    """Probability of dropping colour, grey = .299 R + .587 G + .114 B (SimCLR: .2)."""
+
+    blur: float = 0.0
+    """Probability of Gaussian blur (SimCLR: .5 on ImageNet, 0 on CIFAR-10)."""
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """Standard deviation, view pixels, uniform (SimCLR: .1 to 2)."""
+    blur_kernel: float = 0.1
+    """Width of the blur's kernel, fraction of the view's side, made odd and at least 3 pixels (SimCLR: .1)."""
+    solarise: float = 0.0
+    """Probability of inverting the pixels at or above the threshold (BYOL: .2 for the second view)."""
+    solarise_threshold: float = 0.5
+    """Threshold in [0, 1] (BYOL: .5)."""
+    noise: float = 0.0
+    """Probability of adding Gaussian noise."""
+    noise_std: tuple[float, float] = (0.0, 0.05)
+    """Its standard deviation, where 1 is the full range from black to white, uniform."""
+    cutout: float = 0.0
+    """Probability of blanking one square (DeVries & Taylor, 2017)."""
+    cutout_side: tuple[float, float] = (0.2, 0.5)
+    """Its side, fraction of the view's side, uniform; parts beyond the edge are lost, as in the paper."""
+    cutout_fill: float = 0.5
+    """The value it is filled with, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        for name in PROBABILITIES:
+            _within(name, getattr(self, name), 0.0, 1.0, "a probability")
+        for name, (low, high) in STRENGTHS.items():
+            _within(name, getattr(self, name), low, high, "a number")
+        for name, (low, high) in RANGES.items():
+            pair = getattr(self, name)
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InputError(f"{name}={pair!r}: give a pair (low, high), such as ({low:g}, {high:g})")
+            for value in pair:
+                _within(name, value, low, high, "a pair of numbers")
+            if pair[0] > pair[1]:
+                raise InputError(f"{name}={pair!r}: the low end is above the high end; swap them")
+            object.__setattr__(self, name, tuple(pair))
+        if not isinstance(self.elastic_grid, int):
+            raise InputError(f"elastic_grid={self.elastic_grid!r}: give a whole number of control points, at least 4")
+        if self.padding not in PADDINGS:
+            raise InputError(f"padding={self.padding!r}: choose one of {', '.join(PADDINGS)}")
+        if self.hue_model not in HUE_MODELS:
+            raise InputError(f"hue_model={self.hue_model!r}: choose one of {', '.join(HUE_MODELS)}")
+
+    def to_config(self) -> dict[str, Any]:
+        """Every field, json-able."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The inverse of `to_config`; fields left out keep their defaults. Raises InputError for an unknown field."""
+        check_fields(config)
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in config.items()}
+        return cls(**values)
+
+
+def check_fields(names: dict[str, Any]) -> None:
+    """Raise InputError if a name is no field of ViewSpec."""
+    known = [field.name for field in fields(ViewSpec)]
+    for name in names:
+        if name not in known:
+            raise InputError(f"unknown view option {name!r}; the options are {', '.join(known)}")
+
+
+def _within(name: str, value: object, low: float, high: float, kind: str) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not low <= value <= high:  # type: ignore[operator]
+        raise InputError(f"{name}={value!r}: give {kind} between {low:g} and {high:g}")
