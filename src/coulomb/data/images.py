@@ -1,0 +1,212 @@
+"""Images: a source seen as a torch data set of square canvases, decoded once and kept where they fit."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from coulomb.data.canvas import to_canvas
+from coulomb.data.names import visible
+from coulomb.data.progress import track
+from coulomb.data.source import CorruptImage, Labels, Source
+from coulomb.data.survey import canvas_dtype
+from coulomb.data.workers import blocks, cores, in_order
+from coulomb.errors import InputError
+from coulomb.randomness import numpy_generator
+
+
+class Batch(TypedDict):
+    """What :meth:`Images.__getitems__` returns; undecodable images are left out of the tensors and listed in ``failed``."""
+
+    image: torch.Tensor  # [b, C, S, S] uint8, or float32 in [0, 1]: the whole picture squashed to a square
+    aspect: torch.Tensor  # [b] float32: width / height of the original
+    index: torch.Tensor  # [b] int64: position in this Images
+    failed: list[tuple[int, str]]  # (position, reason)
+    rounded: int  # images with more than 8 bits that were rounded to 8
+
+
+class Images(Dataset[dict[str, torch.Tensor]]):
+    """Canvases [C, S, S] of the pictures of ``source`` (or of its ``indices``, in that order).
+
+    ``size`` S in pixels, ``channels`` 1 or 3 for files (arrays: what they have); ``dtype`` "uint8" or "float32", by default
+    float32 where a sample of the source has more than 8 bits. ``cache_bytes`` bounds what :meth:`load` may keep; ``workers``
+    processes decode (never more than there are cores). Positions are 0…len−1 in this object; ``indices[position]`` is
+    the index in the source. Nothing depends on the number of workers or on whether the cache is filled.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        size: int = 32,
+        channels: int = 3,
+        indices: Sequence[int] | np.ndarray | None = None,
+        cache_bytes: int = 2**30,
+        workers: int = 0,
+        progress: bool | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        if size < 1 or channels < 1 or workers < 0:
+            raise InputError(f"size={size}, channels={channels}, workers={workers}: size and channels ≥ 1, workers ≥ 0")
+        if dtype not in (None, "uint8", "float32"):
+            raise InputError(f"dtype={dtype!r}: give 'uint8', 'float32' or None")
+        self.source = source
+        self.size = size
+        self.channels = channels
+        self.indices = np.arange(len(source)) if indices is None else np.asarray(indices, dtype=np.int64)
+        if self.indices.size and not (self.indices.min() >= 0 and self.indices.max() < len(source)):
+            raise InputError(
+                f"indices: {self.indices.max()} is outside the {len(source)} images of {visible(source.name)}"
+            )
+        self.cache_bytes = cache_bytes
+        self.workers = min(workers, cores())
+        self.progress = progress
+        self.dtype = dtype or canvas_dtype(source)
+        self.failures: dict[int, str] = {}
+        self.rounded = 0
+        self._canvases: torch.Tensor | None = None
+        self._aspects = torch.empty(0)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def labels(self) -> torch.Tensor | None:
+        """Labels int64 [N] by position (−1 unknown), or None."""
+        labels: Labels | None = self.source.labels
+        return None if labels is None else torch.from_numpy(labels[self.indices])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all canvases take once decoded."""
+        return len(self) * self.channels * self.size**2 * (1 if self.dtype == "uint8" else 4)
+
+    @property
+    def cached(self) -> bool:
+        """Whether :meth:`load` has filled the cache."""
+        return self._canvases is not None
+
+    @property
+    def usable(self) -> torch.Tensor:
+        """Positions int64 that are not known to be undecodable."""
+        kept = torch.ones(len(self), dtype=torch.bool)
+        kept[list(self.failures)] = False
+        return kept.nonzero().squeeze(1)
+
+    def item_id(self, position: int) -> str:
+        """The source's id of the image at a position."""
+        return self.source.item_id(int(self.indices[position]))
+
+    def __getitem__(self, position: int) -> dict[str, torch.Tensor]:
+        """One canvas with its aspect and position; raises :class:`CorruptImage`."""
+        batch = self.__getitems__([position])
+        if batch["failed"]:
+            raise CorruptImage(self.item_id(position), batch["failed"][0][1])
+        return {"image": batch["image"][0], "aspect": batch["aspect"][0], "index": batch["index"][0]}
+
+    def __getitems__(self, positions: Sequence[int]) -> Batch:
+        """A batch in the order asked for; from the cache it is one indexing operation."""
+        if self._canvases is None:
+            return self._decode(positions)
+        index = torch.as_tensor(positions, dtype=torch.int64)
+        failed: list[tuple[int, str]] = []
+        if self.failures:
+            failed = [(int(p), self.failures[int(p)]) for p in positions if int(p) in self.failures]
+            if failed:
+                index = torch.tensor([int(p) for p in positions if int(p) not in self.failures], dtype=torch.int64)
+        canvases = self._canvases.index_select(0, index)
+        return {"image": canvases, "aspect": self._aspects[index], "index": index, "failed": failed, "rounded": 0}
+
+    def _decode(self, positions: Sequence[int]) -> Batch:
+        canvases = np.empty((len(positions), self.size, self.size, self.channels), dtype=self.dtype)
+        aspects = np.empty(len(positions), dtype=np.float32)
+        reasons: dict[int, str] = {}
+        rounded = 0
+        # Neighbours in the source are read together: they share a row group in a Parquet file.
+        for row in np.argsort(self.indices[np.asarray(positions, dtype=np.int64)], kind="stable").tolist():
+            index = int(self.indices[positions[row]])
+            try:
+                picture, aspects[row] = self.source.picture(index, at_least=self.size)
+            except CorruptImage as error:
+                reasons[row] = error.reason
+                continue
+            try:
+                canvases[row], was_rounded = to_canvas(picture, self.size, self.channels, self.dtype)
+            except InputError as error:
+                raise InputError(f"{visible(self.source.item_id(index))}: {error}") from None
+            rounded += was_rounded
+        kept = [row for row in range(len(positions)) if row not in reasons]
+        index_of = np.asarray(positions, dtype=np.int64)
+        if reasons:
+            canvases, aspects, index_of = canvases[kept], aspects[kept], index_of[kept]
+        return {
+            "image": torch.from_numpy(np.ascontiguousarray(canvases.transpose(0, 3, 1, 2))),
+            "aspect": torch.from_numpy(aspects),
+            "index": torch.from_numpy(index_of),
+            "failed": [(int(positions[row]), reasons[row]) for row in sorted(reasons)],
+            "rounded": rounded,
+        }
+
+    def load(self, progress: bool | None = True) -> bool:
+        """Decode everything once into memory, if it takes at most ``cache_bytes``; says whether it did.
+
+        Undecodable images are named in ``failures`` and left out of every batch from then on. With ``progress`` True or
+        None a bar is shown on a terminal.
+        """
+        if self.cached:
+            return True
+        if self.nbytes > self.cache_bytes:
+            return False
+        kind = torch.uint8 if self.dtype == "uint8" else torch.float32
+        canvases = torch.zeros((len(self), self.channels, self.size, self.size), dtype=kind)
+        aspects = torch.ones(len(self))
+        shown = self.progress if progress is None else progress and self.progress
+        # A block of about 8 MB: small enough for a container's shared memory, large enough that sending costs nothing.
+        block = max(1, min(1024, 2**23 // max(1, self.nbytes // max(1, len(self)))))
+        for batch in self._read(range(len(self)), block, self.workers, "decoding", shown):
+            canvases[batch["index"]] = batch["image"]
+            aspects[batch["index"]] = batch["aspect"]
+        self._canvases, self._aspects = canvases, aspects
+        self.source.release()
+        return True
+
+    def batches(
+        self, indices: Sequence[int] | np.ndarray | torch.Tensor, batch_size: int, workers: int = 0
+    ) -> Iterator[Batch]:
+        """Batches of the images at these positions, in order. Failures are recorded in ``failures`` as they are met."""
+        return self._read(indices, batch_size, workers, "reading", False)
+
+    def _read(self, positions: Any, size: int, workers: int, what: str, progress: bool | None) -> Iterator[Batch]:
+        parts = blocks(positions, size)
+        read = in_order(self, parts, 0 if self.cached else workers)
+        counted = ((len(part), batch) for part, batch in zip(parts, read, strict=True))
+        for batch in track(counted, len(positions), what, progress):
+            self.failures.update(batch["failed"])
+            self.rounded += batch["rounded"]
+            yield batch
+
+    def normalisation(
+        self, sample: int = 2048, seed: int = 0, indices: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(mean [C], standard deviation [C]) over the pixels of a seeded ``sample`` of canvases, in [0, 1] units.
+
+        ``indices``: positions to draw from (the training images), default all. A deviation is at least 1/255, so that
+        constant images can be divided by it.
+        """
+        positions = np.arange(len(self)) if indices is None else np.asarray(indices, dtype=np.int64)
+        if len(positions) > sample:
+            positions = np.sort(numpy_generator(seed, "normalisation").choice(positions, sample, replace=False))
+        total = torch.zeros(self.channels, dtype=torch.float64)
+        squares = torch.zeros(self.channels, dtype=torch.float64)
+        pixels = 0
+        for batch in self.batches(positions, 256, self.workers):
+            values = batch["image"].double().div_(255 if self.dtype == "uint8" else 1)
+            total += values.sum((0, 2, 3))
+            squares += values.square().sum((0, 2, 3))
+            pixels += values.numel() // self.channels
+        if not pixels:
+            raise InputError(f"{visible(self.source.name)}: none of {len(positions)} images could be decoded")
+        mean = total / pixels
+        deviation = (squares / pixels - mean.square()).clamp_min(0).sqrt().clamp_min(1 / 255)
+        return mean.float(), deviation.float()

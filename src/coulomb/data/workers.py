@@ -1,0 +1,41 @@
+"""Batches of a data set read in order by worker processes; how many there are changes nothing but the time."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from coulomb.randomness import generator
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def as_it_is(batch: Any) -> Any:
+    """The collate function of data sets that return whole batches from ``__getitems__``."""
+    return batch
+
+
+def in_order(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
+    """``dataset.__getitems__(batch)`` for every batch, in order, by ``workers`` processes (at most one a core or batch)."""
+    workers = min(workers, cores(), len(batches))
+    if workers <= 0:
+        for batch in batches:
+            yield dataset.__getitems__(list(batch))  # type: ignore[attr-defined]
+        return
+    # A generator of its own: a loader without one draws its workers' seed from the global random state.
+    yield from DataLoader(
+        dataset,
+        batch_sampler=[list(batch) for batch in batches],
+        num_workers=workers,
+        collate_fn=as_it_is,
+        generator=generator(0, "workers"),
+    )
+
+
+def blocks(indices: Sequence[int], size: int) -> list[list[int]]:
+    """``indices`` cut into runs of ``size``; the last may be shorter."""
+    return [[int(index) for index in indices[start : start + size]] for start in range(0, len(indices), size)]
