@@ -143,6 +143,13 @@ class Returns(nn.Module):
         return self.make(x)
 
 
+def test_dry_run_is_in_eval_mode():
+    modes = []
+    module = Returns(lambda x: modes.append(module.training) or x.mean((2, 3)))
+    wrap_encoder(module, channels=3, image_size=8)
+    assert modes == [False]
+
+
 @pytest.mark.parametrize(
     "make, message",
     [

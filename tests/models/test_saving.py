@@ -162,3 +162,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         save_encoder(trained("vit"), tmp_path)
     assert (tmp_path / "encoder.safetensors").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.json", "encoder.safetensors"]
+
+
+def test_a_reader_of_the_old_file_keeps_it(tmp_path):
+    save_encoder(trained(), tmp_path)
+    before = (tmp_path / "encoder.safetensors").read_bytes()
+    with (tmp_path / "encoder.safetensors").open("rb") as reader:
+        save_encoder(trained("vit"), tmp_path)
+        assert reader.read() == before
