@@ -1,0 +1,137 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from coulomb.data.views.affine import affine_maps
+from coulomb.data.views.crop import crop_rectangles
+from coulomb.data.views.geometry import Geometry, pooling
+from coulomb.data.views.spec import ViewSpec
+
+B, S = 8, 32
+ALL = slice(0, B)
+AFFINE = ViewSpec(affine=1.0, rotate=40, translate=0.2, zoom=(0.7, 1.4), shear=15, padding="zeros")
+
+
+def test_affine_matches_kornia_warp_affine(kornia, uniforms, photos):
+    """kornia's warp_affine maps pixel centres 0 … S−1 forwards (align_corners=True); ours [−1, 1] over pixel edges."""
+    u, images = uniforms(B), photos(B, size=S)
+    linear, shift = affine_maps(AFFINE, u)
+    centre = torch.full((B, 2, 1), (S - 1) / 2)
+    matrix = torch.cat([linear, centre - linear @ centre + shift * S / 2], 2)
+    expected = kornia.geometry.transform.warp_affine(images, matrix, (S, S), padding_mode="zeros", align_corners=True)
+    got = Geometry(AFFINE, u, torch.ones(B), S)(images, ALL)
+    torch.testing.assert_close(got, expected, atol=2e-4, rtol=0)
+
+
+def test_a_positive_angle_turns_counter_clockwise(kornia, uniforms):
+    """As kornia's get_rotation_matrix2d and OpenCV."""
+    u = uniforms(B)
+    spec = ViewSpec(affine=1.0, rotate=40, zoom=(0.7, 1.4))
+    linear, _ = affine_maps(spec, u)
+    angle = 40 * (2 * u["affine"][:, 0] - 1)
+    size = torch.exp(math.log(0.7) + (math.log(1.4) - math.log(0.7)) * u["affine"][:, 3])
+    expected = kornia.geometry.transform.get_rotation_matrix2d(torch.zeros(B, 2), angle, size[:, None].expand(B, 2))
+    torch.testing.assert_close(linear, expected[:, :, :2])
+
+
+@pytest.mark.parametrize("size", [32, 20])
+def test_crop_matches_kornia_crop_and_resize(kornia, uniforms, photos, size):
+    """Its boxes join pixel centres; ours pixel edges: the box runs between the outermost sampled points."""
+    u, images = uniforms(B), photos(B, size=S)
+    spec = ViewSpec(crop_area=(0.2, 0.6), crop_ratio=(0.75, 1.33))
+    left, top, width, height = crop_rectangles(spec, u, torch.ones(B)).unbind(1)
+    x0, x1 = ((left + width * at / size) * S - 0.5 for at in (0.5, size - 0.5))
+    y0, y1 = ((top + height * at / size) * S - 0.5 for at in (0.5, size - 0.5))
+    boxes = torch.stack([torch.stack([x, y], 1) for x, y in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], 1)
+    expected = kornia.geometry.transform.crop_and_resize(images, boxes, (size, size), align_corners=True)
+    got = Geometry(spec, u, torch.ones(B), size)(images, ALL)
+    inside = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # at the picture's edge the paddings differ
+    torch.testing.assert_close(got[inside], expected[inside], atol=2e-4, rtol=0)
+
+
+def test_flip_mirrors_exactly(uniforms, photos):
+    images = photos(B)
+    across = Geometry(ViewSpec(flip=1.0), uniforms(B), torch.ones(B), S)(images, ALL)
+    torch.testing.assert_close(across, images.flip(3), atol=1e-5, rtol=0)
+    down = Geometry(ViewSpec(flip_vertical=1.0), uniforms(B), torch.ones(B), S)(images, ALL)
+    torch.testing.assert_close(down, images.flip(2), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("aspect", [0.5, 1.0, 2.0, 3.0])
+def test_a_circle_stays_a_circle(uniforms, aspect):
+    """A disc in an aspect × 1 picture, squashed to the canvas, must be round in every view cut with ratio 1."""
+    size = 64
+    at = (torch.arange(size) + 0.5) / size - 0.5
+    longest = max(aspect, 1 / aspect)
+    disc = ((at * aspect)[None, :] ** 2 + at[:, None] ** 2 < (0.3 * min(1, aspect)) ** 2).float()
+    canvas = disc.expand(1, 1, size, size)
+    got = Geometry(ViewSpec(), uniforms(1), torch.tensor([aspect]), size)(canvas, slice(0, 1))[0, 0]
+    wide, tall = (got.mean(0) > 0.02).sum().item(), (got.mean(1) > 0.02).sum().item()
+    assert abs(wide - tall) <= 2 * longest
+    assert abs(wide - 0.6 * size) <= 2 * longest
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_padding_is_what_lies_outside(uniforms, padding):
+    ramp = torch.linspace(0.5, 1, S).expand(B, 1, S, S).contiguous()
+    spec = ViewSpec(affine=1.0, zoom=(0.5, 0.5), padding=padding)
+    got = Geometry(spec, uniforms(B), torch.ones(B), S)(ramp, ALL)[:, :, S // 2, 1]
+    expected = {"zeros": 0.0, "border": 0.5, "reflection": ramp[0, 0, 0, 13].item()}[padding]
+    assert (got - expected).abs().max() < 0.02
+
+
+def test_shrinking_averages_before_it_samples(uniforms):
+    """Stripes one pixel wide, shrunk four times, are grey; plain bilinear sampling would keep black or white."""
+    canvas = (torch.arange(128) % 2).float().expand(1, 1, 128, 128)
+    got = Geometry(ViewSpec(), uniforms(1), torch.ones(1), 32)(canvas, slice(0, 1))
+    torch.testing.assert_close(got, torch.full((1, 1, 32, 32), 0.5))
+
+
+def test_pooling_goes_by_axis_and_leaves_enlargement_alone():
+    theta = torch.tensor([[[0.25, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 0]], [[0.1, 0, 0], [0, 0.1, 0]]]).float()
+    assert pooling(theta, torch.Size([128, 128]), 32).tolist() == [[1, 4], [4, 4], [1, 1]]
+    quarter_turn = torch.tensor([[[0.0, -0.25, 0], [1, 0, 0]]])
+    assert pooling(quarter_turn, torch.Size([128, 128]), 32).tolist() == [[1, 4]]
+
+
+def test_samples_of_different_scale_share_a_batch(uniforms, photos):
+    images = photos(3, size=128)
+    aspects = torch.tensor([1.0, 4.0, 0.25])
+    together = Geometry(ViewSpec(), uniforms(3), aspects, 32)(images, slice(0, 3))
+    assert len(pooling(Geometry(ViewSpec(), uniforms(3), aspects, 32).theta, images.shape[-2:], 32).unique(dim=0)) == 3
+    for i in range(3):
+        alone = Geometry(ViewSpec(), uniforms(1), aspects[i : i + 1], 32)(images[i : i + 1], slice(0, 1))
+        torch.testing.assert_close(together[i : i + 1], alone)
+
+
+def test_pooling_keeps_the_picture_in_place(uniforms):
+    """A ramp stays the same ramp, whatever it was averaged by, on canvases that do not divide evenly too."""
+    for canvas_size in (128, 130):
+        ramp = ((torch.arange(canvas_size) + 0.5) / canvas_size).expand(1, 1, canvas_size, canvas_size)
+        got = Geometry(ViewSpec(), uniforms(1), torch.ones(1), 32)(ramp.contiguous(), slice(0, 1))
+        expected = ((torch.arange(32) + 0.5) / 32).expand(1, 1, 32, 32)
+        torch.testing.assert_close(got[..., 1:-1], expected[..., 1:-1], atol=0.005, rtol=0)
+
+
+def test_elastic_is_sampled_where_the_field_says(uniforms, photos):
+    """Against grid_sample with the field of the control points computed by hand in double precision."""
+    from coulomb.data.views.elastic import control_points
+
+    images, u = photos(B), uniforms(B)
+    spec = ViewSpec(elastic=0.5, elastic_amplitude=0.1)
+    points = control_points(spec, u).double()
+    at = (torch.arange(S).double() + 0.5) * 3 / S  # three segments between six control points
+    segment, t = at.floor().long(), at - at.floor()
+    blend = torch.stack([(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3], 1) / 6
+    basis = torch.zeros(S, 6).double().scatter_(1, segment[:, None] + torch.arange(4), blend)
+    field = torch.einsum("ya,bkac,xc->byxk", basis, points, basis)
+    axis = (torch.arange(S).double() * 2 + 1) / S - 1
+    base = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
+    expected = F.grid_sample(images.double(), base + field, padding_mode="reflection", align_corners=False)
+    got = Geometry(spec, u, torch.ones(B), S)(images, ALL)
+    torch.testing.assert_close(got.double(), expected, atol=1e-4, rtol=0)
+    on = u.chance("elastic", 0.5)
+    assert on.any() and not on.all()
+    torch.testing.assert_close(got[~on], images[~on], atol=1e-5, rtol=0)
