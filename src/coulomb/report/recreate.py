@@ -1,0 +1,24 @@
+"""The command line that re-creates a run from its configuration."""
+
+import shlex
+from typing import Any
+
+
+def command_line(config: dict[str, Any]) -> str:
+    """``coulomb train DATA --option value …`` with every option that has a value; '' without a configuration."""
+    if not config:
+        return ""
+    words = ["coulomb train"]
+    if config.get("data") is not None:
+        words.append(shlex.quote(str(config["data"])))
+    for name, value in config.items():
+        flag = shlex.quote("--" + str(name).replace("_", "-"))
+        if name == "data" or value is None or isinstance(value, dict):
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        elif isinstance(value, list):
+            words += [f"{flag} {shlex.quote(str(item))}" for item in value]
+        else:
+            words.append(f"{flag} {shlex.quote(str(value))}")
+    return " \\\n  ".join(words)

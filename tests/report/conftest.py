@@ -1,0 +1,216 @@
+"""Run folders as training writes them, made from scikit-learn's digits and invented curves."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "\"quotes' & ampersands;",
+    "\u202egpj.eman\u2028\x00\u0007",
+    "лось 🦌 ñandú",
+    "long-" * 200,
+    "{{ 7 * 7 }} {% raw %}",
+    "</style><style>*{display:none}",
+]
+
+
+def protocol(n: int) -> dict:
+    return {
+        "k": 200,
+        "sigma": 0.1,
+        "shots": [1, 5, 10],
+        "draws": 20,
+        "seed": 0,
+        "train": n * 4,
+        "test": n,
+        "features": "encoder output",
+    }
+
+
+def result(knn: float | None, linear: float | None, few: tuple[float, float, float] | None, n: int = 360) -> dict:
+    shots = (
+        {str(s): {"mean": m, "std": d} for s, m, d in zip((1, 5, 10), few, (0.031, 0.011, 0.007), strict=True)}
+        if few
+        else None
+    )
+    return {"knn": knn, "linear": linear, "few_shot": shots, "protocol": protocol(n)}
+
+
+EVALUATION = {
+    "trained": result(0.9806, 0.9861, (0.762, 0.934, 0.956)),
+    "random_init": result(0.894, 0.931, (0.541, 0.710, 0.792)),
+    "raw_pixels": result(0.961, 0.953, (0.651, 0.865, 0.902)),
+    "protocol": protocol(360),
+}
+UNLABELLED = {
+    "trained": {"knn": None, "linear": None, "few_shot": None, "view_retrieval": 0.931},
+    "random_init": {"knn": None, "linear": None, "few_shot": None, "view_retrieval": 0.402},
+    "raw_pixels": {"knn": None, "linear": None, "few_shot": None, "view_retrieval": 0.553},
+    "protocol": {"test": 360, "seed": 0},
+}
+
+
+def training_lines(epochs: int = 30, steps: int = 20, batch: int = 256) -> list[dict]:
+    rng = np.random.default_rng(0)
+    top, total = math.log(2 * batch - 1), epochs * steps
+    return [
+        {
+            "step": step,
+            "epoch": step // steps,
+            "loss": top - 3.4 * (1 - math.exp(-step / total * 5)) + 0.05 * float(rng.standard_normal()),
+            "lr": 1e-3 * 0.5 * (1 + math.cos(math.pi * step / total)),
+            "no_signal": top,
+            "images_per_second": 8000 + 300 * float(rng.standard_normal()),
+        }
+        for step in range(total)
+    ]
+
+
+def measure_lines(epochs: int = 30, every: int = 3) -> list[dict]:
+    return [
+        {
+            "epoch": epoch,
+            "knn": 0.98 - 0.09 * math.exp(-epoch / 6),
+            "knn_k": 200,
+            "alignment": 0.2 + 0.2 * math.exp(-epoch / 8),
+            "uniformity": -3.4 + 2.1 * math.exp(-epoch / 7),
+            "effective_rank": 44 - 30 * math.exp(-epoch / 9),
+            "feature_dim": 128,
+        }
+        for epoch in range(0, epochs, every)
+    ]
+
+
+def digit_samples(n: int) -> dict[str, np.ndarray]:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    chosen = np.random.default_rng(1).permutation(len(digits.images))[:n]
+    pixels = np.kron(np.clip(digits.images[chosen] * 16, 0, 255).astype(np.uint8), np.ones((1, 2, 2), dtype=np.uint8))
+    flat = digits.data[chosen] - digits.data.mean(0)
+    features = (flat @ np.linalg.svd(flat, full_matrices=False)[2][:24].T).astype(np.float16)
+    return {
+        "thumbnails": np.repeat(pixels[..., None], 3, axis=-1),
+        "features": features,
+        "labels": digits.target[chosen].astype(np.int64),
+        "ids": np.array([f"digits/{i:04d}" for i in chosen]),
+    }
+
+
+def write_lines(path: Path, lines: list[dict]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def make_run(folder: Path, n: int = 120) -> Path:
+    """A complete, labelled run."""
+    folder.mkdir(parents=True)
+    config = {
+        "data": "digits", "out": f"runs/{folder.name}", "method": "simclr", "encoder": "convnet", "epochs": 30,
+        "batch_size": 256, "temperature": 0.2, "lr": 0.001, "seed": 0, "views": "digits", "weight_decay": 1e-4,
+        "precision": "32", "devices": 1, "workers": 0, "resume": False, "test": None,
+    }  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    data = {
+        "source": {"name": "digits", "kind": "digits"}, "train": 1437, "test": 360, "labelled": 1797,
+        "classes": [str(i) for i in range(10)], "image_size": 16, "channels": 1, "kind": "digits", "corrupt": [],
+        "split": "Stratified split: 20 % of each class held out, seed 0.",
+    }  # fmt: skip
+    write_json(folder / "data.json", data)
+    write_lines(folder / "metrics.jsonl", training_lines() + measure_lines())
+    write_json(folder / "evaluation.json", EVALUATION)
+    write_json(
+        folder / "environment.json",
+        {"coulomb": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "device": "cpu", "threads": 2},
+    )
+    np.savez(folder / "samples.npz", **digit_samples(n))
+    rng = np.random.default_rng(2)
+    Image.fromarray(rng.integers(0, 255, (160, 360, 3), dtype=np.uint8)).save(folder / "views.png")
+    return folder
+
+
+def write_json(path: Path, value: dict) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    write_json(path, json.loads(path.read_text(encoding="utf-8")) | changes)
+
+
+def edit_samples(folder: Path, **changes: np.ndarray) -> None:
+    with np.load(folder / "samples.npz") as stored:
+        kept = dict(stored)
+    np.savez(folder / "samples.npz", **(kept | changes))
+
+
+def unlabelled(folder: Path) -> None:
+    edit_json(folder / "data.json", labelled=0, classes=None)
+    write_json(folder / "evaluation.json", UNLABELLED)
+    write_lines(
+        folder / "metrics.jsonl",
+        training_lines() + [{k: v for k, v in line.items() if k != "knn"} for line in measure_lines()],
+    )
+    with np.load(folder / "samples.npz") as stored:
+        n = len(stored["labels"])
+    edit_samples(folder, labels=np.full(n, -1))
+
+
+def partial(folder: Path) -> None:
+    """Some labels are unknown, and one is all that metrics has."""
+    with np.load(folder / "samples.npz") as stored:
+        labels = stored["labels"].copy()
+    labels[::2] = -1
+    edit_samples(folder, labels=labels)
+    write_lines(folder / "metrics.jsonl", training_lines()[:1])
+
+
+def stopped(folder: Path) -> None:
+    """Killed in the middle of a line, before any evaluation."""
+    for name in ("evaluation.json", "samples.npz", "views.png"):
+        (folder / name).unlink()
+    text = "".join(json.dumps(line) + "\n" for line in training_lines()[:130])
+    (folder / "metrics.jsonl").write_text(text + '{"step": 130, "ep', encoding="utf-8")
+
+
+def hostile(folder: Path) -> None:
+    edit_json(
+        folder / "data.json",
+        classes=[HOSTILE[i % len(HOSTILE)] for i in range(10)],
+        corrupt=[{"id": name, "reason": name} for name in HOSTILE] + [{"id": "bytes \udcff", "reason": "x"}],
+        split=HOSTILE[0],
+        source={"name": HOSTILE[1], "kind": HOSTILE[0]},
+    )
+    config = yaml.safe_load((folder / "config.yaml").read_text()) | {
+        "data": HOSTILE[1],
+        "method": HOSTILE[0],
+        HOSTILE[1]: HOSTILE[0],
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    edit_json(folder / "environment.json", device=HOSTILE[1], **{HOSTILE[0]: HOSTILE[7]})
+    with np.load(folder / "samples.npz") as stored:
+        n = len(stored["labels"])
+    edit_samples(folder, ids=np.array([HOSTILE[i % len(HOSTILE)].replace("\x00", "") for i in range(n)]))
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "labelled": lambda folder: None, "unlabelled": unlabelled, "partial": partial, "stopped": stopped, "hostile": hostile,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "digits-demo")
+
+
+@pytest.fixture
+def run_folder(pristine: Path, tmp_path: Path) -> Path:
+    """A complete run that a test may change."""
+    return Path(shutil.copytree(pristine, tmp_path / "digits-demo"))
