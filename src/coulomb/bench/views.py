@@ -1,0 +1,110 @@
+"""How fast views are made, beside kornia."""
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coulomb.data.views import Views, make_views
+from coulomb.errors import InputError
+from coulomb.randomness import generator
+
+TARGETS = {"without blur": 50_000, "with blur": 25_000}  # views a second, 32×32×3, two cores
+
+
+def bench_views(batch: int = 512, size: int = 32, repeats: int = 15) -> dict[str, Any]:
+    """Views a second of the SimCLR chain (crop, flip, jitter p=.8, grey p=.2; with and without blur p=.5), medians.
+
+    Ours and kornia's take turns, so that a busy machine is busy for both; each turn makes one view of ``batch`` random
+    uint8 pictures. Returns ``{"batch", "size", "threads", "repeats", "cases": {case: {"coulomb", "coulomb, linear hue",
+    "kornia"}}, "kornia_version"}``, kornia's figures None where it is not installed. Raises InputError for numbers
+    below 1.
+    """
+    for name, value in (("batch", batch), ("size", size - 1), ("repeats", repeats)):
+        if value < 1:
+            raise InputError(f"{name} is too small: give at least {2 if name == 'size' else 1}")
+    canvas = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, generator=generator(0, "bench", "views"))
+    cases: dict[str, dict[str, float | None]] = {}
+    version = None
+    for case, blur in (("without blur", 0.0), ("with blur", 0.5)):
+        runs: dict[str, Callable[[], object]] = {
+            "coulomb": _ours(make_views("small-natural", size=size, blur=blur), canvas),
+            "coulomb, linear hue": _ours(make_views("small-natural", size=size, blur=blur, hue_model="linear"), canvas),
+        }
+        theirs = _kornia_chain(size, blur)
+        if theirs is not None:
+            chain, version = theirs
+            runs["kornia"] = lambda chain=chain: chain(canvas.float() / 255)  # type: ignore[misc]
+        seconds = _interleaved(runs, repeats)
+        cases[case] = {name: batch / seconds[name] if name in seconds else None for name in (*runs, "kornia")}
+    return {
+        "batch": batch,
+        "size": size,
+        "threads": torch.get_num_threads(),
+        "repeats": repeats,
+        "cases": cases,
+        "kornia_version": version,
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    """A table of `bench_views`' result for the terminal."""
+    lines = [
+        f"views a second: {result['size']}×{result['size']}×3, batch {result['batch']}, {result['threads']} threads, "
+        f"median of {result['repeats']}",
+        f"{'':22}" + "".join(f"{case:>16}" for case in result["cases"]),
+    ]
+    for name in next(iter(result["cases"].values())):
+        figures = [rates[name] for rates in result["cases"].values()]
+        cells = "".join(f"{'—':>16}" if figure is None else f"{figure:>16,.0f}" for figure in figures)
+        lines.append(f"{name:22}{cells}")
+    if result["size"] == 32:
+        lines.append(f"{'target':22}" + "".join(f"{TARGETS[case]:>16,}" for case in result["cases"]))
+    if result["kornia_version"] is None:
+        lines.append("kornia is not installed: pip install kornia, to see it beside")
+    else:
+        lines.append(f"kornia {result['kornia_version']}")
+    return "\n".join(lines)
+
+
+def _ours(views: Views, canvas: Tensor) -> Callable[[], object]:
+    draws = generator(0, "bench", "draws")
+    return lambda: views(canvas, draws, n=1)
+
+
+def _kornia_chain(size: int, blur: float) -> tuple[Callable[[Tensor], Tensor], str] | None:
+    """kornia's equivalent chain, its parameters per sample too, and its version; None where it is missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own dependencies' deprecations
+        try:
+            import kornia
+            from kornia import augmentation
+        except ImportError:
+            return None
+        steps = [
+            augmentation.RandomResizedCrop((size, size), scale=(0.2, 1.0), ratio=(3 / 4, 4 / 3)),
+            augmentation.RandomHorizontalFlip(p=0.5),
+            augmentation.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
+            augmentation.RandomGrayscale(p=0.2),
+        ]
+        if blur:
+            taps = max(3, size // 10 // 2 * 2 + 1)
+            steps.append(augmentation.RandomGaussianBlur((taps, taps), (0.1, 2.0), p=blur))
+        return augmentation.AugmentationSequential(*steps, data_keys=["input"]), kornia.__version__
+
+
+def _interleaved(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, taking turns, after two warm-up rounds."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(repeats + 2):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run()
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken[2:]) for name, taken in seconds.items()}
