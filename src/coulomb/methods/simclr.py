@@ -23,6 +23,7 @@ class SimCLR(nn.Module):
         embedding_dim: output width of the head (paper: 128).
         head_layers: linear layers in the head (paper: 2; the authors' second version: 3).
         head_hidden_dim: width between them; None means the feature width, as in the paper.
+        seed: of the head's first weights.
     """
 
     needs_labels = False
@@ -35,11 +36,16 @@ class SimCLR(nn.Module):
         embedding_dim: int = 128,
         head_layers: int = 2,
         head_hidden_dim: int | None = None,
+        seed: int = 0,
     ):
         super().__init__()
         self.encoder = encoder
         self.head = projection_head(
-            int(encoder.feature_dim), hidden_dim=head_hidden_dim, out_dim=embedding_dim, layers=head_layers
+            int(encoder.feature_dim),
+            hidden_dim=head_hidden_dim,
+            out_dim=embedding_dim,
+            layers=head_layers,
+            seed=seed,
         )
         self.criterion = NTXentLoss(temperature=temperature)
 

@@ -24,6 +24,7 @@ class SupCon(nn.Module):
         embedding_dim: output width of the head (paper: 128).
         head_layers: linear layers in the head (paper: 2).
         head_hidden_dim: width between them; None means the feature width, as in the paper.
+        seed: of the head's first weights.
     """
 
     needs_labels = True
@@ -36,6 +37,7 @@ class SupCon(nn.Module):
         embedding_dim: int = 128,
         head_layers: int = 2,
         head_hidden_dim: int | None = None,
+        seed: int = 0,
     ):
         super().__init__()
         self.encoder = encoder
@@ -45,6 +47,7 @@ class SupCon(nn.Module):
             out_dim=embedding_dim,
             layers=head_layers,
             batch_norm=False,
+            seed=seed,
         )
         self.criterion = SupConLoss(temperature=temperature)
 

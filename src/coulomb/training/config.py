@@ -25,6 +25,8 @@ class Config:
         "digits", "images: digits, a folder, a CSV/Parquet list, a Parquet of images, .npy/.npz, a hub name"
     )
     test: str | None = _option(None, "held-out images; without it a stratified split of DATA is made and written down")
+    labels: str | None = _option(None, "column of a table that holds the labels; 'none' ignores all labels")
+    root: str | None = _option(None, "folder that the paths of a list are relative to, and must stay in")
     test_fraction: float = _option(0.2, "share of DATA held out when no TEST is given", least=0.0)
     out: str | None = _option(None, "run folder to create; default runs/NAME-METHOD")
     method: str = _option("simclr", "what to learn by", choices=("simclr", "supcon"))
@@ -57,7 +59,7 @@ class Config:
     precision: str = _option("32", "arithmetic of the network", choices=("32", "bf16"))
     accelerator: str = _option("auto", "where to train", choices=("auto", "cpu", "gpu"))
     devices: int | None = _option(None, "processes on this machine, one a GPU; default: one on CPU, all GPUs", least=1)
-    num_nodes: int = _option(1, "machines", least=1)
+    num_nodes: int = _option(1, "machines that train together", least=1)
     workers: int | None = _option(None, "processes that decode images; default: the cores, at most 8", least=0)
     cache_gb: float = _option(1.0, "decoded images kept in memory up to this size (GiB)", least=0.0)
     max_corrupt: float = _option(0.01, "share of unreadable images above which the run stops", least=0.0)

@@ -36,11 +36,11 @@ class CorruptImages(pl.Callback):
         for index, reason in failures.items():
             if index not in known:
                 known[index] = reason
-                log.warning("skipped unreadable image %s: %s", store.source.item_id(index), reason)
-        if len(known) > self.allowed * len(store.source):
-            first = ", ".join(store.source.item_id(index) for index in list(known)[:5])
+                log.warning("skipped unreadable image %s: %s", store.item_id(index), reason)
+        if len(known) > self.allowed * len(store):
+            first = ", ".join(store.item_id(index) for index in list(known)[:5])
             raise InputError(
-                f"data={store.source.name!r}: {len(known)} of {len(store.source)} images cannot be read, more than "
+                f"data={store.source.name!r}: {len(known)} of {len(store)} images cannot be read, more than "
                 f"max_corrupt={self.allowed:g} allows ({first}{', …' if len(known) > 5 else ''}; all are in the log); "
                 "mend or remove them, or raise max_corrupt"
             )
@@ -53,7 +53,7 @@ class CorruptImages(pl.Callback):
     def listed(self) -> list[dict[str, str]]:
         """Names and reasons, for ``data.json``."""
         return [
-            {"id": store.source.item_id(index), "reason": reason}
+            {"id": store.item_id(index), "reason": reason}
             for store in self.stores
             for index, reason in sorted(self.known[id(store)].items())
         ]

@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from coulomb.data import Images, open_source
+from coulomb.data.progress import track
+from coulomb.data.views import plain_view
 from coulomb.errors import InputError
 from coulomb.evaluation import extract_features
 from coulomb.models import Encoder
 from coulomb.training.prepare import canvas_size
-from coulomb.training.progress import track
 
 ROWS = 4_096  # images a row group
 
@@ -42,42 +44,37 @@ def embed_to_parquet(
     schema = pa.schema(
         [("id", pa.string())]
         + ([] if source.labels is None else [("label", pa.int64())])
-        + ([] if source.class_names is None else [("class", pa.string())])
+        + ([] if source.labels is None or source.class_names is None else [("class", pa.string())])
         + [("features", pa.list_(pa.float32(), encoder.feature_dim))]
     )
-    plain = make_views(
-        "natural" if encoder.channels == 3 else "single-channel", encoder.image_size, encoder.channels
-    ).plain
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder.to(device)
+
+    def table_of(indices: np.ndarray) -> pa.Table:
+        features, kept = extract_features(
+            encoder, images, indices, plain, batch_size=batch_size, device=device, workers=workers
+        )
+        columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in kept]}
+        if source.labels is not None:
+            known = [None if label < 0 else int(label) for label in source.labels[kept]]
+            columns["label"] = known
+            if source.class_names is not None:
+                columns["class"] = [None if label is None else source.class_names[label] for label in known]
+        columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), encoder.feature_dim)
+        return pa.table(columns, schema=schema)
+
+    def plain(canvas: Tensor, aspect: Tensor | None) -> Tensor:
+        return plain_view(canvas, encoder.image_size, aspect)
+
     temporary = out.with_name(out.name + ".tmp")
     rows = 0
     try:
-        with pq.ParquetWriter(temporary, schema) as writer, track("embedding", len(source), progress) as advance:
-            for first in range(0, len(source), ROWS):
-                indices = np.arange(first, min(first + ROWS, len(source)))
-                features, kept = extract_features(
-                    encoder,
-                    images,
-                    indices,
-                    plain,
-                    batch_size=batch_size,
-                    device=device,
-                    workers=workers,
-                )
-                columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in kept]}
-                if source.labels is not None:
-                    columns["label"] = [None if label < 0 else int(label) for label in source.labels[kept]]
-                if source.class_names is not None:
-                    columns["class"] = [
-                        None if label is None else source.class_names[label] for label in columns.get("label", [])
-                    ]
-                columns["features"] = pa.FixedSizeListArray.from_arrays(
-                    pa.array(features.numpy().ravel()), encoder.feature_dim
-                )
-                writer.write_table(pa.table(columns, schema=schema))
-                rows += len(kept)
-                advance(len(indices))
+        blocks = [np.arange(first, min(first + ROWS, len(source))) for first in range(0, len(source), ROWS)]
+        with pq.ParquetWriter(temporary, schema) as writer:
+            counted = ((len(block), table_of(block)) for block in blocks)
+            for table in track(counted, len(source), "embedding", progress):
+                writer.write_table(table)
+                rows += table.num_rows
         temporary.replace(out)
     except OSError as error:
         temporary.unlink(missing_ok=True)

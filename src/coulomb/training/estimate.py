@@ -28,9 +28,8 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
     size, channels = int(config.image_size or 32), int(config.channels or 3)
     views = make_views(str(config.views), size=size, channels=channels, **config.view_options)
     width = {} if config.encoder_width is None else {"width": config.encoder_width}
-    with torch.random.fork_rng(devices=[]):
-        encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
-        method = METHODS[config.method](encoder, temperature=config.temperature, embedding_dim=config.embedding_dim)
+    encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
+    method = METHODS[config.method](encoder, temperature=config.temperature, embedding_dim=config.embedding_dim)
     draw = generator(config.seed, "estimate")
     canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(batch) % 10

@@ -25,7 +25,7 @@ from coulomb.training.live_evaluation import LiveEvaluation
 from coulomb.training.metrics_file import MetricsFile
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.order import RunLoader, RunOrder
-from coulomb.training.prepare import Prepared, label_tensor, loader_workers, measure, open_data, prepare
+from coulomb.training.prepare import Prepared, label_tensor, measure, open_data, prepare
 from coulomb.training.progress import progress_callbacks
 from coulomb.training.recipes import RECIPES
 from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
@@ -137,7 +137,7 @@ def fit(
     )
     if trainer.is_global_zero and not folder.views.exists():
         save_sheet(folder.views, prepared, views, config.seed)
-    streaming = 0 if prepared.train.images.cached else loader_workers(config)
+    streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
         *progress_callbacks(),
         corrupt,
@@ -161,33 +161,33 @@ def fit(
 
 
 def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
-    """The encoder of a run with its first weights: the same every time for the same seed.
-
-    The global generator is seeded, because that is what layers draw their first weights from, and restored after.
-    """
+    """The encoder of a run with its first weights: the same every time for the same seed."""
     facts = prepared.facts
-    mean, std = prepared.train.images.normalisation(seed=config.seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "weights"))
-        if module is not None:
-            return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
-        width = {} if config.encoder_width is None else {"width": config.encoder_width}
-        return build_encoder(
-            str(config.encoder), channels=facts.channels, image_size=facts.image_size, mean=mean, std=std, **width
-        )
+    mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
+    if module is not None:
+        return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
+    width = {} if config.encoder_width is None else {"width": config.encoder_width}
+    return build_encoder(
+        str(config.encoder),
+        channels=facts.channels,
+        image_size=facts.image_size,
+        mean=mean,
+        std=std,
+        seed=derive_seed(config.seed, "encoder"),
+        **width,
+    )
 
 
 def make_method(config: Config, encoder: Encoder) -> nn.Module:
     """The method with its head, seeded likewise."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "head"))
-        return METHODS[config.method](
-            encoder,
-            temperature=config.temperature,
-            embedding_dim=config.embedding_dim,
-            head_layers=config.head_layers,
-            head_hidden_dim=config.head_hidden_dim,
-        )
+    return METHODS[config.method](
+        encoder,
+        temperature=config.temperature,
+        embedding_dim=config.embedding_dim,
+        head_layers=config.head_layers,
+        head_hidden_dim=config.head_hidden_dim,
+        seed=derive_seed(config.seed, "head"),
+    )
 
 
 def save_sheet(path: Path, prepared: Prepared, views: Views, seed: int) -> None:

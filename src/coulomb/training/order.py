@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from coulomb.data.workers import as_it_is
 from coulomb.errors import InputError
-from coulomb.randomness import numpy_generator
+from coulomb.randomness import generator, numpy_generator
 
 
 class RunOrder(Sampler[list[int]]):
@@ -67,10 +68,10 @@ class RunLoader(DataLoader):
         super().__init__(
             images,
             batch_sampler=order,
-            collate_fn=_as_fetched,
+            collate_fn=as_it_is,
             num_workers=workers,
             persistent_workers=workers > 0,
-            multiprocessing_context="forkserver" if workers > 0 else None,
+            generator=generator(order.seed, "workers"),  # else it would read the global one
         )
         self.order = order
         self.trained = order.start
@@ -82,7 +83,3 @@ class RunLoader(DataLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin the next iteration after the steps of ``state``."""
         self.trained = self.order.start = int(state["trained"])
-
-
-def _as_fetched(batch: dict) -> dict:
-    return batch  # the data set fetches whole batches already

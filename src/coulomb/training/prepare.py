@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from coulomb.data import Images, Source, open_source, stratified_split, suggest_image_size, survey
+from coulomb.data import (
+    Images,
+    Source,
+    match_classes,
+    open_source,
+    split_sentence,
+    stratified_split,
+    suggest_image_size,
+    survey,
+)
+from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.training.config import Config
 
@@ -34,6 +44,7 @@ class Facts:
     channels: int
     labelled: int
     digits: bool
+    fast_bf16: bool
 
 
 @dataclass
@@ -65,12 +76,12 @@ class Prepared:
 
 def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Source, Source | None]:
     """The sources of a run: objects given in Python, or what ``config`` names."""
-    train_source = open_source(config.data if data is None else data)
+    source = open_source(config.data if data is None else data, labels=config.labels, root=config.root)
     wanted = config.test if test is None else test
-    test_source = None if wanted is None else open_source(wanted)
-    if len(train_source) < 2:
-        raise InputError(f"data={config.data!r}: {len(train_source)} image; contrastive learning needs at least 2")
-    return train_source, test_source
+    test_source = None if wanted is None else open_source(wanted, labels=config.labels, root=config.root)
+    if len(source) < 2:
+        raise InputError(f"data={config.data!r}: {len(source)} image; contrastive learning needs at least 2")
+    return source, test_source
 
 
 def measure(config: Config, source: Source) -> Facts:
@@ -83,28 +94,37 @@ def measure(config: Config, source: Source) -> Facts:
         channels=config.channels or found.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
+        fast_bf16=fast_bf16(),
     )
+
+
+def fast_bf16() -> bool:
+    """Whether this machine multiplies bfloat16 in hardware; emulated it is slower than float32."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in probes)
 
 
 def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
     """Split, decode into the bounded cache, and leave out what cannot be read."""
     source, test_source = sources
-    workers = loader_workers(config)
-    store = _store(source, facts, config, workers, progress)
-    labels = store_labels(source)
+    store = _store(source, facts, config, progress)
+    labels = source.labels
     if test_source is not None:
-        test_store = _store(test_source, facts, config, workers, progress)
-        train_indices, test_indices = np.arange(len(source)), np.arange(len(test_source))
-        test_labels = _same_classes(source, test_source)
-        split = f"the user's own: {len(source)} images in {source.name}, {len(test_source)} in {test_source.name}"
+        test_store, test_labels = (
+            _store(test_source, facts, config, progress),
+            match_classes(test_source, source.class_names),
+        )
+        train, test = np.arange(len(source)), np.arange(len(test_source))
+        split = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
     else:
         test_store, test_labels = store, labels
-        train_indices, test_indices = stratified_split(source.labels, config.test_fraction, config.seed)
-        kind = "stratified by class" if labels is not None else "random (no labels)"
-        split = f"{kind}, seed {config.seed}: {len(train_indices)} for training, {len(test_indices)} held out"
+        train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
+        split = split_sentence(labels, train, test, config.test_fraction, config.seed)
     return Prepared(
-        train=Part(store, _readable(store, train_indices), labels),
-        test=Part(test_store, _readable(test_store, test_indices), test_labels),
+        train=Part(store, np.intersect1d(train, store.usable), labels),
+        test=Part(test_store, np.intersect1d(test, test_store.usable), test_labels),
         facts=facts,
         class_names=source.class_names,
         split=split,
@@ -112,36 +132,9 @@ def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts,
     )
 
 
-def loader_workers(config: Config) -> int:
-    """Decoding processes: as asked, or the cores, at most 8."""
-    import os
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, 8) if config.workers is None else config.workers
-
-
-def store_labels(source: Source) -> np.ndarray | None:
-    """Labels by image index, or None when not one image has any."""
-    if source.labels is None or not (source.labels >= 0).any():
-        return None
-    return np.asarray(source.labels)
-
-
 def label_tensor(part: Part) -> torch.Tensor | None:
     """Labels by image index as a tensor."""
-    return None if part.labels is None else torch.from_numpy(np.ascontiguousarray(part.labels, dtype=np.int64))
-
-
-def _store(source: Source, facts: Facts, config: Config, workers: int, progress: bool) -> Images:
-    images = Images(
-        source,
-        size=canvas_size(source, facts.image_size, config.seed),
-        channels=facts.channels,
-        cache_bytes=int(config.cache_gb * 2**30),
-        workers=workers,
-    )
-    images.load(progress=progress)
-    return images
+    return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
 
 
 def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:
@@ -155,23 +148,13 @@ def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:
     return int(np.ceil(image_size * 4 / 3 / 8) * 8)
 
 
-def _readable(store: Images, indices: np.ndarray) -> np.ndarray:
-    if not store.failures:
-        return indices
-    return indices[~np.isin(indices, np.fromiter(store.failures, dtype=np.int64))]
-
-
-def _same_classes(train: Source, test: Source) -> np.ndarray | None:
-    """Labels of the test source in the numbering of the training source, matched by class name."""
-    labels = store_labels(test)
-    if labels is None or test.class_names is None or train.class_names is None or test.class_names == train.class_names:
-        return labels
-    number = {name: index for index, name in enumerate(train.class_names)}
-    unknown = [name for name in test.class_names if name not in number]
-    if unknown:
-        raise InputError(
-            f"test={test.name!r}: class {unknown[0]!r} is not among the training classes "
-            f"({', '.join(train.class_names[:5])}, …); rename it, or leave its label out"
-        )
-    table = np.array([*(number[name] for name in test.class_names), -1])
-    return table[labels]
+def _store(source: Source, facts: Facts, config: Config, progress: bool) -> Images:
+    images = Images(
+        source,
+        size=canvas_size(source, facts.image_size, config.seed),
+        channels=facts.channels,
+        cache_bytes=int(config.cache_gb * 2**30),
+        workers=cores() if config.workers is None else config.workers,
+    )
+    images.load(progress=progress)
+    return images

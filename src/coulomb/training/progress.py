@@ -2,8 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -63,16 +61,3 @@ def _figures(module: Any) -> dict[str, str]:
     if (knn := getattr(module, "latest_knn", None)) is not None:
         figures["kNN"] = f"{knn:.1%}"
     return figures
-
-
-@contextmanager
-def track(what: str, total: int, show: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar for work other than training; yields ``advance(count)``. Silent when stderr is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)

@@ -23,11 +23,12 @@ def _small(facts: Facts) -> dict[str, Any]:
     values = _common(facts)
     if facts.image_size <= 20:
         values |= {"encoder": "convnet", "encoder_width": 32, "optimizer": "adamw", "lr": 2e-3, "weight_decay": 1e-4}
-        values |= {"epochs": 100, "warmup_epochs": 2.0, "precision": "32"}
+        values |= {"epochs": 100, "warmup_epochs": 2.0}
     else:
         values |= {"encoder": "resnet10", "encoder_width": 32, "optimizer": "sgd", "lr": 0.06, "weight_decay": 5e-4}
-        values |= {"epochs": 12, "warmup_epochs": 0.5, "precision": "bf16"}
+        values |= {"epochs": 12, "warmup_epochs": 0.5}
     batch = min(256, max(2, facts.images // 4))
+    values["precision"] = "bf16" if facts.fast_bf16 else "32"
     return values | {"batch_size": batch, "embedding_dim": 64, "temperature": 0.2, "knn_every": 2, "knn_k": 200}
 
 

@@ -1,0 +1,202 @@
+"""The command line by hand: each mistake is one clear line, exit code 2, no traceback, nothing written."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+QUICK = (
+    "--epochs 1 --batch-size 8 --encoder convnet --encoder-width 8 --image-size 16 --embedding-dim 8 --quiet --workers 0"
+).split()
+
+
+def coulomb(*arguments, cwd, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "coulomb", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=240,
+        check=False,
+        **options,
+    )
+
+
+def refused(result, *words, code=2):
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    errors = [line for line in result.stderr.splitlines() if line.startswith("coulomb: error:")]
+    assert len(errors) == 1, result.stderr
+    for word in words:
+        assert word in errors[0]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """24 small colour images, unlabelled, of several sizes."""
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        shape = (20 + number % 3 * 4, 24, 3)
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(root / f"photo {number:02}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(photos, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    result = coulomb("train", photos, "--out", "run", *QUICK, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "report:" in result.stdout and "run folder: run" in result.stdout
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--tempratur", "1"], ["--tempratur"]),
+        (["train", "nowhere/"], ["nowhere"]),
+        (["train", "digits", "--epochs", "many"], ["--epochs", "many"]),
+        (["train", "digits", "--temperature", "0"], ["temperature"]),
+        (["train", "digits", "--encoder", "resnet7"], ["resnet7", "convnet"]),
+        (["train", "digits", "--encoder", "missing.py:Net"], ["missing.py"]),
+        (["train", "digits", "--batch-size", "5000"], ["batch_size=5000", "or less"]),
+        (["train", "digits", "--method", "magic"], ["magic", "simclr"]),
+        (["train", "digits", "--view", "flip"], ["flip", "name=value"]),
+        (["train", "--resume", "nowhere"], ["nowhere", "not a run folder"]),
+        (["evaluate", "nowhere"], ["nowhere"]),
+        (["embed", "nowhere", "digits", "--out", "x.parquet"], ["nowhere"]),
+        (["report", "nowhere"], ["nowhere"]),
+        (["check", "nowhere/"], ["nowhere"]),
+        (["views", "nowhere/"], ["nowhere"]),
+        (["dance"], ["dance"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_mistakes(tmp_path, arguments, words):
+    refused(coulomb(*arguments, cwd=tmp_path), *words)
+    assert not (tmp_path / "x.parquet").exists()
+
+
+def test_no_images_and_one_image(tmp_path):
+    (tmp_path / "empty").mkdir()
+    refused(coulomb("train", "empty", cwd=tmp_path), "empty")
+    (tmp_path / "one").mkdir()
+    Image.new("RGB", (20, 20)).save(tmp_path / "one" / "only.png")
+    refused(coulomb("train", "one", cwd=tmp_path), "1 image")
+
+
+def test_a_label_outside_the_range(tmp_path):
+    np.savez(tmp_path / "d.npz", images=np.zeros((8, 16, 16), np.uint8), labels=np.array([0, 1, -5, 1, 0, 1, 0, 1]))
+    refused(coulomb("train", "d.npz", *QUICK, cwd=tmp_path), "-5")
+
+
+def test_an_existing_folder_is_kept(run, photos):
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in run.iterdir())
+    refused(coulomb("train", photos, "--out", run, *QUICK, cwd=run.parent), "already exists", "--resume")
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in run.iterdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission(tmp_path, photos):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    refused(coulomb("train", photos, "--out", "locked/run", *QUICK, cwd=tmp_path), "locked", "Permission")
+
+
+def test_a_place_that_cannot_be_written(tmp_path, photos):
+    refused(coulomb("train", photos, "--out", "/proc/run", *QUICK, cwd=tmp_path), "/proc/run", "cannot be created")
+
+
+def test_a_full_disk_while_training(tmp_path, photos):
+    """Simulated by a limit on the size of files, well above the metrics and below a checkpoint."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    result = coulomb("train", photos, "--out", "run", *QUICK, "--knn-every", 0, cwd=tmp_path, preexec_fn=limit)
+    refused(result, "checkpoint")
+    assert not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
+    resumed = coulomb("train", "--resume", "run", "--quiet", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_evaluate_prints_one_json_object(run):
+    result = coulomb("evaluate", run, "--json", cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    for name in ("trained", "random_init", "raw_pixels"):
+        assert {"knn", "linear", "few_shot", "protocol"} <= found[name].keys()
+
+
+def test_embed_writes_every_image(run, photos):
+    import pyarrow.parquet as pq
+
+    result = coulomb("embed", run, photos, "--out", "features.parquet", cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    table = pq.read_table(run.parent / "features.parquet")
+    assert table.column("id").to_pylist() == sorted(path.name for path in photos.iterdir())
+    assert table.schema.field("features").type.list_size == len(table.column("features")[0])
+    assert "label" not in table.column_names
+    refused(coulomb("embed", run, photos, "--out", "features.parquet", cwd=run.parent), "already exists")
+
+
+def test_embed_equals_the_encoder(run, photos):
+    import pyarrow.parquet as pq
+    import torch
+
+    import coulomb as package
+
+    same = run.parent / "same"
+    same.mkdir()
+    pixels = np.random.default_rng(1).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(same / "a.png")
+    Image.fromarray(255 - pixels).save(same / "b.png")
+    loaded = package.load(run)
+    loaded.embed(same, run.parent / "same.parquet", progress=False)
+    rows = pq.read_table(run.parent / "same.parquet").column("features").to_pylist()
+    with torch.no_grad():
+        wanted = loaded.encoder(torch.from_numpy(np.stack([pixels, 255 - pixels])).permute(0, 3, 1, 2) / 255)
+    torch.testing.assert_close(torch.tensor(rows), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_views_and_check(run, photos):
+    result = coulomb("views", photos, "--out", "sheet.png", "--view", "flip=0", cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    assert Image.open(run.parent / "sheet.png").size > (100, 100)
+    result = coulomb("check", photos, "--batch-size", 8, "--json", cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["training"]["steps"] >= 1
+    text = coulomb("check", photos, "--batch-size", 8, cwd=run.parent)
+    assert "24" in text.stdout and "memory" in text.stdout
+
+
+def test_a_users_own_encoder_from_a_file(tmp_path, photos):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\nclass Net(torch.nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),"
+        " torch.nn.Flatten())\n"
+    )
+    options = ["--epochs", 1, "--batch-size", 8, "--image-size", 16, "--quiet", "--workers", 0]
+    result = coulomb("train", photos, "--out", "run", "--encoder", "mine.py:Net", *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    refused(coulomb("evaluate", "run", cwd=tmp_path), "module")
+    again = coulomb("evaluate", "run", "--encoder", "mine.py:Net", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_report_again(run):
+    (run / "report.html").unlink()
+    result = coulomb("report", run, cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    assert (run / "report.html").stat().st_size > 10_000
+
+
+def test_version_and_help(tmp_path):
+    assert coulomb("--version", cwd=tmp_path).stdout.strip().count(".") == 2
+    for command in ("train", "evaluate", "embed", "report", "views", "check", "bench"):
+        assert coulomb(command, "--help", cwd=tmp_path).returncode == 0

@@ -1,0 +1,221 @@
+"""Whole runs, small: what is written, that it repeats, and that it is the same however it is fed."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import coulomb
+from coulomb.errors import InputError, NonFiniteError
+from coulomb.training.config import load_config
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning")
+
+
+def losses(run):
+    return [line["loss"] for line in run.metrics if "loss" in line]
+
+
+@pytest.fixture(scope="module")
+def finished(digit_tree, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return coulomb.train(
+        digit_tree,
+        out=out,
+        epochs=3,
+        batch_size=8,
+        encoder="convnet",
+        encoder_width=8,
+        image_size=16,
+        embedding_dim=8,
+        workers=0,
+        progress=False,
+    )
+
+
+def test_the_run_folder_is_complete(finished):
+    names = {path.name for path in finished.path.iterdir()}
+    assert names >= {
+        "config.yaml",
+        "data.json",
+        "split.json",
+        "environment.json",
+        "metrics.jsonl",
+        "evaluation.json",
+        "samples.npz",
+        "views.png",
+        "encoder.safetensors",
+        "encoder.json",
+        "checkpoints",
+        "train.log",
+        "report.html",
+    }
+    assert not list(finished.path.rglob("*.tmp"))
+
+
+def test_metric_lines(finished):
+    lines = finished.metrics
+    training = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in training] == list(range(1, len(training) + 1))
+    assert {"step", "epoch", "loss", "lr", "no_signal"} <= training[0].keys()
+    assert all(line["no_signal"] == math.log(2 * 8 - 1) for line in training)
+    live = [line for line in lines if "knn" in line]
+    assert [line["epoch"] for line in live] == [0, 2, 3]
+    assert all(0 <= line["knn"] <= 1 and line["effective_rank"] >= 1 for line in live)
+
+
+def test_the_evaluation_has_its_baselines_and_protocol(finished):
+    result = json.loads((finished.path / "evaluation.json").read_text())
+    for name in ("trained", "random_init", "raw_pixels"):
+        assert 0 <= result[name]["knn"] <= 1
+        assert 0 <= result[name]["linear"] <= 1
+        assert set(result[name]["few_shot"]["1"]) >= {"mean", "std"}
+        assert set(result[name]["few_shot"]) >= {"1", "5"}
+        assert result[name]["protocol"]
+    assert "stratified" in result["protocol"]["split"]
+    assert result["protocol"]["epoch"] == 3
+
+
+def test_the_split_is_written_down_and_disjoint(finished):
+    split = json.loads((finished.path / "split.json").read_text())
+    assert not set(split["train"]) & set(split["test"])
+    assert len(split["train"]) + len(split["test"]) == 60
+
+
+def test_the_encoder_loads_in_plain_python(finished):
+    encoder = coulomb.load(finished.path).encoder
+    features = encoder(torch.rand(3, 1, 16, 16))
+    assert features.shape == (3, encoder.feature_dim)
+    assert not encoder.training
+
+
+def test_config_recreates_the_run(finished, tmp_path):
+    config = load_config(finished.path / "config.yaml")
+    options = {k: v for k, v in vars(config).items() if k not in ("out", "data")}
+    again = coulomb.train(config.data, out=tmp_path / "again", evaluate=False, progress=False, **options)
+    assert losses(again) == losses(finished)
+    for old, new in zip(finished.encoder.state_dict().values(), again.encoder.state_dict().values(), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_nothing_is_overwritten(finished, digit_tree, quick):
+    before = (finished.path / "config.yaml").read_text()
+    with pytest.raises(InputError, match="already exists"):
+        coulomb.train(digit_tree, out=finished.path, progress=False, **quick)
+    assert (finished.path / "config.yaml").read_text() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache_gb", [1.0, 0.0])
+def test_the_number_of_workers_changes_nothing(digit_tree, tmp_path, quick, cache_gb):
+    found = []
+    for workers in (0, 1, 2):
+        run = coulomb.train(
+            digit_tree,
+            out=tmp_path / f"w{workers}",
+            workers=workers,
+            cache_gb=cache_gb,
+            evaluate=False,
+            progress=False,
+            **quick,
+        )
+        found.append(losses(run))
+    assert found[0] == found[1] == found[2]
+
+
+def test_supcon_learns_from_partial_labels(tmp_path, quick):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 16, 16, 1), dtype=np.uint8)
+    labels = np.where(np.arange(40) % 2, np.arange(40) % 3, -1)
+    np.savez(tmp_path / "data.npz", images=images, labels=labels)
+    run = coulomb.train(tmp_path / "data.npz", method="supcon", out=tmp_path / "run", progress=False, **quick)
+    assert all(map(math.isfinite, losses(run)))
+    assert run.evaluation["trained"]["knn"] is not None
+
+
+def test_supcon_without_labels_is_refused(tmp_path, quick, digit_tree):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, path in enumerate(sorted(digit_tree.rglob("*.png"))[:20]):
+        shutil.copy(path, flat / f"{number}.png")
+    with pytest.raises(InputError, match=r"supcon.*labels"):
+        coulomb.train(flat, method="supcon", out=tmp_path / "run", progress=False, **quick)
+    run = coulomb.train(flat, out=tmp_path / "run", progress=False, **quick)
+    assert run.evaluation["trained"]["knn"] is None
+    assert 0 <= run.evaluation["trained"]["view_retrieval"] <= 1
+
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU())
+
+    def forward(self, x):
+        return self.layers(x).mean((2, 3))
+
+
+def test_a_users_own_module(tmp_path, digit_tree, quick):
+    quick = {k: v for k, v in quick.items() if not k.startswith("encoder")}
+    run = coulomb.train(digit_tree, encoder=Own(), out=tmp_path / "run", progress=False, **quick)
+    x = torch.rand(2, 1, 16, 16)
+    with pytest.raises(InputError, match="module"):
+        _ = coulomb.load(run.path).encoder
+    assert torch.equal(coulomb.load(run.path, Own()).encoder(x), run.encoder(x))
+
+
+class Explodes(Own):
+    def forward(self, x):
+        features = super().forward(x)
+        return features * float("nan") if self.training else features
+
+
+def test_a_nonfinite_loss_stops_and_keeps_the_batch(tmp_path, digit_tree, quick):
+    quick = {k: v for k, v in quick.items() if not k.startswith("encoder")}
+    with pytest.raises((NonFiniteError, ValueError), match=r"non-finite|NaN") as error:
+        coulomb.train(digit_tree, encoder=Explodes(), out=tmp_path / "run", progress=False, **quick)
+    assert isinstance(error.value, NonFiniteError)
+    assert "encoder" in str(error.value)
+    assert (tmp_path / "run" / "nonfinite-batch.pt").exists()
+    assert "non-finite" in (tmp_path / "run" / "train.log").read_text()
+
+
+def test_accumulation_is_one_update_of_several_batches(tmp_path, digit_tree, quick):
+    run = coulomb.train(digit_tree, out=tmp_path / "run", accumulate=3, evaluate=False, progress=False, **quick)
+    steps = math.ceil(3 * (48 // 8) / 3)
+    assert [line["step"] for line in run.metrics if "loss" in line] == list(range(1, steps + 1))
+
+
+def test_corrupt_images_are_named_counted_and_limited(tmp_path, digit_tree, quick):
+    tree = shutil.copytree(digit_tree, tmp_path / "tree")
+    broken = tree / "digit-1" / "03.png"
+    broken.write_bytes(broken.read_bytes()[:60])
+    with pytest.raises(InputError, match=r"1 of 60 images.*max_corrupt=0\.01.*03\.png"):
+        coulomb.train(tree, out=tmp_path / "strict", progress=False, **quick)
+    for cache_gb in (1.0, 0.0):
+        out = tmp_path / f"cache{cache_gb}"
+        run = coulomb.train(tree, out=out, max_corrupt=0.1, cache_gb=cache_gb, workers=0, progress=False, **quick)
+        assert "03.png" in (out / "train.log").read_text()
+        assert [entry["id"] for entry in json.loads((out / "data.json").read_text())["corrupt"]] == ["digit-1/03.png"]
+        assert all(map(math.isfinite, losses(run)))
+        assert "03.png" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 300}, ["batch_size=300", "48", "or less"]),
+        ({"encoder": "resnet7"}, ["resnet7"]),
+        ({"views": "psychedelic"}, ["psychedelic", "natural"]),
+        ({"temprature": 0.1}, ["temprature", "temperature"]),
+        ({"view_options": {"flipp": 1.0}}, ["flipp"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path, digit_tree, quick, options, words):
+    with pytest.raises(InputError) as error:
+        coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick | options)
+    for word in words:
+        assert word in str(error.value)

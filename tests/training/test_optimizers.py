@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from coulomb.training.config import Config
+from coulomb.training.lars import LARS
+from coulomb.training.optimizers import build_optimizer, parameter_groups
+
+
+def small_network():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_norms_and_biases_do_not_decay():
+    model = small_network()
+    decays, stays = parameter_groups(model, 0.1)
+    assert [p.ndim for p in decays["params"]] == [4, 2]
+    assert all(p.ndim == 1 for p in stays["params"]) and len(stays["params"]) == 4
+    assert decays["weight_decay"] == 0.1 and stays["weight_decay"] == 0.0
+
+
+def test_frozen_parameters_are_left_out():
+    model = small_network()
+    model[0].weight.requires_grad_(False)
+    assert sum(len(group["params"]) for group in parameter_groups(model, 0.1)) == 5
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("lars", LARS)])
+def test_optimisers_by_name(name, kind):
+    optimizer = build_optimizer(small_network(), Config(optimizer=name, lr=0.3, weight_decay=0.2))
+    assert type(optimizer) is kind
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
+    if name == "lars":
+        assert [group["adapt"] for group in optimizer.param_groups] == [True, False]
+
+
+def lars_by_hand(w, gradients, lr, momentum, decay, trust):
+    v = np.zeros_like(w)
+    for g in gradients:
+        g = g + decay * w
+        v = momentum * v + trust * np.linalg.norm(w) / np.linalg.norm(g) * g
+        w = w - lr * v
+    return w
+
+
+def test_lars_follows_the_formula():
+    rng = np.random.default_rng(0)
+    start, gradients = rng.normal(size=(5, 3)), rng.normal(size=(4, 5, 3))
+    weight = nn.Parameter(torch.tensor(start))
+    optimizer = LARS([weight], lr=0.7, momentum=0.8, weight_decay=0.01)
+    for gradient in gradients:
+        weight.grad = torch.tensor(gradient)
+        optimizer.step()
+    np.testing.assert_allclose(
+        weight.detach().numpy(), lars_by_hand(start, gradients, 0.7, 0.8, 0.01, 1e-3), rtol=1e-12
+    )
+
+
+def test_lars_moves_a_zero_weight():
+    weight = nn.Parameter(torch.zeros(2, 2))
+    optimizer = LARS([weight], lr=1.0)
+    weight.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert torch.equal(weight.detach(), -torch.ones(2, 2))

@@ -1,0 +1,71 @@
+"""kill -9 in the middle of an epoch, resume, and compare with the run that was never stopped: bit for bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+OPTIONS = (
+    "--epochs 4 --batch-size 8 --encoder convnet --encoder-width 8 --image-size 16 --embedding-dim 8 "
+    "--checkpoint-every 3 --knn-every 2 --no-evaluate --quiet"
+).split()
+
+
+def coulomb(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "coulomb", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def lines(run):
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def comparable(run):
+    return [{k: v for k, v in line.items() if k != "images_per_second"} for line in lines(run)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_kill_and_resume_is_bit_identical(digit_tree, tmp_path, workers):
+    options = [*OPTIONS, "--workers", workers] + (["--cache-gb", 0] if workers else [])
+    whole = coulomb("train", digit_tree, "--out", tmp_path / "whole", *options)
+    assert whole.wait(120) == 0, whole.stderr.read()
+    total = max(line["step"] for line in lines(tmp_path / "whole"))
+
+    killed = tmp_path / "killed"
+    at = random.Random(os.getpid()).randint(4, total - 3)
+    process = coulomb("train", digit_tree, "--out", killed, *options, start_new_session=True)
+    while process.poll() is None and max((line["step"] for line in safe_lines(killed)), default=0) < at:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL, f"finished before it was killed at step {at}"
+
+    resumed = coulomb("train", "--resume", killed, "--no-evaluate", "--quiet")
+    assert resumed.wait(120) == 0, resumed.stderr.read()
+    assert comparable(killed) == comparable(tmp_path / "whole"), f"killed at step {at} of {total}"
+    assert (killed / "encoder.safetensors").read_bytes() == (tmp_path / "whole" / "encoder.safetensors").read_bytes()
+
+
+def safe_lines(run):
+    try:
+        return lines(run)
+    except json.JSONDecodeError:
+        return []
+
+
+def test_resume_refuses_what_is_no_run(tmp_path):
+    process = coulomb("train", "--resume", tmp_path / "nothing")
+    assert process.wait(60) == 2
+    assert "not a run folder" in process.stderr.read()
