@@ -65,7 +65,7 @@ class ArraySource(Source):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._path is not None:
-            self.array = np.load(self._path, mmap_mode="r", allow_pickle=False)
+            self.array = _mapped(self._path)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -114,8 +114,8 @@ def open_array_file(path: Path, *, label_column: str | None = None) -> ArraySour
     where = visible(path)
     try:
         if path.suffix.lower() == ".npy":
-            return ArraySource(np.load(path, mmap_mode="r", allow_pickle=False), name=portable(path.name), path=path)
-        with np.load(path, allow_pickle=False) as file:
+            return ArraySource(_mapped(path), name=portable(path.name), path=path)
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             images = _pick(file.files, IMAGE_NAMES, where, "images")
             names = LABEL_NAMES if label_column is None else (label_column,)
             labels = next((file[name] for name in names if name in file.files), None)
@@ -127,12 +127,17 @@ def open_array_file(path: Path, *, label_column: str | None = None) -> ArraySour
     except PermissionError:
         raise InputError(f"{where}: permission denied") from None
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if "allow_pickle" in str(error):
+        if "allow_pickle" in str(error) or "Python objects" in str(error):
             raise InputError(
                 f"{where}: it holds pickled Python objects, which are never loaded (they could run code); "
                 "save a plain uint8 or float array"
             ) from None
         raise InputError(f"{where}: not a readable NumPy file ({visible(error)})") from None
+
+
+def _mapped(path: Path) -> np.ndarray:
+    # Memory-mapped: pixels are read when needed, and object arrays cannot be mapped at all.
+    return np.lib.format.open_memmap(path, mode="r")
 
 
 def _pick(names: list[str], usual: tuple[str, ...], where: str, what: str) -> str:

@@ -21,6 +21,7 @@ from coulomb.data.torch_dataset import DatasetSource
 from coulomb.errors import InputError
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
+_TABLES = {"file list", "parquet", "hub"}
 _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
 
 
@@ -44,6 +45,12 @@ def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None
         source = _open_named(data, column, folder)
     else:
         source = _open_object(data, column, labels)
+    if column is not None and source.kind not in _TABLES and not str(data).lower().endswith(".npz"):
+        raise InputError(
+            f"labels={visible(column)!r}: a {source.kind} has no columns; give 'none' or one label an image"
+        )
+    if folder is not None and source.kind != "file list":
+        raise InputError(f"root={visible(folder)}: only a list of paths has a root, and {visible(source.name)} is none")
     return source if labels is None or column is not None else _with_labels(source, labels)
 
 
@@ -73,7 +80,8 @@ def _open_object(data: Any, column: str | None, labels: Any) -> Source:
         if hasattr(data, "features"):
             return HubSource(data, name="datasets.Dataset", label_column=column)
         raise InputError(f"data={type(data).__name__}: choose one split, data['train'] for instance")
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (list, tuple, dict, bytes)):
+    is_map = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if isinstance(data, torch.utils.data.Dataset) or (is_map and not isinstance(data, (list, tuple, dict, bytes))):
         return DatasetSource(data, labels=None if column is not None else labels)
     raise InputError(
         f"data is a {type(data).__name__}; give 'digits', a path, a hub name, a NumPy array, a torch Dataset or a Source"

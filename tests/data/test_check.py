@@ -1,0 +1,104 @@
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coulomb.data import ArraySource, check, open_source, p_no_positive, render_check
+from coulomb.data.workers import cores
+from coulomb.errors import InputError
+
+
+@pytest.fixture
+def tree(tmp_path):
+    draw = np.random.default_rng(0)
+    for name in ("cat/0", "cat/1", "cat/2", "dog/0", "dog/1"):
+        path = tmp_path / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(draw.integers(0, 256, (20, 30), dtype=np.uint8)).save(path)
+    with Image.open(tmp_path / "cat" / "0.png") as image:
+        image.save(tmp_path / "cat" / "copy.bmp")  # other bytes, same pixels
+        image.save(tmp_path / "dog" / "same.png")
+        image.rotate(90, expand=True).save(tmp_path / "cat" / "turned.png")  # same values, other size
+    (tmp_path / "dog" / "torn.png").write_bytes(b"torn")
+    (tmp_path / "dog" / "cut.png").write_bytes((tmp_path / "dog" / "0.png").read_bytes()[:300])
+    return tmp_path
+
+
+def test_everything_is_found(tree):
+    result = check(open_source(tree), batch_size=4)
+    json.dumps(result)
+    assert (result["count"], result["readable"]) == (10, 8)
+    assert {entry["id"] for entry in result["corrupt"]} == {"dog/cut.png", "dog/torn.png"}
+    assert result["duplicates"]["groups"] == [
+        {"ids": ["cat/0.png", "cat/copy.bmp", "dog/same.png"], "labels": [0, 0, 1], "cross_label": True}
+    ]
+    assert (result["duplicates"]["redundant"], result["duplicates"]["cross_label"]) == (2, 1)
+    cat, dog = result["labels"]["classes"]
+    assert (cat["name"], cat["count"], dog["count"]) == ("cat", 5, 3)
+    assert cat["p_no_positive"] == p_no_positive(5, 8, 4)
+    expected = (5 * p_no_positive(5, 8, 4) + 3 * p_no_positive(3, 8, 4)) / 8
+    assert result["labels"]["p_no_positive"] == pytest.approx(expected)
+    assert result["memory"]["full_size"] == 8 * 600
+    assert result["suggested"] == {"image_size": 20, "channels": 1, "dtype": "uint8"}
+    assert result["memory"]["canvases"] == 8 * 400
+    assert result["survey"]["modes"] == {"L": 8}
+
+
+def test_workers_change_nothing(tree):
+    results = [check(open_source(tree), batch_size=4, workers=workers) for workers in range(min(2, cores()) + 1)]
+    assert all(result == results[0] for result in results)
+
+
+def test_partial_and_no_labels():
+    images = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
+    result = check(ArraySource(images, [0, 0, -1, -1, 3, -1]), batch_size=3)
+    assert (result["labels"]["labelled"], result["labels"]["unlabelled"]) == (3, 3)
+    assert [entry["label"] for entry in result["labels"]["classes"]] == [0, 3]
+    assert any("a single image" in finding for finding in result["findings"])
+    nothing = check(ArraySource(images))
+    assert nothing["labels"] is None
+    assert "labels    none" in render_check(nothing)
+
+
+def test_unlabelled_copies_do_not_disagree():
+    result = check(ArraySource(np.zeros((3, 4, 4), np.uint8), [1, -1, 1]))
+    assert result["duplicates"]["redundant"] == 2
+    assert result["duplicates"]["cross_label"] == 0
+
+
+def test_same_bytes_of_other_shape_or_type_are_not_copies():
+    class Two(ArraySource):
+        def image(self, index):
+            return [np.zeros((4, 8, 1), np.uint8), np.zeros((8, 4, 1), np.uint8), np.zeros((4, 4, 1), np.uint16)][index]
+
+    assert check(Two(np.zeros((3, 4, 4), np.uint8)))["duplicates"]["groups"] == []
+
+
+def test_text_names_what_matters_and_is_harmless(tree):
+    (tree / "dog" / "a\x1b[31m[red]\n.png").write_bytes(b"torn")
+    text = render_check(check(open_source(tree), batch_size=4))
+    for expected in ("11 images, 8 readable", "dog/torn.png: not an image", "different labels", "cat"):
+        assert expected in text
+    assert "\x1b" not in text
+    assert "a\\x1b[31m[red]\\n.png" in text
+
+
+def test_many_classes_are_shortened():
+    images = np.random.default_rng(0).integers(0, 256, (400, 4, 4), dtype=np.uint8)
+    text = render_check(check(ArraySource(images, [f"class {i % 100}" for i in range(400)])))
+    assert "80 classes between these" in text
+    assert len(text.splitlines()) < 60
+
+
+def test_one_image_and_bad_batch_size():
+    result = check(ArraySource(np.zeros((1, 4, 4), np.uint8), [0]))
+    assert result["labels"]["p_no_positive"] == 1
+    with pytest.raises(InputError, match="batch_size=0"):
+        check(ArraySource(np.zeros((1, 4, 4), np.uint8)), batch_size=0)
+
+
+def test_nothing_readable_is_one_line(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"torn")
+    with pytest.raises(InputError, match="none of 1 images can be read"):
+        check(open_source(tmp_path))

@@ -1,0 +1,184 @@
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coulomb.data.decode import decode, image_extensions, read_header
+from coulomb.data.source import CorruptImage
+
+RAMP = np.arange(12 * 10, dtype=np.uint8).reshape(12, 10)
+COLOUR = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def pixels(data: bytes | Path) -> np.ndarray:
+    image, aspect = decode(data, "it")
+    header = read_header(data, "it")
+    # The header promises what the decoder returns.
+    assert (header.height, header.width, header.channels) == image.shape
+    assert header.depth == image.dtype.name
+    assert aspect == image.shape[1] / image.shape[0]
+    return image
+
+
+def test_grey_and_colour_are_exact():
+    assert np.array_equal(pixels(encoded(Image.fromarray(RAMP)))[..., 0], RAMP)
+    assert np.array_equal(pixels(encoded(Image.fromarray(COLOUR))), COLOUR)
+    for kind in ("BMP", "TIFF", "PPM", "TGA"):
+        assert np.array_equal(pixels(encoded(Image.fromarray(COLOUR), kind)), COLOUR), kind
+
+
+def test_one_bit_is_black_and_white():
+    image = pixels(encoded(Image.fromarray(RAMP > 60)))
+    assert np.array_equal(image[..., 0], np.where(RAMP > 60, 255, 0))
+
+
+@pytest.mark.parametrize("alpha", [0, 128, 255])
+def test_transparency_lies_over_white(alpha):
+    rgba = np.dstack([COLOUR, np.full(RAMP.shape, alpha, np.uint8)])
+    expected = COLOUR * (alpha / 255) + 255 * (1 - alpha / 255)
+    data = encoded(Image.fromarray(rgba))
+    assert read_header(data, "it").transparent
+    assert np.abs(pixels(data) - expected).max() <= 1
+    la = encoded(Image.merge("LA", [Image.fromarray(RAMP), Image.fromarray(rgba[..., 3])]))
+    grey = pixels(la)
+    assert grey.shape == (12, 10, 1)
+    assert np.abs(grey[..., 0] - (RAMP * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
+
+
+def test_palette_grey_colour_and_transparent():
+    grey = Image.fromarray(RAMP)
+    grey.putpalette([value for value in range(256) for _ in range(3)])
+    assert grey.mode == "P"
+    assert np.array_equal(pixels(encoded(grey))[..., 0], RAMP)
+    colour = Image.fromarray(RAMP)
+    colour.putpalette([part for value in range(256) for part in (value, 255 - value, 7)])
+    expected = np.dstack([RAMP, 255 - RAMP, np.full_like(RAMP, 7)])
+    assert np.array_equal(pixels(encoded(colour)), expected)
+    clear = pixels(encoded(colour, transparency=5))
+    assert (clear[RAMP == 5] == 255).all()
+    assert np.array_equal(clear[RAMP != 5], expected[RAMP != 5])
+
+
+def test_transparent_value_of_grey_png():
+    image = pixels(encoded(Image.fromarray(RAMP), transparency=3))
+    assert image.shape == (12, 10, 1)
+    assert image[RAMP == 3].tolist() == [[255]]
+
+
+def test_cmyk_becomes_rgb():
+    image = pixels(encoded(Image.fromarray(COLOUR).convert("CMYK"), "TIFF"))
+    assert np.abs(image.astype(int) - COLOUR).max() <= 1
+    assert read_header(encoded(Image.fromarray(COLOUR).convert("CMYK"), "TIFF"), "it").mode == "CMYK"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_are_kept(kind):
+    deep = (np.arange(120, dtype=np.uint16) * 541).reshape(12, 10)
+    image = pixels(encoded(Image.fromarray(deep), kind))
+    assert image.dtype == np.uint16
+    assert np.array_equal(image[..., 0], deep)
+
+
+def test_big_endian_sixteen_bits(tmp_path):
+    deep = (np.arange(6, dtype=np.uint16) * 9999).reshape(2, 3)
+    (tmp_path / "a.pgm").write_bytes(b"P5 3 2 65535\n" + deep.astype(">u2").tobytes())
+    image, _ = decode(tmp_path / "a.pgm", "it")
+    assert np.array_equal(image[..., 0], deep)
+
+
+def test_float_tiff_in_unit_range_only():
+    unit = np.linspace(0, 1, 120, dtype=np.float32).reshape(12, 10)
+    assert np.array_equal(pixels(encoded(Image.fromarray(unit), "TIFF"))[..., 0], unit)
+    with pytest.raises(CorruptImage, match=r"from 0 to 255.*scale them to \[0, 1\]"):
+        decode(encoded(Image.fromarray(unit * 255), "TIFF"), "it")
+    unit[3, 3] = np.nan
+    with pytest.raises(CorruptImage, match="nan"):
+        decode(encoded(Image.fromarray(unit), "TIFF"), "it")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = pixels(encoded(Image.fromarray(COLOUR), "PNG", exif=exif))
+    # EXIF: rows and columns as the camera stored them → as they should be seen.
+    upright = {
+        1: COLOUR, 2: COLOUR[:, ::-1], 3: COLOUR[::-1, ::-1], 4: COLOUR[::-1],
+        5: COLOUR.transpose(1, 0, 2), 6: np.rot90(COLOUR, -1), 7: COLOUR[::-1, ::-1].transpose(1, 0, 2),
+        8: np.rot90(COLOUR),
+    }  # fmt: skip
+    assert np.array_equal(image, upright[orientation])
+    jpeg = encoded(Image.fromarray(COLOUR), "JPEG", exif=exif, quality=95)
+    assert pixels(jpeg).shape[:2] == ((10, 12) if orientation >= 5 else (12, 10))
+
+
+def test_first_frame_of_an_animation():
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert (pixels(data) == [255, 0, 0]).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF"])
+def test_a_file_that_ends_early_is_corrupt(kind):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    data = encoded(Image.fromarray(noise), kind)
+    decode(data, "it")
+    with pytest.raises(CorruptImage, match="^cut"):
+        decode(data[: len(data) * 2 // 3], "cut")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"", "empty"), (b"not an image at all", "not an image"), (b"%!PS-Adobe-3.0 EPSF-3.0\n", "not an image")],
+)
+def test_what_is_no_image_says_so(data, reason):
+    for function in (decode, read_header):
+        with pytest.raises(CorruptImage, match=reason) as caught:
+            function(data, "it")
+        assert caught.value.item_id == "it"
+        assert "0x" not in caught.value.reason  # no addresses: the same file gives the same reason
+
+
+def test_programs_are_no_images():
+    # Pillow would start Ghostscript for these.
+    assert not {".eps", ".ps", ".wmf", ".emf", ".pdf"} & image_extensions()
+    assert {".jpg", ".jpeg", ".png", ".tif", ".webp", ".gif", ".bmp"} <= image_extensions()
+
+
+def test_decompression_bomb_is_refused():
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        import zlib
+
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    for side in (10_000, 60_000):
+        header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+        bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+        with pytest.raises(CorruptImage, match="decompression bomb"):
+            decode(bomb, "it")
+
+
+def test_jpeg_is_decoded_smaller_only_where_enough_remains():
+    large = Image.fromarray(np.random.default_rng(0).integers(0, 256, (403, 801, 3), dtype=np.uint8))
+    data = encoded(large, "JPEG")
+    small, aspect = decode(data, "it", at_least=32)
+    assert aspect == 801 / 403  # the true one, not that of the reduced picture
+    assert 64 <= min(small.shape[:2]) < 403
+    same, _ = decode(data, "it", at_least=250)
+    assert same.shape == (403, 801, 3)
+
+
+def test_permission_and_missing(tmp_path):
+    with pytest.raises(CorruptImage, match="no such file"):
+        decode(tmp_path / "gone.png", "gone.png")
+    with pytest.raises(CorruptImage, match=r"a\\x1b\[31m.png"):  # a name cannot colour the terminal
+        decode(b"", "a\x1b[31m.png")

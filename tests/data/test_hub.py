@@ -1,0 +1,90 @@
+import io
+
+import pytest
+from PIL import Image
+
+from coulomb.data import CorruptImage, open_source
+from coulomb.data.hub import HubSource, open_hub
+from coulomb.errors import InputError
+
+datasets = pytest.importorskip("datasets")
+
+
+def png(value):
+    out = io.BytesIO()
+    Image.new("L", (4, 4), value).save(out, "PNG")
+    return out.getvalue()
+
+
+def made(values, **columns):
+    rows = {"image": [{"bytes": png(value), "path": None} for value in values], **columns}
+    features = {"image": datasets.Image()}
+    for name, column in columns.items():
+        names = sorted({str(value) for value in column})
+        features[name] = datasets.ClassLabel(names=names) if name != "plain" else datasets.Value("int64")
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+
+
+def test_dataset_object():
+    source = open_source(made([3, 4, 5], label=["b", "a", "b"]))
+    assert [int(source.image(i)[0, 0, 0]) for i in range(3)] == [3, 4, 5]
+    assert source.labels.tolist() == [1, 0, 1]
+    assert source.class_names == ["a", "b"]
+    assert open_source(made([3], plain=[7])).labels is None
+    assert open_source(made([3], plain=[7]), labels="plain").labels.tolist() == [7]
+    with pytest.raises(InputError, match="several label columns.*labels="):
+        open_source(made([3], fine=["a"], coarse=["b"]))
+
+
+def test_splits(monkeypatch):
+    both = datasets.DatasetDict(train=made([1, 2], label=["a", "b"]), test=made([3], label=["a"]))
+    asked = []
+
+    def load(name, **options):
+        asked.append((name, options))
+        return both
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert len(open_source("someone/pictures")) == 2
+    test = open_source("hub:pictures:test")
+    assert len(test) == 1
+    assert test.name == "pictures:test"
+    assert asked == [("someone/pictures", {}), ("pictures", {})]  # above all no trust_remote_code
+    with pytest.raises(InputError, match="choose a split.*train, test"):
+        open_source("someone/pictures:dev")
+    with pytest.raises(InputError, match="choose one split"):
+        open_source(both)
+
+
+def test_no_network_is_one_line(monkeypatch):
+    def load(name, **options):
+        raise ConnectionError("Couldn't reach 'someone/pictures' on the Hub\n(LocalEntryNotFoundError)")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(
+        InputError, match="no such file or folder here, and not available.*check the spelling"
+    ) as caught:
+        open_hub("someone/pictures")
+    assert "\n" not in str(caught.value)
+
+
+def test_paths_stay_in_the_download_folder(tmp_path, monkeypatch):
+    downloads, outside = tmp_path / "downloads", tmp_path / "outside.png"
+    downloads.mkdir()
+    for path in (outside, downloads / "in.png"):
+        path.write_bytes(png(9))
+    (downloads / "link.png").symlink_to(outside)
+    monkeypatch.setattr(datasets.config, "HF_CACHE_HOME", downloads)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", downloads)
+    rows = {"image": [{"bytes": None, "path": str(p)} for p in (downloads / "in.png", outside, downloads / "link.png")]}
+    dataset = datasets.Dataset.from_dict(rows, features=datasets.Features({"image": datasets.Image(decode=False)}))
+    source = HubSource(dataset, name="x")
+    assert int(source.image(0)[0, 0, 0]) == 9
+    for index in (1, 2):
+        with pytest.raises(CorruptImage, match="leads outside the hub's download folder"):
+            source.image(index)
+
+
+def test_no_image_column():
+    with pytest.raises(InputError, match="no image column among text"):
+        open_source(datasets.Dataset.from_dict({"text": ["a"]}))
