@@ -36,6 +36,21 @@ def test_a_positive_angle_turns_counter_clockwise(kornia, uniforms):
     torch.testing.assert_close(linear, expected[:, :, :2])
 
 
+def test_the_affine_map_is_zoom_rotation_shear_then_shift(uniforms):
+    """Each of the six draws has its place; a shear along x moves x by y times the slope."""
+    u = uniforms(B)
+    linear, shift = affine_maps(AFFINE, u)
+    rotate, shear_x, shear_y, zoom, x, y = u["affine"].double().unbind(1)
+    for i in range(B):
+        a = math.radians(40 * (2 * rotate[i] - 1))
+        slope_x, slope_y = (math.tan(math.radians(15 * (2 * s[i] - 1))) for s in (shear_x, shear_y))
+        turn = torch.tensor([[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]])
+        expected = 0.7 * 2 ** zoom[i] * (turn @ torch.tensor([[1, slope_x], [slope_y, 1]]))
+        torch.testing.assert_close(linear[i].double(), expected.double(), atol=1e-5, rtol=0)
+        moved = 2 * 0.2 * (2 * torch.stack([x[i], y[i]]) - 1)
+        torch.testing.assert_close(shift[i, :, 0].double(), moved, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("size", [32, 20])
 def test_crop_matches_kornia_crop_and_resize(kornia, uniforms, photos, size):
     """Its boxes join pixel centres; ours pixel edges: the box runs between the outermost sampled points."""
@@ -89,6 +104,15 @@ def test_shrinking_averages_before_it_samples(uniforms):
     torch.testing.assert_close(got, torch.full((1, 1, 32, 32), 0.5))
 
 
+def test_only_the_axis_that_shrinks_is_averaged(uniforms):
+    """A picture four times as wide as high on a square canvas: columns are kept one for one, rows averaged by four."""
+    columns = (torch.arange(128) % 2).float().expand(1, 1, 128, 128).contiguous()
+    geometry = Geometry(ViewSpec(), uniforms(1), torch.tensor([4.0]), 32)
+    torch.testing.assert_close(geometry(columns, slice(0, 1)), columns[:, :, :32, 48:80], atol=1e-4, rtol=0)
+    got = geometry(columns.mT.contiguous(), slice(0, 1))
+    torch.testing.assert_close(got, torch.full_like(got, 0.5))
+
+
 def test_pooling_goes_by_axis_and_leaves_enlargement_alone():
     theta = torch.tensor([[[0.25, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 0]], [[0.1, 0, 0], [0, 0.1, 0]]]).float()
     assert pooling(theta, torch.Size([128, 128]), 32).tolist() == [[1, 4], [4, 4], [1, 1]]
@@ -97,11 +121,12 @@ def test_pooling_goes_by_axis_and_leaves_enlargement_alone():
 
 
 def test_samples_of_different_scale_share_a_batch(uniforms, photos):
-    images = photos(3, size=128)
-    aspects = torch.tensor([1.0, 4.0, 0.25])
-    together = Geometry(ViewSpec(), uniforms(3), aspects, 32)(images, slice(0, 3))
-    assert len(pooling(Geometry(ViewSpec(), uniforms(3), aspects, 32).theta, images.shape[-2:], 32).unique(dim=0)) == 3
-    for i in range(3):
+    images = photos(6, size=128)
+    aspects = torch.tensor([1.0, 4.0, 0.25, 1.0, 4.0, 0.25])
+    geometry = Geometry(ViewSpec(), uniforms(6), aspects, 32)
+    assert len(pooling(geometry.theta, images.shape[-2:], 32).unique(dim=0)) == 3
+    together = geometry(images, slice(0, 6))
+    for i in range(6):
         alone = Geometry(ViewSpec(), uniforms(1), aspects[i : i + 1], 32)(images[i : i + 1], slice(0, 1))
         torch.testing.assert_close(together[i : i + 1], alone)
 
