@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,13 +37,12 @@ def protocol(n: int) -> dict:
     }
 
 
-def result(knn: float | None, linear: float | None, few: tuple[float, float, float] | None, n: int = 360) -> dict:
-    shots = (
-        {str(s): {"mean": m, "std": d} for s, m, d in zip((1, 5, 10), few, (0.031, 0.011, 0.007), strict=True)}
-        if few
-        else None
-    )
-    return {"knn": knn, "linear": linear, "few_shot": shots, "protocol": protocol(n)}
+def result(knn: float, linear: float, few: tuple[float, float, float], retrieval: float = 0.9) -> dict:
+    shots = {
+        shot: {"mean": mean, "std": std}
+        for shot, mean, std in zip("1 5 10".split(), few, (0.031, 0.011, 0.007), strict=True)
+    }
+    return {"knn": knn, "linear": linear, "few_shot": shots, "view_retrieval": retrieval, "protocol": protocol(360)}
 
 
 EVALUATION = {
@@ -65,13 +65,13 @@ def training_lines(epochs: int = 30, steps: int = 20, batch: int = 256) -> list[
     return [
         {
             "step": step,
-            "epoch": step // steps,
+            "epoch": (step - 1) // steps + 1,
             "loss": top - 3.4 * (1 - math.exp(-step / total * 5)) + 0.05 * float(rng.standard_normal()),
             "lr": 1e-3 * 0.5 * (1 + math.cos(math.pi * step / total)),
             "no_signal": top,
             "images_per_second": 8000 + 300 * float(rng.standard_normal()),
         }
-        for step in range(total)
+        for step in range(1, total + 1)
     ]
 
 
@@ -85,8 +85,9 @@ def measure_lines(epochs: int = 30, every: int = 3) -> list[dict]:
             "uniformity": -3.4 + 2.1 * math.exp(-epoch / 7),
             "effective_rank": 44 - 30 * math.exp(-epoch / 9),
             "feature_dim": 128,
+            "view_retrieval": 0.95 - 0.6 * math.exp(-epoch / 7),
         }
-        for epoch in range(0, epochs, every)
+        for epoch in range(0, epochs + 1, every)
     ]
 
 
@@ -214,3 +215,16 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_folder(pristine: Path, tmp_path: Path) -> Path:
     """A complete run that a test may change."""
     return Path(shutil.copytree(pristine, tmp_path / "digits-demo"))
+
+
+@pytest.fixture(scope="session")
+def maker() -> SimpleNamespace:
+    """The functions above, for tests that need them."""
+    return SimpleNamespace(
+        changes=CHANGES,
+        hostile=HOSTILE,
+        edit_json=edit_json,
+        edit_samples=edit_samples,
+        make_run=make_run,
+        write_lines=write_lines,
+    )

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from coulomb.report import wording
 from coulomb.report.collect import Run, collect
-from coulomb.report.curves import knn_chart, loss_chart, small_charts
+from coulomb.report.curves import loss_chart, progress_chart, small_charts
 from coulomb.report.data_section import data_section
 from coulomb.report.gallery import gallery
 from coulomb.report.header import header
@@ -85,7 +85,7 @@ def _content(run: Run) -> dict[str, Any]:
         test_images=test if isinstance(test, int) and not isinstance(test, bool) else None,
         effective_rank=shown.effective_rank if shown else None,
     )
-    loss, knn, small = loss_chart(run), knn_chart(run), small_charts(run)
+    loss, knn, small = loss_chart(run), progress_chart(run), small_charts(run)
     return {
         "run": run,
         "head": header(run),
@@ -110,7 +110,9 @@ def _content(run: Run) -> dict[str, Any]:
 def _protocol(run: Run) -> dict[str, Any]:
     trained = run.evaluation.get("trained")
     protocols = [holder.get("protocol") for holder in (trained, run.evaluation) if isinstance(holder, dict)]
-    return {key: value for found in protocols if isinstance(found, dict) for key, value in found.items()}
+    every = {key: value for found in protocols if isinstance(found, dict) for key, value in found.items()}
+    flat = {key: value for key, value in every.items() if not isinstance(value, dict)}  # versions have their own table
+    return {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in flat.items()}
 
 
 def _part(name: str) -> str:

@@ -138,7 +138,7 @@ def ticks(
         step = max(1.0, round(step))
     first = math.ceil(low / step - 1e-9) if tight else math.floor(low / step + 1e-9)
     last = math.floor(high / step + 1e-9) if tight else math.ceil(high / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, last + 1)] or [low]
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)] or [low]
 
 
 def _levels(levels: Sequence[Level], down: Callable[[float], float]) -> list[Tick]:

@@ -12,6 +12,7 @@ SMALL = {
     "uniformity": ("Uniformity", "log of mean potential", "Lower: spread more evenly over the sphere."),
     "alignment": ("Alignment", "mean squared distance", "Lower: two views of an image lie closer."),
     "effective_rank": ("Effective rank", "directions in use", "Higher: more directions of the feature space are used."),
+    "view_retrieval": ("View retrieval", "share found", "How often the other view of an image is found."),
     "lr": ("Learning rate", "per step", "The schedule as it ran."),
     "images_per_second": ("Speed", "images per second", "Training throughput."),
 }
@@ -36,6 +37,19 @@ def _formula(run: Run, level: float) -> str:
     return "ln(2N−1) = " if batch and math.isclose(level, math.log(max(2 * batch - 1, 1)), rel_tol=1e-3) else ""
 
 
+def progress_chart(run: Run) -> Chart | None:
+    """How good the encoder is over the epochs: the live kNN, or without labels the retrieval of views."""
+    return knn_chart(run) or line_chart(
+        _points(run.measures, "epoch", "view_retrieval"),
+        title="View retrieval during training",
+        x_label="epoch",
+        y_label="share of held-out images whose other view is found",
+        write=percent,
+        limits=(0.0, 1.0),
+        x_name="epoch",
+    )
+
+
 def knn_chart(run: Run) -> Chart | None:
     """Accuracy of the live kNN over epochs, with the baselines that the final evaluation measured."""
     row = next((row for row in scores(run.evaluation) if row.key == "knn"), None)
@@ -44,7 +58,7 @@ def knn_chart(run: Run) -> Chart | None:
         for name in CONTESTANTS
         if row is not None and name != "trained" and name in row.values
     ]
-    return line_chart(
+    chart = line_chart(
         _points(run.measures, "epoch", "knn"),
         title="kNN accuracy during training",
         x_label="epoch",
@@ -54,14 +68,29 @@ def knn_chart(run: Run) -> Chart | None:
         limits=(0.0, 1.0),
         x_name="epoch",
     )
+    neighbours = [k for line in run.measures if (k := finite(line.get("knn_k"))) is not None]
+    if chart is not None and neighbours:
+        chart.note = f"Curve: live, k = {neighbours[-1]:.0f}, on a sample when the data are large."
+        chart.note += " Lines: the final evaluation." if levels else ""
+    return chart
 
 
 def small_charts(run: Run) -> list[Chart]:
     """A small chart for each further quantity that the metrics carry."""
     found = []
     for key, (title, label, note) in SMALL.items():
+        if key == "view_retrieval" and knn_chart(run) is None:
+            continue  # it has the large place
         lines, x = (run.measures, "epoch") if any(key in line for line in run.measures) else (run.training, "step")
-        chart = line_chart(_points(lines, x, key), title=title, x_label=x, y_label=label, style="quiet", x_name=x)
+        chart = line_chart(
+            _points(lines, x, key),
+            title=title,
+            x_label=x,
+            y_label=label,
+            style="quiet",
+            x_name=x,
+            write=percent if key == "view_retrieval" else figure,
+        )
         if chart is not None:
             chart.note = note
             found.append(chart)

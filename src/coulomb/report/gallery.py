@@ -106,6 +106,7 @@ def _marks(run: Run, labels: np.ndarray) -> list[Mark]:
 
 def _effective_rank(features: np.ndarray) -> float:
     """exp of the entropy of the normalised singular values (Garrido et al., 2023)."""
-    singular = np.linalg.svd(features, compute_uv=False)
-    share = singular[singular > 0] / singular.sum()
+    singular = np.linalg.svd(features.astype(np.float64), compute_uv=False)
+    share = singular / singular.sum()
+    share = share[share > 1e-12]
     return float(np.exp(-(share * np.log(share)).sum()))

@@ -56,9 +56,9 @@ def _epochs(run: Run) -> str:
 
 
 def _stopped(run: Run) -> str:
-    """Epochs may be counted from 0 or from 1: only a whole epoch short of both counts as stopped."""
+    """Training lines count epochs from 1, so the last epoch's lines carry the planned number."""
     planned, reached = finite(run.config.get("epochs")), _reached(run)
-    if planned is None or reached is None or reached + 1 >= planned:
+    if planned is None or reached is None or reached >= planned:
         return ""
     return (
         f"This run has not reached its end: {plural(round(planned), 'epoch')} were planned, the last line of its metrics "
@@ -74,6 +74,8 @@ def _time(run: Run) -> str:
     if recorded is not None:
         return duration(recorded)
     batch, total, last = finite(run.config.get("batch_size")), 0.0, 0.0
+    for factor in ("accumulate", "devices", "num_nodes"):
+        batch = batch and batch * (finite(run.config.get(factor)) or 1)
     for line in run.training:
         step, speed = finite(line.get("step")), finite(line.get("images_per_second"))
         if step is None or not speed or speed < 0:

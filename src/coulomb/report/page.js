@@ -94,6 +94,8 @@
     }
     picked.replaceChildren(big, make("b", "", className(i)), make("span", "id", data.ids[i]), make("p", "neartitle", "Its nearest neighbours"), near);
   };
+  keep(page.first);  // so that the panel shows what it is for
+  kept = -1;
   const nearest = (event) => {
     const box = map.getBoundingClientRect();
     let best = -1, least = 26 * 26;

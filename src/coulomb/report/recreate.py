@@ -13,7 +13,10 @@ def command_line(config: dict[str, Any]) -> str:
         words.append(shlex.quote(str(config["data"])))
     for name, value in config.items():
         flag = shlex.quote("--" + str(name).replace("_", "-"))
-        if name == "data" or value is None or isinstance(value, dict):
+        if name == "data" or value is None:
+            continue
+        if isinstance(value, dict):  # strengths of single views: --view flip=0
+            words += [f"--view {shlex.quote(f'{key}={item}')}" for key, item in value.items()]
             continue
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))

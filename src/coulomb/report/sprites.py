@@ -64,9 +64,9 @@ def _encode(image: Image.Image, png_up_to: int) -> str:
     kind = "png"
     if buffer.tell() > png_up_to:
         kind = "jpeg"
-        for quality in (88, 75, 60):
+        for quality in (88, 75, 60, 40, 20):
             buffer = io.BytesIO()
-            image.save(buffer, "JPEG", quality=quality, subsampling=0, optimize=True)
+            image.save(buffer, "JPEG", quality=quality, subsampling=0)
             if buffer.tell() <= 2_500_000:
                 break
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -146,6 +146,7 @@ def _sentence(score: Score) -> str:
 
 
 def _agreement(compared: list[Score]) -> list[str]:
+    compared = [score for score in compared if score.key != "view_retrieval"]  # not an accuracy on classes
     if len(compared) < 2:
         return []
     ahead = sum(score.values["trained"].mean > _best_baseline(score)[1].mean for score in compared)

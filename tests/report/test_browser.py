@@ -1,0 +1,193 @@
+"""The page in a real browser: no requests, no errors, and what a reader does on it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coulomb.report import build_report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (chromium, chromium-browser or google-chrome)"),
+]
+QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
+PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def reports(pristine, maker, tmp_path_factory):
+    made = {}
+    for kind, change in maker.changes.items():
+        folder = Path(shutil.copytree(pristine, tmp_path_factory.mktemp("pages") / kind))
+        change(folder)
+        made[kind] = build_report(folder)
+    return made
+
+
+@pytest.fixture
+def visit(browser, reports):
+    """Open a report; at the end the page must have asked for nothing and complained about nothing."""
+    pages, requests, complaints = [], [], []
+
+    def open_page(kind="labelled", **options):
+        page = browser.new_page(**({"viewport": WIDE} | options))
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append("dialog") or dialog.dismiss())
+        page.goto(reports[kind].as_uri())
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.wait_for_timeout(100)
+        page.close()
+    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [
+        url for url in requests if url.endswith("/report.html")
+    ]
+    assert complaints == []
+
+
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile"])
+@pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
+def test_it_opens_quietly_and_fits(visit, kind, viewport):
+    page = visit(kind, viewport=viewport)
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    beyond = """[...document.querySelectorAll("main *, header *")].filter(e => {
+        const r = e.getBoundingClientRect();
+        return r.width && r.right > innerWidth + 1 && !e.closest(".scroll, .skip, svg");
+    }).map(e => e.outerHTML.slice(0, 90))"""
+    assert page.evaluate(beyond) == []
+    empty = """[...document.querySelectorAll("section, figure, dl, ul, table")].filter(
+        e => !e.textContent.trim() && !e.querySelector("img")).length"""
+    assert page.evaluate(empty) == 0
+
+
+def test_pointing_at_the_map_shows_the_image(visit):
+    page = visit()
+    target = page.locator("#atlas use").nth(5)
+    page.locator("#atlas").scroll_into_view_if_needed()
+    box = target.bounding_box()
+    assert page.locator(".tip").is_hidden()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.locator(".tip").wait_for()
+    thumb = page.locator(".tip .thumb")
+    assert thumb.bounding_box()["width"] > 90
+    assert thumb.evaluate("e => getComputedStyle(e).backgroundImage").startswith('url("data:image/png;base64')
+    expected = page.evaluate("JSON.parse(document.getElementById('page-data').textContent).map.ids[5]")
+    assert page.locator(".tip .id").inner_text() == expected
+    columns = page.evaluate("JSON.parse(document.getElementById('page-data').textContent).columns")
+    place = thumb.evaluate("e => [e.style.getPropertyValue('--x'), e.style.getPropertyValue('--y')]")
+    assert [int(value) for value in place] == [5 % columns, 5 // columns]
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert page.locator(".picked .near .thumb").count() == 8
+    assert page.locator(".picked .id").inner_text() == expected
+
+
+def test_the_map_by_keyboard_alone(visit):
+    page = visit()
+    page.locator("#atlas").focus()
+    seen = set()
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown"):
+        page.keyboard.press(key)
+        assert page.locator(".tip").is_visible()
+        seen.add(page.locator(".tip .id").inner_text())
+    assert len(seen) >= 3
+    assert page.locator(".picked .id").inner_text() in seen
+    page.keyboard.press("Escape")
+    assert page.locator(".tip").is_hidden()
+
+
+def test_the_map_by_tap(visit):
+    page = visit(viewport=PHONE, has_touch=True, is_mobile=True)
+    page.locator("#atlas").scroll_into_view_if_needed()
+    box = page.locator("#atlas use").nth(3).bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert page.locator(".tip").is_visible()
+    tip, atlas = page.locator(".tip").bounding_box(), page.locator("#atlas").bounding_box()
+    assert tip["x"] >= atlas["x"]
+    assert tip["x"] + tip["width"] <= atlas["x"] + atlas["width"]
+
+
+def test_classes_layouts_and_pictures_can_be_chosen(visit):
+    page = visit(reduced_motion="reduce")
+    marks, legend = page.locator("#atlas use"), page.locator(".legend button").first
+    legend.click()
+    assert legend.get_attribute("aria-pressed") == "true"
+    assert 0 < page.locator("#atlas use.on").count() < marks.count()
+    legend.click()
+    assert legend.get_attribute("aria-pressed") == "false"
+    before = marks.first.get_attribute("x")
+    page.get_by_role("button", name="PCA").click()
+    page.wait_for_function("x => document.querySelector('#atlas use').getAttribute('x') !== x", arg=before)
+    assert "variance" in page.locator("#caution").inner_text()
+    page.get_by_role("button", name="Show pictures").click()
+    assert page.locator(".pictures .thumb").count() > 20
+
+
+def test_charts_tell_their_values_to_pointer_and_keyboard(visit):
+    page = visit()
+    plot = page.locator(".plot").first
+    plot.hover()
+    assert "step" in plot.locator(".readout").inner_text()
+    page.locator(".plot").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".plot").nth(1).locator(".readout").inner_text() == "epoch 0: 89.0\u202f%"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(visit, scheme):
+    page = visit(color_scheme=scheme)
+    luminance = """s => {
+        const linear = v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+        const [r, g, b] = getComputedStyle(document.querySelector(s[0]))[s[1]].match(/[\\d.]+/g).map(v => linear(v / 255));
+        return .2126 * r + .7152 * g + .0722 * b;
+    }"""
+    paper = page.evaluate(luminance, ["body", "backgroundColor"])
+    assert (paper > 0.5) == (scheme == "light")
+    for selector in (
+        "body",
+        ".lead",
+        ".note",
+        ".levelname.raw_pixels",
+        ".levelname.random_init",
+        ".headline",
+        ".ytick",
+    ):
+        ink = page.evaluate(luminance, [selector, "color"]) if "raw_pixels" not in selector else None
+        if ink is not None:
+            assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5, selector
+
+
+def test_it_reads_without_script_and_prints(visit, tmp_path):
+    page = visit(java_script_enabled=False)
+    assert page.locator("#atlas use").count() == 120
+    assert page.locator(".plot .line").first.is_visible()
+    page.pdf(path=tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").stat().st_size > 20_000
+
+
+def test_the_policy_stops_what_slips_in(browser, reports, tmp_path):
+    """Were a name ever written unescaped, the browser would still run and fetch nothing."""
+    source = reports["labelled"].read_text(encoding="utf-8")
+    bad = '<script>document.title="owned"</script><img src="http://127.0.0.1:9/x" onerror="document.title=\'owned\'">'
+    (tmp_path / "page.html").write_text(source.replace("<main>", bad + "<main>"), encoding="utf-8")
+    page, failed = browser.new_page(), []
+    page.on("console", lambda message: failed.append(message.text))
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_timeout(200)
+    assert "owned" not in page.title()
+    assert sum("Content Security Policy" in text for text in failed) >= 2
+    page.close()

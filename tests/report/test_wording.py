@@ -1,0 +1,39 @@
+import math
+
+import pytest
+
+from coulomb.report.recreate import command_line
+from coulomb.report.wording import count, duration, figure, percent, plural, shorten
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(6.2364, "6.24"), (0.0005, "0.000500"), (0, "0"), (-3.4, "−3.40"), (12345.6, "12,346"), (1.5e-7, "1.5·10⁻⁷"),
+     (None, "–"), (math.nan, "–"), (1e9, "1·10⁹"), (200, "200")],
+)  # fmt: skip
+def test_figures(number, text):
+    assert figure(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "1 s"), (48.2, "48 s"), (600, "10 min"), (12_000, "3 h 20 min"), (7200, "2 h")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds).replace("\u202f", " ") == text
+
+
+def test_the_rest():
+    assert percent(0.9342) == "93.4\u202f%"
+    assert percent(None) == "–"
+    assert count(12345) == "12,345"
+    assert (plural(1, "image"), plural(2, "image")) == ("1 image", "2 images")
+    assert len(shorten("x" * 500, 90)) <= 92
+    assert shorten("name.png") == "name.png"
+
+
+def test_command_line_quotes_what_a_shell_would_run():
+    config = {"data": "my photos; rm -rf ~", "epochs": 3, "test": None, "flag": False, "view_options": {"flip": "$(x)"}}
+    assert command_line(config).split(" \\\n  ") == [
+        "coulomb train", "'my photos; rm -rf ~'", "--epochs 3", "--no-flag", "--view 'flip=$(x)'",
+    ]  # fmt: skip
+    assert command_line({}) == ""
