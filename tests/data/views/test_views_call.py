@@ -213,3 +213,16 @@ def test_configuration_makes_the_round_trip(seeded):
         Views.from_config({"spec": {}})
     with pytest.raises(InputError, match="unknown view option 'sharpen'"):
         Views.from_config({"size": 8, "channels": 3, "spec": {"sharpen": 1}})
+
+
+def test_the_default_dtype_does_not_matter(seeded):
+    expected = Views(EVERYTHING)(canvases(), seeded())
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = Views(EVERYTHING)(canvases(), seeded())
+        assert make_views("natural", size=20).plain(canvases()).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for a, b in zip(expected, made, strict=True):
+        assert b.dtype == torch.float32
+        assert ((a - b).abs() > 1e-4).float().mean() < 1e-3  # but at the solarisation's threshold and cutout's edges

@@ -43,4 +43,4 @@ def affine_maps(spec: ViewSpec, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
     # A side is 2 in these coordinates.
     shift = 2 * spec.translate * (2 * torch.stack([shift_x, shift_y], 1) - 1)[:, :, None]
     on = uniforms.chance("affine", spec.affine)[:, None, None]
-    return torch.where(on, linear, torch.eye(2)), torch.where(on, shift, 0.0)
+    return torch.where(on, linear, torch.eye(2, dtype=linear.dtype)), torch.where(on, shift, 0.0)

@@ -30,7 +30,7 @@ def check_aspect(aspect: Tensor | None, canvas: Tensor) -> Tensor:
     """Original width/height per sample, float32 [B] on the CPU; None: the canvas is not squashed."""
     batch, _, height, width = canvas.shape
     if aspect is None:
-        return torch.full((batch,), width / height)
+        return torch.full((batch,), width / height, dtype=torch.float32)
     if not isinstance(aspect, Tensor) or aspect.shape != (batch,):
         shape = tuple(aspect.shape) if isinstance(aspect, Tensor) else type(aspect).__name__
         raise InputError(f"aspect is {shape}: give a tensor of one width/height per image, shape ({batch},)")

@@ -8,7 +8,9 @@ from coulomb.data.views.spec import ViewSpec
 from coulomb.data.views.subset import where_on
 from coulomb.data.views.uniforms import Uniforms, between
 
-LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as in PIL, torchvision, kornia
+IDENTITY = torch.eye(3, dtype=torch.float32)
+# Every channel becomes the grey of ITU-R BT.601, as in PIL, torchvision and kornia.
+TO_GREY = torch.tensor([(0.299, 0.587, 0.114)] * 3, dtype=torch.float32)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
@@ -32,12 +34,11 @@ class Colour:
         self.turned = jittered
         self.turn = torch.where(jittered, spec.hue * (2 * draws[:, HUE] - 1), 0.0)
         on_d, on_m = factors(spec, draws, self.turn, self.exact)
-        eye = torch.eye(3)
         no = ~jittered[:, None, None, None]
-        on_d, on_m = torch.where(no, eye, on_d), torch.where(no, eye, on_m)
+        on_d, on_m = torch.where(no, IDENTITY, on_d), torch.where(no, IDENTITY, on_m)
         order = uniforms["jitter_order"].argsort(dim=1)
         self.before, self.after = compose(on_d, on_m, order, HUE if self.exact else None)
-        grey = torch.where(uniforms.chance("grey", spec.grey)[:, None, None], torch.tensor(LUMA).expand(3, 3), eye)
+        grey = torch.where(uniforms.chance("grey", spec.grey)[:, None, None], TO_GREY, IDENTITY)
         self.after = (grey @ self.after[0], grey @ self.after[1])
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
@@ -74,15 +75,14 @@ def factor(uniform: Tensor, strength: float) -> Tensor:
 
 def factors(spec: ViewSpec, draws_B4: Tensor, turn_B: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
     """The four factors' matrices [B, 4, 3, 3], as they act on deviations from the mean and on the mean."""
-    eye, to_grey = torch.eye(3), torch.tensor(LUMA).expand(3, 3)
     b, c, s = (
         factor(draws_B4[:, i], strength)[:, None, None]
         for i, strength in enumerate((spec.brightness, spec.contrast, spec.saturation))
     )
-    saturation = s * eye + (1 - s) * to_grey
-    hue = eye.expand(len(turn_B), 3, 3) if exact else hue_rotation(turn_B)
-    on_d = torch.stack([b * eye, c * eye, saturation, hue], 1)
-    on_m = torch.stack([b * eye, c * eye + (1 - c) * to_grey, saturation, hue], 1)
+    saturation = s * IDENTITY + (1 - s) * TO_GREY
+    hue = IDENTITY.expand(len(turn_B), 3, 3) if exact else hue_rotation(turn_B)
+    on_d = torch.stack([b * IDENTITY, c * IDENTITY, saturation, hue], 1)
+    on_m = torch.stack([b * IDENTITY, c * IDENTITY + (1 - c) * TO_GREY, saturation, hue], 1)
     return on_d, on_m
 
 
@@ -95,7 +95,7 @@ def compose(on_d: Tensor, on_m: Tensor, order_B4: Tensor, split: int | None) -> 
     Without a split the first pair is the identity and the second holds everything.
     """
     rows = torch.arange(len(order_B4))
-    eye = torch.eye(3).expand(len(rows), 3, 3)
+    eye = IDENTITY.expand(len(rows), 3, 3)
     before, after = (eye, eye), (eye, eye)
     passed = torch.full((len(rows), 1, 1), split is None)
     for position in range(order_B4.shape[1]):

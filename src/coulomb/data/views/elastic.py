@@ -24,7 +24,7 @@ def spline_basis(size: int, grid: int, device: torch.device | None = None) -> Te
     distance = (at[:, None] + 1 - torch.arange(grid, device=device)).abs()
     near = 2 / 3 - distance**2 + distance**3 / 2
     far = (2 - distance).clamp(min=0) ** 3 / 6
-    return torch.where(distance < 1, near, far)
+    return torch.where(distance < 1, near, far).float()
 
 
 def displacement(points_B2gg: Tensor, basis_Sg: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class Geometry:
 
     def _grid(self, theta: Tensor, rows: slice) -> Tensor:
         axis = (torch.arange(self.size, device=theta.device) * 2 + 1) / self.size - 1
-        grid = torch.empty(len(theta), self.size, self.size, 2, device=theta.device)
+        grid = torch.empty(len(theta), self.size, self.size, 2, device=theta.device, dtype=torch.float32)
         for i in (0, 1):
             along_x = theta[:, i, 0, None] * axis + theta[:, i, 2, None]
             along_y = theta[:, i, 1, None] * axis

@@ -5,6 +5,10 @@ import math
 import torch
 from torch import Tensor
 
+SHIFTS = torch.tensor([3.0, 1.0, -1.0], dtype=torch.float32)[:, None, None]  # of R, G, B, in sextants
+CROSS = torch.tensor([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=torch.float32) / math.sqrt(3)  # (1, 1, 1)/√3 ×
+ALONG = torch.full((3, 3), 1 / 3, dtype=torch.float32)  # projection onto the grey axis
+
 
 def turn_hue(images: Tensor, turn_b: Tensor) -> Tensor:
     """RGB [b, 3, H, W] with the HSV hue turned by ``turn_b`` full circles; saturation and value kept.
@@ -23,7 +27,7 @@ def turn_hue(images: Tensor, turn_b: Tensor) -> Tensor:
     hue = ((red - green) * inverse).add_(4)
     hue = hue.lerp_(((blue - red) * inverse).add_(2), is_green).lerp_((green - blue) * inverse, is_red)
     hue += 6 * turn_b.to(images.device)[:, None, None]
-    wrapped = hue[:, None] + torch.tensor([3.0, 1.0, -1.0], device=images.device)[:, None, None]
+    wrapped = hue[:, None] + SHIFTS.to(images.device)
     wrapped.sub_((wrapped / 6).round_(), alpha=6).abs_().sub_(1).clamp_(0, 1)
     return torch.addcmul(low[:, None], chroma[:, None], wrapped)
 
@@ -35,6 +39,4 @@ def hue_rotation(turn_B: Tensor) -> Tensor:
     where this walks a circle: a channel differs by at most the pixel's chroma (max − min) / 3, the result clamped.
     """
     angle = 2 * math.pi * turn_B[:, None, None]
-    cross = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
-    along = torch.full((3, 3), 1 / 3)
-    return angle.cos() * (torch.eye(3) - along) + along + angle.sin() * cross
+    return angle.cos() * (torch.eye(3, dtype=torch.float32) - ALONG) + ALONG + angle.sin() * CROSS

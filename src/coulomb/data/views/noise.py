@@ -19,7 +19,9 @@ class Noise:
         self.on = uniforms.chance("noise", spec.noise)
         self.std = between(uniforms["noise"][:, 0], *spec.noise_std)
         self.place = self.on.cumsum(0) - 1  # a sample's row in the field
-        self.field = torch.randn(int(self.on.sum()), channels, size, size, generator=uniforms.generator)
+        self.field = torch.randn(
+            int(self.on.sum()), channels, size, size, generator=uniforms.generator, dtype=torch.float32
+        )
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
         """[b, C, S, S] in [0, 1] → the same, rows ``rows`` of the batch."""

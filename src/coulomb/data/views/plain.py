@@ -23,7 +23,7 @@ def plain_view(canvas: Tensor, size: int, aspect: Tensor | None = None) -> Tenso
     kept = aspect_B[:1] if shared else aspect_B
     across = resize_weights(width, size, (1 / kept).clamp(max=1)).to(canvas.device).transpose(1, 2)[:, None]
     down = resize_weights(height, size, kept.clamp(max=1)).to(canvas.device)[:, None]
-    out = torch.empty(*canvas.shape[:2], size, size, device=canvas.device)
+    out = torch.empty(*canvas.shape[:2], size, size, device=canvas.device, dtype=torch.float32)
     with torch.no_grad(), torch.autocast(canvas.device.type, enabled=False):
         for rows in chunks(len(canvas), canvas.shape[1] * max(height * width, size * size), canvas.device):
             x, y = (across, down) if shared else (across[rows], down[rows])

@@ -38,7 +38,7 @@ class Uniforms:
 
     def __init__(self, batch: int, elastic_grid: int, generator: torch.Generator) -> None:
         widths = {**COLUMNS, "elastic": 2 * elastic_grid**2}
-        table = torch.rand(batch, sum(widths.values()), generator=generator)
+        table = torch.rand(batch, sum(widths.values()), generator=generator, dtype=torch.float32)
         self.batch = batch
         self.generator = generator
         self._columns = dict(zip(widths, table.split(list(widths.values()), dim=1), strict=True))

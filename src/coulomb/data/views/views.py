@@ -82,7 +82,7 @@ class Views:
         uniforms = Uniforms(batch, self.spec.elastic_grid, generator)
         geometry = Geometry(self.spec, uniforms, aspect_B, self.size)
         operations = self.operations(uniforms)
-        out = torch.empty(batch, channels, self.size, self.size, device=canvas.device)
+        out = torch.empty(batch, channels, self.size, self.size, device=canvas.device, dtype=torch.float32)
         for rows in chunks(batch, channels * max(height * width, self.size**2), canvas.device):
             images = geometry(to_float(canvas[rows]), rows)
             for operation in operations:
