@@ -149,7 +149,9 @@ def test_what_is_no_image_says_so(data, reason):
 
 
 def test_programs_are_no_images():
-    # Pillow would start Ghostscript for these.
+    # Pillow would start Ghostscript for these, whatever their extension says.
+    with pytest.raises(CorruptImage, match="not an image"):
+        read_header(encoded(Image.fromarray(COLOUR), "EPS"), "it")
     assert not {".eps", ".ps", ".wmf", ".emf", ".pdf"} & image_extensions()
     assert {".jpg", ".jpeg", ".png", ".tif", ".webp", ".gif", ".bmp"} <= image_extensions()
 

@@ -84,15 +84,16 @@ def test_everything_passed_over_is_counted(tmp_path):
 
 
 def test_links_cannot_leave_the_folder(tmp_path):
-    put(tmp_path, "outside/secret.png", "data/real.png")
+    put(tmp_path, "outside/secret.png", "data/real.png", "data/sub/x.png")
     data = tmp_path / "data"
     (data / "leaves.png").symlink_to(tmp_path / "outside" / "secret.png")
     (data / "folder").symlink_to(tmp_path / "outside")
     (data / "circle").symlink_to(data)
+    (data / "sub" / "twice").symlink_to(data / "sub")
     (data / "stays.png").symlink_to(data / "real.png")
     source = open_source(data)
-    assert ids(source) == ["real.png", "stays.png"]
-    assert "3 links" in source.notes[0]
+    assert ids(source) == ["real.png", "stays.png", "sub/x.png"]
+    assert "4 links" in source.notes[0]
     # A link put there after the scan does not help either.
     (data / "stays.png").unlink()
     (data / "stays.png").symlink_to(tmp_path / "outside" / "secret.png")

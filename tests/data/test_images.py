@@ -196,3 +196,11 @@ def test_real_cifar_is_the_same_with_workers():
     same(one.__getitems__(order), two.__getitems__(order))
     assert one.labels.bincount().tolist() == [200] * 10
     assert not one.source._buffer  # the encoded bytes are not kept beside the decoded ones
+
+
+@pytest.mark.skipif(cores() < 2, reason="one core: no worker processes are started")
+def test_an_error_in_a_worker_stays_one_line():
+    images = Images(open_source(np.zeros((2000, 13, 32, 32), np.uint8)), workers=2)
+    with pytest.raises(InputError, match="^0000: an image has 13 channels") as caught:
+        images.load(progress=False)
+    assert "\n" not in str(caught.value)

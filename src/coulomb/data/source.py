@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coulomb.data.names import visible
+from coulomb.data.names import portable, visible
 from coulomb.errors import InputError
 
 Labels = npt.NDArray[np.int64]
@@ -89,7 +89,7 @@ class Source(ABC):
             "name": self.name,
             "kind": self.kind,
             "count": len(self),
-            "root": None if self.root is None else str(self.root),
+            "root": None if self.root is None else portable(str(self.root)),
             "labelled": 0 if labels is None else int((labels >= 0).sum()),
             "classes": 0 if labels is None else len(np.unique(labels[labels >= 0])),
             "class_names": self.class_names,

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from coulomb.errors import InputError
 from coulomb.randomness import generator
 
 
@@ -19,6 +20,19 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
+class _ErrorsAsData(Dataset[Any]):
+    """Hands an :class:`InputError` over as it is; the loader would wrap it into a page of traceback."""
+
+    def __init__(self, dataset: "Dataset[Any]") -> None:
+        self.dataset = dataset
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        try:
+            return self.dataset.__getitems__(indices)  # type: ignore[attr-defined]
+        except InputError as error:
+            return error
+
+
 def in_order(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
     """``dataset.__getitems__(batch)`` for every batch, in order, by ``workers`` processes (at most one a core or batch)."""
     workers = min(workers, cores(), len(batches))
@@ -27,13 +41,17 @@ def in_order(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers:
             yield dataset.__getitems__(list(batch))  # type: ignore[attr-defined]
         return
     # A generator of its own: a loader without one draws its workers' seed from the global random state.
-    yield from DataLoader(
-        dataset,
+    loader = DataLoader(
+        _ErrorsAsData(dataset),
         batch_sampler=[list(batch) for batch in batches],
         num_workers=workers,
         collate_fn=as_it_is,
         generator=generator(0, "workers"),
     )
+    for batch in loader:
+        if isinstance(batch, InputError):
+            raise batch
+        yield batch
 
 
 def blocks(indices: Sequence[int], size: int) -> list[list[int]]:
