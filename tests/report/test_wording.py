@@ -1,4 +1,5 @@
 import math
+import shlex
 
 import pytest
 
@@ -33,7 +34,9 @@ def test_the_rest():
 
 def test_command_line_quotes_what_a_shell_would_run():
     config = {"data": "my photos; rm -rf ~", "epochs": 3, "test": None, "flag": False, "view_options": {"flip": "$(x)"}}
-    assert command_line(config).split(" \\\n  ") == [
-        "coulomb train", "'my photos; rm -rf ~'", "--epochs 3", "--no-flag", "--view 'flip=$(x)'",
-    ]  # fmt: skip
+    expected = "coulomb train 'my photos; rm -rf ~' --epochs 3 --no-flag --view 'flip=$(x)'"
+    assert command_line(config) == expected
+    long = command_line({"data": "x", **{f"option_{i}": "y" * 20 for i in range(9)}})
+    assert max(map(len, long.splitlines())) <= 100
+    assert shlex.split(long) == ["coulomb", "train", "x", *(w for i in range(9) for w in (f"--option-{i}", "y" * 20))]
     assert command_line({}) == ""

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
+from coulomb.diagnostics import effective_rank
 from coulomb.report.collect import Run, Samples
 from coulomb.report.embedding_map import Layout, layouts
 from coulomb.report.neighbours import Agreement, agreement, draw_queries, nearest
@@ -85,7 +87,7 @@ def gallery(run: Run, seed: int) -> Gallery | None:
         layouts(samples.features, seed),
         marks,
         [where.get(label, other if label >= 0 else -1) for label in samples.labels.tolist()],
-        _effective_rank(samples.features),
+        effective_rank(torch.from_numpy(samples.features)),
         samples,
         [run.class_name(label) if label >= 0 else "" for label in samples.labels.tolist()],
     )
@@ -102,11 +104,3 @@ def _marks(run: Run, labels: np.ndarray) -> list[Mark]:
         shown, rest = list(zip(found.tolist(), counts.tolist(), strict=True)), 0
     marks = [Mark(label, run.class_name(label), i % COLOURS, i // COLOURS, n) for i, (label, n) in enumerate(shown)]
     return [*marks, Mark(-1, f"{len(found) - len(shown)} other classes", COLOURS, 0, rest)] if rest else marks
-
-
-def _effective_rank(features: np.ndarray) -> float:
-    """exp of the entropy of the normalised singular values (Garrido et al., 2023)."""
-    singular = np.linalg.svd(features.astype(np.float64), compute_uv=False)
-    share = singular / singular.sum()
-    share = share[share > 1e-12]
-    return float(np.exp(-(share * np.log(share)).sum()))

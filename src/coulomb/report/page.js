@@ -150,7 +150,6 @@
   button.addEventListener("click", () => {
     const on = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(on));
-    button.textContent = on ? "Show marks" : "Show pictures";
     pictures();
   });
   for (const choice of document.querySelectorAll("[data-layout]")) {

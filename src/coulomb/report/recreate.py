@@ -3,6 +3,8 @@
 import shlex
 from typing import Any
 
+WIDTH = 96  # characters
+
 
 def command_line(config: dict[str, Any]) -> str:
     """``coulomb train DATA --option value …`` with every option that has a value; '' without a configuration."""
@@ -24,4 +26,9 @@ def command_line(config: dict[str, Any]) -> str:
             words += [f"{flag} {shlex.quote(str(item))}" for item in value]
         else:
             words.append(f"{flag} {shlex.quote(str(value))}")
-    return " \\\n  ".join(words)
+    lines = [""]
+    for word in words:  # as many options on a line as are easily read
+        if lines[-1] and len(lines[-1]) + len(word) > WIDTH:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return " \\\n  ".join(lines)
