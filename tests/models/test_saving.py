@@ -92,15 +92,15 @@ def rewrite(tmp_path, **changes):
         ({"channels": True}, "'channels' is True"),
         ({"mean": [1, "x", 2]}, "'mean' must be a list of numbers"),
         ({"mean": [0.0, 0.0, 0.0]}, "mean is .* in encoder.json"),
-        ({"options": {"width": 8}}, "16 features, but convnet gives 32"),
+        ({"options": {"width": 8}}, "32 features, but convnet gives 64"),
         ({"options": {"width": 65536}}, "features"),  # laid out without memory, so refused and not attempted
         ({"options": {"stages": 60}}, "from 1 to 8"),
         ({"image_size": 10**12}, "must be from 1 to 65536"),
         ({"options": {"exec": 1}}, "exec=1 is no option"),
         ({"options": None}, "'options' is None"),
         ({"options": {"width": 4, "stages": 2}}, "features"),
-        ({"name": "resnet10", "options": {"width": 2}}, "missing .*unknown"),
-        ({"image_size": 64}, "missing"),
+        ({"name": "resnet10", "options": {"width": 4}}, "missing .*unknown"),
+        ({"image_size": 64}, "layers"),
     ],
 )
 def test_tampered_description(changes, message, tmp_path):

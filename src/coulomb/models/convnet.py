@@ -8,13 +8,13 @@ LARGEST_MAP = 16  # pixels; larger pictures start with stride-2 stages so that t
 
 
 class ConvNet(nn.Module):
-    """conv3×3–BN–ReLU twice a stage, halving the map and doubling the width between stages; the mean of the last map.
+    """conv3×3–BN–ReLU ``depth`` times a stage; between stages the map halves and the width doubles; the mean at the end.
 
-    [B,C,H,W] → [B, width·2^(stages−1)]: 256 features with the defaults. Pictures above 16 pixels are first halved by
-    stride-2 convolutions of the first width until the map is at most 16 pixels wide.
+    [B,C,H,W] → [B, width·2^(stages−1)]: 256 features with the defaults, 32→64→128→256. Pictures above 16
+    pixels are first halved by stride-2 convolutions of the first width until the map is at most 16 pixels wide.
     """
 
-    def __init__(self, *, channels: int, image_size: int, width: int = 64, stages: int = 3) -> None:
+    def __init__(self, *, channels: int, image_size: int, width: int = 32, stages: int = 4, depth: int = 1) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         inputs, size = channels, image_size
@@ -30,7 +30,8 @@ class ConvNet(nn.Module):
             add(width, 2)
         for stage in range(stages):
             add(width * 2**stage, 2 if stage else 1)
-            add(width * 2**stage, 1)
+            for _ in range(depth - 1):
+                add(width * 2**stage, 1)
         self.layers = nn.Sequential(*layers)
         self.feature_dim = inputs
         for module in self.modules():

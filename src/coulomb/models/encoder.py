@@ -79,7 +79,7 @@ def build_encoder(
     ===========  ========  ======================================================================
     name         features  options (defaults)
     ===========  ========  ======================================================================
-    convnet      256       width=64, stages=3; for tiny images and CPUs
+    convnet      256       width=32, stages=4, depth=1 (a stage); for tiny images and CPUs
     resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True
     resnet50     2048      the same
     vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)

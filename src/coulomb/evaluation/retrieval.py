@@ -1,0 +1,23 @@
+"""How good features are when nobody has labelled anything: do two views of an image find each other?"""
+
+import torch
+
+from coulomb.errors import InputError
+from coulomb.evaluation.labelled import Features, features_of
+from coulomb.evaluation.neighbours import nearest
+
+
+def view_retrieval(view0_x: Features, view1_x: Features) -> float:
+    """R@1: share of images whose view 0 has, among view 1 of ALL images, its own as the nearest by cosine.
+
+    Chance is 1/n, so n belongs with the figure. Raises `InputError` unless both are [n,F] with n ≥ 2.
+    """
+    first, second = features_of(view0_x, "view0_x"), features_of(view1_x, "view1_x")
+    if first.shape != second.shape or len(first) < 2:
+        raise InputError(
+            f"view0_x {list(first.shape)} and view1_x {list(second.shape)} must be features [n, F] of the same n ≥ 2 "
+            "images."
+        )
+    own = torch.arange(len(first))
+    right = sum(int((columns[:, 0] == own[rows]).sum()) for rows, _, columns in nearest(first, second, 1))
+    return right / len(first)
