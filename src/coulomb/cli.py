@@ -36,7 +36,7 @@ def main() -> None:
     logging.getLogger("coulomb").addHandler(_Console())
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.showwarning = _one_line_warning  # type: ignore[assignment]
+    warnings.showwarning = _one_line_warning
     try:
         code = app(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.losses import NTXentLoss
-from coulomb.models import projection_head
+from coulomb.models import Encoder, projection_head
 
 
 class SimCLR(nn.Module):
@@ -30,7 +30,7 @@ class SimCLR(nn.Module):
 
     def __init__(
         self,
-        encoder: nn.Module,
+        encoder: Encoder,
         *,
         temperature: float = 0.5,
         embedding_dim: int = 128,
@@ -41,7 +41,7 @@ class SimCLR(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = projection_head(
-            int(encoder.feature_dim),
+            encoder.feature_dim,
             hidden_dim=head_hidden_dim,
             out_dim=embedding_dim,
             layers=head_layers,

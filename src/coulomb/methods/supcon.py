@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.losses import SupConLoss
-from coulomb.models import projection_head
+from coulomb.models import Encoder, projection_head
 
 
 class SupCon(nn.Module):
@@ -31,7 +31,7 @@ class SupCon(nn.Module):
 
     def __init__(
         self,
-        encoder: nn.Module,
+        encoder: Encoder,
         *,
         temperature: float = 0.1,
         embedding_dim: int = 128,
@@ -42,7 +42,7 @@ class SupCon(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = projection_head(
-            int(encoder.feature_dim),
+            encoder.feature_dim,
             hidden_dim=head_hidden_dim,
             out_dim=embedding_dim,
             layers=head_layers,

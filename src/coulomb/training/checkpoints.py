@@ -28,7 +28,7 @@ class Checkpoints(pl.Callback):
     def save(self, trainer: pl.Trainer) -> None:
         """Write the checkpoint atomically; all processes must call this."""
         temporary = self.path.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary)
+        trainer.save_checkpoint(temporary, weights_only=False)  # the optimiser too
         if trainer.is_global_zero:
             temporary.replace(self.path)
         trainer.strategy.barrier("checkpoint")

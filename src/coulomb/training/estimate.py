@@ -27,7 +27,7 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
     batch = min(config.batch_size, 64)
     size, channels = int(config.image_size or 32), int(config.channels or 3)
     views = make_views(str(config.views), size=size, channels=channels, **config.view_options)
-    width = {} if config.encoder_width is None else {"width": config.encoder_width}
+    width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
     encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
     method = METHODS[config.method](encoder, temperature=config.temperature, embedding_dim=config.embedding_dim)
     draw = generator(config.seed, "estimate")

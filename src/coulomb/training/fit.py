@@ -166,7 +166,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
-    width = {} if config.encoder_width is None else {"width": config.encoder_width}
+    width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
     return build_encoder(
         str(config.encoder),
         channels=facts.channels,

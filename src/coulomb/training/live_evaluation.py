@@ -78,7 +78,7 @@ class LiveEvaluation(pl.Callback):
             "effective_rank": effective_rank(queries_x),
         }
 
-    def geometry(self, method: nn.Module, device: torch.device) -> dict[str, Any]:
+    def geometry(self, method: Any, device: torch.device) -> dict[str, Any]:
         """Two views of held-out images through encoder and head."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
         chosen = _choose(part.indices, PAIRS, self.config.seed, "pairs")

@@ -41,7 +41,9 @@ class ContrastiveTraining(pl.LightningModule):
         folder: Path,
     ):
         super().__init__()
-        self.method, self.views, self.config = method, views, config
+        # Convolutions run faster on it, on CPUs and on tensor cores; the numbers are the same up to rounding.
+        self.method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.views, self.config = views, config
         self.labels = labels
         self.steps_per_epoch = steps_per_epoch
         self.folder = folder
@@ -61,8 +63,8 @@ class ContrastiveTraining(pl.LightningModule):
         # Dropout and the like draw from the global generator: make it a function of the step too.
         torch.manual_seed(derive_seed(self.config.seed, "step", batch_idx, self.global_rank))
         draw = generator(self.config.seed, "views", batch_idx, self.global_rank)
-        with torch.autocast(self.device.type, enabled=False):
-            views = self.views(batch["image"], draw, n=self.config.n_views, aspect=batch["aspect"])
+        drawn = self.views(batch["image"], draw, n=self.config.n_views, aspect=batch["aspect"])
+        views = [view.contiguous(memory_format=torch.channels_last) for view in drawn]
         labels = None if self.labels is None else self.labels[batch["index"].cpu()].to(self.device)
         loss = self.method(views, labels)
         if not bool(torch.isfinite(loss)):
@@ -76,7 +78,7 @@ class ContrastiveTraining(pl.LightningModule):
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """The optimiser, and its learning rate as a function of the step."""
         optimizer = build_optimizer(self.method, self.config)
         warmup = round(self.config.warmup_epochs * self.steps_per_epoch / self.config.accumulate)

@@ -29,7 +29,13 @@ def _small(facts: Facts) -> dict[str, Any]:
         values |= {"epochs": 12, "warmup_epochs": 0.5}
     batch = min(256, max(2, facts.images // 4))
     values["precision"] = "bf16" if facts.fast_bf16 else "32"
-    return values | {"batch_size": batch, "embedding_dim": 64, "temperature": 0.2, "knn_every": 2, "knn_k": 200}
+    return values | {
+        "batch_size": batch,
+        "embedding_dim": 64,
+        "temperature": 0.2,
+        "knn_every": 2,
+        "knn_k": 200 if facts.images >= 10_000 else 20,
+    }
 
 
 def simclr_small(facts: Facts) -> Config:
