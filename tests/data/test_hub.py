@@ -3,7 +3,7 @@ import io
 import pytest
 from PIL import Image
 
-from coulomb.data import CorruptImage, open_source
+from coulomb.data import CorruptImage, hub, open_source
 from coulomb.data.hub import HubSource, open_hub
 from coulomb.errors import InputError
 
@@ -66,6 +66,23 @@ def test_no_network_is_one_line(monkeypatch):
     ) as caught:
         open_hub("someone/pictures")
     assert "\n" not in str(caught.value)
+
+
+def test_without_an_address_only_the_cache_is_asked(monkeypatch):
+    monkeypatch.setattr(hub.socket, "getaddrinfo", lambda *address: (_ for _ in ()).throw(OSError("no such name")))
+    monkeypatch.setattr(hub, "getproxies", dict)
+    seen = []
+
+    def load(name):
+        seen.append(datasets.config.HF_HUB_OFFLINE)
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    before = datasets.config.HF_HUB_OFFLINE
+    with pytest.raises(InputError, match="not available"):
+        open_hub("someone/pictures")
+    assert seen == [True]
+    assert before == datasets.config.HF_HUB_OFFLINE  # put back as it was
 
 
 def test_paths_stay_in_the_download_folder(tmp_path, monkeypatch):

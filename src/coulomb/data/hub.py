@@ -1,7 +1,12 @@
 """A data set of the hub by its name, or a ``datasets.Dataset`` that is already there."""
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from coulomb.data.encoded import EncodedSource
 from coulomb.data.file_list import LABEL_COLUMNS
@@ -76,13 +81,36 @@ class HubSource(EncodedSource):
         return path
 
 
+@contextmanager
+def _offline_where_there_is_no_network() -> Iterator[None]:
+    """Look into the download cache at once where the hub's address is unknown: the loader would retry for half a minute."""
+    import datasets
+    import huggingface_hub.constants as hub
+
+    host = urlsplit(datasets.config.HF_ENDPOINT).hostname
+    places = ((datasets.config, "HF_HUB_OFFLINE"), (hub, "HF_HUB_OFFLINE"))
+    before = [getattr(place, name) for place, name in places]
+    try:
+        if not getproxies():  # behind a proxy names need not resolve here
+            socket.getaddrinfo(host, 443)
+    except OSError:
+        for place, name in places:
+            setattr(place, name, True)
+    try:
+        yield
+    finally:
+        for (place, name), value in zip(places, before, strict=True):
+            setattr(place, name, value)
+
+
 def open_hub(name: str, *, label_column: str | None = None) -> HubSource:
     """``user/name`` or ``user/name:split`` (default split: ``train``, or the only one). A data set's own code never runs."""
     import datasets
 
     name, _, split = name.partition(":")
     try:
-        found = datasets.load_dataset(name)
+        with _offline_where_there_is_no_network():
+            found = datasets.load_dataset(name)
     except Exception as error:  # every layer below has its own errors for "no network" and "no such name"
         raise InputError(
             f"{visible(name)}: no such file or folder here, and not available as a data set of the hub "

@@ -40,7 +40,7 @@ def stratified_split(
 def _apportion(sizes: Labels, fraction: float) -> Labels:
     """How many of each class are tested: largest remainders, at most n − 1, at least one in all where any class has two."""
     wanted = sizes * fraction
-    takes = np.minimum(np.floor(wanted).astype(np.int64), np.maximum(sizes - 1, 0))
+    takes = np.floor(wanted).astype(np.int64)  # at most n − 1, for fraction < 1
     total = max(1, int(np.floor(sizes[sizes > 1].sum() * fraction + 0.5)))
     remainders = np.where((takes < sizes - 1) & (wanted > takes), wanted - takes, -1.0)
     order = np.argsort(-remainders, kind="stable")
