@@ -1,0 +1,8 @@
+"""Contrastive losses on the streaming engine: plain modules that need torch alone, with memory linear in the batch."""
+
+from coulomb.losses.infonce import InfoNCELoss
+from coulomb.losses.ntxent import NTXentLoss
+from coulomb.losses.supcon import SupConLoss
+from coulomb.losses.temperature import LearnableTemperature
+
+__all__ = ["InfoNCELoss", "LearnableTemperature", "NTXentLoss", "SupConLoss"]

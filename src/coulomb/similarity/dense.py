@@ -15,43 +15,37 @@ def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: Tensor, bias_M: Tensor | 
     return scores if bias_M is None else scores + bias_M
 
 
-def counted(scores_NM: Tensor, pairs: Pairs, filler: float) -> Tensor:
-    """S with ``filler`` wherever a pair does not count."""
-    hidden = pairs.hidden(*_everything(pairs))
-    return scores_NM if hidden is None else scores_NM.masked_fill(hidden, filler)
-
-
 def lse(scores_NM: Tensor, pairs: Pairs) -> Tensor:
     """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts."""
-    weights = pairs.weights(*_everything(pairs))
+    weights, hidden = pairs.weights(*everything(pairs)), pairs.hidden(*everything(pairs))
     if weights is not None:
         scores_NM = scores_NM + weights.to(scores_NM.dtype).clamp_min(torch.finfo(scores_NM.dtype).tiny).log()
-    empty = _no_pairs(pairs)
+    if hidden is None:
+        return scores_NM.logsumexp(1)
     # A row of nothing but −inf would make 0·∞ in the derivative: fold a row of zeros instead, then say −inf.
+    empty = hidden.all(1)
     return (
-        counted(scores_NM, pairs, -torch.inf).masked_fill(empty[:, None], 0).logsumexp(1).masked_fill(empty, -torch.inf)
+        scores_NM.masked_fill(hidden, -torch.inf)
+        .masked_fill(empty[:, None], 0)
+        .logsumexp(1)
+        .masked_fill(empty, -torch.inf)
     )
 
 
 def sum(scores_NM: Tensor, pairs: Pairs) -> Tensor:
     """Σ_j w_ij s_ij, [N]."""
-    weights = pairs.weights(*_everything(pairs))
-    kept = counted(scores_NM, pairs, 0.0)
+    weights, hidden = pairs.weights(*everything(pairs)), pairs.hidden(*everything(pairs))
+    kept = scores_NM if hidden is None else scores_NM.masked_fill(hidden, 0)
     return kept.sum(1) if weights is None else (kept * weights).sum(1)
 
 
 def topk(scores_NM: Tensor, pairs: Pairs, k: int) -> tuple[Tensor, Tensor]:
     """Values and columns of the k largest, [N, k]; −inf and −1 where fewer than k pairs count."""
-    values, columns = counted(scores_NM, pairs, -torch.inf).topk(k, dim=1)
+    hidden = pairs.hidden(*everything(pairs))
+    values, columns = (scores_NM if hidden is None else scores_NM.masked_fill(hidden, -torch.inf)).topk(k, dim=1)
     return values, columns.masked_fill(values == -torch.inf, -1)
 
 
-def _everything(pairs: Pairs) -> tuple[slice, slice]:
+def everything(pairs: Pairs) -> tuple[slice, slice]:
+    """The whole matrix as one tile."""
     return slice(0, pairs.shape[0]), slice(0, pairs.shape[1])
-
-
-def _no_pairs(pairs: Pairs) -> Tensor:
-    hidden = pairs.hidden(*_everything(pairs))
-    if hidden is None:
-        return torch.full((pairs.shape[0],), pairs.shape[1] == 0, device=pairs.device)
-    return hidden.all(1)

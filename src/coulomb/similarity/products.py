@@ -1,7 +1,7 @@
 """The three matrix products of a tile, each by the faster of two exact kernels.
 
-`torch.mm` goes to MKL for fp32 on CPUs, and MKL leaves half of an AMD processor's AVX-512 unused. oneDNN, which every CPU build of
-torch carries, does not (measured on Zen 5: 460 against 230 GFLOP/s on these shapes, in the same fp32 arithmetic). torch
+`torch.mm` goes to MKL for fp32 on CPUs, and MKL leaves half of an AMD processor's AVX-512 unused. oneDNN, which CPU builds
+of torch carry, does not (measured on Zen 5: 460 against 230 GFLOP/s on these shapes, in the same fp32 arithmetic). torch
 offers it for plain tensors as an inference operator only; where that is missing, and everywhere else, `torch.mm` serves.
 The choice depends on the build and the processor alone, so that a resumed run repeats its bits.
 """

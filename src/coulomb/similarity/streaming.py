@@ -1,7 +1,7 @@
 """Row folds of S = scale·Q·Kᵀ + bias, tile by tile; S is never stored. Plain torch, any device.
 
-Memory is one or two tiles and a few vectors. The backward pass recomputes the tiles. Costs, with u = N·M·D flops (a matrix product
-is 2u): keys that are the queries 4u (S = Sᵀ: only tiles of the upper triangle), otherwise 8u, or 6u when only one side has a gradient.
+Memory is one or two tiles and a few vectors; the backward pass recomputes the tiles. Costs, with u = N·M·D flops (a
+product is 2u): keys that are the queries 4u (S = Sᵀ: the upper triangle suffices), otherwise 8u, 6u if one side is frozen.
 
 Everything is kept in powers of two: t = s·log2(e), exp s = exp2(t). When |t| is bounded by `SAFE_EXPONENT` no maximum is
 needed, so that one exponential serves row i and column j alike; otherwise an online maximum keeps any magnitude exact.
@@ -78,6 +78,7 @@ class StreamedLse(torch.autograd.Function):
         tile: int,
         bounded: bool,
     ) -> Tensor:
+        """The lse of each row."""
         with full_precision(queries_ND):
             if keys_MD is None and bias_M is None and pairs.mask is None and bounded:
                 lse2_N = triangle_forward(Tiles(queries_ND, queries_ND, scale, None, pairs, tile))
@@ -88,11 +89,13 @@ class StreamedLse(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the operands and the lse, nothing of size N·M."""
         queries_ND, keys_MD, scale, bias_M, ctx.pairs, ctx.tile, ctx.bounded = inputs
         ctx.save_for_backward(queries_ND, keys_MD, scale, bias_M, output)
 
     @staticmethod
     def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients for the queries, the keys, the scale and the bias."""
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "the streaming backend has no second derivative (create_graph=True, torch.func): use backend='dense'"
@@ -149,12 +152,15 @@ class Tiles:
         return out if weights is None else out.mul_(weights)
 
     def row_blocks(self) -> Iterator[slice]:
+        """Strips of queries."""
         return blocks(len(self.queries_ND), self.tile)
 
     def col_blocks(self, rows: slice) -> Iterator[slice]:
+        """Blocks of keys with a pair that counts."""
         return (cols for cols in blocks(len(self.keys_MD), self.tile) if self.pairs.touches(rows, cols))
 
     def triangle(self) -> Iterator[tuple[slice, slice]]:
+        """Tiles on and above the diagonal with a pair that counts."""
         return (tile for tile in triangle(0, len(self.queries_ND), self.tile) if self.pairs.touches(*tile))
 
 

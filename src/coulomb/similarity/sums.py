@@ -41,6 +41,7 @@ class MaskedSums(torch.autograd.Function):
 
     @staticmethod
     def forward(mask_NM: Tensor, keys_MD: Tensor) -> Tensor:
+        """Mask · keys."""
         with torch.autocast(keys_MD.device.type, enabled=False):
             out = keys_MD.new_empty(len(mask_NM), keys_MD.shape[1])
             for start in range(0, len(mask_NM), MaskedSums.STRIP):
@@ -50,10 +51,12 @@ class MaskedSums(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the mask alone."""
         ctx.save_for_backward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, grad_ND: Tensor) -> tuple[None, Tensor]:
+        """maskᵀ · gradient."""
         (mask_NM,) = ctx.saved_tensors
         with torch.autocast(grad_ND.device.type, enabled=False):
             total = grad_ND.new_zeros(mask_NM.shape[1], grad_ND.shape[1])

@@ -1,0 +1,90 @@
+"""What every loss asks of its arguments: shapes, finite values, unit rows, labels; and how it reduces its result."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from coulomb.errors import CoulombWarning
+
+REDUCTIONS = ("mean", "sum", "none")
+ZERO = 1e-12  # a row shorter than this has no direction
+
+
+def checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """``value`` if it is one of ``choices``; else an error naming the argument."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def embeddings(
+    name: str, value: Tensor, *, normalize: bool, ndim: tuple[int, ...] = (2,), like: Tensor | None = None
+) -> Tensor:
+    """Checked rows, in fp32 or wider, of unit length if ``normalize``.
+
+    A row of zeros has no direction: it stays zero, gets no gradient, and is counted in a warning.
+
+    Raises:
+        TypeError: not a floating tensor.
+        ValueError: wrong number of dimensions, empty, another device or width than ``like``, NaN or infinite values
+            (checked at each call, by one sum; on a GPU this waits for the device).
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    if value.ndim not in ndim:
+        shapes = " or ".join(f"{n}" for n in ndim)
+        raise ValueError(f"{name} must have {shapes} dimensions, got shape {tuple(value.shape)}")
+    if value.shape[-1] == 0:
+        raise ValueError(f"{name} has no dimensions: shape {tuple(value.shape)}")
+    if like is not None and value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}, the other features on {like.device}")
+    if like is not None and value.shape[-1] != like.shape[-1]:
+        raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+    if not torch.isfinite(norm.detach().sum()):
+        bad = int((~torch.isfinite(norm.detach())).sum())
+        raise ValueError(f"{name} has {bad} of {norm.numel()} rows with NaN, infinite or too large values")
+    if not normalize:
+        return value
+    zero = norm.detach() < ZERO
+    if zero.any():
+        warn_counted(int(zero.sum()), norm.numel(), f"rows of {name} are zero vectors: no direction, no gradient")
+    return value / norm.masked_fill(zero, torch.inf)
+
+
+def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
+    """Integer class labels [B], −1 for unknown."""
+    if (
+        not isinstance(labels, Tensor)
+        or labels.is_floating_point()
+        or labels.dtype == torch.bool
+        or labels.is_complex()
+    ):
+        raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
+    if labels.shape != (length,):
+        raise ValueError(f"labels must have shape [{length}], one for each sample, got {tuple(labels.shape)}")
+    if labels.device != like.device:
+        raise ValueError(f"labels is on {labels.device}, features on {like.device}")
+    if length and int(labels.min()) < -1:
+        raise ValueError(f"labels must be classes from 0, or −1 for unknown; got {int(labels.min())}")
+    return labels.long()
+
+
+def require_batch(name: str, value: Tensor) -> None:
+    """At least one sample."""
+    if len(value) == 0:
+        raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
+
+
+def warn_counted(count: int, total: int, what: str) -> None:
+    """A visible, counted `CoulombWarning`."""
+    warnings.warn(f"{count} of {total} {what}", CoulombWarning, stacklevel=4)
+
+
+def reduced(loss_N: Tensor, reduction: str) -> Tensor:
+    """The mean, the sum, or the values themselves."""
+    if reduction == "none":
+        return loss_N
+    return loss_N.mean() if reduction == "mean" else loss_N.sum()

@@ -1,0 +1,83 @@
+"""InfoNCE: pick the positive among negatives from the batch or from a queue."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+from coulomb.similarity import Similarity
+
+
+class InfoNCELoss(nn.Module):
+    """L_i = log(e^{s_i⁺} + Σ_k e^{s_ik}) − s_i⁺ = softplus(LSE_k s_ik − s_i⁺),  s = cos/τ   (van den Oord et al., 2018)
+
+    With ``negatives`` given (a queue or bank: MoCo, He et al., 2020) k runs over them; without, over the positives of
+    the other samples in the batch. This is cross-entropy with the positive as the right class, written without the
+    cancellation of LSE − s⁺, so that a loss near 0 keeps its digits.
+
+    Args:
+        temperature: τ, or a `LearnableTemperature`. 0.07 as in MoCo (v2: 0.2).
+        symmetric: average both directions, query→positive and positive→query (in-batch only; CLIP).
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
+
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient.
+
+    Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is 0 and a `CoulombWarning` says so.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> query = positive = torch.eye(4)
+    >>> InfoNCELoss(temperature=1.0)(query, positive)  # log(e + 3) − 1
+    tensor(0.7437)
+    """
+
+    def __init__(
+        self,
+        temperature: Temperature = 0.07,
+        symmetric: bool = False,
+        *,
+        normalize: bool = True,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.temperature = checked_temperature(temperature)
+        self.symmetric = symmetric
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Tensor:
+        """The loss; see the class."""
+        query = embeddings("query", query, normalize=self.normalize)
+        positive = embeddings("positive", positive, normalize=self.normalize, like=query)
+        require_batch("query", query)
+        if positive.shape != query.shape:
+            raise ValueError(f"positive has shape {tuple(positive.shape)}, query {tuple(query.shape)}: they are pairs")
+        scale = scale_of(self.temperature)
+        ids = torch.arange(len(query), device=query.device)
+        in_batch = Similarity(query, positive, scale=scale, query_ids=ids, key_ids=ids)
+        if negatives is None:
+            lse, count = in_batch.lse("negatives"), len(query) - 1
+        elif self.symmetric:
+            raise ValueError(
+                "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
+            )
+        else:
+            negatives = embeddings("negatives", negatives, normalize=self.normalize, like=query)
+            lse, count = Similarity(query, negatives, scale=scale).lse("all"), len(negatives)
+        if count == 0:
+            warn_counted(len(query), len(query), "anchors have no negative: their loss is 0 and teaches nothing")
+        positives = in_batch.positives()
+        loss = softplus(lse - positives, threshold=50)
+        if self.symmetric:
+            loss = (loss + softplus(in_batch.T.lse("negatives") - positives, threshold=50)) / 2
+        return reduced(loss, self.reduction)
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return (
+            f"{describe_temperature(self.temperature)}, symmetric={self.symmetric}, "
+            f"normalize={self.normalize}, reduction={self.reduction!r}"
+        )

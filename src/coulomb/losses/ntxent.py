@@ -1,0 +1,72 @@
+"""NT-Xent: among all other views of the batch, recognise your own other view."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+from coulomb.similarity import Similarity
+
+
+class NTXentLoss(nn.Module):
+    """L_i = LSE_{j≠i} s_ij − s_i⁺,  s = cos/τ, mean over all 2N anchors   (SimCLR, Chen et al., 2020)
+
+    Two views: computed as softplus(LSE over the negatives − s⁺), which is the same and does not cancel near 0.
+    V views: the mean over an anchor's V−1 positives, L_i = LSE_{j≠i} s_ij − mean s_ip (SupCon without labels).
+    Features that are all equal give ln(2N−1), the value of "no signal".
+
+    Args:
+        temperature: τ, or a `LearnableTemperature`. 0.5 as in SimCLR on CIFAR; 0.1 on ImageNet.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([V·N]: all of view 0, then all of view 1, …).
+
+    Call with view0 [N, D] and view1 [N, D], or with all views as one tensor [N, V, D].
+
+    Deviation: the authors' TPU code returns twice the paper's value; this is the paper's.
+    Degenerate input: N = 1 has no negatives; a `CoulombWarning` says so.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> NTXentLoss()(torch.ones(8, 3), torch.ones(8, 3))  # ln 15
+    tensor(2.7081)
+    """
+
+    def __init__(self, temperature: Temperature = 0.5, *, normalize: bool = True, reduction: str = "mean") -> None:
+        super().__init__()
+        self.temperature = checked_temperature(temperature)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor:
+        """The loss; see the class."""
+        views = self._views(view0, view1)
+        require_batch("view0", views[0])
+        n, features = len(views[0]), torch.cat(views)
+        if n == 1:
+            warn_counted(len(views), len(views), "anchors have no negative (N = 1): the loss teaches nothing")
+        ids = torch.arange(n, device=features.device).repeat(len(views))
+        similarity = Similarity(features, scale=scale_of(self.temperature), query_ids=ids)
+        if len(views) == 2:
+            positives = similarity.positives(torch.arange(2 * n, device=features.device).roll(n))
+            loss = softplus(similarity.lse("negatives") - positives, threshold=50)
+        else:
+            loss = similarity.lse("others") - similarity.mean("positives")
+        return reduced(loss, self.reduction)
+
+    def _views(self, view0: Tensor, view1: Tensor | None) -> list[Tensor]:
+        if view1 is None:
+            views = embeddings("view0", view0, normalize=self.normalize, ndim=(3,))
+            if views.shape[1] < 2:
+                raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
+            return list(views.unbind(1))
+        first = embeddings("view0", view0, normalize=self.normalize)
+        second = embeddings("view1", view1, normalize=self.normalize, like=first)
+        if first.shape != second.shape:
+            raise ValueError(f"view1 has shape {tuple(second.shape)}, view0 {tuple(first.shape)}: they are pairs")
+        return [first, second]
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return f"{describe_temperature(self.temperature)}, normalize={self.normalize}, reduction={self.reduction!r}"

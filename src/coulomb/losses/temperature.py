@@ -1,0 +1,69 @@
+"""A temperature that is learned, and the one place where a temperature becomes the engine's scale = 1/τ."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class LearnableTemperature(nn.Module):
+    """τ = exp(−p) with a learned p = log(1/τ), as in CLIP (Radford et al., 2021); give it to a loss as ``temperature``.
+
+    p itself is clamped to [log 1/maximum, log 1/minimum] whenever it is used, so that a parameter at the border still
+    has its gradient and can come back (a clamp inside the graph would hold it there for ever).
+
+    Args:
+        initial: τ to start from; 0.07 in CLIP and MoCo.
+        minimum, maximum: the range of τ; CLIP's minimum is 0.01 (scale at most 100).
+
+    >>> temperature = LearnableTemperature(0.2)
+    >>> round(float(temperature()), 4), sum(p.numel() for p in temperature.parameters())
+    (0.2, 1)
+    """
+
+    def __init__(self, initial: float = 0.07, minimum: float = 0.01, maximum: float = 1.0) -> None:
+        super().__init__()
+        if not 0 < minimum <= initial <= maximum < math.inf:
+            raise ValueError(f"need 0 < minimum <= initial <= maximum, got {minimum}, {initial}, {maximum}")
+        self.minimum, self.maximum = minimum, maximum
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(initial)))
+
+    def scale(self) -> Tensor:
+        """1/τ, with gradient."""
+        with torch.no_grad():
+            self.log_scale.clamp_(-math.log(self.maximum), -math.log(self.minimum))
+        return self.log_scale.exp()
+
+    def forward(self) -> Tensor:
+        """τ, with gradient."""
+        return 1 / self.scale()
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return (
+            f"now={math.exp(-float(self.log_scale.detach())):.4g}, minimum={self.minimum:g}, maximum={self.maximum:g}"
+        )
+
+
+Temperature = float | LearnableTemperature
+
+
+def checked_temperature(temperature: Temperature) -> Temperature:
+    """``temperature`` if it is a positive number or a `LearnableTemperature`; else an error naming it."""
+    if isinstance(temperature, LearnableTemperature):
+        return temperature
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float):
+        raise TypeError(f"temperature must be a number or a LearnableTemperature, got {type(temperature).__name__}")
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be positive and finite, got {temperature}")
+    return float(temperature)
+
+
+def scale_of(temperature: Temperature) -> float | Tensor:
+    """1/τ."""
+    return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
+
+
+def describe_temperature(temperature: Temperature) -> str:
+    """For `extra_repr`; a learned one prints itself as a submodule."""
+    return "temperature=learned" if isinstance(temperature, LearnableTemperature) else f"temperature={temperature:g}"
