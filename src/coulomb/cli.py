@@ -34,8 +34,6 @@ def say(text: str) -> None:
 def main() -> None:
     """Entry point: mistakes that the user can mend are one line on stderr and exit code 2."""
     logging.getLogger("coulomb").addHandler(_Console())
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     warnings.showwarning = _one_line_warning
     try:
         code = app(standalone_mode=False) or 0

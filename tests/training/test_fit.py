@@ -13,8 +13,6 @@ import coulomb
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.training.config import load_config
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning")
-
 
 def losses(run):
     return [line["loss"] for line in run.metrics if "loss" in line]
@@ -164,7 +162,7 @@ def test_a_users_own_module(tmp_path, digit_tree, quick):
     x = torch.rand(2, 1, 16, 16)
     with pytest.raises(InputError, match="module"):
         _ = coulomb.load(run.path).encoder
-    assert torch.equal(coulomb.load(run.path, Own()).encoder(x), run.encoder(x))
+    torch.testing.assert_close(coulomb.load(run.path, Own()).encoder(x), run.encoder(x))
 
 
 class Explodes(Own):
@@ -175,10 +173,8 @@ class Explodes(Own):
 
 def test_a_nonfinite_loss_stops_and_keeps_the_batch(tmp_path, digit_tree, quick):
     quick = {k: v for k, v in quick.items() if not k.startswith("encoder")}
-    with pytest.raises((NonFiniteError, ValueError), match=r"non-finite|NaN") as error:
+    with pytest.raises(NonFiniteError, match=r"step 1; .* output of encoder\.backbone \(Explodes\)"):
         coulomb.train(digit_tree, encoder=Explodes(), out=tmp_path / "run", progress=False, **quick)
-    assert isinstance(error.value, NonFiniteError)
-    assert "encoder" in str(error.value)
     assert (tmp_path / "run" / "nonfinite-batch.pt").exists()
     assert "non-finite" in (tmp_path / "run" / "train.log").read_text()
 

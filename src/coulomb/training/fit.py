@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from coulomb.training.module import ContrastiveTraining
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.prepare import Prepared, label_tensor, measure, open_data, prepare
 from coulomb.training.progress import progress_callbacks
+from coulomb.training.quiet import quiet_lightning
 from coulomb.training.recipes import RECIPES
 from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
 from coulomb.training.train_log import train_log
@@ -115,7 +115,8 @@ def fit(
     resume: bool,
 ) -> None:
     """Train and export the encoder."""
-    trainer = _trainer(config, folder)
+    with quiet_lightning():
+        trainer = _trainer(config, folder)
     views = make_views(
         str(config.views), size=prepared.facts.image_size, channels=prepared.facts.channels, **config.view_options
     )
@@ -147,8 +148,7 @@ def fit(
     ]
     log.info("training %s on %d images: %s", config.method, len(prepared.train.indices), folder.path)
     checkpoint = str(folder.checkpoint) if resume else None
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
+    with quiet_lightning():
         trainer.fit(
             training, RunLoader(prepared.train.images, order, streaming), ckpt_path=checkpoint, weights_only=True
         )

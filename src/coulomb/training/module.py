@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import Views
+from coulomb.errors import NonFiniteError
 from coulomb.randomness import derive_seed, generator
 from coulomb.training.config import Config
-from coulomb.training.nonfinite import stop_on_nonfinite
+from coulomb.training.nonfinite import first_nonfinite, save_batch
 from coulomb.training.optimizers import build_optimizer
 from coulomb.training.schedule import warmup_cosine
 
@@ -66,10 +67,7 @@ class ContrastiveTraining(pl.LightningModule):
         drawn = self.views(batch["image"], draw, n=self.config.n_views, aspect=batch["aspect"])
         views = [view.contiguous(memory_format=torch.channels_last) for view in drawn]
         labels = None if self.labels is None else self.labels[batch["index"].cpu()].to(self.device)
-        loss = self.method(views, labels)
-        if not bool(torch.isfinite(loss)):
-            inputs = {f"view{i}": view for i, view in enumerate(views)} | {"index": batch["index"]}
-            stop_on_nonfinite(self.method, inputs, lambda: self.method(views, labels), self.folder, batch_idx + 1)
+        loss = self.checked_loss(views, labels, batch["index"], batch_idx)
         self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
         return {
             "loss": loss,
@@ -77,6 +75,25 @@ class ContrastiveTraining(pl.LightningModule):
             "no_signal": self.method.no_signal(len(batch["index"]), self.config.n_views),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
+
+    def checked_loss(self, views: list[Tensor], labels: Tensor | None, index: Tensor, batch_idx: int) -> Tensor:
+        """The method's loss; a non-finite one, or embeddings that the loss refuses for being so, stop the run."""
+        error: ValueError | None = None
+        try:
+            loss = self.method(views, labels)
+            if bool(torch.isfinite(loss)):
+                return loss
+        except ValueError as refused:
+            error = refused
+        inputs = {f"view{i}": view for i, view in enumerate(views)} | {"index": index}
+        culprit = first_nonfinite(self.method, inputs, lambda: self.method(views, labels))
+        if culprit is None and error is not None:
+            raise error
+        path = save_batch(inputs, self.folder)
+        raise NonFiniteError(
+            f"the loss became non-finite at step {batch_idx + 1}; first non-finite tensor: {culprit or 'the loss itself'}. "
+            f"The batch is saved in {path}. Usual remedies: a lower lr, a longer warm-up, precision 32, a higher temperature"
+        )
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its learning rate as a function of the step."""

@@ -1,39 +1,33 @@
 """When a loss is NaN or infinite: find the first tensor that was, and keep the batch."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from coulomb.errors import NonFiniteError
 
+def first_nonfinite(model: nn.Module, inputs: dict[str, Tensor], forward: Callable[[], Tensor]) -> str | None:
+    """The first tensor that is NaN or infinite, by name; None when all are finite.
 
-def stop_on_nonfinite(
-    model: nn.Module, inputs: dict[str, Tensor], forward: Callable[[], Tensor], folder: Path, step: int
-) -> None:
-    """Save ``inputs`` to ``folder/nonfinite-batch.pt`` and raise, naming the first non-finite tensor.
-
-    Looked at in this order: the parameters and buffers, the inputs, then, in a repeated forward pass, the output of every
-    module as it is computed.
-
-    Raises:
-        NonFiniteError: always.
+    Looked at in this order: the parameters, the inputs, then, in a repeated forward pass, the output of every module as
+    it is computed. Buffers are not: the failed pass itself has already spoiled the running statistics.
     """
+    return _first_in(model, inputs) or _first_in_forward(model, forward)
+
+
+def save_batch(inputs: dict[str, Tensor], folder: Path) -> Path:
+    """Keep what the step was fed, in ``nonfinite-batch.pt``; read it with ``torch.load(path, weights_only=True)``."""
     path = folder / "nonfinite-batch.pt"
     torch.save({name: tensor.detach().cpu() for name, tensor in inputs.items()}, path)
-    culprit = _first_in(model, inputs) or _first_in_forward(model, forward) or "the loss itself"
-    raise NonFiniteError(
-        f"the loss became non-finite at step {step}; first non-finite tensor: {culprit}. "
-        f"The batch is saved in {path}. Usual remedies: a lower lr, a longer warm-up, precision 32, a higher temperature"
-    )
+    return path
 
 
 def _first_in(model: nn.Module, inputs: dict[str, Tensor]) -> str | None:
     for kind, tensors in (
         ("parameter", model.named_parameters()),
-        ("buffer", model.named_buffers()),
         ("input", inputs.items()),
     ):
         for name, tensor in tensors:
@@ -54,7 +48,7 @@ def _first_in_forward(model: nn.Module, forward: Callable[[], Tensor]) -> str | 
 
     hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), suppress(ValueError):  # the loss itself refuses what we are looking for
             forward()
     finally:
         for hook in hooks:
