@@ -237,7 +237,7 @@ def test_many_classes_share_a_mark(page_of, maker):
     assert page.data["map"]["names"][page.data["map"]["labels"].index(55)] == "species 55"
 
 
-def test_a_full_run_stays_small(page_of, maker):
+def test_a_full_run_stays_small(page_of, maker, monkeypatch):
     rng = np.random.default_rng(0)
     n = 1500
 
@@ -253,7 +253,7 @@ def test_a_full_run_stays_small(page_of, maker):
             folder / "metrics.jsonl", [{"step": i, "epoch": 1, "loss": 3.0 + i % 7, "lr": 0.1} for i in range(100_000)]
         )
 
-    pytest.MonkeyPatch().setattr("coulomb.report.embedding_map.TSNE_UP_TO", 100)
+    monkeypatch.setattr("coulomb.report.embedding_map.TSNE_UP_TO", 100)  # only the size is asked
     assert len(page_of(change).source.encode()) < 8_000_000
 
 
