@@ -25,16 +25,8 @@ HOSTILE = [
 
 
 def protocol(n: int) -> dict:
-    return {
-        "k": 200,
-        "sigma": 0.1,
-        "shots": [1, 5, 10],
-        "draws": 20,
-        "seed": 0,
-        "train": n * 4,
-        "test": n,
-        "features": "encoder output",
-    }
+    knn, few = {"k": 200, "sigma": 0.1}, {"draws": 20, "classes_short_of_images": {"1": 0}}
+    return {"knn": knn, "few_shot": few, "seed": 0, "train": n * 4, "test": n, "versions": {"torch": "2.13.0"}}
 
 
 def result(knn: float, linear: float, few: tuple[float, float, float], retrieval: float = 0.9) -> dict:

@@ -12,7 +12,7 @@ def evaluation(trained=0.934, raw=0.865, untrained=0.71, *, std=0.01, draws=20, 
         return {"knn": None, "linear": None, "few_shot": {key: {"mean": mean, "std": std}}}
 
     return {
-        "trained": found(trained) | {"protocol": {"draws": draws}},
+        "trained": found(trained) | {"protocol": {"few_shot": {"draws": draws}}},
         "raw_pixels": found(raw),
         "random_init": found(untrained),
     }

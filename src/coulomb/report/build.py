@@ -108,10 +108,15 @@ def _content(run: Run) -> dict[str, Any]:
 
 
 def _protocol(run: Run) -> dict[str, Any]:
+    """One flat mapping; what belongs to one measurement is named after it, as in "knn k"."""
     trained = run.evaluation.get("trained")
     protocols = [holder.get("protocol") for holder in (trained, run.evaluation) if isinstance(holder, dict)]
     every = {key: value for found in protocols if isinstance(found, dict) for key, value in found.items()}
-    flat = {key: value for key, value in every.items() if not isinstance(value, dict)}  # versions have their own table
+    every.pop("versions", None)  # they have their own table
+    flat = {}
+    for key, value in every.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{key} {name}".strip(): item for name, item in inner.items() if not isinstance(item, dict)}
     return {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in flat.items()}
 
 

@@ -107,7 +107,8 @@ def _best_baseline(score: Score) -> tuple[str, Value]:
 def _lead(score: Score, test_images: int | None, draws: int) -> float:
     """Trained minus the better baseline; 0 when that is within ``STANDARD_ERRORS`` of chance.
 
-    Variance of a mean over draws: std² / draws; of an accuracy on n images: p(1−p) / n.
+    Variance of a mean over draws: std² / draws; of an accuracy on n images: p(1−p) / n. Both sides are counted as
+    independent though they share draws and images: rather too careful than too bold.
     """
     trained, best = score.values["trained"], _best_baseline(score)[1]
     variance = 0.0
@@ -119,11 +120,12 @@ def _lead(score: Score, test_images: int | None, draws: int) -> float:
 
 
 def _draws(evaluation: dict[str, Any]) -> int:
-    for holder in (evaluation, evaluation.get("trained")):
-        protocol = holder.get("protocol") if isinstance(holder, dict) else None
-        draws = finite(protocol.get("draws")) if isinstance(protocol, dict) else None
-        if draws is not None and draws >= 1:
-            return int(draws)
+    found: Any = evaluation
+    for key in ("trained", "protocol", "few_shot", "draws"):
+        found = found.get(key) if isinstance(found, dict) else None
+    draws = finite(found)
+    if draws is not None and draws >= 1:
+        return int(draws)
     return 1  # unknown: the deviation of one draw is then all that is known
 
 
