@@ -113,7 +113,7 @@ def _protocol(run: Run) -> dict[str, Any]:
     protocols = [holder.get("protocol") for holder in (trained, run.evaluation) if isinstance(holder, dict)]
     every = {key: value for found in protocols if isinstance(found, dict) for key, value in found.items()}
     every.pop("versions", None)  # they have their own table
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in every.items():
         inner = value if isinstance(value, dict) else {"": value}
         flat |= {f"{key} {name}".strip(): item for name, item in inner.items() if not isinstance(item, dict)}
