@@ -85,3 +85,9 @@ def test_few_images_and_two_classes():
     assert found["protocol"]["C"] == 1.0 and found["protocol"]["C_accuracies"] == {}
     with pytest.raises(InputError, match="one class only"):
         linear_probe(x, torch.zeros(4, dtype=torch.long), x, torch.zeros(4, dtype=torch.long))
+
+
+def test_of_equal_Cs_the_smallest():
+    protocol = linear_probe(*gaussians(200, 0, noise=0.01), *gaussians(50, 1, noise=0.01))["protocol"]
+    assert set(protocol["C_accuracies"].values()) == {1.0}
+    assert protocol["C"] == min(linear.GRID)

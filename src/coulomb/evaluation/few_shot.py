@@ -13,7 +13,9 @@ from coulomb.evaluation.labelled import Features, Labels, both
 from coulomb.evaluation.linear import fit
 from coulomb.randomness import numpy_generator
 
-C = 100.0  # weak regularisation: features have unit length
+# Weak regularisation, as features have unit length. On digits, raw and learned features alike, at least as good as class
+# means, the nearest neighbour or C = 1 and 10 at 1, 5 and 10 shots.
+C = 100.0
 
 
 def few_shot(
