@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 import yaml
 
@@ -19,11 +18,12 @@ from coulomb.errors import InputError, NonFiniteError
 from coulomb.training.config import Config
 
 app = typer.Typer(
-    help="coulomb: contrastive representation learning, exact at any batch size.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+UsageError: Any = typer.BadParameter.__base__  # Typer carries its own copy of click and exports no other name for it
 
 
 def say(text: str) -> None:
@@ -37,10 +37,7 @@ def main() -> None:
     warnings.showwarning = _one_line_warning
     try:
         code = app(standalone_mode=False) or 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        say(error.format_message())
-        code = 2
-    except click.ClickException as error:
+    except UsageError as error:
         code = _fail(error.format_message(), 2)
     except InputError as error:
         code = _fail(str(error), 2)
@@ -48,7 +45,7 @@ def main() -> None:
         code = _fail(str(error), 1)
     except OSError as error:
         code = _fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = _fail("interrupted; continue with: coulomb train --resume RUN", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -242,10 +239,14 @@ def bench_losses_command(
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+def _alone(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False
+) -> None:
+    """coulomb: contrastive representation learning, exact at any batch size."""
     if version:
         say(coulomb.__version__)
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        say(context.get_help())
 
 
 def _table(result: dict[str, Any]) -> str:

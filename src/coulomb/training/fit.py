@@ -52,7 +52,10 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
     asked = Config(**options)
     sources = open_data(asked, objects.data, objects.test)
     facts = measure(asked, sources[0])
-    config = dataclasses.replace(RECIPES[asked.method, asked.preset](facts), **options)
+    recipe = RECIPES[asked.method, asked.preset](facts)
+    if "epochs" in options and "warmup_epochs" not in options:  # a shorter run warms up for a tenth of it at most
+        options = options | {"warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10)}
+    config = dataclasses.replace(recipe, **options)
     if config.method == "supcon" and facts.labelled == 0:
         raise InputError(f"method='supcon': needs labels, and {sources[0].name!r} has none; use method='simclr'")
     if objects.encoder is not None:

@@ -11,7 +11,8 @@ from coulomb.training.run_folder import write_text
 
 
 class MetricsFile(pl.Callback):
-    """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``lr``, ``images_per_second``.
+    """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``lr``, ``images_per_second``,
+    ``seconds`` (of training so far, evaluations included, interruptions not).
 
     ``loss`` is the mean over the accumulated batches of the update and is written in full precision. ``epoch`` counts
     from 1 and is the epoch that the step belongs to.
@@ -22,12 +23,14 @@ class MetricsFile(pl.Callback):
         self.pending: list[float] = []
         self.images = 0
         self.clock = 0.0
+        self.seconds = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begin, or on a resumed run forget what the checkpoint does not know."""
         self.clock = time.perf_counter()
         if trainer.is_global_zero:
-            drop_after(self.path, trainer.global_step)
+            kept = drop_after(self.path, trainer.global_step)
+            self.seconds = max((line.get("seconds", 0.0) for line in kept), default=0.0)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: dict[str, Any], batch_idx: int
@@ -38,6 +41,7 @@ class MetricsFile(pl.Callback):
         if not module.completes_update(batch_idx):
             return
         now = time.perf_counter()
+        self.seconds += now - self.clock
         line = {
             "step": trainer.global_step,
             "epoch": batch_idx // module.steps_per_epoch + 1,
@@ -45,6 +49,7 @@ class MetricsFile(pl.Callback):
             "no_signal": outputs["no_signal"],
             "lr": outputs["lr"],
             "images_per_second": round(self.images * trainer.world_size / max(now - self.clock, 1e-9), 1),
+            "seconds": round(self.seconds, 3),
         }
         self.pending, self.images, self.clock = [], 0, now
         if trainer.is_global_zero:
@@ -72,7 +77,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def drop_after(path: Path, step: int) -> None:
-    """Forget lines after ``step``: the resumed run writes them again, the same."""
+def drop_after(path: Path, step: int) -> list[dict[str, Any]]:
+    """Forget lines after ``step``, which the resumed run writes again, the same; returns those that stay."""
     kept = [line for line in read_metrics(path) if line["step"] <= step]
     write_text(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+    return kept

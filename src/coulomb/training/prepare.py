@@ -58,6 +58,14 @@ class Prepared:
     split: str
     source: dict[str, Any]
 
+    @property
+    def class_counts(self) -> list[int] | None:
+        """Training images of each class, by label."""
+        labels = self.train.own_labels
+        if labels is None:
+            return None
+        return np.bincount(labels[labels >= 0], minlength=len(self.class_names or [])).tolist()
+
     def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
         """The content of ``data.json``."""
         return {
@@ -66,6 +74,7 @@ class Prepared:
             "test": len(self.test.indices),
             "labelled": self.facts.labelled,
             "classes": self.class_names,
+            "class_counts": self.class_counts,
             "image_size": self.facts.image_size,
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
