@@ -17,7 +17,7 @@ class LearnableTemperature(nn.Module):
         minimum, maximum: the range of τ; CLIP's minimum is 0.01 (scale at most 100).
 
     >>> temperature = LearnableTemperature(0.2)
-    >>> round(float(temperature()), 4), sum(p.numel() for p in temperature.parameters())
+    >>> round(temperature().item(), 4), sum(p.numel() for p in temperature.parameters())
     (0.2, 1)
     """
 

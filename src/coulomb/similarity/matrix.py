@@ -79,7 +79,7 @@ class Similarity:
         dtype = torch.promote_types(torch.promote_types(queries_ND.dtype, keys.dtype), torch.float32)
         self.queries_ND = queries_ND.to(dtype)
         self.keys_MD = self.queries_ND if self.self_similar else keys.to(dtype)
-        self.scale = torch.as_tensor(scale, device=queries_ND.device).to(dtype)
+        self.scale = torch.as_tensor(scale, dtype=dtype, device=queries_ND.device)
         if self.scale.ndim != 0:
             raise ValueError(f"scale must be a number or a 0-dim tensor, got shape {tuple(self.scale.shape)}")
         if column_bias is not None and column_bias.shape != self.shape[1:]:

@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import InfoNCELoss
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
+
+
+def test_the_two_published_implementations_are_this_function():
+    query, positive, queue = normal(5, 3), normal(5, 3), normal(11, 3)
+    q, p, k = (normalize(x) for x in (query, positive, queue))
+    logits = torch.cat([(q * p).sum(1, keepdim=True), q @ k.T], 1) / 0.07
+    by_cross_entropy = cross_entropy(logits, torch.zeros(5, dtype=torch.long))
+    by_ratio = -(logits[:, 0].exp() / logits.exp().sum(1)).log().mean()
+    ours = InfoNCELoss(0.07)(query, positive, queue)
+    torch.testing.assert_close(ours, by_cross_entropy, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours, by_ratio, rtol=0, atol=1e-12)
+
+
+def test_in_batch_is_cross_entropy_on_the_diagonal():
+    query, positive = normal(6, 3), normal(6, 3)
+    logits = normalize(query) @ normalize(positive).T / 0.2
+    here = cross_entropy(logits, torch.arange(6))
+    there = cross_entropy(logits.T, torch.arange(6))
+    torch.testing.assert_close(InfoNCELoss(0.2)(query, positive), here)
+    torch.testing.assert_close(InfoNCELoss(0.2, symmetric=True)(query, positive), (here + there) / 2)
+
+
+def test_equal_logits_with_mocos_queue():
+    one = torch.ones(1, 2)
+    assert float(InfoNCELoss()(one, one, torch.ones(65536, 2))) == pytest.approx(11.0904, abs=1e-4)
+
+
+def test_a_frozen_queue_gets_no_gradient_and_costs_none():
+    query = normal(4, 3).requires_grad_()
+    queue = normal(9, 3)
+    InfoNCELoss()(query, normal(4, 3), queue).backward()
+    assert query.grad is not None
+    assert queue.grad is None
+
+
+def test_a_loss_near_zero_keeps_its_digits():
+    # Cosines 1 and −1 at τ = .05: L = log(1 + e^−40). LSE − s⁺ in fp32 would be 0.
+    query = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    loss = InfoNCELoss(0.05)(query, torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.0]]))
+    assert loss.item() == pytest.approx(math.exp(-40), rel=1e-4)
+
+
+@pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])
+def test_without_negatives_the_zero_is_not_silent(negatives):
+    query = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
+        loss = InfoNCELoss()(query, torch.tensor([[2.0, 1.0]]), negatives)
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(query.grad, torch.zeros(1, 2))
+
+
+def test_negatives_are_checked():
+    pair = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="negatives has 4 dimensions"):
+        InfoNCELoss()(pair, pair, torch.ones(5, 4))
+    with pytest.raises(ValueError, match="negatives with symmetric=True"):
+        InfoNCELoss(symmetric=True)(pair, pair, torch.ones(5, 3))
+
+
+def test_mixed_precision_of_query_and_queue():
+    pair, queue = normal(3, 4).bfloat16().requires_grad_(), normal(8, 4).float()
+    loss = InfoNCELoss()(pair, pair.detach(), queue)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert pair.grad.dtype == torch.bfloat16

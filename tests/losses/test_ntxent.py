@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import NTXentLoss, SupConLoss
+from coulomb.similarity import matrix
+
+
+def views(n, d, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(n, d, generator=generator, dtype=dtype) for _ in range(2))
+
+
+def test_two_views_may_come_as_one_tensor():
+    x, y = views(5, 3)
+    torch.testing.assert_close(NTXentLoss()(torch.stack([x, y], 1)), NTXentLoss()(x, y))
+
+
+def test_no_signal_is_ln_2n_minus_1():
+    assert float(NTXentLoss()(torch.ones(128, 4), torch.ones(128, 4))) == pytest.approx(math.log(255), abs=1e-6)
+
+
+def test_perfect_views_keep_their_digits():
+    # p → 1: s⁺ = 20, the others −20; L = log(1 + 2e^−40), far below fp32's rounding of 20.
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    loss = NTXentLoss(0.05)(x, x.detach().clone())
+    assert loss.item() == pytest.approx(2 * math.exp(-40), rel=1e-4)
+
+
+@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "dense"])
+def test_low_cosines_at_a_small_temperature_are_exact(elements, monkeypatch):
+    # Three vectors 120° apart: all cosines −1/2, but for a positive pair. exp(−50) of a fixed bound 1/τ would be lost.
+    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
+    angles = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64) * (2 * math.pi / 3)
+    x = torch.stack([angles.cos(), angles.sin()], 1).float()
+    y = -x.roll(1, 0)
+    truth = NTXentLoss(0.01)(x.double(), y.double())
+    assert float(NTXentLoss(0.01)(x, y)) == pytest.approx(float(truth), abs=2e-5)
+
+
+@pytest.mark.parametrize("v", [2, 3])
+def test_equals_supcon_without_labels(v):
+    features = torch.randn(6, v, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(NTXentLoss(0.3)(features), SupConLoss(0.3)(features), rtol=0, atol=1e-12)
+
+
+def test_a_single_sample_is_not_a_silent_zero():
+    x = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    with pytest.warns(CoulombWarning, match="2 of 2 anchors have no negative"):
+        loss = NTXentLoss()(x, torch.tensor([[2.0, 1.0]]))
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(x.grad, torch.zeros(1, 2))
+
+
+def test_order_of_unreduced_losses_is_view_0_then_view_1():
+    x, y = views(4, 3)
+    each = NTXentLoss(reduction="none")(x, y)
+    assert each.shape == (8,)
+    torch.testing.assert_close(NTXentLoss(reduction="none")(y, x), torch.cat([each[4:], each[:4]]))
+
+
+def test_arguments():
+    x, y = views(4, 3)
+    with pytest.raises(ValueError, match="view1 has shape"):
+        NTXentLoss()(x, y[:3])
+    with pytest.raises(ValueError, match="at least 2 views"):
+        NTXentLoss()(x[:, None])
+    with pytest.raises(ValueError, match="view0 must have 3 dimensions"):
+        NTXentLoss()(x)
+
+
+def test_without_normalisation():
+    x, y = views(4, 3)
+    z = torch.cat([x, y])
+    scores = (z @ z.T / 2).fill_diagonal_(-torch.inf)
+    truth = torch.nn.functional.cross_entropy(scores, torch.arange(8).roll(4))
+    torch.testing.assert_close(NTXentLoss(2.0, normalize=False)(x, y), truth)

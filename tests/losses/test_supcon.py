@@ -1,0 +1,122 @@
+import pytest
+import torch
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import LearnableTemperature, SupConLoss
+from coulomb.similarity import matrix
+
+
+def features(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def authors_code(z, is_positive, tau):
+    """The authors' order of operations, from the paper's formula on the whole matrix (row maximum left out)."""
+    others = ~torch.eye(len(z), dtype=torch.bool)
+    scores = z @ z.T / tau
+    log_prob = scores - (scores.exp() * others).sum(1, keepdim=True).log()
+    mask = is_positive & others
+    return -((mask * log_prob).sum(1) / mask.sum(1)).mean()
+
+
+def test_equals_the_matrix_form():
+    x = torch.nn.functional.normalize(features(9, 2, 4), dim=-1)
+    labels = torch.arange(9) % 4
+    tiled = labels.repeat(2)
+    truth = authors_code(torch.cat(x.unbind(1)), tiled[:, None] == tiled, 0.2)
+    torch.testing.assert_close(SupConLoss(0.2)(x, labels), truth)
+
+
+def test_base_temperature_is_only_a_factor():
+    x, labels = features(6, 2, 3), torch.arange(6) % 2
+    torch.testing.assert_close(
+        SupConLoss(0.1, base_temperature=0.07)(x, labels), SupConLoss(0.1)(x, labels) * (0.1 / 0.07)
+    )
+    with pytest.raises(ValueError, match="base_temperature with a learned temperature"):
+        SupConLoss(LearnableTemperature(), base_temperature=0.07)
+
+
+def test_a_mask_says_the_same_as_labels():
+    x, labels = features(6, 2, 3), torch.arange(6) % 2
+    mask = labels[:, None] == labels
+    for mode in ("all", "one"):
+        for form in ("out", "in"):
+            loss = SupConLoss(0.2, contrast_mode=mode, positives=form)
+            torch.testing.assert_close(loss(x, mask=mask), loss(x, labels))
+            torch.testing.assert_close(loss(x, mask=mask.double() / 2), loss(x, labels))
+
+
+def test_the_mask_is_not_changed():
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    SupConLoss()(features(4, 3), mask=mask)
+    assert mask.all()
+
+
+def test_unknown_labels_are_a_class_each():
+    x = features(6, 2, 3)
+    unknown = SupConLoss()(x, torch.tensor([0, 0, 1, 1, -1, -1]))
+    own_class = SupConLoss()(x, torch.tensor([0, 0, 1, 1, 2, 3]))
+    torch.testing.assert_close(unknown, own_class)
+    torch.testing.assert_close(SupConLoss()(x, torch.full((6,), -1)), SupConLoss()(x))
+
+
+@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "dense"])
+@pytest.mark.parametrize("form", ["out", "in"])
+def test_anchors_without_positives_are_counted(form, elements, monkeypatch):
+    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
+    x, labels = features(5, 3).requires_grad_(), torch.tensor([0, 0, 1, 2, -1])
+    each = SupConLoss(positives=form, reduction="none")
+    with pytest.warns(CoulombWarning, match="3 of 5 anchors have no positive"):
+        losses = each(x, labels)
+    assert torch.equal(losses[2:], torch.zeros(3, dtype=torch.float64))
+    with pytest.warns(CoulombWarning, match="count as a loss of 0"):
+        zero = SupConLoss(positives=form)(x, labels)
+    with pytest.warns(CoulombWarning, match="left out of the mean"):
+        excluded = SupConLoss(positives=form, no_positive="exclude")(x, labels)
+    torch.testing.assert_close(zero, losses[:2].sum() / 5)
+    torch.testing.assert_close(excluded, losses[:2].mean())
+    zero.backward()
+    assert torch.isfinite(x.grad).all()
+    with pytest.raises(ValueError, match="3 of 5 anchors have no positive"):
+        SupConLoss(positives=form, no_positive="raise")(x, labels)
+
+
+@pytest.mark.parametrize("choice", ["zero", "exclude"])
+def test_no_positive_at_all_is_a_finite_zero_with_a_warning(choice):
+    x = features(4, 3).requires_grad_()
+    with pytest.warns(CoulombWarning, match="4 of 4 anchors"):
+        loss = SupConLoss(no_positive=choice)(x)
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(x.grad, torch.zeros(4, 3, dtype=torch.float64))
+
+
+def test_one_class():
+    x = features(4, 2, 3)
+    assert torch.isfinite(SupConLoss()(x, torch.zeros(4, dtype=torch.long)))
+
+
+def test_a_single_sample():
+    with pytest.warns(CoulombWarning, match="teaches nothing"):
+        assert float(SupConLoss()(features(1, 2, 3))) == pytest.approx(0, abs=1e-12)
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no positive"):
+        assert float(SupConLoss()(features(1, 3))) == 0
+
+
+def test_labels_and_mask_are_checked():
+    x = features(4, 2, 3)
+    with pytest.raises(TypeError, match="labels must be an integer tensor"):
+        SupConLoss()(x, torch.rand(4))
+    with pytest.raises(ValueError, match=r"labels must have shape \[4\]"):
+        SupConLoss()(x, torch.zeros(5, dtype=torch.long))
+    with pytest.raises(ValueError, match="got -2"):
+        SupConLoss()(x, torch.tensor([0, 1, -2, 0]))
+    with pytest.raises(ValueError, match=r"mask must have shape \[4, 4\]"):
+        SupConLoss()(x, mask=torch.ones(8, 8))
+    with pytest.raises(ValueError, match="not both"):
+        SupConLoss()(x, torch.zeros(4, dtype=torch.long), torch.ones(4, 4))
+    with pytest.raises(ValueError, match="weights must be finite and not negative"):
+        SupConLoss()(x, mask=-torch.ones(4, 4))
+    for option in ("contrast_mode", "positives", "no_positive"):
+        with pytest.raises(ValueError, match=option):
+            SupConLoss(**{option: "some"})

@@ -1,0 +1,37 @@
+import pytest
+import torch
+
+from coulomb.losses import LearnableTemperature, NTXentLoss
+
+
+def test_starts_where_told_and_is_a_parameter_of_the_loss():
+    temperature = LearnableTemperature(0.2)
+    assert float(temperature()) == pytest.approx(0.2)
+    assert [name for name, _ in NTXentLoss(temperature).named_parameters()] == ["temperature.log_scale"]
+
+
+def test_the_clamp_holds_and_lets_go():
+    temperature = LearnableTemperature(0.02, minimum=0.01)
+    optimiser = torch.optim.SGD(temperature.parameters(), lr=1.0)
+    for _ in range(5):  # push τ down, beyond its minimum
+        optimiser.zero_grad()
+        temperature().log().backward()
+        optimiser.step()
+    assert float(temperature()) == pytest.approx(0.01)
+    optimiser.zero_grad()
+    (-temperature().log()).backward()
+    optimiser.step()
+    assert float(temperature()) == pytest.approx(0.01 * 2.71828, rel=1e-4)
+
+
+def test_bad_ranges():
+    for values in [(0.0, 0.01, 1), (0.5, 0.6, 1), (2, 0.1, 1), (0.1, -1, 1), (0.1, 0.01, float("inf"))]:
+        with pytest.raises(ValueError, match="minimum <= initial <= maximum"):
+            LearnableTemperature(*values)
+
+
+def test_training_moves_it():
+    x, y = (torch.randn(8, 4, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
+    loss = NTXentLoss(LearnableTemperature(0.5))
+    loss(x, y).backward()
+    assert loss.temperature.log_scale.grad.abs() > 0

@@ -1,0 +1,95 @@
+"""The surface of `Similarity`: arguments, transposes, precisions, the choice of a backend."""
+
+import pytest
+import torch
+
+from coulomb.similarity import Similarity, matrix, streaming
+
+X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_small_problems_store_the_matrix_and_large_ones_never(monkeypatch):
+    monkeypatch.setattr(streaming, "lse", lambda *_: "streamed")
+    assert Similarity(X).lse() != "streamed"
+    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 35)
+    assert Similarity(X).lse() == "streamed"
+
+
+def test_transpose():
+    S = Similarity(X, Y, scale=2.0, query_ids=torch.arange(6) % 3, key_ids=torch.arange(4) % 3)
+    torch.testing.assert_close(S.T.lse(), (2 * Y @ X.T).logsumexp(1))
+    assert S.T.count("positives").tolist() == [2, 2, 2, 2]
+    symmetric = Similarity(X)
+    assert symmetric.T is symmetric
+    with pytest.raises(ValueError, match="column_bias has no meaning for the transpose"):
+        _ = Similarity(X, Y, column_bias=torch.zeros(4)).T
+
+
+def test_positives_are_computed_directly():
+    S = Similarity(X, X.flip(0), scale=3.0, column_bias=torch.arange(6.0))
+    whole = 3 * X @ X.flip(0).T + torch.arange(6.0)
+    torch.testing.assert_close(S.positives(), whole.diagonal())
+    columns = torch.tensor([[1, 2], [0, 5], [3, 3], [4, 0], [1, 1], [2, 0]])
+    torch.testing.assert_close(S.positives(columns), whole.gather(1, columns))
+    with pytest.raises(ValueError, match="needs a key for every query"):
+        Similarity(X, Y).positives()
+
+
+def test_anchors_that_lead_the_keys_leave_themselves_out():
+    truth = (X @ X.T).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf).logsumexp(1)
+    for backend in ("dense", "streaming"):
+        S = Similarity(X[:4], X, queries_lead_keys=True, backend=backend, tile=3)
+        torch.testing.assert_close(S.lse("others"), truth[:4])
+        torch.testing.assert_close(S.sum("others"), (X @ X.T).sum(1)[:4] - (X * X).sum(1)[:4])
+
+
+@pytest.mark.parametrize("backend", ["dense", "streaming"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_fp32(backend, dtype):
+    x = X.to(dtype).requires_grad_()
+    value = Similarity(x, backend=backend).lse("others")
+    truth = Similarity(x.detach().double()).lse("others")
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), truth, rtol=0, atol=1e-5)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    assert gradient.dtype == dtype
+
+
+def test_wrong_arguments_are_named():
+    long = torch.arange(6)
+    for arguments, options, error, message in [
+        ((X[0],), {}, ValueError, "queries_ND must be a matrix"),
+        ((long[:, None],), {}, TypeError, "queries_ND must be floating"),
+        ((X, Y[:, :2]), {}, ValueError, "keys_MD has 2 dimensions"),
+        ((X, Y.to("meta")), {}, ValueError, "keys_MD is on meta"),
+        ((X,), {"key_ids": long}, ValueError, "key_ids was given without keys_MD"),
+        ((X,), {"query_ids": long[:3]}, ValueError, r"query_ids must have shape \[6\]"),
+        ((X,), {"query_ids": X[:, 0]}, TypeError, "query_ids must be integers"),
+        ((X, Y), {"column_bias": torch.zeros(6)}, ValueError, r"column_bias must have shape \[4\]"),
+        ((X,), {"scale": torch.ones(1)}, ValueError, "scale must be a number"),
+        ((X,), {"backend": "cuda"}, ValueError, "backend must be"),
+        ((X,), {"tile": 0}, ValueError, "tile must be"),
+        ((X, Y), {"queries_lead_keys": True}, ValueError, "queries_lead_keys needs"),
+    ]:
+        with pytest.raises(error, match=message):
+            Similarity(*arguments, **options)
+    S = Similarity(X, Y)
+    for fold, message in [
+        (lambda: S.lse("everyone"), "over must be one of"),
+        (lambda: S.lse("others"), "needs keys that are the queries"),
+        (lambda: S.lse("negatives"), "needs query_ids"),
+        (lambda: S.lse(torch.ones(4, 6)), r"the mask must have shape \[6, 4\]"),
+        (lambda: S.lse(-torch.ones(6, 4)), "finite and not negative"),
+        (lambda: S.topk(5), "k must be between 1 and"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fold()
+
+
+def test_gradient_of_the_scale_is_the_mean_cosine_under_the_softmax():
+    scale = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
+    for backend in ("dense", "streaming"):
+        (gradient,) = torch.autograd.grad(Similarity(X, Y, scale=scale, backend=backend).lse().sum(), scale)
+        probabilities = (0.9 * X @ Y.T).softmax(1)
+        torch.testing.assert_close(gradient, (probabilities * (X @ Y.T)).sum())

@@ -1,0 +1,67 @@
+"""Which pairs count, against a loop over all of them."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coulomb.similarity import Similarity
+
+
+def counts(over, i, j, query_ids, key_ids, lead):
+    self_pair = lead and i == j
+    same = query_ids[i] == key_ids[j] and query_ids[i] != -1
+    return {
+        "all": True,
+        "others": not self_pair,
+        "positives": same and not self_pair,
+        "negatives": not same and not self_pair,
+    }[over]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    query_ids=st.lists(st.integers(-1, 3), min_size=1, max_size=12),
+    key_ids=st.none() | st.lists(st.integers(-1, 3), min_size=1, max_size=12),
+    over=st.sampled_from(["all", "others", "positives", "negatives"]),
+    cut=st.integers(0, 12),
+)
+def test_tiles_and_counts(query_ids, key_ids, over, cut):
+    lead = key_ids is None
+    if over == "others" and not lead:
+        return
+    n, m = len(query_ids), len(query_ids if lead else key_ids)
+    S = Similarity(
+        torch.ones(n, 1),
+        None if lead else torch.ones(m, 1),
+        query_ids=torch.tensor(query_ids),
+        key_ids=None if lead else torch.tensor(key_ids),
+    )
+    truth = torch.tensor(
+        [[counts(over, i, j, query_ids, query_ids if lead else key_ids, lead) for j in range(m)] for i in range(n)]
+    )
+    pairs = S.pairs(over)
+    assert torch.equal(S.count(over), truth.sum(1))
+    for rows in (slice(0, min(cut, n)), slice(min(cut, n), n)):
+        for cols in (slice(0, min(cut, m)), slice(min(cut, m), m)):
+            hidden = pairs.hidden(rows, cols)
+            expected = truth[rows, cols]
+            assert torch.equal(torch.ones_like(expected) if hidden is None else ~hidden, expected)
+            assert pairs.touches(rows, cols) or not expected.any()
+
+
+def test_sums_do_not_need_tiles():
+    ids = torch.tensor([0, 1, 0, -1, -1])
+    x = torch.arange(10.0).view(5, 2)
+    S = Similarity(x, scale=2.0, query_ids=ids)
+    truth = 2 * (x @ x.T)
+    assert S.sum("positives").tolist() == [truth[0, 2], 0, truth[2, 0], 0, 0]
+    torch.testing.assert_close(S.sum("negatives"), truth.sum(1) - truth.diagonal() - S.sum("positives"))
+    torch.testing.assert_close(S.mean("others"), (truth.sum(1) - truth.diagonal()) / 4)
+
+
+def test_counts_of_masks():
+    mask = torch.tensor([[True, False], [True, True]])
+    S = Similarity(torch.ones(2, 1), torch.ones(2, 1))
+    assert S.count(mask).tolist() == [1, 2]
+    assert S.count(mask * 0.5).tolist() == pytest.approx([0.5, 1.0])

@@ -1,0 +1,219 @@
+"""The streaming backend against the dense oracle: every fold, pair set, tile size and magnitude."""
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coulomb.similarity import Similarity, products, streaming
+
+FOLDS = {"lse": Similarity.lse, "sum": Similarity.sum, "max": Similarity.max, "mean": Similarity.mean}
+
+
+def problem(n, m, d, bias=False, magnitude=1.0, dtype=torch.float64, seed=0):
+    """Operands; ids with unknowns; masks with empty rows."""
+    g = torch.Generator().manual_seed(seed)
+    columns = n if m is None else m
+    leaves = {
+        "queries_ND": torch.randn(n, d, generator=g, dtype=torch.float64).to(dtype),
+        "keys_MD": None if m is None else torch.randn(m, d, generator=g, dtype=torch.float64).to(dtype),
+        "scale": torch.tensor(0.7 * magnitude, dtype=dtype),
+        "column_bias": torch.randn(columns, generator=g, dtype=torch.float64).to(dtype) if bias else None,
+    }
+    for leaf in leaves.values():
+        if leaf is not None:
+            leaf.requires_grad_()
+    ids = {"query_ids": torch.randint(-1, 4, (n,), generator=g)}
+    if m is not None:
+        ids["key_ids"] = torch.randint(-1, 4, (m,), generator=g)
+    weights = torch.rand(n, columns, generator=g, dtype=torch.float64)
+    mask = weights > 0.4
+    mask[0] = False
+    return leaves, ids, {"mask": mask, "weights": weights * mask}
+
+
+def folded(fold, leaves, ids, over, **options):
+    value = FOLDS[fold](Similarity(**leaves, **ids, **options), over)
+    g = torch.Generator().manual_seed(5)
+    signed = torch.randn(value.shape, generator=g, dtype=torch.float64).to(value.dtype)
+    total = (value.masked_fill(value == -torch.inf, 0) * signed).sum()
+    wanted = [leaf for leaf in leaves.values() if leaf is not None]
+    return value, *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
+
+
+def assert_same(ours, truth, rtol=1e-9, atol=1e-9):
+    for mine, true in zip(ours, truth, strict=True):
+        assert not mine.isnan().any()
+        torch.testing.assert_close(mine, true, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("over", ["all", "others", "negatives", "positives", "mask", "weights"])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("magnitude", [1.0, 500.0], ids=["bounded", "online-maximum"])
+def test_equals_dense(fold, over, bias, magnitude):
+    for n, m, d in [(37, None, 5), (13, 29, 3), (31, 7, 1), (1, None, 2)]:
+        if over == "others" and m is not None:
+            continue
+        leaves, ids, masks = problem(n, m, d, bias, magnitude)
+        truth = folded(fold, leaves, ids, masks.get(over, over), backend="dense")
+        for tile in (7, None):
+            assert_same(folded(fold, leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 70),
+    m=st.none() | st.integers(1, 70),
+    d=st.sampled_from([1, 2, 3, 17, 64, 129, 2048]),
+    tile=st.integers(1, 80),
+    over=st.sampled_from(["all", "negatives", "positives", "mask"]),
+    magnitude=st.sampled_from([0.0, 0.1, 100.0]),
+    seed=st.integers(0, 1000),
+)
+def test_any_shape_and_tile(n, m, d, tile, over, magnitude, seed):
+    leaves, ids, masks = problem(n, m, d, bool(seed % 2), magnitude / d**0.5, seed=seed)
+    truth = folded("lse", leaves, ids, masks.get(over, over), backend="dense")
+    assert_same(folded("lse", leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth, atol=1e-8)
+
+
+@pytest.mark.parametrize("m", [None, 1031])
+@pytest.mark.parametrize("over", ["all", "negatives"])
+@pytest.mark.parametrize("linear", [True, False], ids=["oneDNN", "mm"])
+def test_several_full_tiles_in_fp32(m, over, linear, monkeypatch):
+    if linear and products.LINEAR is None:
+        pytest.skip("this processor or build has no AVX-512 oneDNN")
+    if not linear:
+        monkeypatch.setattr(products, "LINEAR", None)
+    n, d = 1123, 33
+    single, ids, _ = problem(n, m, d, magnitude=0.2, dtype=torch.float32)
+    double, _, _ = problem(n, m, d, magnitude=0.2)
+    with torch.no_grad():
+        for name, leaf in double.items():
+            if leaf is not None:
+                leaf.copy_(single[name])
+    ours = folded("lse", single, ids, over, backend="streaming")
+    truth = folded("lse", double, ids, over, backend="dense")
+    for mine, true in zip(ours, truth, strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("linear", [True, False], ids=["oneDNN", "mm"])
+@pytest.mark.parametrize(
+    "rows, columns, d", [(512, 512, 128), (16, 16, 16), (17, 200, 19), (300, 16, 512), (15, 40, 64)]
+)
+def test_products(rows, columns, d, linear, monkeypatch):
+    if not linear:
+        monkeypatch.setattr(products, "LINEAR", None)
+    g = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(rows, d, generator=g), torch.randn(columns, d, generator=g)
+    tile = products.scores(queries, keys, torch.full((rows * columns + 3,), torch.nan))
+    torch.testing.assert_close(tile, queries @ keys.T, rtol=1e-5, atol=1e-4)
+    out, transposed = torch.ones(rows + 4, d), torch.ones(columns + 4, d)
+    products.add_product(out[2:-2], tile, keys)
+    products.add_transposed_product(transposed[2:-2], tile, queries)
+    torch.testing.assert_close(out[2:-2], 1 + tile @ keys, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(transposed[2:-2], 1 + tile.T @ queries, rtol=1e-5, atol=1e-3)
+    assert (out[[0, 1, -2, -1]] == 1).all()
+
+
+@pytest.mark.parametrize("backend", ["dense", "streaming"])
+@pytest.mark.parametrize("over", ["others", "positives", "mask"])
+def test_an_empty_set_is_minus_infinity_with_zero_gradient(backend, over):
+    queries = torch.ones(1, 3, requires_grad=True)
+    pairs = torch.zeros(1, 1, dtype=torch.bool) if over == "mask" else over
+    S = Similarity(queries, query_ids=torch.tensor([-1]), backend=backend)
+    for fold in (Similarity.lse, Similarity.max):
+        value = fold(Similarity(queries, query_ids=torch.tensor([-1]), backend=backend), pairs)
+        assert value.item() == -torch.inf
+        (gradient,) = torch.autograd.grad(value, queries, torch.ones(1))
+        assert torch.equal(gradient, torch.zeros(1, 3))
+    assert S.topk(1, pairs)[1].tolist() == [[-1]]
+    assert S.mean(pairs).item() == S.sum(pairs).item() == S.count(pairs).item() == 0
+
+
+@pytest.mark.parametrize("backend", ["dense", "streaming"])
+def test_no_keys_at_all(backend):
+    queries = torch.ones(2, 3, requires_grad=True)
+    S = Similarity(queries, torch.zeros(0, 3), backend=backend)
+    value = S.lse()
+    assert value.tolist() == [-torch.inf] * 2
+    (gradient,) = torch.autograd.grad(value.exp().sum(), queries)
+    assert torch.isfinite(gradient).all()
+
+
+def test_topk_is_sorted_and_its_columns_are_right():
+    leaves, ids, _ = problem(23, 41, 6)
+    S = Similarity(**leaves, **ids, backend="streaming", tile=8)
+    dense = Similarity(**leaves, **ids, backend="dense")
+    for over, k in itertools.product(["all", "negatives", "positives"], [1, 5, 41]):
+        values, columns = S.topk(k, over)
+        true_values, true_columns = dense.topk(k, over)
+        torch.testing.assert_close(values, true_values)
+        assert torch.equal(columns, true_columns)
+    (gradient,) = torch.autograd.grad(S.topk(3)[0].sum(), leaves["queries_ND"])
+    (truth,) = torch.autograd.grad(dense.topk(3)[0].sum(), leaves["queries_ND"])
+    torch.testing.assert_close(gradient, truth)
+
+
+@pytest.mark.parametrize("backend", ["dense", "streaming"])
+def test_all_cosines_low_at_a_small_temperature(backend):
+    # s between −100 and −50: exp(s − 100), as a fixed bound 1/τ would have it, is 0 in fp32.
+    g = torch.Generator().manual_seed(0)
+    base = torch.randn(1, 8, generator=g)
+    queries = torch.nn.functional.normalize(base + 0.3 * torch.randn(40, 8, generator=g))
+    keys = torch.nn.functional.normalize(-base + 0.3 * torch.randn(50, 8, generator=g))
+    truth = Similarity(queries.double(), keys.double(), scale=100.0).lse()
+    assert truth.max() < -20
+    torch.testing.assert_close(
+        Similarity(queries, keys, scale=100.0, backend=backend).lse().double(), truth, rtol=0, atol=3e-5
+    )
+
+
+def test_both_ways_to_take_the_exponential_are_used():
+    queries = torch.nn.functional.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
+    limit = streaming.SAFE_EXPONENT[torch.float32]
+    for scale, bounded in [(1 / 0.07, True), (1 / 0.02, True), (1 / 0.01, False)]:
+        bound = streaming.largest_exponent(queries, None, torch.tensor(scale), None)
+        assert (bound <= limit) is bounded
+        assert bound == pytest.approx(scale * streaming.LOG2E, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "low_high_tile", [(0, 1, 1), (0, 100, 7), (0, 2000, 512), (3, 1300, 256), (0, 129, 128), (0, 640, 1024)]
+)
+def test_the_triangle_covers_each_pair_once(low_high_tile):
+    low, high, tile = low_high_tile
+    seen = torch.zeros(high, high, dtype=torch.int8)
+    for rows, cols in streaming.triangle(low, high, tile):
+        assert rows == cols or rows.stop <= cols.start
+        assert max(rows.stop - rows.start, cols.stop - cols.start) <= tile
+        seen[rows, cols] += 1
+        if rows != cols:
+            seen[cols, rows] += 1
+    assert (seen[low:, low:] == 1).all()
+
+
+MEMORY = """
+import resource, torch
+from coulomb.losses import NTXentLoss
+def step(n):
+    x, y = (torch.randn(n, 128, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (0, 1))
+    NTXentLoss(0.5)(x, y).backward()
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+step(1024)  # threads, kernels and code pages are not the loss's
+before = peak()
+step(8192)
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_linear_in_the_batch():
+    # 16384 × 16384 floats are 1 GiB; the two inputs and their gradients are 16 MiB.
+    run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 150
