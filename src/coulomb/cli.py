@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import logging
 import sys
@@ -38,7 +39,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False) or 0
     except UsageError as error:
-        code = _fail(error.format_message(), 2)
+        code = _fail(_with_value(error.format_message()), 2)
     except InputError as error:
         code = _fail(str(error), 2)
     except NonFiniteError as error:
@@ -53,6 +54,14 @@ def main() -> None:
 def _fail(message: str, code: int) -> int:
     print(f"coulomb: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
     return code
+
+
+def _with_value(message: str) -> str:
+    """Typer names the option but not what was given for it: add that."""
+    for option, value in itertools.pairwise(sys.argv):
+        if f"'{option}'" in message and message.startswith("Invalid value"):
+            return message.replace(f"'{option}'", f"{option} {value!r}")
+    return message
 
 
 def _one_line_warning(message: Any, category: type, *_: Any, **__: Any) -> None:

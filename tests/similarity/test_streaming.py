@@ -199,16 +199,19 @@ def test_the_triangle_covers_each_pair_once(low_high_tile):
 
 
 MEMORY = """
-import resource, torch
+import torch
+from pathlib import Path
 from coulomb.losses import NTXentLoss
 def step(n):
     x, y = (torch.randn(n, 128, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (0, 1))
     NTXentLoss(0.5)(x, y).backward()
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def memory(field):  # not ru_maxrss: a child process starts with its parent's
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 step(1024)  # threads, kernels and code pages are not the loss's
-before = peak()
+before = memory("VmRSS:")
 step(8192)
-print(peak() - before)
+print(memory("VmHWM:") - before)
 """
 
 
@@ -216,4 +219,4 @@ print(peak() - before)
 def test_memory_is_linear_in_the_batch():
     # 16384 × 16384 floats are 1 GiB; the two inputs and their gradients are 16 MiB.
     run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert float(run.stdout) < 150
+    assert 16 < float(run.stdout) < 150

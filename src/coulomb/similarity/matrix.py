@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity import dense, streaming
-from coulomb.similarity.pairs import NAMES, Pairs
+from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.sums import summed
 
 # "auto" stores S when it has at most this many elements (4 MiB in fp32; autograd keeps about three copies): faster there.
@@ -178,7 +178,8 @@ class Similarity:
             return Pairs(self.shape, device, drop_self=True)
         if self.query_ids is None or self.key_ids is None:
             raise ValueError(f"over={over!r} needs query_ids (and key_ids when keys_MD is given)")
-        return Pairs(self.shape, device, lead, over == "positives", self.query_ids, self.key_ids)
+        key_ids = self.key_ids.masked_fill(self.key_ids == UNKNOWN, UNKNOWN_KEY)
+        return Pairs(self.shape, device, lead, over == "positives", self.query_ids, key_ids)
 
     @property
     def _is_dense(self) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 NAMES = ("all", "others", "negatives", "positives")
 UNKNOWN = -1  # an id that matches nobody
+UNKNOWN_KEY = -2  # … and what it becomes among the keys, so that one comparison of ids suffices
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Pairs:
         device: where the tiles live.
         drop_self: leave out pair (i, i); the first N keys are then the queries themselves.
         same: None ignores ids; True keeps pairs of equal id, False pairs of different id.
-        query_ids, key_ids: integers [N], [M]; −1 is unknown and equals nothing, not even another −1.
+        query_ids, key_ids: integers [N], [M]; unknown is −1 among queries and −2 among keys, and so equals nothing.
         mask: the user's [N, M], boolean or non-negative weights; replaces the ids.
     """
 
@@ -45,7 +46,7 @@ class Pairs:
         elif self.same is not None and (self.same or self._ids_may_meet(rows, cols)):
             assert self.query_ids is not None and self.key_ids is not None
             query, key = self.query_ids[rows, None], self.key_ids[None, cols]
-            out = (query != key) | (query == UNKNOWN) if self.same else (query == key) & (query != UNKNOWN)
+            out = query != key if self.same else query == key
         low, high = max(rows.start, cols.start), min(rows.stop, cols.stop)
         if self.drop_self and low < high:
             if out is None:

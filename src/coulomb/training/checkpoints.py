@@ -5,6 +5,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from coulomb.errors import InputError
+
 
 class Checkpoints(pl.Callback):
     """Writes ``last.ckpt`` every ``every`` updates and at the end of each epoch: to a second file, then renamed over it.
@@ -26,9 +28,21 @@ class Checkpoints(pl.Callback):
             self.save(trainer)
 
     def save(self, trainer: pl.Trainer) -> None:
-        """Write the checkpoint atomically; all processes must call this."""
+        """Write the checkpoint atomically; all processes must call this.
+
+        Raises:
+            InputError: the disk is full, or the folder cannot be written any more.
+        """
         temporary = self.path.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary, weights_only=False)  # the optimiser too
-        if trainer.is_global_zero:
-            temporary.replace(self.path)
+        try:
+            trainer.save_checkpoint(temporary, weights_only=False)  # the optimiser too
+            if trainer.is_global_zero:
+                temporary.replace(self.path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            kept = "the one before is kept" if self.path.exists() else "there is none before it"
+            raise InputError(
+                f"checkpoint {str(self.path)!r}: cannot be written ({error.strerror or error}); {kept}; "
+                "free some space, then continue with --resume"
+            ) from None
         trainer.strategy.barrier("checkpoint")

@@ -22,8 +22,8 @@ def _small(facts: Facts) -> dict[str, Any]:
     """Twenty minutes or so on two CPU cores for tens of thousands of small images; two minutes for digits."""
     values = _common(facts)
     if facts.image_size <= 20:
-        values |= {"encoder": "convnet", "encoder_width": 32, "optimizer": "adamw", "lr": 2e-3, "weight_decay": 1e-4}
-        values |= {"epochs": 100, "warmup_epochs": 2.0}
+        values |= {"encoder": "convnet", "encoder_width": 32, "optimizer": "adamw", "lr": 6e-3, "weight_decay": 1e-4}
+        values |= {"epochs": 200, "warmup_epochs": 2.0}
     else:
         values |= {"encoder": "resnet10", "encoder_width": 32, "optimizer": "sgd", "lr": 0.06, "weight_decay": 5e-4}
         values |= {"epochs": 12, "warmup_epochs": 0.5}
