@@ -66,6 +66,7 @@ def test_wrong_arguments_are_named():
         ((X,), {"key_ids": long}, ValueError, "key_ids was given without keys_MD"),
         ((X,), {"query_ids": long[:3]}, ValueError, r"query_ids must have shape \[6\]"),
         ((X,), {"query_ids": X[:, 0]}, TypeError, "query_ids must be integers"),
+        ((X,), {"query_ids": long - 2}, ValueError, "query_ids must be ids from 0"),
         ((X, Y), {"column_bias": torch.zeros(6)}, ValueError, r"column_bias must have shape \[4\]"),
         ((X,), {"scale": torch.ones(1)}, ValueError, "scale must be a number"),
         ((X,), {"backend": "cuda"}, ValueError, "backend must be"),

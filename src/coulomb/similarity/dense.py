@@ -20,16 +20,7 @@ def lse(scores_NM: Tensor, pairs: Pairs) -> Tensor:
     weights, hidden = pairs.weights(*everything(pairs)), pairs.hidden(*everything(pairs))
     if weights is not None:
         scores_NM = scores_NM + weights.to(scores_NM.dtype).clamp_min(torch.finfo(scores_NM.dtype).tiny).log()
-    if hidden is None:
-        return scores_NM.logsumexp(1)
-    # A row of nothing but −inf would make 0·∞ in the derivative: fold a row of zeros instead, then say −inf.
-    empty = hidden.all(1)
-    return (
-        scores_NM.masked_fill(hidden, -torch.inf)
-        .masked_fill(empty[:, None], 0)
-        .logsumexp(1)
-        .masked_fill(empty, -torch.inf)
-    )
+    return (scores_NM if hidden is None else scores_NM.masked_fill(hidden, -torch.inf)).logsumexp(1)
 
 
 def sum(scores_NM: Tensor, pairs: Pairs) -> Tensor:

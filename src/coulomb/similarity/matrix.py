@@ -212,6 +212,8 @@ def _checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Te
     if ids.is_floating_point() or ids.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {ids.dtype}")
     _require_device(name, ids, like)
+    if length and int(ids.min()) < UNKNOWN:
+        raise ValueError(f"{name} must be ids from 0, or −1 for unknown; got {int(ids.min())}")
     return ids.long()
 
 

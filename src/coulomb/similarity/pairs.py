@@ -68,26 +68,26 @@ class Pairs:
             return self.mask.sum(1)
         total = torch.full((n,), m, dtype=torch.long, device=self.device)
         if self.same is not None:
-            query_class, key_class, known, size = self.classes
-            equal = torch.bincount(key_class, minlength=size)[query_class].where(known, 0)
+            query_class, key_class, size = self.classes
+            equal = torch.bincount(key_class, minlength=size)[query_class]
             total = equal if self.same else total - equal
         return total - self.holds_self.long() if self.drop_self else total
 
     @cached_property
     def holds_self(self) -> Tensor:
         """Boolean [N]: would (i, i) count, were it not dropped?"""
-        known = self.classes[2] if self.same is not None else None
-        if known is None:
+        if self.same is None:
             return torch.ones(self.shape[0], dtype=torch.bool, device=self.device)
-        return known if self.same else ~known
+        assert self.query_ids is not None
+        return self.query_ids != UNKNOWN if self.same else self.query_ids == UNKNOWN
 
     @cached_property
-    def classes(self) -> tuple[Tensor, Tensor, Tensor, int]:
-        """(class of each query [N], class of each key [M], is the query's id known [N], number of classes)."""
+    def classes(self) -> tuple[Tensor, Tensor, int]:
+        """(class of each query [N], class of each key [M], number of classes): the ids, numbered from 0."""
         assert self.query_ids is not None and self.key_ids is not None
         ids, inverse = torch.unique(torch.cat([self.query_ids, self.key_ids]), return_inverse=True)
         n = self.shape[0]
-        return inverse[:n], inverse[n:], self.query_ids != UNKNOWN, len(ids)
+        return inverse[:n], inverse[n:], len(ids)
 
     @cached_property
     def _ids_on_host(self) -> tuple[np.ndarray, np.ndarray]:

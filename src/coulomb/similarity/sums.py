@@ -27,9 +27,9 @@ def key_sums(keys_MD: Tensor, pairs: Pairs) -> Tensor:
     if pairs.same is None:
         sums = everything
     else:
-        query_class, key_class, known, size = pairs.classes
+        query_class, key_class, size = pairs.classes
         by_class = keys_MD.new_zeros(size, keys_MD.shape[1]).index_add(0, key_class, keys_MD)
-        same = by_class[query_class] * known[:, None]
+        same = by_class[query_class]
         sums = same if pairs.same else everything - same
     return sums - keys_MD[:n] * pairs.holds_self[:, None] if pairs.drop_self else sums
 
