@@ -198,6 +198,37 @@ def test_the_triangle_covers_each_pair_once(low_high_tile):
     assert (seen[low:, low:] == 1).all()
 
 
+def test_a_large_bias_alone_needs_the_online_maximum():
+    bias = torch.tensor([300.0, -300.0, 299.0])
+    S = Similarity(torch.zeros(2, 3), torch.zeros(3, 3), column_bias=bias, backend="streaming")
+    torch.testing.assert_close(S.lse(), bias.logsumexp(0).expand(2))
+
+
+def test_the_triangle_is_taken_when_it_may_be(monkeypatch):
+    taken = []
+    real = streaming.triangle_forward
+    monkeypatch.setattr(streaming, "triangle_forward", lambda tiles: taken.append(1) or real(tiles))
+    for dtype in (torch.float32, torch.float64):
+        rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+        Similarity(rows, backend="streaming").lse("others")
+    assert len(taken) == 2
+    Similarity(torch.eye(3), torch.eye(3), backend="streaming").lse()
+    assert len(taken) == 2
+
+
+def test_the_oracle_has_second_derivatives_where_nothing_counts():
+    g = torch.Generator().manual_seed(0)
+    queries = torch.randn(4, 2, generator=g, dtype=torch.float64).requires_grad_()
+    ids = torch.tensor([0, 0, 1, -1])
+
+    def finite(x):
+        value = Similarity(x, query_ids=ids, backend="dense").lse("positives")
+        return value.masked_fill(value == -torch.inf, 0)
+
+    assert torch.autograd.gradcheck(finite, queries)
+    assert torch.autograd.gradgradcheck(finite, queries)
+
+
 MEMORY = """
 import torch
 from pathlib import Path
