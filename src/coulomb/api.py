@@ -14,7 +14,7 @@ from coulomb.training.assess import assess
 from coulomb.training.config import Config, load_config
 from coulomb.training.embed import embed_to_parquet
 from coulomb.training.fit import Objects, resume, start
-from coulomb.training.metrics_file import read_metrics
+from coulomb.training.journal import read_metrics
 from coulomb.training.run_folder import RunFolder, read_json
 
 

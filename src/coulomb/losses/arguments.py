@@ -1,5 +1,6 @@
 """What every loss asks of its arguments: shapes, finite values, unit rows, labels; and how it reduces its result."""
 
+import math
 import warnings
 
 import torch
@@ -28,7 +29,7 @@ def embeddings(
     Raises:
         TypeError: not a floating tensor.
         ValueError: wrong number of dimensions, empty, another device or width than ``like``, NaN or infinite values
-            (checked at each call, by one sum; on a GPU this waits for the device).
+            (checked at each call by the norms; on a GPU this waits for the device).
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
@@ -43,15 +44,17 @@ def embeddings(
         raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-    if not torch.isfinite(norm.detach().sum()):
+    shortest, longest = map(float, norm.detach().aminmax()) if norm.numel() else (1.0, 1.0)
+    if not longest < math.inf:  # NaN is not either
         bad = int((~torch.isfinite(norm.detach())).sum())
         raise ValueError(f"{name} has {bad} of {norm.numel()} rows with NaN, infinite or too large values")
     if not normalize:
         return value
-    zero = norm.detach() < ZERO
-    if zero.any():
+    if shortest < ZERO:
+        zero = norm.detach() < ZERO
         warn_counted(int(zero.sum()), norm.numel(), f"rows of {name} are zero vectors: no direction, no gradient")
-    return value / norm.masked_fill(zero, torch.inf)
+        norm = norm.masked_fill(zero, torch.inf)
+    return value / norm
 
 
 def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from coulomb.similarity import dense, streaming
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.sums import summed
 
-# "auto" stores S when it has at most this many elements (4 MiB in fp32; autograd keeps about three copies): faster there.
-DENSE_ELEMENTS = 2**20
+# "auto" stores S when it has at most this many elements (1 MiB in fp32; autograd keeps about three copies): faster there.
+DENSE_ELEMENTS = 2**18
 
 Over = str | Tensor
 
@@ -158,7 +158,9 @@ class Similarity:
             if self.shape[0] > self.shape[1]:
                 raise ValueError(f"positives() without columns needs a key for every query, got shape {self.shape}")
         queries = self.queries_ND if columns.ndim == 1 else self.queries_ND[:, None]
-        scores = self.scale * (queries * self.keys_MD[columns]).sum(-1)
+        # index_select: its derivative is several times faster than that of keys[columns].
+        keys = self.keys_MD.index_select(0, columns.flatten()).view(*columns.shape, -1)
+        scores = self.scale * (queries * keys).sum(-1)
         return scores if self.column_bias is None else scores + self.column_bias[columns]
 
     def pairs(self, over: Over) -> Pairs:

@@ -18,7 +18,7 @@ from coulomb.randomness import generator, numpy_generator
 from coulomb.training.config import Config, load_config
 from coulomb.training.environment import environment
 from coulomb.training.fit import make_encoder
-from coulomb.training.metrics_file import read_metrics
+from coulomb.training.journal import read_metrics
 from coulomb.training.prepare import Part, Prepared, measure, open_data, prepare
 from coulomb.training.run_folder import RunFolder, write_json
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
 from coulomb.data.views import Views, contact_sheet, make_views
@@ -20,8 +19,8 @@ from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.config import Config, check_names, load_config
 from coulomb.training.corrupt import CorruptImages
 from coulomb.training.environment import environment
+from coulomb.training.journal import Journal
 from coulomb.training.live_evaluation import LiveEvaluation
-from coulomb.training.metrics_file import MetricsFile
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.prepare import Prepared, label_tensor, measure, open_data, prepare
@@ -30,6 +29,7 @@ from coulomb.training.quiet import quiet_lightning
 from coulomb.training.recipes import RECIPES
 from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
 from coulomb.training.train_log import train_log
+from coulomb.training.training_figures import TrainingFigures
 
 log = logging.getLogger("coulomb")
 
@@ -141,12 +141,13 @@ def fit(
     )
     if trainer.is_global_zero and not folder.views.exists():
         save_sheet(folder.views, prepared, views, config.seed)
+    journal = Journal(folder.metrics, folder.path / "tensorboard" if trainer.is_global_zero else None)
     streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
         *progress_callbacks(),
         corrupt,
-        MetricsFile(folder.metrics),
-        LiveEvaluation(prepared, views, config, folder.metrics),
+        TrainingFigures(journal),
+        LiveEvaluation(prepared, views, config, journal),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
     log.info("training %s on %d images: %s", config.method, len(prepared.train.indices), folder.path)
@@ -213,7 +214,7 @@ def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
         use_distributed_sampler=False,
-        logger=TensorBoardLogger(folder.path, name="", version="tensorboard"),
+        logger=False,  # the journal writes all there is to know
         default_root_dir=folder.path,
         enable_checkpointing=False,
         enable_model_summary=False,

@@ -1,7 +1,6 @@
 """How good the encoder is by now: kNN on held-out images every few epochs, and the geometry of the embeddings."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -14,7 +13,7 @@ from coulomb.diagnostics import alignment, effective_rank, uniformity
 from coulomb.evaluation import extract_features, knn_accuracy, view_retrieval
 from coulomb.randomness import generator, numpy_generator
 from coulomb.training.config import Config
-from coulomb.training.metrics_file import append
+from coulomb.training.journal import Journal
 from coulomb.training.prepare import Part, Prepared
 
 BANK = 10_000  # training images that vote
@@ -33,7 +32,7 @@ class LiveEvaluation(pl.Callback):
     prepared: Prepared
     views: Views
     config: Config
-    path: Path
+    journal: Journal
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """The untrained encoder: where the curve starts."""
@@ -52,9 +51,7 @@ class LiveEvaluation(pl.Callback):
             return
         line = {"epoch": epoch, "step": trainer.global_step}
         line |= self.neighbours(module.method.encoder, module.device) | self.geometry(module.method, module.device)
-        append(self.path, line)
-        for logger in trainer.loggers:
-            logger.log_metrics({k: v for k, v in line.items() if k != "step"}, step=trainer.global_step)
+        self.journal.write(line)
         if "knn" in line:
             module.latest_knn = line["knn"]
 
