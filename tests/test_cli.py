@@ -113,12 +113,12 @@ def test_a_place_that_cannot_be_written(tmp_path, photos):
 
 
 def test_a_full_disk_while_training(tmp_path, photos):
-    """Simulated by a limit on the size of files, well above the metrics and below a checkpoint."""
+    """Simulated by a limit on the size of files, well above everything else and below a checkpoint."""
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
 
-    result = coulomb("train", photos, "--out", "run", *QUICK, "--knn-every", 0, cwd=tmp_path, preexec_fn=limit)
+    result = coulomb("train", photos, "--out", "run", *QUICK, "--encoder-width", 64, cwd=tmp_path, preexec_fn=limit)
     refused(result, "checkpoint")
     assert not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
     resumed = coulomb("train", "--resume", "run", "--quiet", cwd=tmp_path)

@@ -1,0 +1,1 @@
+"""Measurements of speed and memory, beside the alternatives, interleaved in one run."""
