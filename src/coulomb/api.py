@@ -13,8 +13,8 @@ from coulomb.report import build_report
 from coulomb.training.assess import assess
 from coulomb.training.config import Config, load_config
 from coulomb.training.embed import embed_to_parquet
-from coulomb.training.fit import Objects, resume, start
 from coulomb.training.journal import read_metrics
+from coulomb.training.launch import Objects, first_process, resume, start
 from coulomb.training.run_folder import RunFolder, read_json
 
 
@@ -108,7 +108,7 @@ def train(
             named["encoder"] = encoder
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
-    if evaluate:
+    if evaluate and first_process():
         assess(folder, prepared, module=objects.encoder, progress=progress)
         build_report(folder.path)
     return Run(folder.path, objects.encoder)

@@ -1,8 +1,7 @@
-"""A run, from configuration to trained encoder."""
+"""From prepared images to a trained encoder."""
 
-import dataclasses
 import logging
-from dataclasses import dataclass
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,101 +10,25 @@ import torch
 from torch import nn
 
 from coulomb.data.views import Views, contact_sheet, make_views
-from coulomb.errors import InputError
 from coulomb.methods import METHODS
 from coulomb.models import Encoder, build_encoder, save_encoder, wrap_encoder
 from coulomb.randomness import derive_seed, generator
 from coulomb.training.checkpoints import Checkpoints
-from coulomb.training.config import Config, check_names, load_config
+from coulomb.training.config import Config
 from coulomb.training.corrupt import CorruptImages
-from coulomb.training.environment import environment
 from coulomb.training.journal import Journal
 from coulomb.training.live_evaluation import LiveEvaluation
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.order import RunLoader, RunOrder
-from coulomb.training.prepare import Prepared, label_tensor, measure, open_data, prepare
+from coulomb.training.prepare import Prepared, label_tensor
 from coulomb.training.progress import progress_callbacks
 from coulomb.training.quiet import quiet_lightning
-from coulomb.training.recipes import RECIPES
-from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
-from coulomb.training.train_log import train_log
+from coulomb.training.run_folder import RunFolder, write_json
 from coulomb.training.training_figures import TrainingFigures
 
 log = logging.getLogger("coulomb")
 
-
-@dataclass
-class Objects:
-    """What can only be handed over in Python: not a name but the thing itself."""
-
-    data: Any = None
-    test: Any = None
-    encoder: nn.Module | None = None
-
-
-def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, Any]:
-    """The complete configuration: the recipe of method and preset, then the user's own ``options`` over it.
-
-    Returns the configuration, the opened sources and the facts it was decided by.
-    """
-    check_names(options)
-    asked = Config(**options)
-    sources = open_data(asked, objects.data, objects.test)
-    facts = measure(asked, sources[0])
-    recipe = RECIPES[asked.method, asked.preset](facts)
-    if "epochs" in options and "warmup_epochs" not in options:  # a shorter run warms up for a tenth of it at most
-        options = options | {"warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10)}
-    config = dataclasses.replace(recipe, **options)
-    if config.method == "supcon" and facts.labelled == 0:
-        raise InputError(f"method='supcon': needs labels, and {sources[0].name!r} has none; use method='simclr'")
-    if objects.encoder is not None:
-        config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
-    if config.out is None:
-        config = dataclasses.replace(config, out=str(free_folder(sources[0].name, config.method)))
-    return config, sources, facts
-
-
-def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Configure, create the run folder, prepare the data and train."""
-    if options.get("out") is not None:
-        RunFolder(options["out"]).refuse_existing()  # before minutes are spent on the data
-    config, sources, facts = configure(options, objects)
-    folder = RunFolder(str(config.out))
-    folder.create()
-    with train_log(folder.log):
-        prepared = prepare(config, sources, facts, progress=progress)
-        config.save(folder.config)
-        corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        write_json(folder.data, prepared.describe(corrupt.listed()))
-        write_json(
-            folder.split,
-            {"seed": config.seed, "train": prepared.train.indices.tolist(), "test": prepared.test.indices.tolist()},
-        )
-        write_json(folder.environment, environment())
-        fit(config, folder, prepared, corrupt, objects.encoder, resume=False)
-    return folder, prepared
-
-
-def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Continue a run from its last checkpoint; its own ``config.yaml`` says how."""
-    folder = RunFolder(path)
-    folder.require()
-    config = dataclasses.replace(load_config(folder.config), out=str(folder.path))
-    sources = open_data(config, objects.data, objects.test)
-    facts = measure(config, sources[0])
-    with train_log(folder.log):
-        prepared = prepare(config, sources, facts, progress=progress)
-        if folder.split.exists():
-            written = read_json(folder.split)
-            for name, part in (("train", prepared.train), ("test", prepared.test)):
-                if written[name] != part.indices.tolist():
-                    raise InputError(
-                        f"{str(folder.path)!r}: the {name} images are not those the run began with "
-                        f"({len(written[name])} then, {len(part.indices)} now); restore the data, or start a new run"
-                    )
-        corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        fit(config, folder, prepared, corrupt, objects.encoder, resume=folder.checkpoint.exists())
-    return folder, prepared
+JOINED = "COULOMB_JOIN_RUN"  # environment variable: the run folder, for the processes that Lightning starts
 
 
 def fit(
@@ -118,6 +41,7 @@ def fit(
     resume: bool,
 ) -> None:
     """Train and export the encoder."""
+    os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
     views = make_views(

@@ -32,7 +32,9 @@ def test_digits_are_never_mirrored(seeded):
     letter[:, :, 6:26, 9:13] = 1
     letter[:, :, 22:26, 9:23] = 1
     at = torch.arange(32.0)
-    for view in make_views("digits", channels=1, noise=0, jitter=0, blur=0, cutout=0)(letter.expand(500, -1, -1, -1), seeded(), n=2):
+    for view in make_views("digits", channels=1, noise=0, jitter=0, blur=0, cutout=0)(
+        letter.expand(500, -1, -1, -1), seeded(), n=2
+    ):
         upper = view[:, 0, :20]
         mass = upper.sum((1, 2))
         stroke = (upper.sum(1) * at).sum(1) / mass

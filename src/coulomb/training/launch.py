@@ -1,0 +1,126 @@
+"""How a run begins: new, resumed, or joined by a further process."""
+
+import dataclasses
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_only
+from torch import nn
+
+from coulomb.errors import InputError
+from coulomb.training.config import Config, check_names, load_config
+from coulomb.training.corrupt import CorruptImages
+from coulomb.training.environment import environment
+from coulomb.training.fit import JOINED, fit
+from coulomb.training.prepare import Prepared, measure, open_data, prepare
+from coulomb.training.recipes import RECIPES
+from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
+from coulomb.training.train_log import train_log
+
+
+@dataclass
+class Objects:
+    """What can only be handed over in Python: not a name but the thing itself."""
+
+    data: Any = None
+    test: Any = None
+    encoder: nn.Module | None = None
+
+
+def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, Any]:
+    """The complete configuration: the recipe of method and preset, then the user's own ``options`` over it.
+
+    Returns the configuration, the opened sources and the facts it was decided by.
+    """
+    check_names(options)
+    asked = Config(**options)
+    sources = open_data(asked, objects.data, objects.test)
+    facts = measure(asked, sources[0])
+    recipe = RECIPES[asked.method, asked.preset](facts)
+    if "epochs" in options and "warmup_epochs" not in options:  # a shorter run warms up for a tenth of it at most
+        options = options | {"warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10)}
+    config = dataclasses.replace(recipe, **options)
+    if config.method == "supcon" and facts.labelled == 0:
+        raise InputError(f"method='supcon': needs labels, and {sources[0].name!r} has none; use method='simclr'")
+    if objects.encoder is not None:
+        config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
+    if config.out is None:
+        config = dataclasses.replace(config, out=str(free_folder(sources[0].name, config.method)))
+    return config, sources, facts
+
+
+def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
+    """Configure, create the run folder, prepare the data and train."""
+    if not first_process():
+        return join(options.get("out"), objects)
+    if options.get("out") is not None:
+        RunFolder(options["out"]).refuse_existing()  # before minutes are spent on the data
+    config, sources, facts = configure(options, objects)
+    folder = RunFolder(str(config.out))
+    folder.create()
+    with train_log(folder.log):
+        prepared = prepare(config, sources, facts, progress=progress)
+        config.save(folder.config)
+        corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+        write_json(folder.data, prepared.describe(corrupt.listed()))
+        write_json(
+            folder.split,
+            {"seed": config.seed, "train": prepared.train.indices.tolist(), "test": prepared.test.indices.tolist()},
+        )
+        write_json(folder.environment, environment())
+        fit(config, folder, prepared, corrupt, objects.encoder, resume=False)
+    return folder, prepared
+
+
+def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
+    """Continue a run from its last checkpoint; its own ``config.yaml`` says how."""
+    if not first_process():
+        return join(path, objects)
+    folder = RunFolder(path)
+    folder.require()
+    with train_log(folder.log):
+        config, prepared = reopen(folder, objects, progress=progress)
+        corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+        fit(config, folder, prepared, corrupt, objects.encoder, resume=folder.checkpoint.exists())
+    return folder, prepared
+
+
+def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared]:
+    """Take part, as a further process, in a run that the first process has set up."""
+    wanted = os.environ.get(JOINED, path)
+    if wanted is None:
+        raise InputError("out: several processes need to be told the run folder; add --out")
+    folder = RunFolder(wanted)
+    deadline = time.monotonic() + 600
+    while not folder.environment.exists():  # the last file that the first process writes before it trains
+        if time.monotonic() > deadline:
+            raise InputError(f"out={str(wanted)!r}: the first process has not set up the run within ten minutes")
+        time.sleep(0.2)
+    config, prepared = reopen(folder, objects, progress=False)
+    corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+    fit(config, folder, prepared, corrupt, objects.encoder, resume=folder.checkpoint.exists())
+    return folder, prepared
+
+
+def first_process() -> bool:
+    """Whether this process sets up the run: the only one, or the first of several on one or more machines."""
+    return getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
+
+
+def reopen(folder: RunFolder, objects: Objects, *, progress: bool) -> tuple[Config, Prepared]:
+    """Configuration and data of a run that exists; the split must be the one that was written down."""
+    config = dataclasses.replace(load_config(folder.config), out=str(folder.path))
+    sources = open_data(config, objects.data, objects.test)
+    prepared = prepare(config, sources, measure(config, sources[0]), progress=progress)
+    if folder.split.exists():
+        written = read_json(folder.split)
+        for name, part in (("train", prepared.train), ("test", prepared.test)):
+            if written[name] != part.indices.tolist():
+                raise InputError(
+                    f"{str(folder.path)!r}: the {name} images are not those the run began with "
+                    f"({len(written[name])} then, {len(part.indices)} now); restore the data, or start a new run"
+                )
+    return config, prepared

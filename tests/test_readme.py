@@ -1,0 +1,61 @@
+"""What the README tells a reader to type works as it stands."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for folder in ("photos", "more-photos"):
+        (tmp_path / folder).mkdir()
+        for number in range(12):
+            pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / folder / f"{number}.png")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_python_blocks_run(block, photos):
+    exec(block.replace("epochs=20", "epochs=1, batch_size=4, progress=False"), {})
+
+
+def test_there_is_a_block_for_each_kind_of_user():
+    assert len(BLOCKS) == 3
+    assert all(len(block.strip().splitlines()) <= 12 for block in BLOCKS)
+
+
+def test_commands_named_exist():
+    from coulomb.cli import app
+
+    known = {command.name or command.callback.__name__ for command in app.registered_commands} | {"bench"}
+    for name in re.findall(r"^    coulomb (\w+)", README, flags=re.M):
+        assert name in known, name
+
+
+def test_files_in_the_map_exist():
+    listed = re.findall(r"(?:^|  )((?:\w+/)+|\w+\.(?:py|md))(?=\s)", README.split("## Map of the files")[1], flags=re.M)
+    assert len(listed) > 10
+    for name in listed:
+        places = [ROOT / name, ROOT / "src" / "coulomb" / name, ROOT / "tests" / name]
+        assert any(place.exists() for place in places), name
+
+
+def test_pictures_exist():
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
+        assert (ROOT / picture).is_file(), picture
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^    make (\w+)", README, flags=re.M):
+        assert re.search(rf"^{target}:", makefile, flags=re.M), target

@@ -1,0 +1,41 @@
+import pytest
+
+from coulomb.data.views import PRESETS
+from coulomb.models.encoder import BACKBONES
+from coulomb.training.prepare import Facts
+from coulomb.training.recipes import RECIPES
+
+KINDS = {
+    "digits": Facts(1797, 16, 1, 1797, digits=True, fast_bf16=True),
+    "small photos": Facts(50_000, 32, 3, 50_000, digits=False, fast_bf16=True),
+    "photos": Facts(900, 96, 3, 0, digits=False, fast_bf16=False),
+    "microscopy": Facts(12, 96, 1, 0, digits=False, fast_bf16=False),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recipe", RECIPES, ids="-".join)
+def test_a_recipe_is_complete(recipe, kind):
+    config = RECIPES[recipe](KINDS[kind])
+    assert (config.method, config.preset) == recipe
+    assert config.encoder in BACKBONES and config.views in PRESETS
+    assert None not in (config.image_size, config.channels, config.knn_every)
+
+
+def test_small_follows_the_images():
+    digits, photos = (RECIPES["simclr", "small"](KINDS[kind]) for kind in ("digits", "small photos"))
+    assert (digits.encoder, digits.views, digits.knn_k) == ("convnet", "digits", 20)
+    assert (photos.encoder, photos.views, photos.knn_k) == ("resnet10", "small-natural", 200)
+    assert RECIPES["simclr", "small"](KINDS["microscopy"]).batch_size <= 12 // 2
+
+
+def test_bf16_only_where_it_is_fast():
+    assert RECIPES["simclr", "small"](KINDS["small photos"]).precision == "bf16"
+    assert RECIPES["simclr", "small"](KINDS["photos"]).precision == "32"
+
+
+def test_the_papers_numbers():
+    cifar = RECIPES["simclr", "paper"](KINDS["small photos"])
+    assert (cifar.optimizer, cifar.lr, cifar.weight_decay, cifar.temperature) == ("lars", 1.0, 1e-4, 0.5)
+    supcon = RECIPES["supcon", "paper"](KINDS["small photos"])
+    assert (supcon.optimizer, supcon.lr, supcon.batch_size, supcon.temperature) == ("sgd", 0.5, 1024, 0.1)
