@@ -68,10 +68,10 @@ def fit(
     journal = Journal(folder.metrics, folder.path / "tensorboard" if trainer.is_global_zero else None)
     streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
-        *progress_callbacks(),
         corrupt,
         TrainingFigures(journal),
         LiveEvaluation(prepared, views, config, journal),
+        *progress_callbacks(),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
     log.info("training %s on %d images: %s", config.method, len(prepared.train.indices), folder.path)

@@ -25,13 +25,13 @@ def _small(facts: Facts) -> dict[str, Any]:
         values |= {"encoder": "convnet", "encoder_width": 32, "optimizer": "adamw", "lr": 6e-3, "weight_decay": 1e-4}
         values |= {"epochs": 200, "warmup_epochs": 2.0}
     else:
-        values |= {"encoder": "resnet10", "encoder_width": 32, "optimizer": "sgd", "lr": 0.06, "weight_decay": 5e-4}
+        values |= {"encoder": "resnet10", "encoder_width": 32, "optimizer": "sgd", "lr": 0.12, "weight_decay": 5e-4}
         values |= {"epochs": 12, "warmup_epochs": 0.5}
     batch = min(256, max(2, facts.images // 4))
     values["precision"] = "bf16" if facts.fast_bf16 else "32"
     return values | {
         "batch_size": batch,
-        "embedding_dim": 64,
+        "embedding_dim": 64 if facts.image_size <= 20 else 128,
         "temperature": 0.2,
         "knn_every": 2,
         "knn_k": 200 if facts.images >= 10_000 else 20,
