@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.models import Encoder, load_encoder
 from coulomb.report import build_report
@@ -14,7 +15,8 @@ from coulomb.training.assess import assess
 from coulomb.training.config import Config, load_config
 from coulomb.training.embed import embed_to_parquet
 from coulomb.training.journal import read_metrics
-from coulomb.training.launch import Objects, first_process, resume, start
+from coulomb.training.launch import first_process, resume, start
+from coulomb.training.objects import Objects
 from coulomb.training.run_folder import RunFolder, read_json
 
 
@@ -73,6 +75,7 @@ def train(
     *,
     test: Any = None,
     encoder: str | nn.Module | None = None,
+    views: str | ViewMaker | None = None,
     resume_from: str | Path | None = None,
     evaluate: bool = True,
     progress: bool = True,
@@ -84,6 +87,7 @@ def train(
         data: ``"digits"``, a folder, a list, a Parquet file, a hub name; or an array, a torch ``Dataset``.
         test: held-out images likewise; without it a stratified split is made and written down.
         encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
+        views: a preset's name, or views of your own (``OwnViews(function, size, channels)``).
         resume_from: a run folder to continue instead; ``data`` and ``encoder`` are needed again only if they were objects.
         evaluate: evaluate and write the report at the end.
         progress: show bars.
@@ -97,6 +101,7 @@ def train(
         data=None if isinstance(data, str | Path) else data,
         test=None if isinstance(test, str | Path) else test,
         encoder=load_module(encoder),
+        views=None if views is None or isinstance(views, str) else views,
     )
     if resume_from is not None:
         folder, prepared = resume(resume_from, objects, progress=progress)
@@ -106,19 +111,33 @@ def train(
             named["test"] = test if objects.test is None else f"<{type(test).__name__}>"
         if isinstance(encoder, str) and objects.encoder is None:
             named["encoder"] = encoder
+        if isinstance(views, str):
+            named["views"] = views
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
     if evaluate and first_process():
-        assess(folder, prepared, module=objects.encoder, progress=progress)
+        assess(folder, prepared, objects, progress=progress)
         build_report(folder.path)
     return Run(folder.path, objects.encoder)
 
 
-def evaluate(run: str | Path, *, encoder: str | nn.Module | None = None, progress: bool = True) -> dict[str, Any]:
-    """Measure a run again, write ``evaluation.json`` and a new report, and return the figures."""
+def evaluate(
+    run: str | Path,
+    *,
+    data: Any = None,
+    test: Any = None,
+    encoder: str | nn.Module | None = None,
+    views: ViewMaker | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Measure a run again, write ``evaluation.json`` and a new report, and return the figures.
+
+    ``data``, ``test``, ``encoder`` and ``views`` are needed only where the run was handed objects instead of names.
+    """
     folder = RunFolder(run)
     folder.require()
-    result = assess(folder, module=load_module(encoder), progress=progress)
+    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views)
+    result = assess(folder, objects=objects, progress=progress)
     build_report(folder.path)
     return result
 

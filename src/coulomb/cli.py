@@ -34,7 +34,8 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Entry point: mistakes that the user can mend are one line on stderr and exit code 2."""
-    logging.getLogger("coulomb").addHandler(_Console())
+    logging.getLogger("coulomb").addHandler(_Console(logging.INFO))
+    logging.getLogger("coulomb").setLevel(logging.INFO)
     warnings.showwarning = _one_line_warning
     try:
         code = app(standalone_mode=False) or 0
@@ -69,18 +70,18 @@ def _one_line_warning(message: Any, category: type, *_: Any, **__: Any) -> None:
 
 
 class _Console(logging.Handler):
-    """What the library logs, from warnings up, as lines on stderr."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+    """What the library logs, as lines on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.getMessage().startswith("stopped:"):  # said again as the command's own error
-            print(f"coulomb: {record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)  # noqa: T201
+            level = "" if record.levelno <= logging.INFO else record.levelname.lower() + ": "
+            print(f"coulomb: {level}{record.getMessage()}", file=sys.stderr)  # noqa: T201
 
 
 def train(**given: Any) -> None:
     """Train an encoder on images, evaluate it beside its baselines, and write a report to look at."""
+    if given["quiet"]:
+        logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
     resume, evaluate = given.pop("resume"), given.pop("evaluate")
     config_file, quiet = given.pop("config"), given.pop("quiet")
     options = {} if config_file is None else _from_file(config_file)

@@ -20,7 +20,7 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-class _ErrorsAsData(Dataset[Any]):
+class ErrorsAsData(Dataset[Any]):
     """Hands an :class:`InputError` over as it is; the loader would wrap it into a page of traceback."""
 
     def __init__(self, dataset: "Dataset[Any]") -> None:
@@ -42,7 +42,7 @@ def in_order(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers:
         return
     # A generator of its own: a loader without one draws its workers' seed from the global random state.
     loader = DataLoader(
-        _ErrorsAsData(dataset),
+        ErrorsAsData(dataset),
         batch_sampler=[list(batch) for batch in batches],
         num_workers=workers,
         collate_fn=as_it_is,

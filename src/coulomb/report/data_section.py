@@ -48,6 +48,11 @@ def data_section(run: Run) -> DataSection:
     duplicates = finite(data.get("duplicates"))
     if duplicates is not None:
         facts.append(("exact duplicates", count(duplicates)))
+    if rounded := finite(data.get("rounded")):
+        facts.append(("rounded from 16 bits to 8", count(rounded)))
+    source = data.get("source")
+    notes = source.get("notes") if isinstance(source, dict) else None
+    facts += [("note", str(note)) for note in notes] if isinstance(notes, list) else []
     split = data.get("split")
     histogram, note = _histogram(run)
     return DataSection(

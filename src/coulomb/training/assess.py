@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.views import Views, make_views
+from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation import evaluate_features, extract_features, pixel_features, view_retrieval
 from coulomb.models import Encoder, load_encoder
@@ -19,6 +19,7 @@ from coulomb.training.config import Config, load_config
 from coulomb.training.environment import environment
 from coulomb.training.fit import make_encoder
 from coulomb.training.journal import read_metrics
+from coulomb.training.objects import Objects
 from coulomb.training.prepare import Part, Prepared, measure, open_data, prepare
 from coulomb.training.run_folder import RunFolder, write_json
 
@@ -31,7 +32,7 @@ Extract = Callable[[Part], tuple[Tensor, np.ndarray]]
 
 
 def assess(
-    folder: RunFolder, prepared: Prepared | None = None, *, module: nn.Module | None = None, progress: bool = True
+    folder: RunFolder, prepared: Prepared | None = None, objects: Objects | None = None, *, progress: bool = True
 ) -> dict[str, Any]:
     """Evaluate a run, write ``evaluation.json`` and ``samples.npz``, and return the former.
 
@@ -41,20 +42,19 @@ def assess(
     Args:
         folder: the run.
         prepared: the run's data, when at hand; else opened and decoded again as ``config.yaml`` says.
-        module: a user's own encoder, when the run was trained with one.
+        objects: what the run was handed over in Python (data, encoder, views), if anything.
         progress: show what goes on.
     """
+    objects = objects or Objects()
     config = load_config(folder.config)
     if prepared is None:
-        sources = open_data(config)
+        sources = open_data(config, objects.data, objects.test)
         prepared = prepare(config, sources, measure(config, sources[0]), progress=progress)
-    views = make_views(
-        str(config.views), size=prepared.facts.image_size, channels=prepared.facts.channels, **config.view_options
-    )
+    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
     device = torch.device("cuda" if torch.cuda.is_available() and config.accelerator != "cpu" else "cpu")
     encoders = {
-        "trained": load_encoder(folder.path, module=module).to(device).eval(),
-        "random_init": _untrained(config, folder, prepared, module).to(device).eval(),
+        "trained": load_encoder(folder.path, module=objects.encoder).to(device).eval(),
+        "random_init": _untrained(config, folder, prepared, objects.encoder).to(device).eval(),
     }
     labelled = prepared.train.labels is not None and prepared.test.labels is not None
     result: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def assess(
     return result
 
 
-def _extractor(encoder: Encoder | None, views: Views, device: torch.device) -> Extract:
+def _extractor(encoder: Encoder | None, views: ViewMaker, device: torch.device) -> Extract:
     """Features of a part of the data; no encoder means raw pixels."""
     if encoder is None:
         return lambda part: pixel_features(part.images, part.indices, views.plain)
@@ -117,7 +117,7 @@ def _nothing() -> dict[str, Any]:
     return {"knn": None, "linear": None, "few_shot": None, "protocol": {"labels": "none: nothing to measure by"}}
 
 
-def _view_retrieval(embed: Callable[[Tensor], Tensor], prepared: Prepared, views: Views, seed: int) -> float | None:
+def _view_retrieval(embed: Callable[[Tensor], Tensor], prepared: Prepared, views: ViewMaker, seed: int) -> float | None:
     part = prepared.test if len(prepared.test.indices) >= 2 else prepared.train
     chosen = part.indices
     if len(chosen) > RETRIEVAL:
@@ -130,7 +130,7 @@ def _view_retrieval(embed: Callable[[Tensor], Tensor], prepared: Prepared, views
     return view_retrieval(first, second)
 
 
-def save_samples(path: Path, extract: Extract, prepared: Prepared, views: Views, seed: int) -> None:
+def save_samples(path: Path, extract: Extract, prepared: Prepared, views: ViewMaker, seed: int) -> None:
     """Thumbnails and features of held-out images, for the report."""
     part = prepared.test if len(prepared.test.indices) >= 2 else prepared.train
     chosen = part.indices

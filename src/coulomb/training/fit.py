@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import torch
 from torch import nn
 
-from coulomb.data.views import Views, contact_sheet, make_views
+from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.methods import METHODS
 from coulomb.models import Encoder, build_encoder, save_encoder, wrap_encoder
 from coulomb.randomness import derive_seed, generator
@@ -19,6 +19,7 @@ from coulomb.training.corrupt import CorruptImages
 from coulomb.training.journal import Journal
 from coulomb.training.live_evaluation import LiveEvaluation
 from coulomb.training.module import ContrastiveTraining
+from coulomb.training.objects import Objects
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.prepare import Prepared, label_tensor
 from coulomb.training.progress import progress_callbacks
@@ -36,7 +37,7 @@ def fit(
     folder: RunFolder,
     prepared: Prepared,
     corrupt: CorruptImages,
-    module: nn.Module | None,
+    objects: Objects,
     *,
     resume: bool,
 ) -> None:
@@ -44,9 +45,7 @@ def fit(
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
-    views = make_views(
-        str(config.views), size=prepared.facts.image_size, channels=prepared.facts.channels, **config.view_options
-    )
+    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
     order = RunOrder(
         prepared.train.indices,
         config.batch_size,
@@ -55,8 +54,8 @@ def fit(
         rank=trainer.global_rank,
         world_size=trainer.world_size,
     )
-    encoder = make_encoder(config, prepared, module)
-    if module is not None and not resume:
+    encoder = make_encoder(config, prepared, objects.encoder)
+    if objects.encoder is not None and not resume:
         save_encoder(
             encoder, folder.initial
         )  # the baseline of the evaluation: a user's module has no recipe to redo it
@@ -118,7 +117,7 @@ def make_method(config: Config, encoder: Encoder) -> nn.Module:
     )
 
 
-def save_sheet(path: Path, prepared: Prepared, views: Views, seed: int) -> None:
+def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> None:
     """The contact sheet of the views, for the report."""
     chosen = prepared.train.indices[:: max(1, len(prepared.train.indices) // 8)][:8]
     batch = next(prepared.train.images.batches(chosen, len(chosen)))

@@ -3,31 +3,21 @@
 import dataclasses
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
-from torch import nn
 
 from coulomb.errors import InputError
 from coulomb.training.config import Config, check_names, load_config
 from coulomb.training.corrupt import CorruptImages
 from coulomb.training.environment import environment
 from coulomb.training.fit import JOINED, fit
+from coulomb.training.objects import Objects
 from coulomb.training.prepare import Prepared, measure, open_data, prepare
 from coulomb.training.recipes import RECIPES
 from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
 from coulomb.training.train_log import train_log
-
-
-@dataclass
-class Objects:
-    """What can only be handed over in Python: not a name but the thing itself."""
-
-    data: Any = None
-    test: Any = None
-    encoder: nn.Module | None = None
 
 
 def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, Any]:
@@ -36,6 +26,9 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
     Returns the configuration, the opened sources and the facts it was decided by.
     """
     check_names(options)
+    if objects.views is not None:
+        given = {"image_size": objects.views.size, "channels": objects.views.channels}
+        options = given | options | {"views": f"custom:{type(objects.views).__name__}"}
     asked = Config(**options)
     sources = open_data(asked, objects.data, objects.test)
     facts = measure(asked, sources[0])
@@ -71,7 +64,7 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
             {"seed": config.seed, "train": prepared.train.indices.tolist(), "test": prepared.test.indices.tolist()},
         )
         write_json(folder.environment, environment())
-        fit(config, folder, prepared, corrupt, objects.encoder, resume=False)
+        fit(config, folder, prepared, corrupt, objects, resume=False)
     return folder, prepared
 
 
@@ -84,7 +77,7 @@ def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tupl
     with train_log(folder.log):
         config, prepared = reopen(folder, objects, progress=progress)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        fit(config, folder, prepared, corrupt, objects.encoder, resume=folder.checkpoint.exists())
+        fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
     return folder, prepared
 
 
@@ -101,7 +94,7 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
         time.sleep(0.2)
     config, prepared = reopen(folder, objects, progress=False)
     corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-    fit(config, folder, prepared, corrupt, objects.encoder, resume=folder.checkpoint.exists())
+    fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
     return folder, prepared
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.views import Views
+from coulomb.data.views import ViewMaker
 from coulomb.diagnostics import alignment, effective_rank, uniformity
 from coulomb.evaluation import extract_features, knn_accuracy, view_retrieval
 from coulomb.randomness import generator, numpy_generator
@@ -30,7 +30,7 @@ class LiveEvaluation(pl.Callback):
     """
 
     prepared: Prepared
-    views: Views
+    views: ViewMaker
     config: Config
     journal: Journal
 

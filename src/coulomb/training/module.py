@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.views import Views
+from coulomb.data.views import ViewMaker
 from coulomb.errors import NonFiniteError
 from coulomb.randomness import derive_seed, generator
 from coulomb.training.config import Config
@@ -35,7 +35,7 @@ class ContrastiveTraining(pl.LightningModule):
     def __init__(
         self,
         method: nn.Module,
-        views: Views,
+        views: ViewMaker,
         labels: Tensor | None,
         config: Config,
         steps_per_epoch: int,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from coulomb.data.workers import as_it_is
+from coulomb.data.workers import ErrorsAsData, as_it_is
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
 
@@ -66,7 +66,7 @@ class RunLoader(DataLoader):
 
     def __init__(self, images: Dataset, order: RunOrder, workers: int):
         super().__init__(
-            images,
+            ErrorsAsData(images),
             batch_sampler=order,
             collate_fn=as_it_is,
             num_workers=workers,
@@ -75,6 +75,12 @@ class RunLoader(DataLoader):
         )
         self.order = order
         self.trained = order.start
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if isinstance(batch, InputError):
+                raise batch
+            yield batch
 
     def state_dict(self) -> dict[str, Any]:
         """Steps trained so far."""

@@ -1,5 +1,6 @@
 """From what the user handed over to images ready for training: opened, measured, split, decoded."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from coulomb.data import (
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.training.config import Config
+
+log = logging.getLogger("coulomb")
 
 
 @dataclass
@@ -80,6 +83,9 @@ class Prepared:
             "kind": self.source.get("kind"),
             "split": self.split,
             "corrupt": corrupt,
+            "rounded": sum(
+                store.rounded for store in {id(s): s for s in (self.train.images, self.test.images)}.values()
+            ),
         }
 
 
@@ -118,6 +124,8 @@ def fast_bf16() -> bool:
 def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
     """Split, decode into the bounded cache, and leave out what cannot be read."""
     source, test_source = sources
+    for note in source.notes + (() if test_source is None else test_source.notes):
+        log.info("%s", note)
     store = _store(source, facts, config, progress)
     labels = source.labels
     if test_source is not None:

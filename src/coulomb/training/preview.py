@@ -6,6 +6,7 @@ from typing import Any
 
 from coulomb.data import Images, check, open_source, render_check
 from coulomb.data.views import contact_sheet, make_views
+from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
 from coulomb.training.config import Config
@@ -48,7 +49,7 @@ def preflight(
     """Check a data set and estimate what training on it would need; returns the figures and a text to print."""
     asked = Config(data=str(data), method=method, preset=preset, batch_size=batch_size)
     source = open_source(data)
-    result = check(source, batch_size=batch_size, progress=progress)
+    result = check(source, batch_size=batch_size, workers=cores(), progress=progress)
     config = dataclasses.replace(RECIPES[method, preset](measure(asked, source)), batch_size=batch_size)
     training = estimate(config, len(source))
     result["training"] = {
