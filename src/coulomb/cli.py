@@ -95,6 +95,10 @@ def train(**given: Any) -> None:
         run = coulomb.train(resume_from=resume, encoder=options.get("encoder"), evaluate=evaluate, progress=not quiet)
     else:
         run = coulomb.train(**options, evaluate=evaluate, progress=not quiet)
+    from coulomb.training.launch import first_process
+
+    if not first_process():
+        return  # the first of several processes speaks for all
     if evaluate:
         say(_table(run.evaluation))
         say(f"report: {run.report}")

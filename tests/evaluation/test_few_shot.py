@@ -90,3 +90,16 @@ def test_one_class():
     x, y, test_x, test_y = digits()
     with pytest.raises(InputError, match="one class"):
         few_shot(x, np.where(y == 1, 1, -1), test_x, test_y)
+
+
+def test_fewer_rows_than_features_is_the_same_problem():
+    """The fit in the span of the rows predicts what the fit on all features does."""
+    from coulomb.evaluation.few_shot import C, fit, fit_and_predict
+
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 40, generator=draw), torch.arange(12) % 3
+    test_x = torch.randn(500, 40, generator=draw)
+    whole, _ = fit(x, y, C)
+    predicted, converged = fit_and_predict(x, y, test_x)
+    assert converged
+    assert (predicted.numpy() == whole.predict(test_x.numpy())).mean() > 0.99

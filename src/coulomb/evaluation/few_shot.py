@@ -85,6 +85,13 @@ def class_orders(labels: np.ndarray, seed: int, draw: int) -> list[np.ndarray]:
 
 
 def fit_and_predict(x: Tensor, y: Tensor, test_x: Tensor) -> tuple[Tensor, bool]:
-    """Predicted classes of the test rows, and whether the fit converged."""
+    """Predicted classes of the test rows, and whether the fit converged.
+
+    With fewer rows than features, the weights lie in the span of the rows: in an orthonormal basis of it the problem is
+    the same one with as many unknowns as rows (thirty times fewer for raw pixels).
+    """
+    if len(x) < x.shape[1]:
+        basis, _ = torch.linalg.qr(x.T)
+        x, test_x = x @ basis, test_x @ basis
     model, converged = fit(x, y, C)
     return torch.from_numpy(model.predict(test_x.numpy())), converged
