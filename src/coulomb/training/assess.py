@@ -59,10 +59,13 @@ def assess(
     labelled = prepared.train.labels is not None and prepared.test.labels is not None
     result: dict[str, Any] = {}
     for name in ("trained", "random_init", "raw_pixels"):
-        encoder = encoders.get(name)
+        pixels = name == "raw_pixels"
+        encoder = encoders["trained" if pixels else name]
         log.info("evaluating %s", name)
-        result[name] = _with_labels(_extractor(encoder, views, device), prepared, config) if labelled else _nothing()
-        result[name]["view_retrieval"] = _view_retrieval(_embedder(encoder, device), prepared, views, config.seed)
+        extract = _extractor(encoder, views, device, pixels=pixels)
+        result[name] = _with_labels(extract, prepared, config) if labelled else _nothing()
+        embed = _embedder(encoder, device, pixels=pixels)
+        result[name]["view_retrieval"] = _view_retrieval(embed, prepared, views, config.seed)
     metrics = read_metrics(folder.metrics)
     result["protocol"] = {
         "split": prepared.split,
@@ -71,6 +74,7 @@ def assess(
         "seed": config.seed,
         "data": config.data,
         "image_size": prepared.facts.image_size,
+        "raw_pixels": "the evaluation view, normalised per channel by the training images as the encoder's input is",
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views",
         "versions": environment(),
     }
@@ -79,19 +83,23 @@ def assess(
     return result
 
 
-def _extractor(encoder: Encoder | None, views: ViewMaker, device: torch.device) -> Extract:
-    """Features of a part of the data; no encoder means raw pixels."""
-    if encoder is None:
-        return lambda part: pixel_features(part.images, part.indices, views.plain)
+def _extractor(encoder: Encoder, views: ViewMaker, device: torch.device, *, pixels: bool = False) -> Extract:
+    """Features of a part of the data, or the pixels that the encoder sees: normalised per channel."""
+    if pixels:
+        normalise = copy.deepcopy(encoder.normalise).cpu()
+        return lambda part: pixel_features(
+            part.images, part.indices, lambda canvas, aspect: normalise(views.plain(canvas, aspect))
+        )
     return lambda part: extract_features(encoder, part.images, part.indices, views.plain, device=device)
 
 
-def _embedder(encoder: Encoder | None, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Features of a batch of views; no encoder means raw pixels."""
+def _embedder(encoder: Encoder, device: torch.device, *, pixels: bool = False) -> Callable[[Tensor], Tensor]:
+    """Features of a batch of views, or their normalised pixels."""
 
     @torch.no_grad()
     def embed(view: Tensor) -> Tensor:
-        return view.flatten(1) if encoder is None else encoder(view.to(device)).float().cpu()
+        seen = encoder.normalise(view.to(device)).flatten(1) if pixels else encoder(view.to(device))
+        return seen.float().cpu()
 
     return embed
 
