@@ -33,7 +33,7 @@ def _small(facts: Facts) -> dict[str, Any]:
         "batch_size": batch,
         "embedding_dim": 64 if facts.image_size <= 20 else 128,
         "temperature": 0.2,
-        "knn_every": 2,
+        "knn_every": 10 if facts.image_size <= 20 else 2,
         "knn_k": 200 if facts.images >= 10_000 else 20,
     }
 
