@@ -29,6 +29,11 @@ def test_small_follows_the_images():
     assert RECIPES["simclr", "small"](KINDS["microscopy"]).batch_size <= 12 // 2
 
 
+def test_few_images_are_seen_more_often():
+    epochs = {kind: RECIPES["simclr", "small"](facts).epochs for kind, facts in KINDS.items()}
+    assert epochs == {"digits": 200, "small photos": 12, "photos": 200, "microscopy": 200}
+
+
 def test_bf16_only_where_it_is_fast():
     assert RECIPES["simclr", "small"](KINDS["small photos"]).precision == "bf16"
     assert RECIPES["simclr", "small"](KINDS["photos"]).precision == "32"

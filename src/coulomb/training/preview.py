@@ -61,11 +61,18 @@ def preflight(
 
 
 def _training_text(config: Config, found: dict[str, Any]) -> str:
-    minutes = found["training_seconds"] / 60
+    seconds = found["training_seconds"]
+    duration = (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
     memory = (found["activation_bytes"] + found["model_bytes"]) / 2**20
     return (
         f"training   {config.method}, preset {config.preset}: {config.encoder}, {config.epochs} epochs, "
         f"{found['steps']} steps of {config.batch_size} images\n"
-        f"time       about {minutes:.0f} min ({found['note']})\n"
+        f"time       about {duration} ({found['note']})\n"
         f"memory     about {memory:.0f} MiB for a batch and the network, decoded images not counted"
     )
