@@ -1,0 +1,57 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from coulomb.data import ArraySource, open_source
+from coulomb.errors import InputError
+from coulomb.training.config import Config
+from coulomb.training.prepare import canvas_size, measure, open_data, prepare
+
+
+def pictures(count, height=16, width=16):
+    return np.random.default_rng(count).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+
+
+def prepared(config, data, test=None):
+    sources = open_data(config, data, test)
+    return prepare(config, sources, measure(config, sources[0]), progress=False)
+
+
+def test_small_uniform_squares_are_stored_as_they_are():
+    assert canvas_size(ArraySource(pictures(4, 16, 16)), 16) == 16
+    assert canvas_size(ArraySource(pictures(4, 8, 8)), 16) == 8
+
+
+def test_others_are_stored_a_third_larger_than_they_are_seen():
+    assert canvas_size(ArraySource(pictures(4, 200, 200)), 96) == 128
+    assert canvas_size(ArraySource(pictures(4, 40, 30)), 32) == 48  # 42.7, rounded up to a multiple of 8
+
+
+def test_the_split_follows_the_labels():
+    labels = np.repeat([0, 1], [40, 10])
+    found = prepared(Config(test_fraction=0.2), (pictures(50), labels))
+    assert np.bincount(found.test.own_labels).tolist() == [8, 2]
+    assert found.describe([])["class_counts"] in (None, [32, 8])
+    assert not set(found.train.indices) & set(found.test.indices)
+
+
+def test_a_test_set_is_matched_by_class_name():
+    train = ArraySource(pictures(6), np.array([0, 1, 2] * 2), class_names=["ant", "bee", "cat"])
+    test = ArraySource(pictures(4), np.array([0, 1, 1, -1]), class_names=["bee", "cat"])
+    assert prepared(Config(), train, test).test.own_labels.tolist() == [1, 2, 2, -1]
+    strange = ArraySource(pictures(2), np.array([0, 0]), class_names=["dog"])
+    with pytest.raises(InputError, match="dog"):
+        prepared(Config(), train, strange)
+
+
+def test_one_image_is_too_few():
+    with pytest.raises(InputError, match="1 image; contrastive learning needs at least 2"):
+        open_data(Config(), pictures(1))
+
+
+def test_options_win_over_the_survey():
+    source = open_source("digits")
+    assert (measure(Config(), source).image_size, measure(Config(), source).channels) == (16, 1)
+    asked = dataclasses.replace(Config(), image_size=24, channels=3)
+    assert (measure(asked, source).image_size, measure(asked, source).channels) == (24, 3)
