@@ -33,8 +33,12 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
     sources = open_data(asked, objects.data, objects.test)
     facts = measure(asked, sources[0])
     recipe = RECIPES[asked.method, asked.preset](facts)
-    if "epochs" in options and "warmup_epochs" not in options:  # a shorter run warms up for a tenth of it at most
-        options = options | {"warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10)}
+    if "epochs" in options:  # a shorter run warms up for a tenth of it at most, and is looked at at least five times
+        shorter = {
+            "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
+            "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
+        }
+        options = shorter | options
     config = dataclasses.replace(recipe, **options)
     if config.method == "supcon" and facts.labelled == 0:
         raise InputError(f"method='supcon': needs labels, and {sources[0].name!r} has none; use method='simclr'")
