@@ -88,3 +88,12 @@ def test_names_of_built_in_encoders_are_no_files():
 def test_unknown_attribute():
     with pytest.raises(AttributeError, match="coulomb.*trian"):
         _ = coulomb.trian
+
+
+def test_evaluation_refuses_data_that_changed(tmp_path):
+    """Another split would measure the encoder on images it was trained on."""
+    np.save(tmp_path / "a.npy", pictures())
+    run = coulomb.train(tmp_path / "a.npy", out=tmp_path / "run", evaluate=False, **QUICK)
+    np.save(tmp_path / "a.npy", pictures(30))
+    with pytest.raises(InputError, match="not those the run began with"):
+        coulomb.evaluate(run.path, progress=False)

@@ -14,13 +14,14 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation import evaluate_features, extract_features, pixel_features, view_retrieval
 from coulomb.models import Encoder, load_encoder
-from coulomb.randomness import generator, numpy_generator
+from coulomb.randomness import generator
 from coulomb.training.config import Config, load_config
 from coulomb.training.environment import environment
 from coulomb.training.fit import make_encoder
 from coulomb.training.journal import read_metrics
+from coulomb.training.launch import reopen
 from coulomb.training.objects import Objects
-from coulomb.training.prepare import Part, Prepared, measure, open_data, prepare
+from coulomb.training.prepare import Part, Prepared
 from coulomb.training.run_folder import RunFolder, write_json
 
 log = logging.getLogger("coulomb")
@@ -48,8 +49,7 @@ def assess(
     objects = objects or Objects()
     config = load_config(folder.config)
     if prepared is None:
-        sources = open_data(config, objects.data, objects.test)
-        prepared = prepare(config, sources, measure(config, sources[0]), progress=progress)
+        config, prepared = reopen(folder, objects, progress=progress)
     views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
     device = torch.device("cuda" if torch.cuda.is_available() and config.accelerator != "cpu" else "cpu")
     encoders = {
@@ -126,12 +126,9 @@ def _nothing() -> dict[str, Any]:
 
 
 def _view_retrieval(embed: Callable[[Tensor], Tensor], prepared: Prepared, views: ViewMaker, seed: int) -> float | None:
-    part = prepared.test if len(prepared.test.indices) >= 2 else prepared.train
-    chosen = part.indices
-    if len(chosen) > RETRIEVAL:
-        chosen = np.sort(numpy_generator(seed, "retrieval").choice(chosen, RETRIEVAL, replace=False))
+    part = prepared.unseen.sample(RETRIEVAL, seed, "retrieval")
     found = []
-    for number, batch in enumerate(part.images.batches(chosen, 256)):
+    for number, batch in enumerate(part.images.batches(part.indices, 256)):
         pair = views(batch["image"], generator(seed, "retrieval views", number), n=2, aspect=batch["aspect"])
         found.append(torch.stack([embed(view) for view in pair]))
     first, second = torch.cat(found, dim=1)
@@ -140,11 +137,8 @@ def _view_retrieval(embed: Callable[[Tensor], Tensor], prepared: Prepared, views
 
 def save_samples(path: Path, extract: Extract, prepared: Prepared, views: ViewMaker, seed: int) -> None:
     """Thumbnails and features of held-out images, for the report."""
-    part = prepared.test if len(prepared.test.indices) >= 2 else prepared.train
-    chosen = part.indices
-    if len(chosen) > SAMPLES:
-        chosen = np.sort(numpy_generator(seed, "samples").choice(chosen, SAMPLES, replace=False))
-    features, kept = extract(Part(part.images, chosen, part.labels))
+    part = prepared.unseen.sample(SAMPLES, seed, "samples")
+    features, kept = extract(part)
     thumbnails = [thumbnail(views.plain(batch["image"], batch["aspect"])) for batch in part.images.batches(kept, 256)]
     labels = np.full(len(kept), -1) if part.labels is None else part.labels[kept]
     np.savez_compressed(

@@ -56,9 +56,8 @@ def fit(
     )
     encoder = make_encoder(config, prepared, objects.encoder)
     if objects.encoder is not None and not resume:
-        save_encoder(
-            encoder, folder.initial
-        )  # the baseline of the evaluation: a user's module has no recipe to redo it
+        # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
+        save_encoder(encoder, folder.initial)
     training = ContrastiveTraining(
         make_method(config, encoder), views, label_tensor(prepared.train), config, order.steps_per_epoch, folder.path
     )

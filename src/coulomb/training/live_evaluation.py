@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from coulomb.data.views import ViewMaker
 from coulomb.diagnostics import alignment, effective_rank, uniformity
 from coulomb.evaluation import extract_features, knn_accuracy, view_retrieval
-from coulomb.randomness import generator, numpy_generator
+from coulomb.randomness import generator
 from coulomb.training.config import Config
 from coulomb.training.journal import Journal
 from coulomb.training.prepare import Part, Prepared
@@ -78,7 +78,7 @@ class LiveEvaluation(pl.Callback):
     def geometry(self, method: Any, device: torch.device) -> dict[str, Any]:
         """Two views of held-out images through encoder and head."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
-        chosen = _choose(part.indices, PAIRS, self.config.seed, "pairs")
+        chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
         training, found = method.training, []
         method.eval()
         with torch.no_grad():
@@ -110,10 +110,5 @@ class LiveEvaluation(pl.Callback):
         """At most ``most`` labelled images, always the same."""
         if part.labels is None:
             return np.empty(0, dtype=np.int64)
-        return _choose(part.indices[part.labels[part.indices] >= 0], most, self.config.seed, purpose)
-
-
-def _choose(indices: np.ndarray, most: int, seed: int, purpose: str) -> np.ndarray:
-    if len(indices) <= most:
-        return indices
-    return np.sort(numpy_generator(seed, purpose).choice(indices, most, replace=False))
+        known = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
+        return known.sample(most, self.config.seed, purpose).indices

@@ -19,6 +19,7 @@ from coulomb.data import (
 )
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
+from coulomb.randomness import numpy_generator
 from coulomb.training.config import Config
 
 log = logging.getLogger("coulomb")
@@ -36,6 +37,13 @@ class Part:
     def own_labels(self) -> np.ndarray | None:
         """Labels of ``indices``, in their order."""
         return None if self.labels is None else self.labels[self.indices]
+
+    def sample(self, most: int, seed: int, purpose: str) -> "Part":
+        """The same images of the same store, at most ``most`` of them, drawn by ``seed`` and ``purpose``, in order."""
+        chosen = self.indices
+        if len(chosen) > most:
+            chosen = np.sort(numpy_generator(seed, purpose).choice(chosen, most, replace=False))
+        return Part(self.images, chosen, self.labels)
 
 
 @dataclass
@@ -60,6 +68,11 @@ class Prepared:
     class_names: list[str] | None
     split: str
     source: dict[str, Any]
+
+    @property
+    def unseen(self) -> Part:
+        """What is shown and matched in the evaluation: held-out images, or training images where fewer than two are."""
+        return self.test if len(self.test.indices) >= 2 else self.train
 
     @property
     def class_counts(self) -> list[int] | None:

@@ -10,7 +10,6 @@ CHATTER = (
     r".*does not have many workers.*",  # batches come from memory
     r".*GPU available but not used.*",  # accelerator="cpu" was asked for
     r".*multiprocessing.*fork.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
 )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.errors import InputError
+from coulomb.models.saving import write_atomically
 
 
 class RunFolder:
@@ -67,9 +68,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text atomically."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(path, text.encode("utf-8"))
 
 
 def read_json(path: Path) -> Any:
