@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coulomb.similarity import Similarity, products, streaming
+from coulomb.similarity import problem as problems
 
 FOLDS = {"lse": Similarity.lse, "sum": Similarity.sum, "max": Similarity.max, "mean": Similarity.mean}
 
@@ -176,11 +177,12 @@ def test_all_cosines_low_at_a_small_temperature(backend):
 
 def test_both_ways_to_take_the_exponential_are_used():
     queries = torch.nn.functional.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
-    limit = streaming.SAFE_EXPONENT[torch.float32]
+
     for scale, bounded in [(1 / 0.07, True), (1 / 0.02, True), (1 / 0.01, False)]:
-        bound = streaming.largest_exponent(queries, None, torch.tensor(scale), None)
-        assert (bound <= limit) is bounded
-        assert bound == pytest.approx(scale * streaming.LOG2E, rel=1e-5)
+        for unit in (False, True):
+            one = Similarity(queries, scale=scale, unit=unit)._problem("all")
+            assert one.bounded is bounded
+            assert one._largest_exponent() == pytest.approx(scale * problems.LOG2E, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_both_ways_to_take_the_exponential_are_used():
 def test_the_triangle_covers_each_pair_once(low_high_tile):
     low, high, tile = low_high_tile
     seen = torch.zeros(high, high, dtype=torch.int8)
-    for rows, cols in streaming.triangle(low, high, tile):
+    for rows, cols in problems.triangle(low, high, tile):
         assert rows == cols or rows.stop <= cols.start
         assert max(rows.stop - rows.start, cols.stop - cols.start) <= tile
         seen[rows, cols] += 1

@@ -1,12 +1,25 @@
 """The oracle: every fold in one line on the whole matrix S [N, M]. Differentiable any number of times; memory N·M.
 
-What `coulomb.similarity.streaming` computes must equal this. Small problems take this path because it is the faster one there.
+What `coulomb.similarity.streaming` computes must equal this.
 """
 
 import torch
 from torch import Tensor
 
 from coulomb.similarity.pairs import Pairs
+from coulomb.similarity.problem import Problem, full_precision
+
+
+def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
+    """(rows [P, N], columns [M] or None) of a problem."""
+    with full_precision(problem.queries_ND):
+        scores, pairs = matrix(problem.queries_ND, problem.keys, problem.scale, problem.bias_M), problem.pairs
+        if problem.at_least_N is not None:
+            scores = scores.masked_fill(scores < problem.at_least_N[:, None], -torch.inf)
+        if problem.linear:
+            return sum(scores.masked_fill(scores == -torch.inf, 0), pairs)[None], None
+        rows = torch.stack([lse(power * scores, pairs) for power in problem.powers])
+        return rows, lse(scores.T, pairs.transposed()) if problem.both else None
 
 
 def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: Tensor, bias_M: Tensor | None) -> Tensor:

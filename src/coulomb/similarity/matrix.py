@@ -1,18 +1,58 @@
 """`Similarity`: the matrix S = scale·Q·Kᵀ + bias as an object that is folded by rows and never stored."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from coulomb.similarity import dense, streaming
+from coulomb.similarity import dense, graph, order
+from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
+from coulomb.similarity.problem import TILE, Problem, full_precision
 from coulomb.similarity.sums import summed
 
-# "auto" stores S when it has at most this many elements (1 MiB in fp32; autograd keeps about three copies): faster there.
-DENSE_ELEMENTS = 2**18
+# "auto" keeps S between the forward and the backward pass when it has at most this many elements (4 MiB in fp32).
+DENSE_ELEMENTS = 2**20
 
 Over = str | Tensor
+BACKENDS = ("auto", "dense", "streaming")
+_backend: ContextVar[str] = ContextVar("coulomb_backend", default="auto")
+
+
+@contextmanager
+def use_backend(backend: str) -> Iterator[None]:
+    """Within this block, every `Similarity` with ``backend="auto"`` (so every loss) takes this backend.
+
+    ``"dense"`` is plain PyTorch on the stored matrix: for second derivatives and `torch.func` on problems of any size.
+
+    >>> with use_backend("dense"):
+    ...     Similarity(torch.eye(2)).lse("others")
+    tensor([0., 0.])
+    """
+    token = _backend.set(_checked_backend(backend))
+    try:
+        yield
+    finally:
+        _backend.reset(token)
+
+
+@dataclass(frozen=True)
+class RowStatistics:
+    """What a row's softmax looks like; no gradients.
+
+    Attributes:
+        largest: max_j s_ij, [N]; −inf where no pair counts.
+        expected: Σ_j p_ij s_ij with p = softmax, [N]; this is scale · ∂lse/∂scale, 0 where no pair counts.
+        effective_count: exp(entropy of p) = exp(lse − expected), [N]: from 1 (one pair holds all) to the count (all alike).
+    """
+
+    largest: Tensor
+    expected: Tensor
+    effective_count: Tensor
 
 
 class Similarity:
@@ -25,9 +65,13 @@ class Similarity:
         column_bias: [M], added to every row (for example the log of a class frequency).
         query_ids, key_ids: integers [N], [M] for ``"negatives"`` and ``"positives"``; −1 is unknown and equals nobody.
             With ``keys_MD=None`` give ``query_ids`` alone.
+        instances: n, instead of ids: row i and key j show the same one of n things when i ≡ j (mod n), as in
+            ``cat([view0, view1])``. Costs nothing, where ids are compared.
         queries_lead_keys: the first N keys are the queries themselves (anchors that are part of the keys), so "self" is
             the pair (i, i). Always so when ``keys_MD`` is None.
-        backend: ``"dense"`` stores S (differentiable any number of times), ``"streaming"`` never does, ``"auto"`` chooses.
+        unit: the rows are known to have at most unit length, so that their norms need not be looked at.
+        backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
+            stores S, ``"auto"`` keeps it where that is faster: up to 2²⁰ elements. See `use_backend`.
         tile: rows and columns of a tile when streaming; None for the default.
 
     ``over`` says which pairs a fold counts: ``"all"``, ``"others"`` (not self), ``"negatives"`` (not self, different or
@@ -52,27 +96,29 @@ class Similarity:
         column_bias: Tensor | None = None,
         query_ids: Tensor | None = None,
         key_ids: Tensor | None = None,
+        instances: int | None = None,
         queries_lead_keys: bool = False,
+        unit: bool = False,
         backend: str = "auto",
         tile: int | None = None,
     ) -> None:
-        _require_matrix("queries_ND", queries_ND)
+        require_matrix("queries_ND", queries_ND)
         if keys_MD is None:
             if key_ids is not None:
                 raise ValueError("key_ids was given without keys_MD: the keys are the queries, give query_ids alone")
             key_ids, queries_lead_keys = query_ids, True
         else:
-            _require_matrix("keys_MD", keys_MD)
+            require_matrix("keys_MD", keys_MD)
             if keys_MD.shape[1] != queries_ND.shape[1]:
                 raise ValueError(f"keys_MD has {keys_MD.shape[1]} dimensions, queries_ND has {queries_ND.shape[1]}")
-            _require_device("keys_MD", keys_MD, queries_ND)
+            require_device("keys_MD", keys_MD, queries_ND)
         self.self_similar = keys_MD is None
         keys = queries_ND if keys_MD is None else keys_MD
         self.shape = (len(queries_ND), len(keys))
         if queries_lead_keys and self.shape[0] > self.shape[1]:
             raise ValueError(f"queries_lead_keys needs at least as many keys as queries, got {self.shape}")
-        if backend not in ("auto", "dense", "streaming"):
-            raise ValueError(f"backend must be 'auto', 'dense' or 'streaming', got {backend!r}")
+        if instances is not None and (instances < 1 or query_ids is not None or key_ids is not None):
+            raise ValueError(f"instances must be at least 1 and come without ids, got {instances}")
         if tile is not None and tile < 1:
             raise ValueError(f"tile must be at least 1, got {tile}")
 
@@ -85,11 +131,12 @@ class Similarity:
         if column_bias is not None and column_bias.shape != self.shape[1:]:
             raise ValueError(f"column_bias must have shape [{self.shape[1]}], got {tuple(column_bias.shape)}")
         self.column_bias = None if column_bias is None else column_bias.to(dtype)
-        self.query_ids = _checked_ids("query_ids", query_ids, self.shape[0], queries_ND)
-        self.key_ids = _checked_ids("key_ids", key_ids, self.shape[1], queries_ND)
+        self.query_ids = checked_ids("query_ids", query_ids, self.shape[0], queries_ND)
+        self.key_ids = checked_ids("key_ids", key_ids, self.shape[1], queries_ND)
         self.queries_lead_keys = queries_lead_keys
-        self.backend = backend
-        self.tile = tile or streaming.TILE
+        self.instances, self.unit = instances, unit
+        self.backend = _checked_backend(backend)
+        self.tile = tile or TILE
 
     @property
     def T(self) -> "Similarity":
@@ -106,21 +153,41 @@ class Similarity:
             scale=self.scale,
             query_ids=self.key_ids,
             key_ids=self.query_ids,
+            instances=self.instances,
+            unit=self.unit,
             backend=self.backend,
             tile=self.tile,
         )
 
-    def lse(self, over: Over = "all") -> Tensor:
-        """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts."""
-        pairs = self.pairs(over)
-        if self._is_dense:
-            return dense.lse(self._matrix, pairs)
-        keys = None if self.self_similar else self.keys_MD
-        return streaming.lse(self.queries_ND, keys, self.scale, self.column_bias, pairs, self.tile)
+    def lse(self, over: Over = "all", *, at_least: Tensor | None = None) -> Tensor:
+        """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
 
-    def sum(self, over: Over = "all") -> Tensor:
-        """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed."""
-        if self.backend == "dense":
+        ``at_least`` [N]: only pairs with s_ij ≥ at_least_i count (see `kth_largest`); it gets no gradient.
+        """
+        return self._fold(self._problem(over, at_least=at_least))[0][0]
+
+    def lses(self, powers: Sequence[float], over: Over = "all") -> Tensor:
+        """log Σ_j w_ij exp(p·s_ij) for one or two positive powers p, ascending: [P, N], from one pass over the tiles."""
+        if not 1 <= len(powers) <= 2 or min(powers) <= 0 or powers[0] > powers[-1]:
+            raise ValueError(f"powers must be one or two positive numbers, ascending; got {list(powers)}")
+        return self._fold(self._problem(over, powers=tuple(map(float, powers))))[0]
+
+    def lse_both(self, over: Over = "all") -> tuple[Tensor, Tensor]:
+        """(lse of each row [N], lse of each column [M]), which is `lse` of S and of Sᵀ, from one pass over the tiles."""
+        if self.self_similar or self.queries_lead_keys or self.column_bias is not None:
+            raise ValueError("lse_both needs keys of their own (not the queries) and no column_bias")
+        rows, columns = self._fold(self._problem(over, both=True))
+        assert columns is not None
+        return rows[0], columns
+
+    def sum(self, over: Over = "all", *, at_least: Tensor | None = None) -> Tensor:
+        """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
+
+        With ``at_least`` (as in `lse`) the tiles are needed.
+        """
+        if at_least is not None:
+            return self._fold(self._problem(over, at_least=at_least, linear=True))[0][0]
+        if self._chosen_backend == "dense":
             return dense.sum(self._matrix, self.pairs(over))
         return summed(self.queries_ND, self.keys_MD, self.scale, self.column_bias, self.pairs(over))
 
@@ -139,14 +206,32 @@ class Similarity:
 
     def topk(self, k: int, over: Over = "all") -> tuple[Tensor, Tensor]:
         """The k largest s_ij, descending: values [N, k] with gradient and columns [N, k]; −inf and −1 where fewer count."""
-        if not 1 <= k <= self.shape[1]:
-            raise ValueError(f"k must be between 1 and the number of keys {self.shape[1]}, got {k}")
-        pairs = self.pairs(over)
-        if self._is_dense:
-            return dense.topk(self._matrix, pairs, k)
-        columns = streaming.topk(self.queries_ND, self.keys_MD, self.scale, self.column_bias, pairs, k, self.tile)
-        values = self.positives(columns.clamp_min(0))
-        return values.masked_fill(columns < 0, -torch.inf), columns
+        self._require_k(k)
+        if self._chosen_backend == "dense":
+            return dense.topk(self._matrix, self.pairs(over), k)
+        values, columns = order.topk(self._problem(over), k)
+        learning = (self.queries_ND, self.keys_MD, self.scale, self.column_bias)
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in learning):
+            values = self.positives(columns.clamp_min(0)).masked_fill(columns < 0, -torch.inf)
+        return values, columns
+
+    def kth_largest(self, k: int, over: Over = "all") -> Tensor:
+        """The k-th largest s_ij of each row less its rounding, [N], for ``at_least``; −inf where fewer count. No gradient.
+
+        At or above it lie the k largest and whatever equals the last of them to rounding.
+        """
+        self._require_k(k)
+        with torch.no_grad():
+            last = self.topk(k, over)[0][:, -1]
+            rounding = 4 * torch.finfo(last.dtype).eps * torch.maximum(last.abs(), self.scale.abs())
+            return last - rounding
+
+    def statistics(self, over: Over = "all", *, lse: Tensor | None = None) -> RowStatistics:
+        """`RowStatistics` by one more pass over the tiles; give ``lse`` (of the same ``over``) where it is known already."""
+        with torch.no_grad():
+            lse = self.lse(over) if lse is None else lse.detach()
+            largest, expected = order.largest_and_expected(self._problem(over), lse)
+            return RowStatistics(largest, expected, (lse - expected).exp())
 
     def positives(self, columns: Tensor | None = None) -> Tensor:
         """s_ij at the given columns, [N] or [N, P] as ``columns`` is; None means column i for row i.
@@ -167,7 +252,7 @@ class Similarity:
         """The set of pairs that ``over`` names."""
         device, lead = self.queries_ND.device, self.queries_lead_keys
         if isinstance(over, Tensor):
-            return Pairs(self.shape, device, mask=_checked_mask(over, self.shape, self.queries_ND))
+            return Pairs(self.shape, device, mask=checked_mask(over, self.shape, self.queries_ND))
         if over not in NAMES:
             raise ValueError(f"over must be one of {', '.join(NAMES)} or a mask [N, M], got {over!r}")
         if over == "all":
@@ -178,53 +263,64 @@ class Similarity:
                     "over='others' needs keys that are the queries (keys_MD=None or queries_lead_keys=True)"
                 )
             return Pairs(self.shape, device, drop_self=True)
+        if self.instances is not None:
+            return Pairs(self.shape, device, lead, over == "positives", instances=self.instances)
         if self.query_ids is None or self.key_ids is None:
-            raise ValueError(f"over={over!r} needs query_ids (and key_ids when keys_MD is given)")
+            raise ValueError(f"over={over!r} needs instances, or query_ids (and key_ids when keys_MD is given)")
         key_ids = self.key_ids.masked_fill(self.key_ids == UNKNOWN, UNKNOWN_KEY)
         return Pairs(self.shape, device, lead, over == "positives", self.query_ids, key_ids)
 
     @property
-    def _is_dense(self) -> bool:
+    def _chosen_backend(self) -> str:
+        return _backend.get() if self.backend == "auto" else self.backend
+
+    def _problem(
+        self,
+        over: Over,
+        *,
+        powers: tuple[float, ...] = (1.0,),
+        both: bool = False,
+        at_least: Tensor | None = None,
+        linear: bool = False,
+    ) -> Problem:
+        if at_least is not None:
+            if at_least.shape != self.shape[:1]:
+                raise ValueError(f"at_least must have shape [{self.shape[0]}], got {tuple(at_least.shape)}")
+            at_least = at_least.detach().to(self.queries_ND.dtype)
+        keys = None if self.self_similar else self.keys_MD
+        pairs = self.pairs(over)
+        return Problem(
+            self.queries_ND,
+            keys,
+            self.scale,
+            self.column_bias,
+            pairs,
+            powers,
+            both,
+            at_least,
+            linear,
+            self.unit,
+            self.tile,
+        )
+
+    def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
+        backend = self._chosen_backend
+        if backend == "dense":
+            return dense.fold(problem)
         small = self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
-        return self.backend == "dense" or (self.backend == "auto" and small)
+        return graph.fold(problem, keep=small and backend == "auto")
+
+    def _require_k(self, k: int) -> None:
+        if not 1 <= k <= self.shape[1]:
+            raise ValueError(f"k must be between 1 and the number of keys {self.shape[1]}, got {k}")
 
     @cached_property
     def _matrix(self) -> Tensor:
-        with streaming.full_precision(self.queries_ND):
+        with full_precision(self.queries_ND):
             return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
 
 
-def _require_matrix(name: str, value: Tensor) -> None:
-    if value.ndim != 2:
-        raise ValueError(f"{name} must be a matrix (2 dimensions), got shape {tuple(value.shape)}")
-    if not value.is_floating_point():
-        raise TypeError(f"{name} must be floating, got {value.dtype}")
-
-
-def _require_device(name: str, value: Tensor, like: Tensor) -> None:
-    if value.device != like.device:
-        raise ValueError(f"{name} is on {value.device}, queries_ND on {like.device}")
-
-
-def _checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Tensor | None:
-    if ids is None:
-        return None
-    if ids.shape != (length,):
-        raise ValueError(f"{name} must have shape [{length}], got {tuple(ids.shape)}")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise TypeError(f"{name} must be integers, got {ids.dtype}")
-    _require_device(name, ids, like)
-    if length and int(ids.min()) < UNKNOWN:
-        raise ValueError(f"{name} must be ids from 0, or −1 for unknown; got {int(ids.min())}")
-    return ids.long()
-
-
-def _checked_mask(mask: Tensor, shape: tuple[int, int], like: Tensor) -> Tensor:
-    if mask.shape != shape:
-        raise ValueError(f"the mask must have shape {list(shape)}, got {tuple(mask.shape)}")
-    _require_device("the mask", mask, like)
-    if mask.dtype == torch.bool:
-        return mask
-    if mask.numel() and not (mask.min() >= 0 and mask.max() < torch.inf):
-        raise ValueError("the mask's weights must be finite and not negative")
-    return mask.detach()
+def _checked_backend(backend: str) -> str:
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be {', '.join(map(repr, BACKENDS))}, got {backend!r}")
+    return backend

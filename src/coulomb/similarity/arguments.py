@@ -1,0 +1,46 @@
+"""What `Similarity` asks of its arguments."""
+
+import torch
+from torch import Tensor
+
+from coulomb.similarity.pairs import UNKNOWN
+
+
+def require_matrix(name: str, value: Tensor) -> None:
+    """Two dimensions, floating."""
+    if value.ndim != 2:
+        raise ValueError(f"{name} must be a matrix (2 dimensions), got shape {tuple(value.shape)}")
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating, got {value.dtype}")
+
+
+def require_device(name: str, value: Tensor, like: Tensor) -> None:
+    """The device of ``like``."""
+    if value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}, queries_ND on {like.device}")
+
+
+def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Tensor | None:
+    """Integers from 0, or −1 for unknown (values are not looked at in a compiled graph)."""
+    if ids is None:
+        return None
+    if ids.shape != (length,):
+        raise ValueError(f"{name} must have shape [{length}], got {tuple(ids.shape)}")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"{name} must be integers, got {ids.dtype}")
+    require_device(name, ids, like)
+    if length and not torch.compiler.is_compiling() and int(ids.min()) < UNKNOWN:
+        raise ValueError(f"{name} must be ids from 0, or −1 for unknown; got {int(ids.min())}")
+    return ids.long()
+
+
+def checked_mask(mask: Tensor, shape: tuple[int, int], like: Tensor) -> Tensor:
+    """Boolean, or finite weights that are not negative (values are not looked at in a compiled graph)."""
+    if mask.shape != shape:
+        raise ValueError(f"the mask must have shape {list(shape)}, got {tuple(mask.shape)}")
+    require_device("the mask", mask, like)
+    if mask.dtype == torch.bool:
+        return mask
+    if mask.numel() and not torch.compiler.is_compiling() and not (mask.min() >= 0 and mask.max() < torch.inf):
+        raise ValueError("the mask's weights must be finite and not negative")
+    return mask.detach()

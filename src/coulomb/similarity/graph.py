@@ -1,0 +1,266 @@
+"""The folds as differentiable operations: for eager autograd, and as custom operators that `torch.compile` leaves whole."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coulomb.similarity import dense, streaming
+from coulomb.similarity.pairs import Pairs
+from coulomb.similarity.problem import Problem
+from coulomb.similarity.streaming import Folded
+
+SECOND = (
+    "the streaming backend has no second derivative and no vmap or jvp (create_graph=True, torch.func) for a problem that "
+    "is too large to store: use backend='dense', or `with coulomb.similarity.use_backend('dense'):` around a loss"
+)
+
+# How a Problem travels through an operator, whose arguments are tensors and numbers only.
+Flat = tuple[
+    Tensor, Tensor | None, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None,
+    list[float], list[int],
+]  # fmt: skip
+
+
+def fold(problem: Problem, *, keep: bool) -> tuple[Tensor, Tensor | None]:
+    """(rows [P, N], columns [M] or None) with gradients for queries, keys, scale and bias."""
+    frozen_keys = problem.keys_MD is not None and not problem.keys_MD.requires_grad
+    frozen_bias = problem.bias_M is None or not problem.bias_M.requires_grad
+    simple = len(problem.powers) == 1 and not problem.both and not problem.linear and not keep
+    learning = torch.is_grad_enabled() and problem.queries_ND.requires_grad
+    attend = simple and frozen_keys and frozen_bias and learning
+    if torch.compiler.is_compiling():
+        rows, columns, *_ = torch.ops.coulomb.fold(*flattened(problem), attend, keep)
+    else:
+        static = replace(problem, queries_ND=_NOTHING, keys_MD=None, scale=_NOTHING, bias_M=None)
+        rows, columns, *_ = Fold.apply(
+            problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M, static, attend, keep
+        )
+    return rows, columns if problem.both else None
+
+
+class Fold(torch.autograd.Function):
+    """`streaming.forward` and `streaming.backward` for eager autograd."""
+
+    @staticmethod
+    def forward(
+        queries_ND: Tensor,
+        keys_MD: Tensor | None,
+        scale: Tensor,
+        bias_M: Tensor | None,
+        static: Problem,
+        attend: bool,
+        keep: bool,
+    ) -> tuple[Tensor | None, ...]:
+        """Rows, columns, and what the backward pass can use."""
+        problem = replace(static, queries_ND=queries_ND, keys_MD=keys_MD, scale=scale, bias_M=bias_M)
+        folded = streaming.forward(problem, attend=attend, keep=keep)
+        return folded.rows_PN, folded.columns_M, folded.attended_ND, folded.kept_NM
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keep the operands and the results."""
+        queries_ND, keys_MD, scale, bias_M, ctx.static, _, ctx.small = inputs
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(extra for extra in output[2:] if extra is not None))
+        ctx.save_for_backward(queries_ND, keys_MD, scale, bias_M, *output)
+
+    @staticmethod
+    def backward(ctx: Any, grad_PN: Tensor | None, grad_M: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        """Gradients for the queries, the keys, the scale and the bias."""
+        operands, results = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        problem = replace(ctx.static, **dict(zip(OPERANDS, operands, strict=True)))
+        needs = ctx.needs_input_grad[:4]
+        nothing = None, None, None
+        if torch.is_grad_enabled():
+            if not ctx.small:
+                raise RuntimeError(SECOND)
+            return *_differentiable_backward(problem, grad_PN, grad_M, needs), *nothing
+        grad_PN, grad_M = _both_or_zero(problem, grad_PN, grad_M, results)
+        grads = streaming.backward(problem, Folded(*results), grad_PN, grad_M, needs)
+        return grads.queries_ND, grads.keys_MD, grads.scale, grads.bias_M, *nothing
+
+    @staticmethod
+    def vmap(*_: Any) -> None:
+        """Not available."""
+        raise RuntimeError(SECOND)
+
+    @staticmethod
+    def jvp(*_: Any) -> None:
+        """Not available."""
+        raise RuntimeError(SECOND)
+
+
+OPERANDS = ("queries_ND", "keys_MD", "scale", "bias_M")
+_NOTHING = torch.empty(0)
+
+
+def _both_or_zero(
+    problem: Problem, grad_PN: Tensor | None, grad_M: Tensor | None, results: Sequence[Tensor | None]
+) -> tuple[Tensor, Tensor | None]:
+    rows, columns = results[:2]
+    assert rows is not None
+    grad_PN = torch.zeros_like(rows) if grad_PN is None else grad_PN
+    if problem.both and grad_M is None:
+        assert columns is not None
+        grad_M = torch.zeros_like(columns)
+    return grad_PN, grad_M
+
+
+def _differentiable_backward(
+    problem: Problem, grad_PN: Tensor | None, grad_M: Tensor | None, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients once more as functions that can themselves be differentiated, by way of the stored matrix."""
+    wanted = [getattr(problem, name) for name, need in zip(OPERANDS, needs, strict=True) if need]
+    rows, columns = dense.fold(problem)
+    pairs = [(rows, grad_PN), (columns, grad_M)]
+    values, grads = zip(*[(v, g) for v, g in pairs if v is not None and g is not None], strict=True)
+    found = iter(torch.autograd.grad(values, wanted, grads, create_graph=True, allow_unused=True))
+    return [next(found) if need else None for need in needs]
+
+
+def flattened(problem: Problem) -> Flat:
+    """A `Problem` as an operator's arguments."""
+    pairs = problem.pairs
+    same = -1 if pairs.same is None else int(pairs.same)
+    numbers = [int(pairs.drop_self), same, pairs.instances or 0, int(problem.both), int(problem.linear),
+               int(problem.unit), problem.tile]  # fmt: skip
+    tensors = problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
+    return *tensors, pairs.query_ids, pairs.key_ids, pairs.mask, problem.at_least_N, list(problem.powers), numbers
+
+
+def _unflattened(flat: Sequence[Any]) -> Problem:
+    queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers = flat
+    drop_self, same, instances, both, linear, unit, tile = numbers
+    shape = len(queries_ND), len(queries_ND if keys_MD is None else keys_MD)
+    named = None if same < 0 else bool(same)
+    pairs = Pairs(shape, queries_ND.device, bool(drop_self), named, query_ids, key_ids, instances or None, mask)
+    return Problem(
+        queries_ND, keys_MD, scale, bias_M, pairs, tuple(powers), bool(both), at_least_N, bool(linear), bool(unit), tile
+    )
+
+
+@torch.library.custom_op("coulomb::fold", mutates_args=())
+def fold_operator(
+    queries_ND: Tensor,
+    keys_MD: Tensor | None,
+    scale: Tensor,
+    bias_M: Tensor | None,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+    mask: Tensor | None,
+    at_least_N: Tensor | None,
+    powers: list[float],
+    numbers: list[int],
+    attend: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`streaming.forward` as an operator: rows, columns, attended, kept; empty where not asked for."""
+    flat = (queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers)
+    folded = streaming.forward(_unflattened(flat), attend=attend, keep=keep)
+    results = folded.rows_PN, folded.columns_M, folded.attended_ND, folded.kept_NM
+    first, *others = (queries_ND.new_empty(0) if result is None else result for result in results)
+    return first, others[0], others[1], others[2]
+
+
+@fold_operator.register_fake
+def _(
+    queries_ND: Tensor,
+    keys_MD: Tensor | None,
+    scale: Tensor,
+    bias_M: Tensor | None,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+    mask: Tensor | None,
+    at_least_N: Tensor | None,
+    powers: list[float],
+    numbers: list[int],
+    attend: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    new, n, m = queries_ND.new_empty, len(queries_ND), len(queries_ND if keys_MD is None else keys_MD)
+    both = numbers[3]
+    return (
+        new(len(powers), n),
+        new(m if both else 0),
+        new(queries_ND.shape if attend else 0),
+        new((n, m) if keep else 0),
+    )
+
+
+@torch.library.custom_op("coulomb::fold_backward", mutates_args=())
+def backward_operator(
+    queries_ND: Tensor,
+    keys_MD: Tensor | None,
+    scale: Tensor,
+    bias_M: Tensor | None,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+    mask: Tensor | None,
+    at_least_N: Tensor | None,
+    powers: list[float],
+    numbers: list[int],
+    rows_PN: Tensor,
+    columns_M: Tensor,
+    attended_ND: Tensor,
+    kept_NM: Tensor,
+    grad_PN: Tensor,
+    grad_M: Tensor,
+    needs: list[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`streaming.backward` as an operator; empty for the gradients that are not asked for."""
+    flat = (queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers)
+    problem = _unflattened(flat)
+    extras = (extra if extra.numel() else None for extra in (attended_ND, kept_NM))
+    folded = Folded(rows_PN, columns_M if problem.both else None, *extras)
+    four = needs[0], needs[1], needs[2], needs[3]
+    grads = streaming.backward(problem, folded, grad_PN, grad_M if problem.both else None, four)
+    results = (grads.queries_ND, grads.keys_MD, grads.scale, grads.bias_M)
+    a, b, c, d = (
+        queries_ND.new_empty(0) if grad is None or not need else grad for grad, need in zip(results, needs, strict=True)
+    )
+    return a, b, c, d
+
+
+@backward_operator.register_fake
+def _(
+    queries_ND: Tensor,
+    keys_MD: Tensor | None,
+    scale: Tensor,
+    bias_M: Tensor | None,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+    mask: Tensor | None,
+    at_least_N: Tensor | None,
+    powers: list[float],
+    numbers: list[int],
+    rows_PN: Tensor,
+    columns_M: Tensor,
+    attended_ND: Tensor,
+    kept_NM: Tensor,
+    grad_PN: Tensor,
+    grad_M: Tensor,
+    needs: list[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    a, b, c, d = (
+        torch.empty_like(operand) if need and operand is not None else queries_ND.new_empty(0)
+        for operand, need in zip((queries_ND, keys_MD, scale, bias_M), needs, strict=True)
+    )
+    return a, b, c, d
+
+
+def _setup_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.powers, ctx.numbers, _, _ = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _operator_backward(ctx: Any, grad_PN: Tensor, grad_M: Tensor, *_: Any) -> tuple[Any, ...]:
+    tensors, results = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
+    needs = list(ctx.needs_input_grad[:4])
+    grads = torch.ops.coulomb.fold_backward(*tensors, ctx.powers, ctx.numbers, *results, grad_PN, grad_M, needs)
+    return *(grad if need else None for grad, need in zip(grads, needs, strict=True)), *([None] * 8)
+
+
+fold_operator.register_autograd(_operator_backward, setup_context=_setup_operator)

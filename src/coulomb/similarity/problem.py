@@ -1,0 +1,184 @@
+"""What a fold works on, as one value, and its tiles."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from coulomb.similarity import products
+from coulomb.similarity.pairs import Pairs
+
+LOG2E = 1 / math.log(2)
+TILE = 768  # a 768 × 768 fp32 tile is 2.25 MiB: two cores hold it in cache between the product, exp2 and the sums
+LEAF = 384  # size of the blocks on the diagonal, the only place where the triangle's path computes an element twice
+# Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
+SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
+UNIT = 1 + 1e-3  # a row that was scaled to length 1 is no longer than this
+
+
+@dataclass(frozen=True)
+class Problem:
+    """log Σ_j w_ij exp(p·s_ij) for each power p, over the pairs that count; s = scale·Q·Kᵀ + bias.
+
+    Args:
+        queries_ND, keys_MD: operands; None for the keys means that they are the queries.
+        scale: 0-dim tensor.
+        bias_M: a bias for each column, or None.
+        pairs: which pairs count.
+        powers: the p, each in turn; more than one share each tile's product.
+        both: also the same fold along the columns, from the same tiles (one power only).
+        at_least_N: pairs with s below their row's value do not count; or None.
+        linear: Σ_j s_ij instead of the lse.
+        unit: rows of both operands are known to be no longer than 1, so that their norms need not be looked at.
+        tile: rows and columns of a tile.
+    """
+
+    queries_ND: Tensor
+    keys_MD: Tensor | None
+    scale: Tensor
+    bias_M: Tensor | None
+    pairs: Pairs
+    powers: tuple[float, ...] = (1.0,)
+    both: bool = False
+    at_least_N: Tensor | None = None
+    linear: bool = False
+    unit: bool = False
+    tile: int = TILE
+
+    @property
+    def keys(self) -> Tensor:
+        """The keys [M, D]."""
+        return self.queries_ND if self.keys_MD is None else self.keys_MD
+
+    @cached_property
+    def bounded(self) -> bool:
+        """True when no exponential can leave the range of its type, so that no maximum is needed.
+
+        Then one exponential serves row i and column j alike.
+        """
+        return self.linear or max(self.powers) * self._largest_exponent() <= SAFE_EXPONENT[self.queries_ND.dtype]
+
+    @property
+    def triangular(self) -> bool:
+        """True when E = Eᵀ, so that the tiles on and above the diagonal suffice."""
+        plain = self.keys_MD is None and self.bias_M is None and self.at_least_N is None and not self.linear
+        return plain and self.pairs.mirrored and self.bounded
+
+    def _largest_exponent(self) -> float:
+        """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is."""
+        with torch.no_grad():
+            if self.queries_ND.numel() == 0 or self.keys.numel() == 0:
+                return 0.0
+            if self.unit:
+                bound = self.scale.abs() * UNIT
+            else:
+                longest = torch.linalg.vector_norm(self.queries_ND, dim=1).amax()
+                other = longest if self.keys_MD is None else torch.linalg.vector_norm(self.keys_MD, dim=1).amax()
+                bound = self.scale.abs() * longest * other
+            return LOG2E * float(bound if self.bias_M is None else bound + self.bias_M.abs().amax())
+
+
+class Tiles:
+    """Tiles of t = s·log2(e), each computed into the same buffer.
+
+    Args:
+        problem: whose tiles.
+        whole: take S as one tile, and keep it in ``kept_NM``.
+        kept_NM: a tile that was kept; then nothing is computed again.
+    """
+
+    def __init__(self, problem: Problem, *, whole: bool = False, kept_NM: Tensor | None = None) -> None:
+        self.problem, self.pairs, self.kept_NM = problem, problem.pairs, kept_NM
+        self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
+        self.whole = whole or kept_NM is not None
+        self.tile = max(1, *problem.pairs.shape) if self.whole else problem.tile
+        self.factor = problem.scale * LOG2E
+        self.bias_M = None if problem.bias_M is None else problem.bias_M * LOG2E
+        self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * LOG2E
+        self.buffer = self.new_buffer()
+        self._strip: tuple[slice, Tensor] | None = None
+
+    def new_buffer(self) -> Tensor:
+        """Room for one tile, flat."""
+        rows, cols = self.pairs.shape
+        return self.queries_ND.new_empty(min(self.tile, rows) * min(self.tile, cols))
+
+    def exponents(self, rows: slice, cols: slice) -> Tensor:
+        """t on one tile, −inf where a pair does not count. Valid until the next tile is asked for; may be changed."""
+        if self.kept_NM is not None:
+            return self.buffer.view(self.pairs.shape).copy_(self.kept_NM)
+        if self._strip is None or self._strip[0] != rows:
+            self._strip = rows, self.queries_ND[rows] * self.factor
+        out = products.scores(self._strip[1], self.keys_MD[cols], self.buffer)
+        if self.bias_M is not None:
+            out.add_(self.bias_M[cols])
+        if self.at_least_N is not None:
+            out.masked_fill_(out < self.at_least_N[rows, None], -torch.inf)
+        out = self.pairs.hide_(out, rows, cols)
+        if self.whole:
+            self.kept_NM = out.clone()
+        return out
+
+    def row_blocks(self) -> Iterator[slice]:
+        """Strips of queries."""
+        return blocks(len(self.queries_ND), self.tile)
+
+    def col_blocks(self, rows: slice) -> Iterator[slice]:
+        """Blocks of keys with a pair that counts; of a whole matrix, all."""
+        every = blocks(len(self.keys_MD), self.tile)
+        return every if self.whole else (cols for cols in every if self.pairs.touches(rows, cols))
+
+    def triangle(self) -> Iterator[tuple[slice, slice]]:
+        """Tiles on and above the diagonal with a pair that counts; of a whole matrix, itself."""
+        if self.whole:
+            everything = slice(0, len(self.queries_ND))
+            return iter([(everything, everything)] if len(self.queries_ND) else [])
+        return (tile for tile in triangle(0, len(self.queries_ND), self.tile) if self.pairs.touches(*tile))
+
+
+def powered(tile_RC: Tensor, powers: Sequence[float], scratch: Tensor | None) -> Iterator[Tensor]:
+    """exp2(p·t) for each power p, ascending; the last one in place. ``scratch`` (flat) is needed for more than one.
+
+    A power that is twice the one before it is its square, which costs no exponential.
+    """
+    if len(powers) == 1:
+        yield (tile_RC if powers[0] == 1 else tile_RC.mul_(powers[0])).exp2_()
+        return
+    assert scratch is not None
+    room = scratch[: tile_RC.numel()].view_as(tile_RC)
+    first, second = powers
+    yield torch.exp2(torch.mul(tile_RC, first, out=room), out=room)
+    if second == 2 * first:
+        yield torch.mul(room, room, out=tile_RC)
+    else:
+        yield tile_RC.mul_(second).exp2_()
+
+
+def blocks(length: int, size: int) -> Iterator[slice]:
+    """0..length in slices of at most ``size``."""
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
+def triangle(low: int, high: int, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Tiles that cover each pair low ≤ i ≤ j < high once; blocks on the diagonal (rows == cols) are small."""
+    if high - low <= min(tile, LEAF):
+        if low < high:
+            yield slice(low, high), slice(low, high)
+        return
+    middle = low + max(1, (high - low) // (2 * tile)) * tile if high - low > tile else (low + high) // 2
+    yield from triangle(low, middle, tile)
+    for rows in blocks(middle - low, tile):
+        for cols in blocks(high - middle, tile):
+            yield (
+                slice(low + rows.start, low + rows.stop),
+                slice(middle + cols.start, middle + cols.stop),
+            )
+    yield from triangle(middle, high, tile)
+
+
+def full_precision(like: Tensor) -> torch.autocast:
+    """Autocast off: the operands are already in the precision that they need."""
+    return torch.autocast(like.device.type, enabled=False)

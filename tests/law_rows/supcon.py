@@ -1,0 +1,98 @@
+import math
+
+import torch
+
+from coulomb.losses import NTXentLoss, SupConLoss
+from law_rows import Row, log_sum_exp, unit
+
+
+def supcon_loop(tau, views, is_positive, anchors=None, inside=False):
+    z = unit(views)
+    losses = []
+    for i in range(len(z) if anchors is None else anchors):
+        everyone = log_sum_exp([z[i] @ z[a] / tau for a in range(len(z)) if a != i])
+        mine = [z[i] @ z[p] / tau for p in range(len(z)) if p != i and is_positive(i, p)]
+        if not mine:
+            losses.append(everyone * 0)
+        elif inside:
+            losses.append(everyone - log_sum_exp(mine) + math.log(len(mine)))
+        else:
+            losses.append(everyone - torch.stack(mine).mean())
+    return torch.stack(losses)
+
+
+def view_major(features):
+    return torch.cat(features.unbind(1)) if features.ndim == 3 else features
+
+
+def same_label(labels, batch):
+    def is_positive(i, p):
+        i, p = i % batch, p % batch
+        return i == p or (labels is not None and bool(labels[i] == labels[p]) and int(labels[i]) >= 0)
+
+    return is_positive
+
+
+def labelled_loop(tau, features, labels=None, **options):
+    return supcon_loop(tau, view_major(features), same_label(labels, len(features)), **options)
+
+
+def masked_loop(tau, features, mask):
+    batch = len(features)
+    return supcon_loop(tau, view_major(features), lambda i, p: bool(mask[i % batch, p % batch]))
+
+
+def views_and_labels(n, d, draw):
+    return draw(n, 2, d), torch.arange(n) % 3 - 1
+
+
+def one_vector_each(n, d, draw):
+    return draw(n, d), torch.arange(n) % 2
+
+
+def views_and_mask(n, d, draw):
+    mask = torch.eye(n, dtype=torch.bool)
+    mask[:, 0] = True  # asymmetric: everyone likes sample 0
+    return draw(n, 2, d), mask
+
+
+class _mask_as_keyword(torch.nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, features, mask):
+        return self.loss(features, mask=mask)
+
+
+ROWS = {
+    "NTXentLoss": Row(
+        NTXentLoss,
+        lambda n, d, draw: (draw(n, d), draw(n, d)),
+        lambda tau, x, y: labelled_loop(tau, torch.stack([x, y], 1)),
+        lambda n: math.log(2 * n - 1),
+    ),
+    "NTXentLoss 3 views": Row(
+        NTXentLoss, lambda n, d, draw: (draw(n, 3, d),), labelled_loop, lambda n: math.log(3 * n - 1)
+    ),
+    "SupConLoss": Row(SupConLoss, views_and_labels, labelled_loop, lambda n: math.log(2 * n - 1)),
+    "SupConLoss [B, D]": Row(SupConLoss, one_vector_each, labelled_loop, lambda n: math.log(n - 1)),
+    "SupConLoss one": Row(
+        lambda *a, **k: SupConLoss(*a, contrast_mode="one", **k),
+        views_and_labels,
+        lambda tau, f, l: labelled_loop(tau, f, l, anchors=len(f)),
+        lambda n: math.log(2 * n - 1),
+    ),
+    "SupConLoss in": Row(
+        lambda *a, **k: SupConLoss(*a, positives="in", **k),
+        views_and_labels,
+        lambda tau, f, l: labelled_loop(tau, f, l, inside=True),
+        lambda n: math.log(2 * n - 1),
+    ),
+    "SupConLoss mask": Row(
+        lambda *a, **k: _mask_as_keyword(SupConLoss(*a, **k)),
+        views_and_mask,
+        masked_loop,
+        lambda n: math.log(2 * n - 1),
+    ),
+}
