@@ -1,15 +1,14 @@
 """What every loss asks of its arguments: shapes, finite values, unit rows, labels; and how it reduces its result."""
 
-import math
 import warnings
 
 import torch
 from torch import Tensor
 
 from coulomb.errors import CoulombWarning
+from coulomb.losses.unit_rows import rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
-ZERO = 1e-12  # a row shorter than this has no direction
 
 
 def checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -31,6 +30,25 @@ def embeddings(
         ValueError: wrong number of dimensions, empty, another device or width than ``like``, NaN or infinite values
             (checked at each call by the norms; on a GPU this waits for the device).
     """
+    check_shape(name, value, ndim=ndim, like=like)
+    return rows_of((name,), value, normalize=normalize)
+
+
+def paired_embeddings(names: tuple[str, str], first: Tensor, second: Tensor, *, normalize: bool) -> Tensor:
+    """The rows of two tensors [N, D] of equal shape, one after the other, [2N, D]; otherwise as `embeddings`."""
+    check_shape(names[0], first)
+    check_shape(names[1], second, like=first)
+    if first.shape != second.shape:
+        raise ValueError(f"{names[1]} has shape {tuple(second.shape)}, {names[0]} {tuple(first.shape)}: they are pairs")
+    require_batch(names[0], first)
+    if first.dtype != second.dtype:
+        wide = torch.promote_types(first.dtype, second.dtype)
+        first, second = first.to(wide), second.to(wide)
+    return rows_of(names, torch.cat([first, second]), normalize=normalize)
+
+
+def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None) -> None:
+    """A floating tensor with the right number of dimensions, and the device and width of ``like``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
     if value.ndim not in ndim:
@@ -42,23 +60,10 @@ def embeddings(
         raise ValueError(f"{name} is on {value.device}, the other features on {like.device}")
     if like is not None and value.shape[-1] != like.shape[-1]:
         raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
-    value = value.to(torch.promote_types(value.dtype, torch.float32))
-    norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-    shortest, longest = map(float, norm.detach().aminmax()) if norm.numel() else (1.0, 1.0)
-    if not longest < math.inf:  # NaN is not either
-        bad = int((~torch.isfinite(norm.detach())).sum())
-        raise ValueError(f"{name} has {bad} of {norm.numel()} rows with NaN, infinite or too large values")
-    if not normalize:
-        return value
-    if shortest < ZERO:
-        zero = norm.detach() < ZERO
-        warn_counted(int(zero.sum()), norm.numel(), f"rows of {name} are zero vectors: no direction, no gradient")
-        norm = norm.masked_fill(zero, torch.inf)
-    return value / norm
 
 
 def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """Integer class labels [B], −1 for unknown."""
+    """Integer class labels [B], −1 for unknown (values are not looked at in a compiled graph)."""
     if (
         not isinstance(labels, Tensor)
         or labels.is_floating_point()
@@ -70,7 +75,7 @@ def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
         raise ValueError(f"labels must have shape [{length}], one for each sample, got {tuple(labels.shape)}")
     if labels.device != like.device:
         raise ValueError(f"labels is on {labels.device}, features on {like.device}")
-    if length and int(labels.min()) < -1:
+    if length and not torch.compiler.is_compiling() and int(labels.min()) < -1:
         raise ValueError(f"labels must be classes from 0, or −1 for unknown; got {int(labels.min())}")
     return labels.long()
 

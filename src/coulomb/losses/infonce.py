@@ -1,10 +1,16 @@
 """InfoNCE: pick the positive among negatives from the batch or from a queue."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    checked_choice,
+    embeddings,
+    paired_embeddings,
+    reduced,
+    warn_counted,
+)
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
 
@@ -50,29 +56,28 @@ class InfoNCELoss(nn.Module):
 
     def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
-        query = embeddings("query", query, normalize=self.normalize)
-        positive = embeddings("positive", positive, normalize=self.normalize, like=query)
-        require_batch("query", query)
-        if positive.shape != query.shape:
-            raise ValueError(f"positive has shape {tuple(positive.shape)}, query {tuple(query.shape)}: they are pairs")
-        scale = scale_of(self.temperature)
-        ids = torch.arange(len(query), device=query.device)
-        in_batch = Similarity(query, positive, scale=scale, query_ids=ids, key_ids=ids)
-        if negatives is None:
-            lse, count = in_batch.lse("negatives"), len(query) - 1
-        elif self.symmetric:
+        if negatives is not None and self.symmetric:
             raise ValueError(
                 "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
             )
+        both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
+        n, scale = len(query), scale_of(self.temperature)
+        query, positive = both[:n], both[n:]
+        in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize)
+        backwards: Tensor | None = None
+        if negatives is not None:
+            keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
+            lse, count = Similarity(query, keys, scale=scale, unit=self.normalize).lse("all"), len(keys)
+        elif self.symmetric:
+            (lse, backwards), count = in_batch.lse_both("negatives"), n - 1
         else:
-            negatives = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            lse, count = Similarity(query, negatives, scale=scale).lse("all"), len(negatives)
+            lse, count = in_batch.lse("negatives"), n - 1
         if count == 0:
-            warn_counted(len(query), len(query), "anchors have no negative: their loss is 0 and teaches nothing")
+            warn_counted(n, n, "anchors have no negative: their loss is 0 and teaches nothing")
         positives = in_batch.positives()
         loss = softplus(lse - positives, threshold=50)
-        if self.symmetric:
-            loss = (loss + softplus(in_batch.T.lse("negatives") - positives, threshold=50)) / 2
+        if backwards is not None:
+            loss = (loss + softplus(backwards - positives, threshold=50)) / 2
         return reduced(loss, self.reduction)
 
     def extra_repr(self) -> str:

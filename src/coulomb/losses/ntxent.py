@@ -1,11 +1,19 @@
 """NT-Xent: among all other views of the batch, recognise your own other view."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    check_shape,
+    checked_choice,
+    paired_embeddings,
+    reduced,
+    require_batch,
+    warn_counted,
+)
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
 
 
@@ -41,31 +49,26 @@ class NTXentLoss(nn.Module):
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
-        views = self._views(view0, view1)
-        require_batch("view0", views[0])
-        n, features = len(views[0]), torch.cat(views)
+        if view1 is None:
+            check_shape("view0", view0, ndim=(3,))
+            require_batch("view0", view0)
+            n, views = view0.shape[:2]
+            if views < 2:
+                raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(view0.shape)}")
+            rows = rows_of(("view0",), view0.transpose(0, 1).reshape(n * views, -1), normalize=self.normalize)
+        else:
+            rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
+            n, views = len(view0), 2
         if n == 1:
-            warn_counted(len(views), len(views), "anchors have no negative (N = 1): the loss teaches nothing")
-        ids = torch.arange(n, device=features.device).repeat(len(views))
-        similarity = Similarity(features, scale=scale_of(self.temperature), query_ids=ids)
-        if len(views) == 2:
-            positives = similarity.positives(torch.arange(2 * n, device=features.device).roll(n))
+            warn_counted(views, views, "anchors have no negative (N = 1): the loss teaches nothing")
+        similarity = Similarity(rows, scale=scale_of(self.temperature), instances=n, unit=self.normalize)
+        if views == 2:
+            first, second = rows[:n], rows[n:]
+            positives = (similarity.scale * (first * second).sum(1)).repeat(2)
             loss = softplus(similarity.lse("negatives") - positives, threshold=50)
         else:
             loss = similarity.lse("others") - similarity.mean("positives")
         return reduced(loss, self.reduction)
-
-    def _views(self, view0: Tensor, view1: Tensor | None) -> list[Tensor]:
-        if view1 is None:
-            views = embeddings("view0", view0, normalize=self.normalize, ndim=(3,))
-            if views.shape[1] < 2:
-                raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
-            return list(views.unbind(1))
-        first = embeddings("view0", view0, normalize=self.normalize)
-        second = embeddings("view1", view1, normalize=self.normalize, like=first)
-        if first.shape != second.shape:
-            raise ValueError(f"view1 has shape {tuple(second.shape)}, view0 {tuple(first.shape)}: they are pairs")
-        return [first, second]
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

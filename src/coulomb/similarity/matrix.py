@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,7 +18,7 @@ DENSE_ELEMENTS = 2**20
 
 Over = str | Tensor
 BACKENDS = ("auto", "dense", "streaming")
-_backend: ContextVar[str] = ContextVar("coulomb_backend", default="auto")
+_chosen = ["auto"]  # what `use_backend` chose; a plain list, because a graph compiler can follow it
 
 
 @contextmanager
@@ -33,11 +31,11 @@ def use_backend(backend: str) -> Iterator[None]:
     ...     Similarity(torch.eye(2)).lse("others")
     tensor([0., 0.])
     """
-    token = _backend.set(_checked_backend(backend))
+    _chosen.append(_checked_backend(backend))
     try:
         yield
     finally:
-        _backend.reset(token)
+        _chosen.pop()
 
 
 @dataclass(frozen=True)
@@ -272,7 +270,7 @@ class Similarity:
 
     @property
     def _chosen_backend(self) -> str:
-        return _backend.get() if self.backend == "auto" else self.backend
+        return _chosen[-1] if self.backend == "auto" else self.backend
 
     def _problem(
         self,
@@ -314,7 +312,7 @@ class Similarity:
         if not 1 <= k <= self.shape[1]:
             raise ValueError(f"k must be between 1 and the number of keys {self.shape[1]}, got {k}")
 
-    @cached_property
+    @property
     def _matrix(self) -> Tensor:
         with full_precision(self.queries_ND):
             return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)

@@ -108,14 +108,14 @@ class Pairs:
             total = equal if self.same else total - equal
         return total - self.holds_self.long() if self.drop_self else total
 
-    @cached_property
+    @property
     def holds_self(self) -> Tensor:
         """Boolean [N]: would (i, i) count, were it not dropped?"""
         if self.same is None or self.query_ids is None:
             return torch.full(self.shape[:1], self.same is not False, device=self.device)
         return self.query_ids != UNKNOWN if self.same else self.query_ids == UNKNOWN
 
-    @cached_property
+    @property
     def classes(self) -> tuple[Tensor, Tensor, int]:
         """(class of each query [N], class of each key [M], number of classes): the ids, numbered from 0."""
         if self.instances is not None:

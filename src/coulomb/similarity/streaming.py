@@ -86,12 +86,19 @@ def backward(
             grad_scale = (queries_ND * grad_ND).sum() / 2 if need_scale else None
             return Gradients(grad_ND.mul_(scale), None, grad_scale, None)
         wanted = need_queries or need_scale, need_keys or itself, need_bias
-        grad_ND, grad_MD, grad_bias_M = rows_backward(tiles, folded, grad_PN, grad_M, *wanted)
-        grad_scale = (queries_ND * grad_ND).sum() if need_scale and grad_ND is not None else None
-        if itself and grad_ND is not None and grad_MD is not None:
-            grad_ND, grad_MD = grad_ND.add_(grad_MD), None
-        scaled = [None if grad is None else grad.mul_(scale) for grad in (grad_ND, grad_MD)]
-        return Gradients(scaled[0], scaled[1], grad_scale, grad_bias_M)
+        return _scaled(problem, need_scale, *rows_backward(tiles, folded, grad_PN, grad_M, *wanted))
+
+
+def _scaled(
+    problem: Problem, need_scale: bool, grad_ND: Tensor | None, grad_MD: Tensor | None, grad_bias_M: Tensor | None
+) -> Gradients:
+    grad_scale = (problem.queries_ND * grad_ND).sum() if need_scale and grad_ND is not None else None
+    if problem.keys_MD is None and grad_ND is not None and grad_MD is not None:
+        grad_ND, grad_MD = grad_ND.add_(grad_MD), None
+    for grad in (grad_ND, grad_MD):
+        if grad is not None:
+            grad.mul_(problem.scale)
+    return Gradients(grad_ND, grad_MD, grad_scale, grad_bias_M)
 
 
 def transposed(problem: Problem) -> Problem:
@@ -129,8 +136,8 @@ def rows_forward(tiles: Tiles, attend: bool) -> Folded:
                 tile.sub_(reference[:, None])
                 largest = now
             weights = tiles.pairs.weights(rows, cols)
-            for total_R, last in zip(total_PR, powered(tile, powers, scratch), strict=True):
-                total_R += (last if weights is None else last * weights).sum(1)
+            for p, last in enumerate(powered(tile, powers, scratch)):
+                total_PR[p] += (last if weights is None else last * weights).sum(1)
             if weights is not None and (columns_M is not None or mean_key is not None):
                 last.mul_(weights)
             if columns_M is not None:

@@ -1,0 +1,98 @@
+"""Rows of unit length, checked: the first thing that every loss does with its features."""
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coulomb.errors import CoulombWarning
+
+ZERO = 1e-12  # a row shorter than this has no direction
+
+
+def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool) -> Tensor:
+    """``value`` in fp32 or wider, its rows (last dimension) of unit length if ``normalize``.
+
+    ``names``: of the arguments whose rows these are, equally many of each, one argument after the other. A row of zeros
+    stays zero, gets no gradient, and is counted in a warning; NaN and infinite rows are an error. In a compiled graph the
+    checks run too, by an operator of their own.
+    """
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    if torch.compiler.is_compiling():
+        norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+        norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize)
+        return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
+    if not normalize:
+        check_norms(torch.linalg.vector_norm(value.detach(), dim=-1), names, normalize)
+        return value
+    rows: Tensor = UnitRows.apply(value, names)[0]
+    return rows
+
+
+class UnitRows(torch.autograd.Function):
+    """z = x/‖x‖ with ∂L/∂x = (g − z (z·g))/‖x‖; keeps z and the lengths, not x."""
+
+    @staticmethod
+    def forward(value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+        """(z, ‖x‖ with ∞ for a row of zeros)."""
+        norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+        if check_norms(norm, names, True):
+            norm = norm.masked_fill_(norm < ZERO, torch.inf)
+        return value / norm, norm
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep the outputs, by which the derivative can be differentiated again."""
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> tuple[Tensor | None, None]:
+        """Gradient for the rows."""
+        rows, norm = ctx.saved_tensors
+        out: Tensor | None = None
+        if grad is not None:
+            along = (rows * grad).sum(-1, keepdim=True)
+            out = torch.addcmul(grad, rows, along, value=-1) / norm
+        if grad_norm is not None:
+            out = rows * grad_norm if out is None else out + rows * grad_norm
+        return out, None
+
+    generate_vmap_rule = False
+
+
+def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool) -> bool:
+    """Error for rows that are not finite, counted warning for rows of zeros; True if there are any such rows."""
+    if norm.numel() == 0 or norm.is_meta:
+        return False
+    shortest, longest = norm.aminmax()
+    if not float(longest) < math.inf:  # NaN is not either
+        bad = [int((~torch.isfinite(part)).sum()) for part in norm.chunk(len(names))]
+        name, count = next((name, count) for name, count in zip(names, bad, strict=True) if count)
+        of = norm.numel() // len(names)
+        raise ValueError(f"{name} has {count} of {of} rows with NaN, infinite or too large values")
+    if not normalize or float(shortest) >= ZERO:
+        return False
+    for name, part in zip(names, norm.chunk(len(names)), strict=True):
+        zero = int((part < ZERO).sum())
+        if zero:
+            text = f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction, no gradient"
+            warnings.warn(text, CoulombWarning, stacklevel=6)
+    return True
+
+
+@torch.library.custom_op("coulomb::checked_norms", mutates_args=())
+def checked_norms(norm: Tensor, names: str, normalize: bool) -> Tensor:
+    """`check_norms` as an operator, whose result is the norms."""
+    check_norms(norm, tuple(names.split()), normalize)
+    return norm.clone()
+
+
+@checked_norms.register_fake
+def _(norm: Tensor, names: str, normalize: bool) -> Tensor:
+    return torch.empty_like(norm)
+
+
+checked_norms.register_autograd(lambda ctx, grad: (grad, None, None))
