@@ -3,22 +3,29 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, matrix, streaming
+from coulomb.similarity import Similarity, kept, matrix, streaming, use_backend
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
 def test_small_problems_store_the_matrix_and_large_ones_never(monkeypatch):
-    kept = []
-    real = streaming.forward
-    monkeypatch.setattr(streaming, "forward", lambda *a, keep, **k: kept.append(keep) or real(*a, keep=keep, **k))
+    taken = []
+    for module in (kept, streaming):
+        real = module.forward
+        monkeypatch.setattr(
+            module, "forward", lambda *a, m=module, real=real, **k: taken.append(m.__name__[19:]) or real(*a, **k)
+        )
     Similarity(X).lse()
     Similarity(X, backend="streaming").lse()
     monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 35)
     Similarity(X).lse()
     Similarity(X, backend="dense").lse()
-    assert kept == [True, False, False]
+    with use_backend("dense"):
+        Similarity(X).lse()
+    with use_backend("streaming"):
+        Similarity(X).lse()
+    assert taken == ["kept", "streaming", "streaming", "streaming"]
 
 
 def test_transpose():

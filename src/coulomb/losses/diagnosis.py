@@ -56,7 +56,7 @@ def diagnose_rows(
     if has_positive is None:
         has_positive = torch.ones_like(positive, dtype=torch.bool)
     statistics = similarity.statistics(over, lse=lse)
-    scale = similarity.scale.detach()
+    scale = similarity.scale.detach() if isinstance(similarity.scale, Tensor) else similarity.scale
     return Diagnosis(
         positive=(positive.detach() / scale).masked_fill(~has_positive, torch.nan),
         hardest_negative=statistics.largest / scale,

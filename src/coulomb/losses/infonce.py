@@ -62,7 +62,7 @@ class InfoNCELoss(nn.Module):
             )
         both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
         n, scale = len(query), scale_of(self.temperature)
-        query, positive = both[:n], both[n:]
+        query, positive = both.view(2, n, -1).unbind()
         in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize)
         backwards: Tensor | None = None
         if negatives is not None:

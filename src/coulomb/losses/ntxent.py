@@ -63,9 +63,9 @@ class NTXentLoss(nn.Module):
             warn_counted(views, views, "anchors have no negative (N = 1): the loss teaches nothing")
         similarity = Similarity(rows, scale=scale_of(self.temperature), instances=n, unit=self.normalize)
         if views == 2:
-            first, second = rows[:n], rows[n:]
-            positives = (similarity.scale * (first * second).sum(1)).repeat(2)
-            loss = softplus(similarity.lse("negatives") - positives, threshold=50)
+            first, second = rows.view(2, n, -1).unbind()
+            positives = similarity.scale * (first * second).sum(1)
+            loss = softplus(similarity.lse("negatives").view(2, n) - positives, threshold=50).flatten()
         else:
             loss = similarity.lse("others") - similarity.mean("positives")
         return reduced(loss, self.reduction)

@@ -17,12 +17,15 @@ def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool) -> Tensor
 
     ``names``: of the arguments whose rows these are, equally many of each, one argument after the other. A row of zeros
     stays zero, gets no gradient, and is counted in a warning; NaN and infinite rows are an error. In a compiled graph the
-    checks run too, by an operator of their own.
+    checks run too, by an operator of their own; under a `torch.func` transform there are no values to check.
     """
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     if torch.compiler.is_compiling():
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
         norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize)
+        return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
+    if torch._C._are_functorch_transforms_active():
+        norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
         return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
     if not normalize:
         check_norms(torch.linalg.vector_norm(value.detach(), dim=-1), names, normalize)
@@ -35,18 +38,15 @@ class UnitRows(torch.autograd.Function):
     """z = x/‖x‖ with ∂L/∂x = (g − z (z·g))/‖x‖; keeps z and the lengths, not x."""
 
     @staticmethod
-    def forward(value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
         """(z, ‖x‖ with ∞ for a row of zeros)."""
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
         if check_norms(norm, names, True):
             norm = norm.masked_fill_(norm < ZERO, torch.inf)
-        return value / norm, norm
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep the outputs, by which the derivative can be differentiated again."""
+        rows = value / norm
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output)
+        ctx.save_for_backward(rows, norm)  # outputs, so that the derivative can be differentiated again
+        return rows, norm
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> tuple[Tensor | None, None]:
@@ -55,12 +55,10 @@ class UnitRows(torch.autograd.Function):
         out: Tensor | None = None
         if grad is not None:
             along = (rows * grad).sum(-1, keepdim=True)
-            out = torch.addcmul(grad, rows, along, value=-1) / norm
+            out = torch.addcmul(grad, rows, along, value=-1).div(norm)
         if grad_norm is not None:
             out = rows * grad_norm if out is None else out + rows * grad_norm
         return out, None
-
-    generate_vmap_rule = False
 
 
 def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool) -> bool:

@@ -22,7 +22,7 @@ def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
         return rows, lse(scores.T, pairs.transposed()) if problem.both else None
 
 
-def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: Tensor, bias_M: Tensor | None) -> Tensor:
+def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None) -> Tensor:
     """S = scale · Q·Kᵀ + bias, stored."""
     scores = (scale * queries_ND) @ keys_MD.T
     return scores if bias_M is None else scores + bias_M
@@ -30,7 +30,7 @@ def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: Tensor, bias_M: Tensor | 
 
 def lse(scores_NM: Tensor, pairs: Pairs) -> Tensor:
     """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts."""
-    weights, hidden = pairs.weights(*everything(pairs)), pairs.hidden(*everything(pairs))
+    weights, hidden = pairs.weights(*pairs.everything), pairs.hidden(*pairs.everything)
     if weights is not None:
         scores_NM = scores_NM + weights.to(scores_NM.dtype).clamp_min(torch.finfo(scores_NM.dtype).tiny).log()
     return (scores_NM if hidden is None else scores_NM.masked_fill(hidden, -torch.inf)).logsumexp(1)
@@ -38,18 +38,13 @@ def lse(scores_NM: Tensor, pairs: Pairs) -> Tensor:
 
 def sum(scores_NM: Tensor, pairs: Pairs) -> Tensor:
     """Σ_j w_ij s_ij, [N]."""
-    weights, hidden = pairs.weights(*everything(pairs)), pairs.hidden(*everything(pairs))
+    weights, hidden = pairs.weights(*pairs.everything), pairs.hidden(*pairs.everything)
     kept = scores_NM if hidden is None else scores_NM.masked_fill(hidden, 0)
     return kept.sum(1) if weights is None else (kept * weights).sum(1)
 
 
 def topk(scores_NM: Tensor, pairs: Pairs, k: int) -> tuple[Tensor, Tensor]:
     """Values and columns of the k largest, [N, k]; −inf and −1 where fewer than k pairs count."""
-    hidden = pairs.hidden(*everything(pairs))
+    hidden = pairs.hidden(*pairs.everything)
     values, columns = (scores_NM if hidden is None else scores_NM.masked_fill(hidden, -torch.inf)).topk(k, dim=1)
     return values, columns.masked_fill(values == -torch.inf, -1)
-
-
-def everything(pairs: Pairs) -> tuple[slice, slice]:
-    """The whole matrix as one tile."""
-    return slice(0, pairs.shape[0]), slice(0, pairs.shape[1])

@@ -1,13 +1,12 @@
 """The folds as differentiable operations: for eager autograd, and as custom operators that `torch.compile` leaves whole."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coulomb.similarity import dense, streaming
+from coulomb.similarity import dense, kept, streaming
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.problem import Problem
 from coulomb.similarity.streaming import Folded
@@ -33,68 +32,59 @@ def fold(problem: Problem, *, keep: bool) -> tuple[Tensor, Tensor | None]:
     attend = simple and frozen_keys and frozen_bias and learning
     if torch.compiler.is_compiling():
         rows, columns, *_ = torch.ops.coulomb.fold(*flattened(problem), attend, keep)
+    elif torch._C._are_functorch_transforms_active():
+        if not keep:
+            raise RuntimeError(SECOND)
+        return dense.fold(problem)
     else:
-        static = replace(problem, queries_ND=_NOTHING, keys_MD=None, scale=_NOTHING, bias_M=None)
-        rows, columns, *_ = Fold.apply(
-            problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M, static, attend, keep
-        )
+        operands = problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
+        rows, columns = Fold.apply(*operands, problem, attend, keep)
     return rows, columns if problem.both else None
 
 
 class Fold(torch.autograd.Function):
-    """`streaming.forward` and `streaming.backward` for eager autograd."""
+    """`streaming` or `kept` for eager autograd."""
 
+    # forward takes ctx, rather than a setup_context of its own: for the latter torch inspects the signature at each call,
+    # which takes longer than a small problem does.
     @staticmethod
     def forward(
+        ctx: Any,
         queries_ND: Tensor,
         keys_MD: Tensor | None,
-        scale: Tensor,
+        scale: float | Tensor,
         bias_M: Tensor | None,
-        static: Problem,
+        problem: Problem,
         attend: bool,
         keep: bool,
-    ) -> tuple[Tensor | None, ...]:
-        """Rows, columns, and what the backward pass can use."""
-        problem = replace(static, queries_ND=queries_ND, keys_MD=keys_MD, scale=scale, bias_M=bias_M)
-        folded = streaming.forward(problem, attend=attend, keep=keep)
-        return folded.rows_PN, folded.columns_M, folded.attended_ND, folded.kept_NM
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep the operands and the results."""
-        queries_ND, keys_MD, scale, bias_M, ctx.static, _, ctx.small = inputs
+    ) -> tuple[Tensor, Tensor | None]:
+        """Rows and columns."""
+        folded = kept.forward(problem) if keep else streaming.forward(problem, attend=attend)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(extra for extra in output[2:] if extra is not None))
-        ctx.save_for_backward(queries_ND, keys_MD, scale, bias_M, *output)
+        learned = scale if isinstance(scale, Tensor) else None
+        ctx.save_for_backward(queries_ND, keys_MD, learned, bias_M, folded.rows_PN, folded.columns_M)
+        ctx.extras, ctx.keep = (folded.attended_ND, folded.kept), keep
+        ctx.static = problem.without_operands()
+        return folded.rows_PN, folded.columns_M
 
     @staticmethod
-    def backward(ctx: Any, grad_PN: Tensor | None, grad_M: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_PN: Tensor | None, grad_M: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients for the queries, the keys, the scale and the bias."""
-        operands, results = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
-        problem = replace(ctx.static, **dict(zip(OPERANDS, operands, strict=True)))
+        queries_ND, keys_MD, scale, bias_M, *results = ctx.saved_tensors
+        problem = ctx.static.with_operands(queries_ND, keys_MD, scale, bias_M)
         needs = ctx.needs_input_grad[:4]
         nothing = None, None, None
         if torch.is_grad_enabled():
-            if not ctx.small:
+            if not ctx.keep:
                 raise RuntimeError(SECOND)
             return *_differentiable_backward(problem, grad_PN, grad_M, needs), *nothing
         grad_PN, grad_M = _both_or_zero(problem, grad_PN, grad_M, results)
-        grads = streaming.backward(problem, Folded(*results), grad_PN, grad_M, needs)
+        folded = Folded(*results, *ctx.extras)
+        grads = (kept.backward if ctx.keep else streaming.backward)(problem, folded, grad_PN, grad_M, needs)
         return grads.queries_ND, grads.keys_MD, grads.scale, grads.bias_M, *nothing
-
-    @staticmethod
-    def vmap(*_: Any) -> None:
-        """Not available."""
-        raise RuntimeError(SECOND)
-
-    @staticmethod
-    def jvp(*_: Any) -> None:
-        """Not available."""
-        raise RuntimeError(SECOND)
 
 
 OPERANDS = ("queries_ND", "keys_MD", "scale", "bias_M")
-_NOTHING = torch.empty(0)
 
 
 def _both_or_zero(
@@ -127,7 +117,8 @@ def flattened(problem: Problem) -> Flat:
     same = -1 if pairs.same is None else int(pairs.same)
     numbers = [int(pairs.drop_self), same, pairs.instances or 0, int(problem.both), int(problem.linear),
                int(problem.unit), problem.tile]  # fmt: skip
-    tensors = problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
+    scale = torch.as_tensor(problem.scale, dtype=problem.queries_ND.dtype, device=problem.queries_ND.device)
+    tensors = problem.queries_ND, problem.keys_MD, scale, problem.bias_M
     return *tensors, pairs.query_ids, pairs.key_ids, pairs.mask, problem.at_least_N, list(problem.powers), numbers
 
 
@@ -159,8 +150,9 @@ def fold_operator(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`streaming.forward` as an operator: rows, columns, attended, kept; empty where not asked for."""
     flat = (queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers)
-    folded = streaming.forward(_unflattened(flat), attend=attend, keep=keep)
-    results = folded.rows_PN, folded.columns_M, folded.attended_ND, folded.kept_NM
+    problem = _unflattened(flat)
+    folded = kept.forward(problem) if keep else streaming.forward(problem, attend=attend)
+    results = folded.rows_PN, folded.columns_M, folded.attended_ND, folded.kept
     first, *others = (queries_ND.new_empty(0) if result is None else result for result in results)
     return first, others[0], others[1], others[2]
 
@@ -186,7 +178,7 @@ def _(
         new(len(powers), n),
         new(m if both else 0),
         new(queries_ND.shape if attend else 0),
-        new((n, m) if keep else 0),
+        new((len(powers), n, m) if keep else 0),
     )
 
 
@@ -205,7 +197,7 @@ def backward_operator(
     rows_PN: Tensor,
     columns_M: Tensor,
     attended_ND: Tensor,
-    kept_NM: Tensor,
+    kept_PNM: Tensor,
     grad_PN: Tensor,
     grad_M: Tensor,
     needs: list[bool],
@@ -213,10 +205,11 @@ def backward_operator(
     """`streaming.backward` as an operator; empty for the gradients that are not asked for."""
     flat = (queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers)
     problem = _unflattened(flat)
-    extras = (extra if extra.numel() else None for extra in (attended_ND, kept_NM))
+    extras = (extra if extra.numel() else None for extra in (attended_ND, kept_PNM))
     folded = Folded(rows_PN, columns_M if problem.both else None, *extras)
     four = needs[0], needs[1], needs[2], needs[3]
-    grads = streaming.backward(problem, folded, grad_PN, grad_M if problem.both else None, four)
+    unfold = streaming.backward if folded.kept is None else kept.backward
+    grads = unfold(problem, folded, grad_PN, grad_M if problem.both else None, four)
     results = (grads.queries_ND, grads.keys_MD, grads.scale, grads.bias_M)
     a, b, c, d = (
         queries_ND.new_empty(0) if grad is None or not need else grad for grad, need in zip(results, needs, strict=True)
@@ -239,7 +232,7 @@ def _(
     rows_PN: Tensor,
     columns_M: Tensor,
     attended_ND: Tensor,
-    kept_NM: Tensor,
+    kept_PNM: Tensor,
     grad_PN: Tensor,
     grad_M: Tensor,
     needs: list[bool],

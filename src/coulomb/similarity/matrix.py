@@ -123,9 +123,11 @@ class Similarity:
         dtype = torch.promote_types(torch.promote_types(queries_ND.dtype, keys.dtype), torch.float32)
         self.queries_ND = queries_ND.to(dtype)
         self.keys_MD = self.queries_ND if self.self_similar else keys.to(dtype)
-        self.scale = torch.as_tensor(scale, dtype=dtype, device=queries_ND.device)
-        if self.scale.ndim != 0:
-            raise ValueError(f"scale must be a number or a 0-dim tensor, got shape {tuple(self.scale.shape)}")
+        if isinstance(scale, Tensor):
+            if scale.ndim != 0:
+                raise ValueError(f"scale must be a number or a 0-dim tensor, got shape {tuple(scale.shape)}")
+            scale = scale.to(queries_ND.device, dtype)
+        self.scale = scale
         if column_bias is not None and column_bias.shape != self.shape[1:]:
             raise ValueError(f"column_bias must have shape [{self.shape[1]}], got {tuple(column_bias.shape)}")
         self.column_bias = None if column_bias is None else column_bias.to(dtype)
@@ -209,7 +211,7 @@ class Similarity:
             return dense.topk(self._matrix, self.pairs(over), k)
         values, columns = order.topk(self._problem(over), k)
         learning = (self.queries_ND, self.keys_MD, self.scale, self.column_bias)
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in learning):
+        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in learning):
             values = self.positives(columns.clamp_min(0)).masked_fill(columns < 0, -torch.inf)
         return values, columns
 
@@ -221,7 +223,8 @@ class Similarity:
         self._require_k(k)
         with torch.no_grad():
             last = self.topk(k, over)[0][:, -1]
-            rounding = 4 * torch.finfo(last.dtype).eps * torch.maximum(last.abs(), self.scale.abs())
+            size = self.scale.abs() if isinstance(self.scale, Tensor) else abs(self.scale)
+            rounding = 4 * torch.finfo(last.dtype).eps * (last.abs() + size)
             return last - rounding
 
     def statistics(self, over: Over = "all", *, lse: Tensor | None = None) -> RowStatistics:

@@ -13,7 +13,7 @@ UNKNOWN = -1  # an id that matches nobody
 UNKNOWN_KEY = -2  # … and what it becomes among the keys, so that one comparison of ids suffices
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Pairs:
     """A set of pairs, asked tile by tile.
 
@@ -40,6 +40,11 @@ class Pairs:
     def mirrored(self) -> bool:
         """True when (j, i) counts whenever (i, j) does, if the keys are the queries."""
         return self.mask is None
+
+    @property
+    def everything(self) -> tuple[slice, slice]:
+        """The whole matrix as one tile."""
+        return slice(0, self.shape[0]), slice(0, self.shape[1])
 
     def transposed(self) -> "Pairs":
         """The same pairs with queries and keys in each other's place."""
@@ -79,10 +84,11 @@ class Pairs:
 
     def hide_(self, tile_RC: Tensor, rows: slice, cols: slice) -> Tensor:
         """Fill the pairs that do not count with −∞, in place: a few diagonals where that is all, else by `hidden`."""
-        if self.mask is None and (self.same is None or (self.same is False and self.instances is not None)):
-            if self.same is False:
-                for offset in self._diagonals(rows, cols):
-                    tile_RC.diagonal(offset).fill_(-torch.inf)
+        if self.mask is None and self.same is False and self.instances is not None:  # self is among them
+            for offset in self._diagonals(rows, cols):
+                tile_RC.diagonal(offset).fill_(-torch.inf)
+            return tile_RC
+        if self.mask is None and self.same is None:
             if self.drop_self and self._holds_diagonal(rows, cols):
                 tile_RC.diagonal(rows.start - cols.start).fill_(-torch.inf)
             return tile_RC

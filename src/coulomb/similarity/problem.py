@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,16 +18,17 @@ TILE = 768  # a 768 × 768 fp32 tile is 2.25 MiB: two cores hold it in cache bet
 LEAF = 384  # size of the blocks on the diagonal, the only place where the triangle's path computes an element twice
 # Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
+_NOTHING = torch.empty(0)
 UNIT = 1 + 1e-3  # a row that was scaled to length 1 is no longer than this
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Problem:
     """log Σ_j w_ij exp(p·s_ij) for each power p, over the pairs that count; s = scale·Q·Kᵀ + bias.
 
     Args:
         queries_ND, keys_MD: operands; None for the keys means that they are the queries.
-        scale: 0-dim tensor.
+        scale: a number or a 0-dim tensor.
         bias_M: a bias for each column, or None.
         pairs: which pairs count.
         powers: the p, each in turn; more than one share each tile's product.
@@ -38,7 +41,7 @@ class Problem:
 
     queries_ND: Tensor
     keys_MD: Tensor | None
-    scale: Tensor
+    scale: float | Tensor
     bias_M: Tensor | None
     pairs: Pairs
     powers: tuple[float, ...] = (1.0,)
@@ -47,6 +50,24 @@ class Problem:
     linear: bool = False
     unit: bool = False
     tile: int = TILE
+
+    def without_operands(self) -> "Problem":
+        """Everything but the tensors that may carry gradients, to be kept until the backward pass."""
+        out = copy(self)
+        out.queries_ND, out.keys_MD, out.bias_M = _NOTHING, None, None
+        if isinstance(self.scale, Tensor):
+            out.scale = 1.0
+        return out
+
+    def with_operands(
+        self, queries_ND: Tensor, keys_MD: Tensor | None, scale: Tensor | None, bias_M: Tensor | None
+    ) -> "Problem":
+        """The whole problem again; without ``scale``, its number."""
+        out = copy(self)
+        out.queries_ND, out.keys_MD, out.bias_M = queries_ND, keys_MD, bias_M
+        if scale is not None:
+            out.scale = scale
+        return out
 
     @property
     def keys(self) -> Tensor:
@@ -72,29 +93,21 @@ class Problem:
         with torch.no_grad():
             if self.queries_ND.numel() == 0 or self.keys.numel() == 0:
                 return 0.0
-            if self.unit:
-                bound = self.scale.abs() * UNIT
-            else:
-                longest = torch.linalg.vector_norm(self.queries_ND, dim=1).amax()
-                other = longest if self.keys_MD is None else torch.linalg.vector_norm(self.keys_MD, dim=1).amax()
-                bound = self.scale.abs() * longest * other
-            return LOG2E * float(bound if self.bias_M is None else bound + self.bias_M.abs().amax())
+            longest = UNIT
+            if not self.unit:
+                first = float(torch.linalg.vector_norm(self.queries_ND, dim=1).amax())
+                other = self.keys_MD
+                longest = first * (first if other is None else float(torch.linalg.vector_norm(other, dim=1).amax()))
+            bound = abs(float(self.scale)) * longest
+            return LOG2E * (bound if self.bias_M is None else bound + float(self.bias_M.abs().amax()))
 
 
 class Tiles:
-    """Tiles of t = s·log2(e), each computed into the same buffer.
+    """Tiles of t = s·log2(e), each computed into the same buffer."""
 
-    Args:
-        problem: whose tiles.
-        whole: take S as one tile, and keep it in ``kept_NM``.
-        kept_NM: a tile that was kept; then nothing is computed again.
-    """
-
-    def __init__(self, problem: Problem, *, whole: bool = False, kept_NM: Tensor | None = None) -> None:
-        self.problem, self.pairs, self.kept_NM = problem, problem.pairs, kept_NM
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.pairs, self.tile = problem, problem.pairs, problem.tile
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
-        self.whole = whole or kept_NM is not None
-        self.tile = max(1, *problem.pairs.shape) if self.whole else problem.tile
         self.factor = problem.scale * LOG2E
         self.bias_M = None if problem.bias_M is None else problem.bias_M * LOG2E
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * LOG2E
@@ -108,8 +121,6 @@ class Tiles:
 
     def exponents(self, rows: slice, cols: slice) -> Tensor:
         """t on one tile, −inf where a pair does not count. Valid until the next tile is asked for; may be changed."""
-        if self.kept_NM is not None:
-            return self.buffer.view(self.pairs.shape).copy_(self.kept_NM)
         if self._strip is None or self._strip[0] != rows:
             self._strip = rows, self.queries_ND[rows] * self.factor
         out = products.scores(self._strip[1], self.keys_MD[cols], self.buffer)
@@ -117,25 +128,18 @@ class Tiles:
             out.add_(self.bias_M[cols])
         if self.at_least_N is not None:
             out.masked_fill_(out < self.at_least_N[rows, None], -torch.inf)
-        out = self.pairs.hide_(out, rows, cols)
-        if self.whole:
-            self.kept_NM = out.clone()
-        return out
+        return self.pairs.hide_(out, rows, cols)
 
     def row_blocks(self) -> Iterator[slice]:
         """Strips of queries."""
         return blocks(len(self.queries_ND), self.tile)
 
     def col_blocks(self, rows: slice) -> Iterator[slice]:
-        """Blocks of keys with a pair that counts; of a whole matrix, all."""
-        every = blocks(len(self.keys_MD), self.tile)
-        return every if self.whole else (cols for cols in every if self.pairs.touches(rows, cols))
+        """Blocks of keys with a pair that counts."""
+        return (cols for cols in blocks(len(self.keys_MD), self.tile) if self.pairs.touches(rows, cols))
 
     def triangle(self) -> Iterator[tuple[slice, slice]]:
-        """Tiles on and above the diagonal with a pair that counts; of a whole matrix, itself."""
-        if self.whole:
-            everything = slice(0, len(self.queries_ND))
-            return iter([(everything, everything)] if len(self.queries_ND) else [])
+        """Tiles on and above the diagonal with a pair that counts."""
         return (tile for tile in triangle(0, len(self.queries_ND), self.tile) if self.pairs.touches(*tile))
 
 
@@ -179,6 +183,7 @@ def triangle(low: int, high: int, tile: int) -> Iterator[tuple[slice, slice]]:
     yield from triangle(middle, high, tile)
 
 
-def full_precision(like: Tensor) -> torch.autocast:
+def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: the operands are already in the precision that they need."""
-    return torch.autocast(like.device.type, enabled=False)
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

@@ -17,17 +17,17 @@ from coulomb.similarity import products
 from coulomb.similarity.problem import LOG2E, Problem, Tiles, full_precision, powered
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Folded:
     """Results of `forward`."""
 
     rows_PN: Tensor  # log Σ_j exp(p·s_ij) for each power; −inf where no pair counts
     columns_M: Tensor | None = None  # the same along the columns, when asked for both
     attended_ND: Tensor | None = None  # Σ_j softmax(s_i)_j k_j, when asked for
-    kept_NM: Tensor | None = None  # t, when asked to keep it
+    kept: Tensor | None = None  # of a small problem, what `coulomb.similarity.kept` keeps
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Gradients:
     """Results of `backward`."""
 
@@ -37,27 +37,19 @@ class Gradients:
     bias_M: Tensor | None
 
 
-def forward(problem: Problem, *, attend: bool = False, keep: bool = False) -> Folded:
+def forward(problem: Problem, *, attend: bool = False) -> Folded:
     """The fold of every row (and column).
 
-    Args:
-        problem: what to fold.
-        attend: also the softmax's mean key, by which the backward pass needs no tiles (one power, one direction).
-        keep: compute S as a single tile and return it, for `backward`: faster for small problems.
+    ``attend``: also the softmax's mean key, by which the backward pass needs no tiles (one power, one direction).
     """
     with full_precision(problem.queries_ND):
-        tiles = Tiles(problem, whole=keep)
         if problem.both and not problem.bounded:  # a row's maximum is not its columns'
-            rows, columns = (
-                rows_forward(Tiles(side, whole=keep), False).rows_PN
-                for side in (replace(problem, both=False), transposed(problem))
-            )
-            folded = Folded(rows, columns[0])
-        elif problem.triangular:
-            folded = Folded(triangle_forward(tiles))
-        else:
-            folded = rows_forward(tiles, attend)
-        return replace(folded, kept_NM=tiles.kept_NM)
+            sides = replace(problem, both=False), transposed(problem)
+            rows, columns = (rows_forward(Tiles(side), False).rows_PN for side in sides)
+            return Folded(rows, columns[0])
+        if problem.triangular:
+            return Folded(triangle_forward(Tiles(problem)))
+        return rows_forward(Tiles(problem), attend)
 
 
 def backward(
@@ -80,18 +72,19 @@ def backward(
         if folded.attended_ND is not None and not (need_keys or itself or need_bias):
             grad_ND = folded.attended_ND * grad_PN.T
             return Gradients(grad_ND * scale, None, (queries_ND * grad_ND).sum() if need_scale else None, None)
-        tiles = Tiles(problem, kept_NM=folded.kept_NM)
+        tiles = Tiles(problem)
         if problem.triangular:
             grad_ND = triangle_backward(tiles, folded.rows_PN, grad_PN)
             grad_scale = (queries_ND * grad_ND).sum() / 2 if need_scale else None
             return Gradients(grad_ND.mul_(scale), None, grad_scale, None)
         wanted = need_queries or need_scale, need_keys or itself, need_bias
-        return _scaled(problem, need_scale, *rows_backward(tiles, folded, grad_PN, grad_M, *wanted))
+        return scaled(problem, need_scale, *rows_backward(tiles, folded, grad_PN, grad_M, *wanted))
 
 
-def _scaled(
+def scaled(
     problem: Problem, need_scale: bool, grad_ND: Tensor | None, grad_MD: Tensor | None, grad_bias_M: Tensor | None
 ) -> Gradients:
+    """`Gradients` from G K, Gᵀ Q and Gᵀ 1, which are changed."""
     grad_scale = (problem.queries_ND * grad_ND).sum() if need_scale and grad_ND is not None else None
     if problem.keys_MD is None and grad_ND is not None and grad_MD is not None:
         grad_ND, grad_MD = grad_ND.add_(grad_MD), None
@@ -276,7 +269,7 @@ def _two_passes(
     """Both directions when the exponentials need a maximum, which rows and columns do not share."""
     assert folded.columns_M is not None and grad_M is not None
     swapped = needs[1], needs[0], needs[2], False
-    here = backward(replace(problem, both=False), replace(folded, kept_NM=None), grad_PN, None, needs)
+    here = backward(replace(problem, both=False), folded, grad_PN, None, needs)
     there = backward(transposed(problem), Folded(folded.columns_M[None]), grad_M[None], None, swapped)
     return Gradients(
         _sum(here.queries_ND, there.keys_MD), _sum(here.keys_MD, there.queries_ND), _sum(here.scale, there.scale), None

@@ -8,7 +8,7 @@ from torch import Tensor
 from coulomb.similarity.pairs import Pairs
 
 
-def summed(queries_ND: Tensor, keys_MD: Tensor, scale: Tensor, bias_M: Tensor | None, pairs: Pairs) -> Tensor:
+def summed(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None, pairs: Pairs) -> Tensor:
     """Σ_j w_ij s_ij over the pairs that count, [N]."""
     queries_ND = scale * queries_ND
     if bias_M is not None:  # s_ij = (scale·q_i, 1) · (k_j, b_j)
