@@ -17,7 +17,7 @@ from coulomb.similarity import matrix, use_backend
 from law_rows import all_rows, shuffled
 
 LOSSES = all_rows()
-NOT_LOSSES = {"LearnableTemperature", "ParametricCenters"}
+NOT_LOSSES = {"Diagnosis", "LearnableTemperature", "ParametricCenters"}
 # Three ways to the same numbers: plain torch on the stored matrix, tiles with the matrix kept, tiles alone.
 PATHS = ("dense", "kept", "streaming")
 
@@ -115,7 +115,7 @@ def test_gradcheck(row, path):
 def test_a_double_backward_is_the_dense_one(row):
     def twice():
         inputs = drawn(row, 6, 3)
-        value, *grads = with_gradient(row.make(0.3), inputs, create_graph=True)
+        _, *grads = with_gradient(row.make(0.3), inputs, create_graph=True)
         twists = [normal(1)(*g.shape) for g in grads]
         return torch.autograd.grad(sum((g * v).sum() for g, v in zip(grads, twists, strict=True)), inputs[0])[0]
 
@@ -253,6 +253,10 @@ def test_no_less_exact_than_dense_in_the_same_precision(row, path, dtype, tau):
     no_less_exact(ours, looped(row, tau, inputs, dtype), looped(row, tau, inputs, torch.float64))
 
 
+# In 512 dimensions normal vectors have cosines near 0, the positives' as well: every exponential underflows that is
+# taken relative to the bound e^(1/τ).
+
+
 def opposed(seed=0):
     """Vectors near +e and −e, alternately tensor by tensor, in many dimensions: cosines near −1 or all near 0."""
     draw, sign = normal(seed), [1.0]
@@ -264,15 +268,9 @@ def opposed(seed=0):
     return of
 
 
-def spread(seed=0):
-    """Cosines all near 0, the positives' as well: a fixed bound e^(1/τ) would let every exponential underflow."""
-    draw = normal(seed)
-    return lambda *shape: draw(*shape)
-
-
 @each_with_temperature
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("draw", [opposed, spread])
+@pytest.mark.parametrize("draw", [opposed, normal])
 def test_low_cosines_at_a_small_temperature_are_exact(row, dtype, draw, streaming):
     inputs = drawn(row, 6, 512, dtype, draw=draw())
     ours = with_gradient(row.make(0.01), inputs)
@@ -338,7 +336,7 @@ def finite_or_named(row, inputs):
     assert len(counted) == len(seen)
     assert all(re.search(r"\d", message) for message in counted)
     if not counted:  # then it is no silent zero
-        assert any((g != 0).any() for g in grads)
+        assert value != 0 or any((g != 0).any() for g in grads)
     return "warned" if counted else "fine"
 
 
@@ -397,8 +395,8 @@ def test_values_that_are_not_finite_are_named(row, bad):
         if which >= len(inputs) or not inputs[which].is_floating_point():
             continue
         with torch.no_grad():
-            inputs[which].view(-1)[5] = bad
-        with pytest.raises(ValueError, match=rf"{name} has 1 of .* rows with NaN"):
+            inputs[which].view(-1)[-1] = bad
+        with pytest.raises(ValueError, match=rf"^{name} .*(NaN|finite)"):
             row.make(0.1)(*inputs)
 
 
