@@ -1,0 +1,143 @@
+"""Softmax cross-entropy and balanced softmax over class centres, which may be a million."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
+from coulomb.losses.classes import (
+    checked_counts,
+    checked_smoothing,
+    class_labels,
+    log_frequencies,
+    reduced_over,
+    warn_unknown,
+)
+from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+from coulomb.losses.unit_rows import rows_of
+from coulomb.similarity import Similarity
+
+
+class SoftmaxLoss(nn.Module):
+    """L_i = LSE_c s_ic − s_iy = softplus(LSE_{c≠y} s_ic − s_iy),  s_ic = f_i·w_c/τ + b_c   (softmax cross-entropy)
+
+    The same as ``cross_entropy(linear(features, centers, bias), labels)``, but the logits [B, C] are not stored once
+    they are more than the engine keeps. With label smoothing ε: (1−ε)(LSE − s_iy) + ε(LSE − mean_c s_ic).
+
+    Args:
+        label_smoothing: ε, 0 for none.
+        temperature: τ, or a `LearnableTemperature`; 1, as in a plain classifier. It does not divide the bias.
+        normalize: scale features and centres to unit length (a cosine classifier, with τ about 0.05). Off, unlike in
+            the contrastive losses: a plain classifier does not normalise.
+        reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
+
+    Call with features [B, D], labels [B] (−1: unknown), centers [C, D] and optionally bias [C]: for a linear layer,
+    ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers, bias).argmax(1)``.
+
+    Degenerate input: an unknown label has loss 0 and is left out of the mean; a `CoulombWarning` counts them (not in a
+    compiled graph). A single class has loss 0 and a warning.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> SoftmaxLoss()(torch.zeros(2, 3), torch.tensor([0, 4]), torch.ones(5, 3))  # ln 5
+    tensor(1.6094)
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        temperature: Temperature = 1.0,
+        *,
+        normalize: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.label_smoothing = checked_smoothing(label_smoothing)
+        self.temperature = checked_temperature(temperature)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The loss; see the class."""
+        require_batch("features", features)
+        features = embeddings("features", features, normalize=self.normalize)
+        centers = embeddings("centers", centers, normalize=self.normalize, like=features)
+        require_batch("centers", centers)
+        classes = len(centers)
+        labels = class_labels(labels, len(features), classes, features)
+        similarity = Similarity(
+            features,
+            centers,
+            scale=scale_of(self.temperature),
+            column_bias=self._column_bias(bias, centers),
+            query_ids=labels,
+            key_ids=torch.arange(classes, device=labels.device),
+            unit=self.normalize,
+        )
+        own = similarity.positives(labels.clamp_min(0))
+        loss = softplus(similarity.lse("negatives") - own, threshold=50)
+        if self.label_smoothing:
+            loss = loss + self.label_smoothing * (own - similarity.mean("all"))
+        if classes == 1:
+            warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
+        warn_unknown(labels >= 0)
+        return reduced_over(loss, labels >= 0, self.reduction)
+
+    def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
+        if bias is None:
+            return None
+        if bias.shape != centers.shape[:1]:
+            raise ValueError(f"bias must have shape [{len(centers)}], one for each center, got {tuple(bias.shape)}")
+        if bias.device != centers.device:
+            raise ValueError(f"bias is on {bias.device}, centers on {centers.device}")
+        return rows_of(("bias",), bias[:, None], normalize=False)[:, 0].to(centers.dtype)  # finite?
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return (
+            f"label_smoothing={self.label_smoothing:g}, {describe_temperature(self.temperature)}, "
+            f"normalize={self.normalize}, reduction={self.reduction!r}"
+        )
+
+
+class BalancedSoftmaxLoss(SoftmaxLoss):
+    """L_i = LSE_c (s_ic + log π_c) − (s_iy + log π_y),  π_c = n_c/Σn   (Ren et al., 2020)
+
+    Softmax cross-entropy that allows for a long-tailed training set: at training the log frequency is added to each
+    logit; predictions use the plain logits s, as if all classes were equally frequent.
+
+    Args:
+        class_counts: training images of each class, [C], all positive; kept as a buffer.
+        label_smoothing, temperature, normalize, reduction: as in `SoftmaxLoss`.
+
+    Call with features [B, D], labels [B], centers [C, D] and optionally bias [C], as for `SoftmaxLoss`.
+
+    Deviation: the authors add log n_c; log π_c differs by a constant, which cancels, and is smaller.
+    Degenerate input and Raises: as for `SoftmaxLoss`.
+
+    >>> loss = BalancedSoftmaxLoss([90, 10])
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]), torch.zeros(2, 2))  # −ln 0.1
+    tensor(2.3026)
+    """
+
+    class_counts: Tensor
+
+    def __init__(
+        self,
+        class_counts: Tensor | Sequence[float],
+        label_smoothing: float = 0.0,
+        temperature: Temperature = 1.0,
+        *,
+        normalize: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(label_smoothing, temperature, normalize=normalize, reduction=reduction)
+        self.register_buffer("class_counts", checked_counts(class_counts))
+
+    def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor:
+        log_frequency = log_frequencies(self.class_counts, centers, len(centers), "centers")
+        bias = super()._column_bias(bias, centers)
+        return log_frequency if bias is None else bias + log_frequency

@@ -1,0 +1,128 @@
+import doctest
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, linear
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss, softmax
+from coulomb.similarity import matrix
+
+COUNTS = [100, 10, 1, 30]
+
+
+def batch(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    draw = [torch.randn(*shape, generator=generator, dtype=dtype) for shape in ((9, 5), (4, 5), (4,))]
+    return draw[0], torch.arange(9) % 4, *draw[1:]
+
+
+def test_the_examples():
+    assert doctest.testmod(softmax, extraglobs={"torch": torch}).failed == 0
+
+
+@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "small"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_is_torchs_cross_entropy(elements, smoothing, monkeypatch):
+    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
+    features, labels, centers, bias = batch()
+    logits = linear(features, centers, bias)
+    truth = cross_entropy(logits, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(SoftmaxLoss(smoothing)(features, labels, centers, bias), truth)
+    adjusted = cross_entropy(logits + torch.tensor(COUNTS).double().log(), labels, label_smoothing=smoothing)
+    torch.testing.assert_close(BalancedSoftmaxLoss(COUNTS, smoothing)(features, labels, centers, bias), adjusted)
+    tempered = cross_entropy(linear(features, centers) / 0.5 + bias, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(SoftmaxLoss(smoothing, 0.5)(features, labels, centers, bias), tempered)
+
+
+def test_raw_features_of_any_length():
+    features, labels, centers, _ = batch(torch.float32)
+    features = (300 * features).requires_grad_()
+    loss = SoftmaxLoss()(features, labels, centers)
+    loss.backward()
+    torch.testing.assert_close(loss, cross_entropy(linear(features, centers), labels))
+    assert torch.isfinite(features.grad).all()
+
+
+def test_unknown_labels_are_left_out_and_counted():
+    features, labels, centers, bias = batch()
+    labels[[1, 5]] = -1
+    truth = cross_entropy(linear(features, centers, bias), labels, ignore_index=-1)
+    with pytest.warns(CoulombWarning, match="2 of 9 labels are unknown"):
+        torch.testing.assert_close(SoftmaxLoss()(features, labels, centers, bias), truth)
+    with pytest.warns(CoulombWarning, match="9 of 9 labels are unknown"):
+        loss = SoftmaxLoss()(features.requires_grad_(), torch.full_like(labels, -1), centers, bias)
+    loss.backward()
+    assert loss.item() == 0
+    assert (features.grad == 0).all()
+
+
+def test_a_single_class_is_not_a_silent_zero():
+    features, labels, centers, _ = batch()
+    with pytest.warns(CoulombWarning, match="9 of 9 samples have one class"):
+        assert float(SoftmaxLoss()(features, torch.zeros_like(labels), centers[:1])) == 0
+
+
+def test_a_loss_near_zero_keeps_its_digits():
+    loss = SoftmaxLoss()(torch.tensor([[1.0]]), torch.tensor([0]), torch.tensor([[40.0], [0.0]]))
+    assert loss.item() == pytest.approx(4.248354e-18, rel=1e-4, abs=0)
+
+
+def test_arguments_are_named():
+    features, labels, centers, bias = batch()
+    with pytest.raises(ValueError, match="labels must be below the number of classes, 4; got 4"):
+        SoftmaxLoss()(features, labels + 1, centers)
+    with pytest.raises(ValueError, match=r"bias must have shape \[4\]"):
+        SoftmaxLoss()(features, labels, centers, bias[:3])
+    with pytest.raises(ValueError, match="centers has 4 dimensions, the other features 5"):
+        SoftmaxLoss()(features, labels, centers[:, :4])
+    with pytest.raises(ValueError, match="centers has 4 classes, class_counts 2"):
+        BalancedSoftmaxLoss([1, 2])(features, labels, centers)
+    for counts, message in [([3, 0], "got 0 for class 1"), ([-1.0], "got -1.0 for class 0"), ([], "a list of counts")]:
+        with pytest.raises(ValueError, match=message):
+            BalancedSoftmaxLoss(counts)
+    for smoothing in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="label_smoothing"):
+            SoftmaxLoss(smoothing)
+
+
+def test_class_counts_are_saved_exactly():
+    state = BalancedSoftmaxLoss([10**9 + 1, 3]).half().state_dict()
+    assert state["class_counts"].tolist() == [10**9 + 1, 3]
+
+
+MEMORY = """
+import torch
+from pathlib import Path
+from coulomb.losses import {loss}
+def step(classes):
+    draw = torch.Generator().manual_seed(0)
+    features = torch.randn(512, 64, generator=draw).requires_grad_()
+    labels = torch.randint(0, classes, (512,), generator=draw)
+    centers = torch.randn(classes, 64, generator=draw).requires_grad_()
+    {call}.backward()
+def memory(field):  # not ru_maxrss: a child process starts with its parent's
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+step(5000)  # threads, kernels and code pages are not the loss's
+before = memory("VmRSS:")
+step(200_000)
+print(memory("VmHWM:") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loss, call, limit",
+    [
+        ("SoftmaxLoss", "SoftmaxLoss()(features, labels, centers)", 250),
+        ("ArcFaceLoss", "ArcFaceLoss(classes, 64)(features, labels)", 380),
+    ],
+)
+def test_no_logits_are_stored(loss, call, limit):
+    # 512 × 200,000 logits are 391 MiB, and cross-entropy holds them three times; centres and gradient are 98 MiB.
+    code = MEMORY.format(loss=loss, call=call)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 90 < float(run.stdout) < limit
