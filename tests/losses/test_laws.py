@@ -17,7 +17,7 @@ from coulomb.similarity import matrix, use_backend
 from law_rows import all_rows, shuffled
 
 LOSSES = all_rows()
-NOT_LOSSES = {"Diagnosis", "LearnableTemperature", "ParametricCenters"}
+NOT_LOSSES = {"LearnableTemperature", "ParametricCenters"}
 # Three ways to the same numbers: plain torch on the stored matrix, tiles with the matrix kept, tiles alone.
 PATHS = ("dense", "kept", "streaming")
 
