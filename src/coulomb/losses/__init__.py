@@ -3,6 +3,7 @@
 from coulomb.losses.arcface import ArcFaceLoss
 from coulomb.losses.infonce import InfoNCELoss
 from coulomb.losses.ntxent import NTXentLoss
+from coulomb.losses.paco import PaCoLoss, ParametricCenters
 from coulomb.losses.softmax import BalancedSoftmaxLoss, SoftmaxLoss
 from coulomb.losses.supcon import SupConLoss
 from coulomb.losses.temperature import LearnableTemperature
@@ -13,6 +14,8 @@ __all__ = [
     "InfoNCELoss",
     "LearnableTemperature",
     "NTXentLoss",
+    "PaCoLoss",
+    "ParametricCenters",
     "SoftmaxLoss",
     "SupConLoss",
 ]

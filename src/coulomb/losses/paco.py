@@ -1,0 +1,199 @@
+"""PaCo: parametric contrastive learning, supervised contrast with a learnable centre for each class (long tails)."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
+from coulomb.losses.classes import checked_counts, checked_smoothing, class_labels, log_frequencies, reduced_over
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.temperature import (
+    LearnableTemperature,
+    Temperature,
+    checked_temperature,
+    describe_temperature,
+    scale_of,
+)
+from coulomb.similarity import Similarity
+
+
+class ParametricCenters(nn.Linear):
+    """W h + b, [B, C]: the class centres of `PaCoLoss`, an ordinary linear layer on the encoder's features h.
+
+    Args:
+        dim: of the encoder's features (not of the projection head's).
+        num_classes: C.
+
+    Call with h [B, dim]. Predictions are the largest of these logits: without log π, which the loss alone adds.
+
+    >>> ParametricCenters(16, 10)(torch.zeros(4, 16)).shape
+    torch.Size([4, 10])
+    """
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes)
+
+
+class PaCoLoss(nn.Module):
+    """L_i = −Σ_k w_ik log p_ik / Σ_k w_ik  over the own centre (w = β) and the same-label features (w = α)
+
+    log p_ik = logit_ik − log(Σ_c e^{c_ic} + γ Σ_{j≠i} e^{s_ij}), with logits c_ic = (center_logits_ic + log π_c)/τ_sup of
+    the C centres and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the own
+    centre has p = β/(β+αK) and each of the K positives α/(β+αK): α rebalances contrast between frequent and rare classes.
+
+    Args:
+        class_counts: training images of each class, [C], for π_c = n_c/Σn (balanced softmax); None for balanced data.
+        alpha: weight of a same-label feature; 0.05 as on ImageNet-LT and by default in the authors' code (CIFAR-LT: 0.01).
+        beta: weight of the own centre, 1.
+        gamma: weight of the features in the denominator, 1.
+        supervised_temperature: τ_sup of the centres, 1.
+        temperature: τ, or a `LearnableTemperature`; 0.2 as on ImageNet-LT (CIFAR-LT: 0.05).
+        normalized: divide by Σw = β + αK, as the authors' code does; False is the plain sum of the paper.
+        base_temperature: None for no extra factor; a number gives a factor τ/τ_base (the authors set τ_base = τ).
+        label_smoothing: ε on the centre's target (generalised PaCo): β goes by (1−ε) to the own centre, by ε/C to all.
+        normalize: scale features to unit length.
+        reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
+        diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
+
+    Call with features [B+M, D], labels [B+M] (−1: unknown), center_logits [B, C]: the first B rows are the anchors, the
+    M others are keys: the same images' second views, then a queue. Where both views are anchors (generalised PaCo), give
+    2B rows of center_logits. The image's own second view is a positive by its label.
+
+    Deviation: a queue that is not filled yet has label −1 (the authors start with random labels): such a key is nobody's
+    positive and stays in the denominator.
+    Degenerate input: an anchor without any target (label −1, or β = 0 and no positive) has loss 0 and is left out of the
+    mean; a `CoulombWarning` counts them (not in a compiled graph).
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> features, labels = torch.ones(4, 2), torch.tensor([0, 1, 0, 1])
+    >>> PaCoLoss(temperature=1.0, supervised_temperature=1.0)(features, labels, torch.ones(2, 2))  # all alike: ln(2 + 3)
+    tensor(1.6094)
+    """
+
+    class_counts: Tensor | None
+
+    def __init__(
+        self,
+        class_counts: Tensor | Sequence[float] | None = None,
+        alpha: float = 0.05,
+        beta: float = 1.0,
+        gamma: float = 1.0,
+        supervised_temperature: float = 1.0,
+        temperature: Temperature = 0.2,
+        normalized: bool = True,
+        *,
+        base_temperature: float | None = None,
+        label_smoothing: float = 0.0,
+        normalize: bool = True,
+        reduction: str = "mean",
+        diagnose: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, weight in (("alpha", alpha), ("beta", beta), ("gamma", gamma)):
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"{name} must be a finite weight that is not negative, got {weight}")
+        if alpha == beta == 0:
+            raise ValueError("alpha and beta are both 0: there is nothing to attract an anchor")
+        if not 0 < supervised_temperature < math.inf:
+            raise ValueError(f"supervised_temperature must be positive and finite, got {supervised_temperature}")
+        if base_temperature is not None:
+            checked_temperature(base_temperature)
+            if isinstance(temperature, LearnableTemperature):
+                raise ValueError(
+                    "base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0"
+                )
+        self.alpha, self.beta, self.gamma = float(alpha), float(beta), float(gamma)
+        self.supervised_temperature = float(supervised_temperature)
+        self.temperature = checked_temperature(temperature)
+        self.normalized = normalized
+        self.base_temperature = base_temperature
+        self.label_smoothing = checked_smoothing(label_smoothing)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
+        self.register_buffer("class_counts", None if class_counts is None else checked_counts(class_counts))
+
+    def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        require_batch("features", features)
+        features = embeddings("features", features, normalize=self.normalize)
+        centers = self._center_logits(center_logits, features)
+        anchors, classes = centers.shape
+        labels = class_labels(labels, len(features), classes, features)
+        scale = scale_of(self.temperature)
+        similarity = Similarity(
+            features[:anchors],
+            None if anchors == len(features) else features,
+            scale=scale,
+            query_ids=labels[:anchors],
+            key_ids=None if anchors == len(features) else labels,
+            queries_lead_keys=True,
+            unit=self.normalize,
+        )
+        labels = labels[:anchors]
+        known = labels >= 0
+        target = labels.clamp_min(0)[:, None]
+        own = centers.gather(1, target).squeeze(1)
+        # log Σ over everything but the own centre; then lse − own = softplus(rest − own) does not cancel.
+        rest = centers.scatter(1, target, -torch.inf).logsumexp(1)
+        if self.gamma:
+            rest = torch.stack([rest, similarity.lse("others") + math.log(self.gamma)]).logsumexp(0)
+        count = similarity.count("positives").to(own.dtype)
+        weight = self.beta * known.to(own.dtype) + self.alpha * count
+        loss = weight * softplus(rest - own, threshold=50)
+        loss = loss + self.alpha * (count * own - similarity.sum("positives"))
+        if self.label_smoothing:
+            loss = loss + self.beta * self.label_smoothing * (own - centers.mean(1))
+        has_target = weight > 0
+        if self.normalized:
+            loss = loss / weight.masked_fill(~has_target, 1)
+        if self.base_temperature is not None:
+            loss = loss / (scale * self.base_temperature)
+        self._warn(has_target, classes, len(features))
+        loss = reduced_over(loss, has_target, self.reduction)
+        return (loss, diagnose_rows(similarity)) if self.diagnose else loss
+
+    def _center_logits(self, center_logits: Tensor, features: Tensor) -> Tensor:
+        """(W h + b + log π)/τ_sup, [B, C]."""
+        centers = embeddings("center_logits", center_logits, normalize=False)
+        if centers.device != features.device:
+            raise ValueError(f"center_logits is on {centers.device}, features on {features.device}")
+        if not 1 <= len(centers) <= len(features):
+            raise ValueError(
+                f"center_logits must have a row for each anchor, at most features' {len(features)}; "
+                f"got shape {tuple(centers.shape)}"
+            )
+        centers = centers.to(torch.promote_types(centers.dtype, features.dtype))
+        if self.class_counts is not None:
+            centers = centers + log_frequencies(self.class_counts, centers, centers.shape[1], "center_logits")
+        return centers / self.supervised_temperature
+
+    def _warn(self, has_target: Tensor, classes: int, keys: int) -> None:
+        if torch.compiler.is_compiling():
+            return
+        without = int((~has_target).sum())
+        if without:
+            warn_counted(
+                without,
+                len(has_target),
+                "anchors have neither centre nor positive: left out of the mean, with a loss of 0",
+            )
+        if classes == 1 and (keys == 1 or self.gamma == 0):
+            warn_counted(
+                len(has_target), len(has_target), "anchors have nothing to be told from: the loss teaches nothing"
+            )
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        counts = None if self.class_counts is None else f"[{len(self.class_counts)}]"
+        return (
+            f"class_counts={counts}, alpha={self.alpha:g}, beta={self.beta:g}, gamma={self.gamma:g}, "
+            f"supervised_temperature={self.supervised_temperature:g}, {describe_temperature(self.temperature)}, "
+            f"normalized={self.normalized}, base_temperature={self.base_temperature}, "
+            f"label_smoothing={self.label_smoothing:g}, normalize={self.normalize}, reduction={self.reduction!r}"
+        )
