@@ -3,14 +3,17 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.similarity import dense, graph, order
+from coulomb.similarity import contrast, dense, graph, order, sharded, sharded_order
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.problem import TILE, Problem, full_precision
+from coulomb.similarity.processes import Shards
 from coulomb.similarity.sums import summed
 
 # "auto" keeps S between the forward and the backward pass when it has at most this many elements (4 MiB in fp32).
@@ -71,6 +74,13 @@ class Similarity:
         backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
             stores S, ``"auto"`` keeps it where that is faster: up to 2²⁰ elements. See `use_backend`.
         tile: rows and columns of a tile when streaming; None for the default.
+        group: a `torch.distributed` group of processes that each bring their own queries and their own share of the keys.
+            Every fold is then of the own queries over the keys of all; the gradients that other processes give to a key
+            come home summed, so that averaging parameter gradients over processes (as DistributedDataParallel does) gives
+            the gradient of the mean over processes. Ids are compared between processes. ``instances``, "self" and
+            `positives` speak of the own share alone: every key of another process is another instance. Columns of `topk`
+            are numbered in the order of ranks. All processes must call the same folds in the same order, forward and
+            backward. Memory is linear in the own queries and keys. No masks, no dense backend, no second derivatives.
 
     ``over`` says which pairs a fold counts: ``"all"``, ``"others"`` (not self), ``"negatives"`` (not self, different or
     unknown id), ``"positives"`` (not self, same id), or a mask [N, M], boolean or non-negative weights.
@@ -99,6 +109,7 @@ class Similarity:
         unit: bool = False,
         backend: str = "auto",
         tile: int | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
         require_matrix("queries_ND", queries_ND)
         if keys_MD is None:
@@ -137,6 +148,7 @@ class Similarity:
         self.instances, self.unit = instances, unit
         self.backend = _checked_backend(backend)
         self.tile = tile or TILE
+        self.group = None if group is None or dist.get_world_size(group) == 1 else group
 
     @property
     def T(self) -> "Similarity":
@@ -157,6 +169,7 @@ class Similarity:
             unit=self.unit,
             backend=self.backend,
             tile=self.tile,
+            group=self.group,
         )
 
     def lse(self, over: Over = "all", *, at_least: Tensor | None = None) -> Tensor:
@@ -180,6 +193,21 @@ class Similarity:
         assert columns is not None
         return rows[0], columns
 
+    def contrast(self, offset: int = 0, over: Over = "negatives", *, both: bool = False) -> Tensor:
+        """log(1 + Σ_j exp(s_ij − s_i⁺)) = softplus(lse_i − s_i⁺), [N]: the positive against the pairs of ``over``.
+
+        Row i's positive is key i + offset (mod M). ``both``: the mean of this over rows and columns (as in `lse_both`).
+        A loss near 0 keeps its digits, where lse − s⁺ would cancel. Small problems take one operation for all of it.
+        """
+        problem = self._problem(over, both=both)
+        small = self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
+        plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+        if small and plain and contrast.fits(problem, offset):
+            out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
+            return out
+        rows, columns = self.lse_both(over) if both else (self.lse(over), None)
+        return contrast.losses(rows, columns, contrast.positives(problem, offset))
+
     def sum(self, over: Over = "all", *, at_least: Tensor | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
 
@@ -187,13 +215,16 @@ class Similarity:
         """
         if at_least is not None:
             return self._fold(self._problem(over, at_least=at_least, linear=True))[0][0]
+        if self.group is not None:
+            return sharded.sums(self._problem(over, linear=True), self.shards)
         if self._chosen_backend == "dense":
             return dense.sum(self._matrix, self.pairs(over))
         return summed(self.queries_ND, self.keys_MD, self.scale, self.column_bias, self.pairs(over))
 
     def count(self, over: Over = "all") -> Tensor:
         """Pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
-        return self.pairs(over).count()
+        pairs = self.pairs(over)
+        return pairs.count() if self.group is None else sharded.count(pairs, self.shards)
 
     def mean(self, over: Over = "all") -> Tensor:
         """sum / count, [N]; 0 where no pair counts (see `count`)."""
@@ -207,6 +238,8 @@ class Similarity:
     def topk(self, k: int, over: Over = "all") -> tuple[Tensor, Tensor]:
         """The k largest s_ij, descending: values [N, k] with gradient and columns [N, k]; −inf and −1 where fewer count."""
         self._require_k(k)
+        if self.group is not None:
+            return sharded_order.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
             return dense.topk(self._matrix, self.pairs(over), k)
         values, columns = order.topk(self._problem(over), k)
@@ -231,7 +264,11 @@ class Similarity:
         """`RowStatistics` by one more pass over the tiles; give ``lse`` (of the same ``over``) where it is known already."""
         with torch.no_grad():
             lse = self.lse(over) if lse is None else lse.detach()
-            largest, expected = order.largest_and_expected(self._problem(over), lse)
+            problem = self._problem(over)
+            if self.group is None:
+                largest, expected = order.largest_and_expected(problem, lse)
+            else:
+                largest, expected = sharded_order.largest_and_expected(problem, self.shards, lse)
             return RowStatistics(largest, expected, (lse - expected).exp())
 
     def positives(self, columns: Tensor | None = None) -> Tensor:
@@ -253,6 +290,8 @@ class Similarity:
         """The set of pairs that ``over`` names."""
         device, lead = self.queries_ND.device, self.queries_lead_keys
         if isinstance(over, Tensor):
+            if self.group is not None:
+                raise ValueError("a mask with group: it would speak of keys of other processes; use ids or instances")
             return Pairs(self.shape, device, mask=checked_mask(over, self.shape, self.queries_ND))
         if over not in NAMES:
             raise ValueError(f"over must be one of {', '.join(NAMES)} or a mask [N, M], got {over!r}")
@@ -270,6 +309,19 @@ class Similarity:
             raise ValueError(f"over={over!r} needs instances, or query_ids (and key_ids when keys_MD is given)")
         key_ids = self.key_ids.masked_fill(self.key_ids == UNKNOWN, UNKNOWN_KEY)
         return Pairs(self.shape, device, lead, over == "positives", self.query_ids, key_ids)
+
+    @property
+    def number_of_keys(self) -> int:
+        """M, over all processes of the group."""
+        return self.shape[1] if self.group is None else self.shards.total
+
+    @cached_property
+    def shards(self) -> Shards:
+        """How the keys are spread over the processes of the group; asked of all of them at its first use."""
+        assert self.group is not None
+        if self._chosen_backend == "dense":
+            raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
+        return sharded.shards_of(self._problem("all"), self.group, torch.is_grad_enabled())
 
     @property
     def _chosen_backend(self) -> str:
@@ -305,6 +357,8 @@ class Similarity:
         )
 
     def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
+        if self.group is not None:
+            return sharded.fold(problem, self.shards)
         backend = self._chosen_backend
         if backend == "dense":
             return dense.fold(problem)
@@ -312,8 +366,8 @@ class Similarity:
         return graph.fold(problem, keep=small and backend == "auto")
 
     def _require_k(self, k: int) -> None:
-        if not 1 <= k <= self.shape[1]:
-            raise ValueError(f"k must be between 1 and the number of keys {self.shape[1]}, got {k}")
+        if not 1 <= k <= self.number_of_keys:
+            raise ValueError(f"k must be between 1 and the number of keys {self.number_of_keys}, got {k}")
 
     @property
     def _matrix(self) -> Tensor:

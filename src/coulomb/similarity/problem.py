@@ -37,6 +37,7 @@ class Problem:
         linear: Σ_j s_ij instead of the lse.
         unit: rows of both operands are known to be no longer than 1, so that their norms need not be looked at.
         tile: rows and columns of a tile.
+        exponent: an upper bound of |s|·log2(e) that is known already, so that nothing need be looked at; or None.
     """
 
     queries_ND: Tensor
@@ -50,6 +51,7 @@ class Problem:
     linear: bool = False
     unit: bool = False
     tile: int = TILE
+    exponent: float | None = None
 
     def without_operands(self) -> "Problem":
         """Everything but the tensors that may carry gradients, to be kept until the backward pass."""
@@ -90,6 +92,8 @@ class Problem:
 
     def _largest_exponent(self) -> float:
         """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is."""
+        if self.exponent is not None:
+            return self.exponent
         with torch.no_grad():
             if self.queries_ND.numel() == 0 or self.keys.numel() == 0:
                 return 0.0
