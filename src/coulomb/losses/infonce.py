@@ -64,20 +64,15 @@ class InfoNCELoss(nn.Module):
         n, scale = len(query), scale_of(self.temperature)
         query, positive = both.view(2, n, -1).unbind()
         in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize)
-        backwards: Tensor | None = None
-        if negatives is not None:
-            keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            lse, count = Similarity(query, keys, scale=scale, unit=self.normalize).lse("all"), len(keys)
-        elif self.symmetric:
-            (lse, backwards), count = in_batch.lse_both("negatives"), n - 1
-        else:
-            lse, count = in_batch.lse("negatives"), n - 1
+        count = n - 1 if negatives is None else len(negatives)
         if count == 0:
             warn_counted(n, n, "anchors have no negative: their loss is 0 and teaches nothing")
-        positives = in_batch.positives()
-        loss = softplus(lse - positives, threshold=50)
-        if backwards is not None:
-            loss = (loss + softplus(backwards - positives, threshold=50)) / 2
+        if negatives is None:
+            loss = in_batch.contrast(both=self.symmetric)
+        else:
+            keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
+            lse = Similarity(query, keys, scale=scale, unit=self.normalize).lse("all")
+            loss = softplus(lse - in_batch.positives(), threshold=50)
         return reduced(loss, self.reduction)
 
     def extra_repr(self) -> str:

@@ -1,7 +1,6 @@
 """NT-Xent: among all other views of the batch, recognise your own other view."""
 
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from coulomb.losses.arguments import (
     REDUCTIONS,
@@ -63,9 +62,7 @@ class NTXentLoss(nn.Module):
             warn_counted(views, views, "anchors have no negative (N = 1): the loss teaches nothing")
         similarity = Similarity(rows, scale=scale_of(self.temperature), instances=n, unit=self.normalize)
         if views == 2:
-            first, second = rows.view(2, n, -1).unbind()
-            positives = similarity.scale * (first * second).sum(1)
-            loss = softplus(similarity.lse("negatives").view(2, n) - positives, threshold=50).flatten()
+            loss = similarity.contrast(offset=n)
         else:
             loss = similarity.lse("others") - similarity.mean("positives")
         return reduced(loss, self.reduction)

@@ -110,7 +110,8 @@ def _weights(problem: Problem, lse: Tensor, grad: Tensor) -> Tensor:
         grad = grad * grad.new_tensor(problem.powers)[:, None]
     if problem.linear or not problem.bounded:
         return grad
-    return (lse * -LOG2E).exp2_().mul_(grad).masked_fill_(lse == -torch.inf, 0)
+    weight = (lse * -LOG2E).exp2_().mul_(grad)
+    return weight.masked_fill_(lse == -torch.inf, 0) if problem.pairs.may_be_empty else weight
 
 
 def _both(problem: Problem, folded: Folded, kept: Tensor, weight_N: Tensor, grad_M: Tensor) -> Tensor:

@@ -202,7 +202,7 @@ class Similarity:
         problem = self._problem(over, both=both)
         small = self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
         plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-        if small and plain and contrast.fits(problem, offset):
+        if small and plain and self.group is None and contrast.fits(problem, offset):
             out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
             return out
         rows, columns = self.lse_both(over) if both else (self.lse(over), None)

@@ -52,6 +52,15 @@ class Pairs:
         shape = self.shape[1], self.shape[0]
         return Pairs(shape, self.device, self.drop_self, self.same, self.key_ids, self.query_ids, self.instances, mask)
 
+    @property
+    def may_be_empty(self) -> bool:
+        """False when every row certainly has a pair that counts."""
+        if self.mask is not None or self.shape[1] == 0 or self.same is True:
+            return True
+        if self.same is None:
+            return self.drop_self and self.shape[1] == 1
+        return self.instances is None or self.instances == 1
+
     def touches(self, rows: slice, cols: slice) -> bool:
         """False when a tile certainly holds no pair that counts, so that it need not be computed."""
         if self.same is not True:
@@ -62,7 +71,7 @@ class Pairs:
 
     def hidden(self, rows: slice, cols: slice) -> Tensor | None:
         """Boolean tile, True where a pair does not count; None when all of them count."""
-        if self._all_count(rows, cols):
+        if (rows, cols) != self.everything and self._all_count(rows, cols):
             return None
         out: Tensor | None = None
         size = (rows.stop - rows.start, cols.stop - cols.start)
@@ -85,6 +94,10 @@ class Pairs:
     def hide_(self, tile_RC: Tensor, rows: slice, cols: slice) -> Tensor:
         """Fill the pairs that do not count with −∞, in place: a few diagonals where that is all, else by `hidden`."""
         if self.mask is None and self.same is False and self.instances is not None:  # self is among them
+            n = self.instances
+            if (rows, cols) == self.everything and self.shape[0] % n == 0 and self.shape[1] % n == 0:
+                tile_RC.view(-1, n, self.shape[1] // n, n).diagonal(dim1=1, dim2=3).fill_(-torch.inf)
+                return tile_RC
             for offset in self._diagonals(rows, cols):
                 tile_RC.diagonal(offset).fill_(-torch.inf)
             return tile_RC
