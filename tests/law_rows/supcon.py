@@ -71,6 +71,7 @@ ROWS = {
         lambda n, d, draw: (draw(n, d), draw(n, d)),
         lambda tau, x, y: labelled_loop(tau, torch.stack([x, y], 1)),
         lambda n: math.log(2 * n - 1),
+        sharp=True,
     ),
     "NTXentLoss 3 views": Row(
         NTXentLoss, lambda n, d, draw: (draw(n, 3, d),), labelled_loop, lambda n: math.log(3 * n - 1)

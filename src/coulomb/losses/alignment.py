@@ -1,0 +1,52 @@
+"""Alignment: how far apart the two views of a sample are."""
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, reduced
+from coulomb.losses.options import checked_number
+
+
+class AlignmentLoss(nn.Module):
+    """L_i = ‖x_i − y_i‖^α   (Wang & Isola, 2020)
+
+    Half of what contrastive losses do; the other is `UniformityLoss`. With unit rows and α = 2 this is 2 − 2cos.
+
+    Args:
+        alpha: α ≥ 1; 2 as in the paper.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over samples, ``"sum"``, or ``"none"`` ([N]).
+
+    Call with x [N, D] and y [N, D], both views of the same samples.
+
+    Deviation: the authors leave the scaling to unit length to the caller.
+    Degenerate input: equal x_i and y_i have loss 0 and gradient 0, also for α = 1. A row of zeros gets no gradient, and
+    is counted in a `CoulombWarning`.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> AlignmentLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
+    tensor(2.)
+    """
+
+    def __init__(self, alpha: float = 2.0, *, normalize: bool = True, reduction: str = "mean") -> None:
+        super().__init__()
+        self.alpha = checked_number("alpha", alpha, at_least=1)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss; see the class."""
+        rows = paired_embeddings(("x", "y"), x, y, normalize=self.normalize)
+        x, y = rows.view(2, len(x), -1).unbind()
+        squared = (x - y).square().sum(1)
+        if self.alpha == 2:
+            return reduced(squared, self.reduction)
+        apart = squared > 0  # the root has no derivative at 0
+        distance = torch.where(apart, squared, 1) ** (self.alpha / 2)
+        return reduced(torch.where(apart, distance, 0), self.reduction)
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return f"alpha={self.alpha:g}, normalize={self.normalize}, reduction={self.reduction!r}"

@@ -1,0 +1,72 @@
+"""Hard contrastive: InfoNCE against each anchor's nearest negatives alone."""
+
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, reduced
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.options import checked_whole
+from coulomb.losses.sources import negatives_of
+from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+
+
+class HardContrastiveLoss(nn.Module):
+    """L_i = log(e^{s_i⁺} + Σ_{k ∈ top} e^{s_ik}) − s_i⁺,  s = cos/τ   (the hard contrastive loss of Wang & Liu, 2021)
+
+    InfoNCE whose sum keeps an anchor's ``top_k`` nearest negatives; they are found by a streamed threshold, one more pass.
+
+    Args:
+        temperature: τ, or a `LearnableTemperature`. 0.07 as for `InfoNCELoss`; the paper compares many.
+        top_k: how many negatives count; 4095 as in the paper. As many as there are, if there are fewer: InfoNCE.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
+        diagnose: return (loss, `Diagnosis`) of all negatives.
+
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
+    positives of the other samples.
+
+    Deviation: negatives that equal the last of the top k to rounding count too.
+    Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is 0, and a `CoulombWarning` says so.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> queue = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    >>> HardContrastiveLoss(1.0, top_k=1)(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]), queue)  # log(e + 1) − 1
+    tensor(0.3133)
+    """
+
+    def __init__(
+        self,
+        temperature: Temperature = 0.07,
+        top_k: int = 4095,
+        *,
+        normalize: bool = True,
+        reduction: str = "mean",
+        diagnose: bool = False,
+    ) -> None:
+        super().__init__()
+        self.temperature = checked_temperature(temperature)
+        self.top_k = checked_whole("top_k", top_k)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
+
+    def forward(
+        self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        scale = scale_of(self.temperature)
+        against = negatives_of(query, positive, negatives, scale=scale, normalize=self.normalize)
+        lse = against.similarity.lse(against.over, at_least=against.threshold(self.top_k))
+        loss = reduced(softplus(lse - against.positives, threshold=50), self.reduction)
+        if not self.diagnose:
+            return loss
+        return loss, diagnose_rows(against.similarity, against.over, positive=against.positives)
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return (
+            f"{describe_temperature(self.temperature)}, top_k={self.top_k}, "
+            f"normalize={self.normalize}, reduction={self.reduction!r}"
+        )

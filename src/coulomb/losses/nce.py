@@ -1,0 +1,190 @@
+"""NCE: tell each sample's own memory from noise, one yes-or-no question at a time."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.losses.arguments import REDUCTIONS, check_shape, checked_choice, embeddings, paired_embeddings, reduced
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.options import checked_number, checked_whole
+from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+
+
+class NCELoss(nn.Module):
+    """L_i = −log P⁺/(P⁺ + mPₙ⁺) − Σ_k log mPₙₖ/(Pₖ + mPₙₖ),  P = e^{cos/τ}/Z   (instance discrimination, Wu et al., 2018)
+
+    Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z stands in
+    for the softmax's normaliser. A sum over noise samples; mean over anchors. P = Pₙ = 1/n with m = 4096 gives 9.3179.
+
+    Args:
+        num_instances: n, how many instances the memory bank holds.
+        temperature: τ, or a `LearnableTemperature`. 0.07 as in the authors' code.
+        normalizer: Z. None: estimated as the mean of e^{cos/τ}/Pₙ over the noise of the first batch, then fixed, as the
+            authors do; ``"ema"``: estimated on every training batch, exponential moving average; a number: fixed.
+            log Z is the buffer ``log_normalizer``, NaN until it is known, and saved with the model.
+        noise_log_prob: log Pₙ of each instance, [n]. None: uniform, log 1/n.
+        momentum: share of the old Z in the moving average.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([B]).
+        diagnose: return (loss, `Diagnosis`), with the noise as negatives.
+
+    Call with query [B, D], positive [B, D] (the memory of the same instances), noise [B, m, D] (the memory of the drawn
+    instances) and, where ``noise_log_prob`` is given, noise_index [B, 1+m]: the instance of the positive, then those of the
+    noise. Noise may happen to contain the positive, as in the authors' code.
+
+    Deviation: the authors add 1e-7 to both denominators (here log space needs no such guard), and count the positive in
+    the mean that estimates Z.
+    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; one not known yet is taken from the batch.
+    `torch.func` transforms need a number for Z: an estimate is written to a buffer.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> NCELoss(1000)(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4096, 3))
+    tensor(9.3179)
+    """
+
+    log_normalizer: Tensor
+    noise_log_prob: Tensor | None
+
+    def __init__(
+        self,
+        num_instances: int,
+        temperature: Temperature = 0.07,
+        normalizer: float | str | None = None,
+        noise_log_prob: Tensor | None = None,
+        *,
+        momentum: float = 0.9,
+        normalize: bool = True,
+        reduction: str = "mean",
+        diagnose: bool = False,
+    ) -> None:
+        super().__init__()
+        self.num_instances = checked_whole("num_instances", num_instances)
+        self.temperature = checked_temperature(temperature)
+        self.normalizer = _checked_normalizer(normalizer)
+        self.register_buffer("log_normalizer", torch.tensor(torch.nan))
+        self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, num_instances))
+        self.momentum = checked_number("momentum", momentum, at_least=0, below=1)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
+
+    def forward(
+        self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
+        batch = len(query)
+        query, positive = both.view(2, batch, -1).unbind()
+        check_shape("noise", noise, ndim=(3,), like=query)
+        if len(noise) != batch or noise.shape[1] == 0:
+            raise ValueError(f"noise must have shape [{batch}, m, D] with m at least 1, got {tuple(noise.shape)}")
+        noise = embeddings("noise", noise, normalize=self.normalize, ndim=(3,))
+        scale, m = scale_of(self.temperature), noise.shape[1]
+        with torch.autocast(query.device.type, enabled=False):
+            wide = torch.promote_types(query.dtype, noise.dtype)
+            own = scale * (query * positive).sum(1)
+            others = scale * torch.bmm(noise.to(wide), query[:, :, None].to(wide)).squeeze(2)
+        own_noise, others_noise = self._log_noise(noise_index, batch, m, others)
+        log_z = self._log_z(others - others_noise)
+        own_odds = own - log_z - (math.log(m) + own_noise)  # log of P⁺ : mPₙ⁺
+        other_odds = others - log_z - (math.log(m) + others_noise)
+        loss = softplus(-own_odds, threshold=50) + softplus(other_odds, threshold=50).sum(1)
+        loss = reduced(loss, self.reduction)
+        return (loss, _diagnosis(own.detach(), others.detach(), scale)) if self.diagnose else loss
+
+    def _log_noise(
+        self, index: Tensor | None, batch: int, m: int, like: Tensor
+    ) -> tuple[float | Tensor, float | Tensor]:
+        """Log Pₙ of the positives [B] and of the noise [B, m]."""
+        if index is not None:
+            _check_index(index, (batch, 1 + m), self.num_instances, like)
+        if self.noise_log_prob is None:
+            return -math.log(self.num_instances), -math.log(self.num_instances)
+        if index is None:
+            raise ValueError(
+                f"noise_index is needed with noise_log_prob: [{batch}, {1 + m}], the positive's instance, then the noise's"
+            )
+        log_prob = self.noise_log_prob.to(like.dtype)[index.long()]
+        return log_prob[:, 0], log_prob[:, 1:]
+
+    @torch.no_grad()
+    def _log_z(self, log_weights: Tensor) -> float | Tensor:
+        """Log Z; ``log_weights`` are the log of e^s/Pₙ of the noise, whose mean estimates Z."""
+        if isinstance(self.normalizer, float):
+            return math.log(self.normalizer)
+        known, now = self.log_normalizer, (log_weights.detach().flatten().logsumexp(0) - math.log(log_weights.numel()))
+        now = now.to(known.dtype)
+        if self.normalizer == "ema" and self.training and self.momentum > 0:
+            moved = torch.logaddexp(known + math.log(self.momentum), now + math.log1p(-self.momentum))
+            updated = torch.where(known.isnan(), now, moved)
+        elif self.normalizer == "ema" and self.training:
+            updated = now
+        else:
+            updated = torch.where(known.isnan(), now, known)
+        if self.training:
+            self.log_normalizer.copy_(updated)
+        return updated.clone()
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return (
+            f"num_instances={self.num_instances}, {describe_temperature(self.temperature)}, normalizer={self.normalizer!r}, "
+            f"normalize={self.normalize}, reduction={self.reduction!r}"
+        )
+
+
+def _checked_normalizer(normalizer: float | str | None) -> float | str | None:
+    if normalizer is None or normalizer == "ema":
+        return normalizer
+    if isinstance(normalizer, str):
+        raise ValueError(f"normalizer must be None, 'ema' or a positive number, got {normalizer!r}")
+    value = checked_number("normalizer", normalizer)
+    if value <= 0:
+        raise ValueError(f"normalizer must be positive, got {normalizer}")
+    return value
+
+
+def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | None:
+    if log_prob is None:
+        return None
+    if not isinstance(log_prob, Tensor) or not log_prob.is_floating_point():
+        raise TypeError("noise_log_prob must be a floating tensor [num_instances]")
+    if log_prob.shape != (num_instances,):
+        raise ValueError(f"noise_log_prob must have shape [{num_instances}], got {tuple(log_prob.shape)}")
+    log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32))
+    total = float(log_prob.logsumexp(0))
+    if not bool(torch.isfinite(log_prob).all()) or abs(total) > 1e-3:
+        raise ValueError(
+            f"noise_log_prob must be finite log probabilities whose exponentials sum to 1, got log sum {total:.4g}: "
+            "subtract its logsumexp"
+        )
+    return log_prob.clone()
+
+
+def _check_index(index: Tensor, shape: tuple[int, int], num_instances: int, like: Tensor) -> None:
+    """Instances, the positive's first (values are not looked at in a compiled graph)."""
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"noise_index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+    if index.shape != shape:
+        raise ValueError(f"noise_index must have shape {list(shape)}, the positive's first, got {tuple(index.shape)}")
+    if index.device != like.device:
+        raise ValueError(f"noise_index is on {index.device}, query on {like.device}")
+    if not torch.compiler.is_compiling() and not (int(index.min()) >= 0 and int(index.max()) < num_instances):
+        raise ValueError(
+            f"noise_index must be from 0 to {num_instances - 1}, got {int(index.min())}…{int(index.max())}"
+        )
+
+
+@torch.no_grad()
+def _diagnosis(own: Tensor, others: Tensor, scale: float | Tensor) -> Diagnosis:
+    log_p = others.log_softmax(1)
+    return Diagnosis(
+        positive=own / scale,
+        hardest_negative=others.amax(1) / scale,
+        effective_negatives=(-(log_p.exp() * log_p).sum(1)).exp(),
+        without_positive=torch.zeros((), dtype=torch.long, device=own.device),
+    )

@@ -1,0 +1,48 @@
+"""Negative cosine: methods without negatives (BYOL, SimSiam)."""
+
+from torch import Tensor, nn
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, reduced
+
+
+class NegativeCosineLoss(nn.Module):
+    """L_i = −cos(p_i, sg(z_i))   (SimSiam, Chen & He, 2021; BYOL, Grill et al., 2020)
+
+    SimSiam is ½(L(p1, z2) + L(p2, z1)). BYOL is (2 + 2 L(p1, z2)) + (2 + 2 L(p2, z1)), with z of the target network; its
+    2 − 2cos is the squared distance of unit vectors. Nothing here keeps samples apart: the predictor, the stopped gradient
+    and (BYOL) the slow target do; without stopping the gradient SimSiam collapses to L = −1.
+
+    Args:
+        stop_gradient: sg, the target gets no gradient.
+        normalize: scale rows to unit length; without, L = −p·z.
+        reduction: ``"mean"`` over samples, ``"sum"``, or ``"none"`` ([N]).
+
+    Call with prediction [N, D] (of the predictor) and target [N, D].
+
+    Deviation: none; the ½ of SimSiam and BYOL's 2 + 2L are left to the caller, who has both pairs.
+    Degenerate input: a row of zeros has cosine 0 and no gradient, and is counted in a `CoulombWarning`.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> NegativeCosineLoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 1.0]]))  # −cos 45°
+    tensor(-0.7071)
+    """
+
+    def __init__(self, stop_gradient: bool = True, *, normalize: bool = True, reduction: str = "mean") -> None:
+        super().__init__()
+        self.stop_gradient = stop_gradient
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """The loss; see the class."""
+        if self.stop_gradient and isinstance(target, Tensor):
+            target = target.detach()
+        rows = paired_embeddings(("prediction", "target"), prediction, target, normalize=self.normalize)
+        prediction, target = rows.view(2, len(prediction), -1).unbind()
+        return reduced(-(prediction * target).sum(1), self.reduction)
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return f"stop_gradient={self.stop_gradient}, normalize={self.normalize}, reduction={self.reduction!r}"

@@ -1,0 +1,102 @@
+"""Simple and hard-simple: no temperature and no softmax, the similarities themselves."""
+
+from torch import Tensor, nn
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, reduced
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.options import checked_number, checked_whole
+from coulomb.losses.sources import Negatives, negatives_of
+
+
+class SimpleContrastiveLoss(nn.Module):
+    """L_i = −s_i⁺ + λ Σ_k s_ik,  s = cos   (the simple loss of Wang & Liu, 2021)
+
+    Every negative is pushed equally hard, whatever its similarity: the limit of a high temperature. The sum over k is one
+    product with the sum of all keys, O(N·D); no matrix is formed.
+
+    Args:
+        weight: λ; 1 as in the paper.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
+        diagnose: return (loss, `Diagnosis`), at the cost of the N×K similarities, with softmax weights e^cos.
+
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
+    positives of the other samples.
+
+    Deviation: none known. The sum over k grows with the number of negatives: λ = 1/K makes it a mean.
+    Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is −s⁺, and a `CoulombWarning` says so.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> SimpleContrastiveLoss()(torch.eye(4), torch.eye(4), torch.ones(2, 4))  # −1 + 2 cos 60°
+    tensor(0.)
+    """
+
+    def __init__(
+        self, weight: float = 1.0, *, normalize: bool = True, reduction: str = "mean", diagnose: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = checked_number("weight", weight, at_least=0)
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
+
+    def forward(
+        self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        against = negatives_of(query, positive, negatives, scale=1.0, normalize=self.normalize)
+        loss = reduced(self.weight * self._sum(against) - against.positives, self.reduction)
+        if not self.diagnose:
+            return loss
+        return loss, diagnose_rows(against.similarity, against.over, positive=against.positives)
+
+    def _sum(self, against: Negatives) -> Tensor:
+        """Σ_k s_ik, [N]."""
+        return against.similarity.sum(against.over)
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return f"weight={self.weight:g}, normalize={self.normalize}, reduction={self.reduction!r}"
+
+
+class HardSimpleLoss(SimpleContrastiveLoss):
+    """L_i = −s_i⁺ + λ Σ_{k ∈ top} s_ik,  s = cos   (the hard simple loss of Wang & Liu, 2021)
+
+    The simple loss on each anchor's ``top_k`` nearest negatives alone; they are found by a streamed threshold.
+
+    Args:
+        weight: λ; 1 as in the paper.
+        top_k: how many negatives count; 4095 as in the paper. As many as there are, if there are fewer.
+        normalize, reduction, diagnose: as in `SimpleContrastiveLoss`; the diagnosis is of all negatives.
+
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
+    positives of the other samples.
+
+    Deviation: negatives that equal the last of the top k to rounding count too.
+    Degenerate input and Raises: as for `SimpleContrastiveLoss`.
+
+    >>> HardSimpleLoss(top_k=1)(torch.eye(2), torch.eye(2), torch.tensor([[1.0, 1.0], [-1.0, -1.0]]))  # −1 + cos 45°
+    tensor(-0.2929)
+    """
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        top_k: int = 4095,
+        *,
+        normalize: bool = True,
+        reduction: str = "mean",
+        diagnose: bool = False,
+    ) -> None:
+        super().__init__(weight, normalize=normalize, reduction=reduction, diagnose=diagnose)
+        self.top_k = checked_whole("top_k", top_k)
+
+    def _sum(self, against: Negatives) -> Tensor:
+        """Σ_{k ∈ top} s_ik, [N]."""
+        return against.similarity.sum(against.over, at_least=against.threshold(self.top_k))
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return f"top_k={self.top_k}, {super().extra_repr()}"

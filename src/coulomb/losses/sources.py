@@ -1,0 +1,49 @@
+"""Where the negatives of (query, positive) pairs come from: the positives of the other samples, or a tensor of their own."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from coulomb.losses.arguments import embeddings, paired_embeddings, warn_counted
+from coulomb.similarity import Similarity
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """The negatives of N anchors.
+
+    Attributes:
+        similarity: anchors × keys.
+        over: which of those pairs are negatives.
+        count: how many each anchor has.
+        positives: s⁺ of each anchor, [N].
+    """
+
+    similarity: Similarity
+    over: str
+    count: int
+    positives: Tensor
+
+    def threshold(self, top_k: int) -> Tensor | None:
+        """The top_k-th largest similarity of each anchor, [N], for ``at_least``; None when all of them count."""
+        return self.similarity.kth_largest(top_k, self.over) if top_k < self.count else None
+
+
+def negatives_of(
+    query: Tensor, positive: Tensor, negatives: Tensor | None, *, scale: float | Tensor, normalize: bool
+) -> Negatives:
+    """The checked arguments (query [N, D], positive [N, D], negatives [K, D] or None) of a loss as similarities.
+
+    Without any negative (N = 1 in-batch, K = 0) a `CoulombWarning` says so.
+    """
+    both = paired_embeddings(("query", "positive"), query, positive, normalize=normalize)
+    n = len(query)
+    query, positive = both.view(2, n, -1).unbind()
+    in_batch = Similarity(query, positive, scale=scale, instances=n, unit=normalize)
+    similarity, over, count = in_batch, "negatives", n - 1
+    if negatives is not None:
+        keys = embeddings("negatives", negatives, normalize=normalize, like=query)
+        similarity, over, count = Similarity(query, keys, scale=scale, unit=normalize), "all", len(keys)
+    if count == 0:
+        warn_counted(n, n, "anchors have no negative: nothing keeps them apart")
+    return Negatives(similarity, over, count, in_batch.positives())

@@ -1,0 +1,65 @@
+"""Uniformity: how evenly the samples are spread."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses.options import checked_number
+from coulomb.similarity import Similarity
+
+
+class UniformityLoss(nn.Module):
+    """L = log mean_{i≠j} exp(−t‖x_i − x_j‖²)   (Wang & Isola, 2020)
+
+    The energy of points that repel each other: from 0 (all in one place) to about −3.94 (uniform on the sphere in 128
+    dimensions, t = 2). −t‖x−y‖² = 2t·x·y − 2t for unit rows, so that this is a log-sum-exp of similarities; no matrix of
+    distances is stored.
+
+    Args:
+        t: sharpness of the kernel; 2 as in the paper.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"``, L itself; ``"none"``, L_i = log mean_{j≠i} exp(−t‖x_i − x_j‖²), [N]; ``"sum"``, their sum.
+            L is the log of the mean of e^{L_i}, not the mean of L_i.
+
+    Call with x [N, D].
+
+    Deviation: the authors leave the scaling to unit length to the caller.
+    Degenerate input: N = 1 has no pair: L = 0, and a `CoulombWarning` says so. A row of zeros has cosine 0 with all
+    others, gets no gradient, and is counted in a `CoulombWarning`.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> UniformityLoss()(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))  # −t·2²
+    tensor(-8.)
+    """
+
+    def __init__(self, t: float = 2.0, *, normalize: bool = True, reduction: str = "mean") -> None:
+        super().__init__()
+        self.t = checked_number("t", t)
+        if self.t <= 0:
+            raise ValueError(f"t must be positive, got {t}")
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The loss; see the class."""
+        x = embeddings("x", x, normalize=self.normalize)
+        require_batch("x", x)
+        n = len(x)
+        if n == 1:
+            warn_counted(1, 1, "samples has no other (N = 1): the loss is 0 and teaches nothing")
+        if self.normalize:
+            rows = Similarity(x, scale=2 * self.t, unit=True).lse("others") - 2 * self.t
+        else:
+            x = x - x.detach().mean(0)  # distances stay, and cancel less
+            shift = -self.t * x.square().sum(1)
+            rows = Similarity(x, scale=2 * self.t, column_bias=shift).lse("others") + shift
+        rows = rows - math.log(n - 1) if n > 1 else rows.masked_fill(rows == -torch.inf, 0)
+        return rows.logsumexp(0) - math.log(n) if self.reduction == "mean" else reduced(rows, self.reduction)
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return f"t={self.t:g}, normalize={self.normalize}, reduction={self.reduction!r}"
