@@ -4,17 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.similarity import contrast, dense, graph, order, sharded, sharded_order
+from coulomb.similarity import contrast, dense, graph, order
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.problem import TILE, Problem, full_precision
-from coulomb.similarity.processes import Shards
 from coulomb.similarity.sums import summed
+
+if TYPE_CHECKING:
+    from coulomb.similarity.processes import Shards
 
 # "auto" keeps S between the forward and the backward pass when it has at most this many elements (4 MiB in fp32).
 DENSE_ELEMENTS = 2**20
@@ -216,6 +219,8 @@ class Similarity:
         if at_least is not None:
             return self._fold(self._problem(over, at_least=at_least, linear=True))[0][0]
         if self.group is not None:
+            from coulomb.similarity import sharded
+
             return sharded.sums(self._problem(over, linear=True), self.shards)
         if self._chosen_backend == "dense":
             return dense.sum(self._matrix, self.pairs(over))
@@ -224,7 +229,11 @@ class Similarity:
     def count(self, over: Over = "all") -> Tensor:
         """Pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
         pairs = self.pairs(over)
-        return pairs.count() if self.group is None else sharded.count(pairs, self.shards)
+        if self.group is None:
+            return pairs.count()
+        from coulomb.similarity import sharded
+
+        return sharded.count(pairs, self.shards)
 
     def mean(self, over: Over = "all") -> Tensor:
         """sum / count, [N]; 0 where no pair counts (see `count`)."""
@@ -239,6 +248,8 @@ class Similarity:
         """The k largest s_ij, descending: values [N, k] with gradient and columns [N, k]; −inf and −1 where fewer count."""
         self._require_k(k)
         if self.group is not None:
+            from coulomb.similarity import sharded_order
+
             return sharded_order.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
             return dense.topk(self._matrix, self.pairs(over), k)
@@ -268,6 +279,8 @@ class Similarity:
             if self.group is None:
                 largest, expected = order.largest_and_expected(problem, lse)
             else:
+                from coulomb.similarity import sharded_order
+
                 largest, expected = sharded_order.largest_and_expected(problem, self.shards, lse)
             return RowStatistics(largest, expected, (lse - expected).exp())
 
@@ -316,11 +329,13 @@ class Similarity:
         return self.shape[1] if self.group is None else self.shards.total
 
     @cached_property
-    def shards(self) -> Shards:
+    def shards(self) -> "Shards":
         """How the keys are spread over the processes of the group; asked of all of them at its first use."""
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
+        from coulomb.similarity import sharded  # here, because it takes a second: it needs torch.compile's machinery
+
         return sharded.shards_of(self._problem("all"), self.group, torch.is_grad_enabled())
 
     @property
@@ -358,6 +373,8 @@ class Similarity:
 
     def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
+            from coulomb.similarity import sharded
+
             return sharded.fold(problem, self.shards)
         backend = self._chosen_backend
         if backend == "dense":

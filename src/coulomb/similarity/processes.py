@@ -164,7 +164,7 @@ class _Handover:
             dist.get_global_rank(shards.group, (shards.rank + step) % shards.world) for step in (1, -1)
         )
         # Both are kept until the messages are through. Tags keep gloo's messages apart; NCCL goes by their order.
-        self.tensors = [
+        self.tensors: list[tuple[Any, int, int, Tensor]] = [
             (dist.isend, following, tag, part.contiguous())
             for tag, part in enumerate(sent)
             if part is not None and part.numel()
