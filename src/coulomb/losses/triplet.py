@@ -1,0 +1,120 @@
+"""Triplet loss: each anchor nearer to its positives than to its negatives, by a margin."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu, softplus
+
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, checked_labels, embeddings, require_batch, warn_counted
+from coulomb.losses.triplet_terms import TripletTerms, distances, hardest_pairs, triplet_terms
+from coulomb.similarity import Similarity
+
+
+class TripletLoss(nn.Module):
+    """L = mean over the triplets that are not 0 of max(d_ap − d_an + m, 0)   (FaceNet, Schroff et al., 2015)
+
+    A triplet is an anchor a, a sample p of its label and a sample n of another. No list of triplets is formed: ``"hard"``
+    finds its pairs by streaming, with memory linear in the batch; the others take O(N² log N) time by sorting and a strip
+    of anchors × N of memory (``soft`` takes the time of all triplets).
+
+    Args:
+        margin: m, 0.2 as in FaceNet; not negative.
+        mining: ``"all"`` triplets; ``"semihard"``, those with 0 < d_an − d_ap ≤ m (FaceNet); or ``"hard"``, for each
+            anchor its farthest positive and nearest negative (batch-hard, Hermans et al., 2017).
+        soft: softplus(d_ap − d_an) instead of the hinge, without m (Hermans et al.'s soft margin; ``"semihard"`` still
+            selects by m). It is never 0, so the mean is over all triplets that were mined.
+        distance: ``"cosine"``, 1 − cos, or ``"euclidean"``, ‖x − y‖ (on the sphere unless ``normalize=False``).
+        normalize: scale rows to unit length. Without, ``"cosine"`` means 1 − x·y and promises unit rows.
+        reduction: ``"mean"`` over triplets that are not 0, ``"sum"``, or ``"none"``: each anchor's sum over its triplets
+            ([N]).
+
+    Call with embeddings [N, D] and labels [N] (−1: unknown, takes no part, not as a negative either: it may well be of
+    the anchor's class).
+
+    Deviation: FaceNet's distance is squared; here it is not (Hermans et al.).
+    Degenerate input: anchors without a positive or without a negative are left out, with a loss of 0; so it is when no
+    triplet is above 0. A `CoulombWarning` counts them (not in a compiled graph).
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite embeddings are a ValueError.
+
+    >>> embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> TripletLoss(margin=0.2)(embeddings, labels)  # all distances are 1: only the margin is left
+    tensor(0.2000)
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        mining: str = "all",
+        soft: bool = False,
+        distance: str = "cosine",
+        *,
+        normalize: bool = True,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if not 0 <= margin < math.inf:
+            raise ValueError(f"margin must be finite and not negative, got {margin}")
+        self.margin = float(margin)
+        self.mining = checked_choice("mining", mining, ("all", "semihard", "hard"))
+        self.soft = soft
+        self.distance = checked_choice("distance", distance, ("cosine", "euclidean"))
+        self.normalize = normalize
+        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss; see the class."""
+        require_batch("embeddings", embeddings)
+        rows = _rows(embeddings, normalize=self.normalize)
+        labels = checked_labels(labels, len(rows), rows)
+        if not self.normalize and self.distance == "euclidean":
+            rows = rows - rows.detach().mean(0)  # distances stay, and products lose fewer digits
+        if self.mining == "hard":
+            terms, active = self._hardest(rows, labels)
+        else:
+            function = triplet_terms if torch.compiler.is_compiling() else TripletTerms.apply
+            options = self.margin, self.mining == "semihard", self.soft, self.distance == "euclidean"
+            terms, active = function(rows, labels, *options)
+        self._warn(rows, labels, active)
+        if self.reduction == "none":
+            return terms
+        return terms.sum() / active.sum().clamp_min(1) if self.reduction == "mean" else terms.sum()
+
+    def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        positive, negative = hardest_pairs(rows.detach(), labels)
+        complete = (positive >= 0) & (negative >= 0)
+        positive, negative = (rows.index_select(0, columns.clamp_min(0)) for columns in (positive, negative))
+        if self.distance == "euclidean":
+            gap = distances(rows, positive) - distances(rows, negative)
+        else:
+            gap = (rows * (negative - positive)).sum(1)
+        terms = softplus(gap, threshold=50) if self.soft else relu(gap + self.margin)
+        terms = terms.masked_fill(~complete, 0)
+        return terms, (complete if self.soft else terms > 0)
+
+    def _warn(self, rows: Tensor, labels: Tensor, active: Tensor) -> None:
+        if torch.compiler.is_compiling():
+            return
+        same = Similarity(rows, query_ids=labels).count("positives")
+        known = labels >= 0
+        complete = known & (same > 0) & (known.sum() - 1 - same > 0)
+        lacking = int((~complete).sum())
+        if lacking:
+            warn_counted(lacking, len(labels), "anchors have no positive or no negative and are left out")
+        if lacking < len(labels) and not active.any():
+            warn_counted(
+                0, len(labels), f"anchors have a triplet above 0 (mining={self.mining!r}): nothing to learn here"
+            )
+
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        return (
+            f"margin={self.margin:g}, mining={self.mining!r}, soft={self.soft}, distance={self.distance!r}, "
+            f"normalize={self.normalize}, reduction={self.reduction!r}"
+        )
+
+
+def _rows(value: Tensor, *, normalize: bool) -> Tensor:
+    return embeddings("embeddings", value, normalize=normalize)
