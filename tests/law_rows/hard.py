@@ -14,8 +14,8 @@ def top(query, positive, negatives, k):
             others = [query[i] @ positive[j] for j in range(len(query)) if j != i]
         else:
             others = [query[i] @ j for j in unit(negatives)]
-        last = sorted(map(float, others))[-k] if k <= len(others) else -math.inf
-        yield query[i] @ positive[i], [s for s in others if float(s) >= last]
+        last = sorted(s.item() for s in others)[-k] if k <= len(others) else -math.inf
+        yield query[i] @ positive[i], [s for s in others if s.item() >= last]
 
 
 def hard_loop(tau, query, positive, negatives=None, k=3):

@@ -8,7 +8,12 @@ from law_rows import Row, unit
 INSTANCES = 50
 
 
-def nce_loop(tau, query, positive, noise, index=None, z=40.0):
+def log_z(temperature):
+    """Of a Z that suits the temperature: at τ = .01 most of the e^(cos/τ) would be far more likely than 1."""
+    return 95.0 if isinstance(temperature, float) and temperature < 0.02 else math.log(40.0)
+
+
+def nce_loop(tau, query, positive, noise, index=None):
     query, positive, noise = unit(query), unit(positive), unit(noise)
     noise_prob = noise_probabilities(query.dtype)
     losses = []
@@ -16,7 +21,7 @@ def nce_loop(tau, query, positive, noise, index=None, z=40.0):
         m, total = noise.shape[1], 0.0
         for k in range(m + 1):
             vector = positive[i] if k == 0 else noise[i, k - 1]
-            log_p = query[i] @ vector / tau - math.log(z)
+            log_p = query[i] @ vector / tau - log_z(tau)
             pn = 1 / INSTANCES if index is None else noise_prob[index[i, k]]
             log_odds = log_p - math.log(m * pn)  # log(P / mPₙ)
             # −log σ(±odds), as P/(P + mPₙ) is a sigmoid
@@ -43,7 +48,7 @@ def crowd(draw):
 
 def crowded(tau, query, positive, noise):
     query, positive, noise = unit(query), unit(positive), unit(noise)
-    odds = torch.cat([query * positive, (query[:, None] * noise).flatten(0, 1)]).sum(-1) / tau - math.log(40.0)
+    odds = torch.cat([query * positive, (query[:, None] * noise).flatten(0, 1)]).sum(-1) / tau - log_z(tau)
     own, others = odds[:2], odds[2:].view(2, -1)
     prior = math.log(others.shape[1] / INSTANCES)
     logsigmoid = torch.nn.functional.logsigmoid
@@ -57,7 +62,7 @@ def constant(tau=0.2, m=4):
 
 ROWS = {
     "NCELoss": Row(
-        lambda temperature, **options: NCELoss(INSTANCES, temperature, 40.0, **options),
+        lambda temperature, **options: NCELoss(INSTANCES, temperature, math.exp(log_z(temperature)), **options),
         inputs,
         nce_loop,
         lambda n: constant(),
@@ -66,7 +71,9 @@ ROWS = {
         crowded=crowded,
     ),
     "NCELoss unigram": Row(
-        lambda temperature, **options: NCELoss(INSTANCES, temperature, 40.0, noise_probabilities().log(), **options),
+        lambda temperature, **options: NCELoss(
+            INSTANCES, temperature, math.exp(log_z(temperature)), noise_probabilities().log(), **options
+        ),
         inputs_with_index,
         nce_loop,
         engine=False,

@@ -288,7 +288,7 @@ def test_a_loss_near_zero_keeps_its_digits(row, path):
 
     inputs = drawn(row, 5, 8, torch.float32, draw=own_direction)
     ours, truth = with_gradient(row.make(0.03), inputs), looped(row, 0.03, inputs, torch.float64)
-    assert 0 < float(truth[0]) < 1e-6
+    assert 0 < truth[0].item() < 1e-6
     for mine, true in zip(ours, truth, strict=True):
         scale = true.abs().max()
         assert (mine - true).abs().max() <= 1e-4 * scale + 1e-12

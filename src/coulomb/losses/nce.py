@@ -11,6 +11,8 @@ from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.options import checked_number, checked_whole
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 
+AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
+
 
 class NCELoss(nn.Module):
     """L_i = −log P⁺/(P⁺ + mPₙ⁺) − Σ_k log mPₙₖ/(Pₖ + mPₙₖ),  P = e^{cos/τ}/Z   (instance discrimination, Wu et al., 2018)
@@ -84,10 +86,9 @@ class NCELoss(nn.Module):
             raise ValueError(f"noise must have shape [{batch}, m, D] with m at least 1, got {tuple(noise.shape)}")
         noise = embeddings("noise", noise, normalize=self.normalize, ndim=(3,))
         scale, m = scale_of(self.temperature), noise.shape[1]
-        with torch.autocast(query.device.type, enabled=False):
-            wide = torch.promote_types(query.dtype, noise.dtype)
-            own = scale * (query * positive).sum(1)
-            others = scale * torch.bmm(noise.to(wide), query[:, :, None].to(wide)).squeeze(2)
+        own = scale * (query * positive).sum(1)
+        # Not bmm, which adds the products one after the other: over 65,536 noise samples its gradient loses digits.
+        others = scale * torch.cat([(query[:, None] * part).sum(-1) for part in noise.split(AT_ONCE, 1)], 1)
         own_noise, others_noise = self._log_noise(noise_index, batch, m, others)
         log_z = self._log_z(others - others_noise)
         own_odds = own - log_z - (math.log(m) + own_noise)  # log of P⁺ : mPₙ⁺
