@@ -14,7 +14,7 @@ from torch.nn.functional import relu, softplus
 
 from coulomb.similarity import Similarity
 
-STRIP = 2**22  # elements of a strip of anchors × all, or of one anchor's pairs
+STRIP = 2**20  # elements of a strip of anchors × all, or of one anchor's pairs
 
 
 @torch.library.custom_op("coulomb::hardest_pairs", mutates_args=())

@@ -1,0 +1,179 @@
+import doctest
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import TripletLoss, triplet, triplet_terms
+from coulomb.similarity import matrix
+from law_rows.triplet import ROWS, triplet_loop
+
+EVERY = [
+    {"mining": mining, "soft": soft, "distance": distance}
+    for mining, soft, distance in itertools.product(["all", "semihard", "hard"], [False, True], ["cosine", "euclidean"])
+]
+
+
+def batch(n=17, d=4, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(-1, 4, (n,), generator=draw)
+    return torch.randn(n, d, generator=draw, dtype=torch.float64).requires_grad_(), labels
+
+
+def loop(x, labels, mining, soft, distance):
+    return triplet_loop(None, x, labels, mining, soft, distance == "euclidean")
+
+
+def test_the_example():
+    assert doctest.testmod(triplet, extraglobs={"torch": torch}).failed == 0
+
+
+@pytest.mark.filterwarnings("ignore::coulomb.errors.CoulombWarning")
+@pytest.mark.parametrize("strip", [1, 40, 2**22])
+@pytest.mark.parametrize("options", EVERY, ids=str)
+def test_unknown_labels_and_any_strip_give_the_triple_loop(options, strip, monkeypatch):
+    monkeypatch.setattr(triplet_terms, "STRIP", strip)
+    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
+    x, labels = batch()
+    ours = TripletLoss(0.7, reduction="none", **options)(x, labels)
+    truth = loop(x, labels, **options)
+    torch.testing.assert_close(ours, truth)
+    twist = torch.randn(17, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found, right = (torch.autograd.grad(value, x, twist)[0] for value in (ours, truth))
+    torch.testing.assert_close(found, right)
+    mean = TripletLoss(0.7, **options)(x, labels)
+    torch.testing.assert_close(mean, truth.sum() / truth.active)
+
+
+def test_ties_count_once():
+    # Two-dimensional right angles: every distance is 0, 1 or 2, exactly and many are equal.
+    x = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1], [1, 0], [0, 1]], dtype=torch.float64).requires_grad_()
+    labels = torch.tensor([0, 0, 1, 1, 1, 0])
+    for mining in ("all", "semihard"):
+        loss = TripletLoss(1.5, mining, reduction="none")(x, labels)
+        inside = (loss - plain_loop(x, labels, mining)).abs().max()
+        assert inside.item() < 1e-12
+
+
+def plain_loop(x, labels, mining):
+    d = (1 - x @ x.T).detach()
+    sums = torch.zeros(len(x), dtype=torch.float64)
+    for a, p, n in itertools.product(range(len(x)), repeat=3):
+        if a != p and labels[a] == labels[p] and labels[a] != labels[n]:
+            chosen = mining == "all" or 0 < d[a, n] - d[a, p] <= 1.5
+            sums[a] += chosen * max(float(d[a, p] - d[a, n]) + 1.5, 0.0)
+    return sums
+
+
+@pytest.mark.parametrize("mining", ["all", "semihard", "hard"])
+def test_raw_euclidean_far_from_the_origin(mining):
+    x, labels = batch(12, 3)
+    labels = torch.arange(12) % 3
+    loss = TripletLoss(0.7, mining, distance="euclidean", normalize=False)
+    near = loss(x, labels)
+    d = torch.cdist(x, x)
+    truth = []
+    for i in range(12):
+        near_ones = [d[i, j] for j in range(12) if j != i and labels[j] == labels[i]]
+        far = [d[i, j] for j in range(12) if labels[j] != labels[i]]
+        pairs = [(max(near_ones), min(far))] if mining == "hard" else itertools.product(near_ones, far)
+        kept = [(p, n) for p, n in pairs if mining != "semihard" or 0 < n - p <= 0.7]
+        truth += [p - n + 0.7 for p, n in kept if p - n + 0.7 > 0]
+    torch.testing.assert_close(near, torch.stack(truth).mean())
+    far_away = (x.detach() + 1000).float()
+    torch.testing.assert_close(loss(far_away, labels).double(), near.detach(), rtol=0, atol=2e-3)
+    (gradient,) = torch.autograd.grad(near, x)
+    assert torch.isfinite(gradient).all() and (gradient != 0).any()
+
+
+@pytest.mark.parametrize("options", EVERY, ids=str)
+def test_duplicates_have_a_finite_gradient(options):
+    x = torch.ones(6, 3).requires_grad_()
+    labels = torch.arange(6) % 2
+    if options["mining"] == "semihard":  # no negative is farther than a positive
+        with pytest.warns(CoulombWarning, match="0 of 6 anchors have a triplet above 0"):
+            loss = TripletLoss(**options)(x, labels)
+    else:
+        loss = TripletLoss(**options)(x, labels)
+    loss.backward()
+    assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize("options", EVERY, ids=str)
+def test_second_derivatives(options):
+    x, _ = batch(6, 3)
+    labels = torch.arange(6) % 2
+    loss = TripletLoss(0.7, **options)
+    assert torch.autograd.gradcheck(lambda z: loss(z, labels), x)
+    assert torch.autograd.gradgradcheck(lambda z: loss(z, labels), x)
+
+
+@pytest.mark.parametrize("mining", ["all", "semihard", "hard"])
+def test_what_is_left_out_is_counted(mining):
+    x, _ = batch(5, 3)
+    loss = TripletLoss(2.5, mining, reduction="none")
+    with pytest.warns(CoulombWarning, match="3 of 5 anchors have no positive or no negative"):
+        each = loss(x, torch.tensor([0, 0, 1, 2, -1]))
+    assert (each[2:] == 0).all()
+    for labels in ([0] * 5, [-1] * 5, [0, 1, 2, 3, 4]):
+        with pytest.warns(CoulombWarning, match="5 of 5 anchors"):
+            value = TripletLoss(2.5, mining)(x, torch.tensor(labels))
+        assert value.item() == 0
+        assert (torch.autograd.grad(value, x)[0] == 0).all()
+
+
+def test_an_unknown_sample_is_not_a_negative():
+    x, labels = torch.eye(4)[[0, 0, 0, 1]], torch.tensor([0, 0, -1, 1])
+    with pytest.warns(CoulombWarning, match="2 of 4"):
+        each = TripletLoss(1.25, "hard", reduction="none")(x, labels)
+    assert each.tolist() == [0.25, 0.25, 0, 0]
+
+
+def test_all_satisfied_is_not_a_silent_zero():
+    x, labels = torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
+    for mining in ("all", "semihard", "hard"):
+        with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0"):
+            assert TripletLoss(0.5, mining)(x, labels).item() == 0
+
+
+def test_arguments_are_named():
+    for options, message in [
+        ({"margin": -1}, "margin"),
+        ({"mining": "easy"}, "mining"),
+        ({"distance": "taxi"}, "distance"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            TripletLoss(**options)
+
+
+def test_every_way_to_mine_has_a_law():
+    assert {name.split()[1].strip(",") for name in ROWS if " " in name} >= {"soft", "semihard", "hard", "euclidean"}
+
+
+MEMORY = """
+import torch
+from pathlib import Path
+from coulomb.losses import TripletLoss
+def step(n):
+    x = torch.randn(n, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    TripletLoss(mining="{mining}")(x, torch.arange(n) % (n // 8)).backward()
+def memory(field):  # not ru_maxrss: a child process starts with its parent's
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+step(1024)  # threads, kernels and code pages are not the loss's
+before = memory("VmRSS:")
+step({n})
+print(memory("VmHWM:") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mining, n, limit", [("hard", 16384, 150), ("all", 6144, 250)])
+def test_memory(mining, n, limit):
+    # 16384 × 16384 floats are 1 GiB; the batch is 4 MiB. All triplets of 6144 samples in classes of 8 are 260 million.
+    code = MEMORY.format(mining=mining, n=n)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0 < float(run.stdout) < limit
