@@ -8,9 +8,9 @@ from coulomb.losses.arguments import (
     checked_choice,
     embeddings,
     paired_embeddings,
-    reduced,
     warn_counted,
 )
+from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
 
@@ -27,6 +27,9 @@ class InfoNCELoss(nn.Module):
         symmetric: average both directions, query→positive and positive→query (in-batch only; CLIP).
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
+        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
+            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            Does not concern ``negatives`` that are given: those are this process's own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient.
 
@@ -47,12 +50,14 @@ class InfoNCELoss(nn.Module):
         *,
         normalize: bool = True,
         reduction: str = "mean",
+        gather: Gather = "auto",
     ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
         self.symmetric = symmetric
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
 
     def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
@@ -63,8 +68,10 @@ class InfoNCELoss(nn.Module):
         both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
         n, scale = len(query), scale_of(self.temperature)
         query, positive = both.view(2, n, -1).unbind()
-        in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize)
-        count = n - 1 if negatives is None else len(negatives)
+        group = group_of(self.gather) if negatives is None else None
+        in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, group=group)
+        anchors = in_batch.number_of_keys
+        count = anchors - 1 if negatives is None else len(negatives)
         if count == 0:
             warn_counted(n, n, "anchors have no negative: their loss is 0 and teaches nothing")
         if negatives is None:
@@ -73,11 +80,11 @@ class InfoNCELoss(nn.Module):
             keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
             lse = Similarity(query, keys, scale=scale, unit=self.normalize).lse("all")
             loss = softplus(lse - in_batch.positives(), threshold=50)
-        return reduced(loss, self.reduction)
+        return reduced_in(group, loss, self.reduction, anchors)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
         return (
             f"{describe_temperature(self.temperature)}, symmetric={self.symmetric}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
+            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
         )

@@ -7,10 +7,10 @@ from coulomb.losses.arguments import (
     check_shape,
     checked_choice,
     paired_embeddings,
-    reduced,
     require_batch,
     warn_counted,
 )
+from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
@@ -27,6 +27,8 @@ class NTXentLoss(nn.Module):
         temperature: τ, or a `LearnableTemperature`. 0.5 as in SimCLR on CIFAR; 0.1 on ImageNet.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([V·N]: all of view 0, then all of view 1, …).
+        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
+            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
 
     Call with view0 [N, D] and view1 [N, D], or with all views as one tensor [N, V, D].
 
@@ -40,11 +42,19 @@ class NTXentLoss(nn.Module):
     tensor(2.7081)
     """
 
-    def __init__(self, temperature: Temperature = 0.5, *, normalize: bool = True, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        temperature: Temperature = 0.5,
+        *,
+        normalize: bool = True,
+        reduction: str = "mean",
+        gather: Gather = "auto",
+    ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
@@ -58,15 +68,20 @@ class NTXentLoss(nn.Module):
         else:
             rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
             n, views = len(view0), 2
-        if n == 1:
+        scale, group = scale_of(self.temperature), group_of(self.gather)
+        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, group=group)
+        anchors = similarity.number_of_keys
+        if anchors == views:
             warn_counted(views, views, "anchors have no negative (N = 1): the loss teaches nothing")
-        similarity = Similarity(rows, scale=scale_of(self.temperature), instances=n, unit=self.normalize)
         if views == 2:
             loss = similarity.contrast(offset=n)
         else:
             loss = similarity.lse("others") - similarity.mean("positives")
-        return reduced(loss, self.reduction)
+        return reduced_in(group, loss, self.reduction, anchors)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        return f"{describe_temperature(self.temperature)}, normalize={self.normalize}, reduction={self.reduction!r}"
+        return (
+            f"{describe_temperature(self.temperature)}, normalize={self.normalize}, reduction={self.reduction!r}, "
+            f"gather={self.gather!r}"
+        )

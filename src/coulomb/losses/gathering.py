@@ -1,0 +1,72 @@
+"""The option ``gather`` of losses with in-batch negatives: keys from the batches of all processes.
+
+The convention: each process returns the mean over its own anchors (against the keys of all processes; weighted by
+W·its anchors/all anchors, which is 1 for equal batches) and gradients that other processes give to its embeddings come
+home summed, so that averaging over processes, as DistributedDataParallel does, gives exactly the loss and the gradient of
+one process with the whole batch.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from coulomb.losses.arguments import reduced
+
+Gather = bool | str
+
+
+def checked_gather(gather: Gather) -> Gather:
+    """``gather`` if it is True, False or ``"auto"``; else an error naming it."""
+    if gather not in (True, False, "auto"):
+        raise ValueError(f"gather must be True, False or 'auto', got {gather!r}")
+    return gather
+
+
+def group_of(gather: Gather) -> dist.ProcessGroup | None:
+    """The processes whose keys count; None for this one alone.
+
+    Raises:
+        RuntimeError: ``gather=True`` in a program without a process group.
+    """
+    if gather is False:
+        return None
+    if not (dist.is_available() and dist.is_initialized()):
+        if gather == "auto":
+            return None
+        raise RuntimeError(
+            "gather=True, but torch.distributed is not initialised: call init_process_group first, or use gather='auto'"
+        )
+    return dist.group.WORLD if dist.get_world_size() > 1 else None
+
+
+def reduced_in(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, anchors: int | Tensor) -> Tensor:
+    """`reduced` so that its mean over the processes of ``group`` is the mean over all their ``anchors``.
+
+    ``"sum"`` and ``"none"`` are of this process's anchors.
+    """
+    if group is None or reduction != "mean":
+        return reduced(loss_N, reduction)
+    return loss_N.sum() * (dist.get_world_size(group) / anchors)
+
+
+def summed_in(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
+    """Σ over processes, [1…] or 0-dim; no gradient."""
+    return value.detach() if group is None else rows_in(group, value.detach()[None]).sum(0)
+
+
+def rows_in(group: dist.ProcessGroup | None, rows: Tensor) -> Tensor:
+    """The rows of all processes in the order of ranks, [ΣN, …]; their gradients come home summed. For small things."""
+    if group is None:
+        return rows
+    from coulomb.similarity.processes import gather_rows  # takes a second to import; needed by several processes only
+
+    return gather_rows(rows, group)
+
+
+def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
+    """Where this process's rows lie in `rows_in`."""
+    if group is None:
+        return slice(0, rows)
+    sizes = rows_in(group, torch.tensor([rows], device=like.device))
+    start = int(sizes[: dist.get_rank(group)].sum())
+    return slice(start, start + rows)
