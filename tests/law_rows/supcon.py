@@ -56,6 +56,39 @@ def views_and_mask(n, d, draw):
     return draw(n, 2, d), mask
 
 
+def overlap_of(a, b, kind):
+    common = int((a * b).sum())
+    if kind == "jaccard":
+        return common / max(1, int(((a + b) > 0).sum()))
+    return common if kind == "count" else int(common > 0)
+
+
+def multi_hot_loop(tau, features, labels, kind="any", inside=False, anchors=None):
+    z, batch = unit(view_major(features)), len(features)
+    losses = []
+    for i in range(len(z) if anchors is None else anchors):
+        scores = {p: z[i] @ z[p] / tau for p in range(len(z)) if p != i}
+        weights = {
+            p: overlap_of(labels[i % batch], labels[p % batch], kind)
+            if labels[i % batch].any()
+            else p % batch == i % batch
+            for p in scores
+        }
+        total = sum(weights.values())
+        everyone = log_sum_exp(list(scores.values()))
+        if inside:
+            mine = [scores[p] + math.log(w / total) for p, w in weights.items() if w]
+            losses.append(everyone - log_sum_exp(mine))
+        else:
+            losses.append(everyone - sum(w * scores[p] for p, w in weights.items()) / total)
+    return torch.stack(losses)
+
+
+def views_and_multi_hot(n, d, draw):
+    several = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 0], [0, 1, 0, 0], [0, 1, 0, 1]])
+    return draw(n, 2, d), several[torch.arange(n) % 5]
+
+
 class _mask_as_keyword(torch.nn.Module):
     def __init__(self, loss):
         super().__init__()
@@ -94,6 +127,25 @@ ROWS = {
         lambda *a, **k: _mask_as_keyword(SupConLoss(*a, **k)),
         views_and_mask,
         masked_loop,
+        lambda n: math.log(2 * n - 1),
+    ),
+    "SupConLoss multi-hot": Row(SupConLoss, views_and_multi_hot, multi_hot_loop, lambda n: math.log(2 * n - 1)),
+    "SupConLoss multi-hot count, one": Row(
+        lambda *a, **k: SupConLoss(*a, overlap="count", contrast_mode="one", **k),
+        views_and_multi_hot,
+        lambda *a: multi_hot_loop(*a, kind="count", anchors=len(a[1])),
+        lambda n: math.log(2 * n - 1),
+    ),
+    "SupConLoss multi-hot jaccard": Row(
+        lambda *a, **k: SupConLoss(*a, overlap="jaccard", **k),
+        views_and_multi_hot,
+        lambda *a: multi_hot_loop(*a, kind="jaccard"),
+        lambda n: math.log(2 * n - 1),
+    ),
+    "SupConLoss multi-hot count, in": Row(
+        lambda *a, **k: SupConLoss(*a, overlap="count", positives="in", **k),
+        views_and_multi_hot,
+        lambda *a: multi_hot_loop(*a, kind="count", inside=True),
         lambda n: math.log(2 * n - 1),
     ),
 }

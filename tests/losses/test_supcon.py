@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from coulomb.errors import CoulombWarning
-from coulomb.losses import LearnableTemperature, SupConLoss
+from coulomb.losses import LearnableTemperature, SupConLoss, multi_label
 from coulomb.similarity import matrix
 
 
@@ -117,6 +117,103 @@ def test_labels_and_mask_are_checked():
         SupConLoss()(x, torch.zeros(4, dtype=torch.long), torch.ones(4, 4))
     with pytest.raises(ValueError, match="weights must be finite and not negative"):
         SupConLoss()(x, mask=-torch.ones(4, 4))
-    for option in ("contrast_mode", "positives", "no_positive"):
+    for option in ("contrast_mode", "positives", "no_positive", "overlap"):
         with pytest.raises(ValueError, match=option):
             SupConLoss(**{option: "some"})
+
+
+SEVERAL = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]])
+OVERLAPS = ("any", "count", "jaccard")
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("form", ["out", "in"])
+def test_one_class_each_as_multi_hot_is_the_labels(overlap, form):
+    x, labels = features(6, 2, 3), torch.tensor([0, 1, 1, 2, 0, -1])
+    multi_hot = torch.nn.functional.one_hot(labels.clamp_min(0), 3) * (labels >= 0)[:, None]
+    loss = SupConLoss(0.2, positives=form, overlap=overlap)
+    for dtype in (torch.long, torch.bool, torch.float32):
+        torch.testing.assert_close(loss(x, multi_hot.to(dtype)), loss(x, labels))
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("mode", ["all", "one"])
+@pytest.mark.parametrize("strip", [1, 10**6])
+def test_sums_over_shared_classes_are_those_of_their_mask(overlap, mode, strip, monkeypatch):
+    monkeypatch.setattr(multi_label, "STRIP", strip)
+    x = features(5, 2, 3).requires_grad_()
+    weights = {
+        "any": [[1, 0, 1, 0, 1], [0, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 1]],
+        "count": [[2, 0, 1, 0, 1], [0, 1, 1, 0, 0], [1, 1, 2, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 1]],
+        "jaccard": [
+            [1, 0, 1 / 3, 0, 1 / 2],
+            [0, 1, 1 / 2, 0, 0],
+            [1 / 3, 1 / 2, 1, 0, 0],
+            [0, 0, 0, 1, 0],
+            [1 / 2, 0, 0, 0, 1],
+        ],
+    }[overlap]
+    loss = SupConLoss(0.2, contrast_mode=mode, overlap=overlap)
+    ours, truth = loss(x, SEVERAL), loss(x, mask=torch.tensor(weights, dtype=torch.float64))
+    torch.testing.assert_close(ours, truth)
+    for mine, true in zip(torch.autograd.grad(ours, x), torch.autograd.grad(truth, x), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("form", ["out", "in"])
+def test_multi_hot_anchors_without_positives_are_counted(overlap, form):
+    x = features(5, 3).requires_grad_()  # one view: the sample without classes has nobody
+    with pytest.warns(CoulombWarning, match="1 of 5 anchors have no positive"):
+        loss = SupConLoss(positives=form, overlap=overlap, reduction="none")(x, SEVERAL)
+    assert loss[3] == 0
+    loss.sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+def test_multi_hot_labels_are_checked():
+    x = features(5, 2, 3)
+    with pytest.raises(ValueError, match="must be 0 or 1"):
+        SupConLoss()(x, SEVERAL * 2)
+    with pytest.raises(ValueError, match=r"labels must have shape \[5\] or \[5, C\]"):
+        SupConLoss()(x, SEVERAL[:4])
+    with pytest.raises(ValueError, match="not both"):
+        SupConLoss()(x, SEVERAL, torch.ones(5, 5))
+
+
+@pytest.mark.parametrize("how", ["labels", "multi-hot", "mask", "nothing"])
+@pytest.mark.parametrize("mode", ["all", "one"])
+def test_diagnosis(how, mode):
+    x, labels = features(6, 2, 3), torch.tensor([0, 1, 1, 0, 2, -1])
+    multi_hot = torch.nn.functional.one_hot(labels.clamp_min(0), 3) * (labels >= 0)[:, None]
+    same = ((labels[:, None] == labels) & (labels >= 0)) | torch.eye(6, dtype=torch.bool)
+    arguments = {
+        "labels": {"labels": labels},
+        "multi-hot": {"labels": multi_hot},
+        "mask": {"mask": same},
+        "nothing": {},
+    }
+    same = torch.eye(6, dtype=torch.bool) if how == "nothing" else same
+    loss, found = SupConLoss(0.5, contrast_mode=mode, diagnose=True)(x, **arguments[how])
+    torch.testing.assert_close(loss, SupConLoss(0.5, contrast_mode=mode)(x, **arguments[how]))
+    z = torch.nn.functional.normalize(torch.cat(x.unbind(1)), dim=1)
+    anchors = 6 if mode == "one" else 12
+    cosines, positive = (z @ z.T)[:anchors], same.repeat(2, 2)[:anchors]
+    negatives = cosines.masked_fill(positive, -torch.inf)
+    mine = (positive & ~torch.eye(12, dtype=torch.bool)[:anchors]).double()
+    torch.testing.assert_close(found.positive, (cosines * mine).sum(1) / mine.sum(1))
+    torch.testing.assert_close(found.hardest_negative, negatives.amax(1))
+    p = (2 * negatives).softmax(1)
+    torch.testing.assert_close(found.effective_negatives, (-torch.xlogy(p, p).sum(1)).exp())
+    assert found.without_positive == 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_in_a_compiled_graph_the_loss_is_the_same_without_looking_at_values():
+    x, labels = features(5, 3), torch.tensor([0, 0, 1, 2, -1])
+    with pytest.warns(CoulombWarning):
+        eager = SupConLoss(no_positive="exclude")(x, labels)
+    compiled = torch.compile(SupConLoss(no_positive="exclude"), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, labels), eager)
+    raising = torch.compile(SupConLoss(no_positive="raise"), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(raising(x, labels), SupConLoss(reduction="none")(x, labels).mean())

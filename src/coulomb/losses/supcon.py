@@ -12,6 +12,9 @@ from coulomb.losses.arguments import (
     require_batch,
     warn_counted,
 )
+from coulomb.losses.classes import reduced_over
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_sums
 from coulomb.losses.temperature import (
     LearnableTemperature,
     Temperature,
@@ -26,7 +29,8 @@ class SupConLoss(nn.Module):
     """L_i = LSE_{a≠i} s_ia − mean_{p∈P(i)} s_ip,  s = cos/τ   (Khosla et al., 2020, their L_out)
 
     P(i): the other views of i and every view of samples with the same label. ``positives="in"`` is their weaker L_in,
-    LSE_{a≠i} s_ia − LSE_{p∈P(i)} s_ip + log|P(i)|. Without labels and mask this is NT-Xent.
+    LSE_{a≠i} s_ia − LSE_{p∈P(i)} s_ip + log|P(i)|. Without labels and mask this is NT-Xent. With several labels a
+    sample, P(i) is every sample that shares one, and the mean over it may be weighted by how many (``overlap``).
     The mean over positives costs O(N·D) by class sums; no N×N matrix is formed.
 
     Args:
@@ -36,11 +40,19 @@ class SupConLoss(nn.Module):
         positives: ``"out"``, the mean outside the logarithm, or ``"in"``.
         no_positive: an anchor without positives counts as a loss of 0 (``"zero"``, as in the authors' newer code), is left
             out of the mean (``"exclude"``), or is an error (``"raise"``). The first two count them in a `CoulombWarning`.
+        overlap: weight of a positive where labels are multi-hot, A and B being the classes of the two samples: ``"any"``,
+            1 if they share one; ``"count"``, |A∩B|; ``"jaccard"``, |A∩B|/|A∪B|. Weights are divided by their sum.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([anchors]: all of view 0, then all of view 1, …).
+        diagnose: return (loss, `Diagnosis`), for up to two more passes.
 
-    Call with features [B, V, D] or [B, D], and labels [B] (−1: unknown, only its own views are positive) or a mask
-    [B, B] (mask[i, j]: j is a positive of i; may be asymmetric, boolean or non-negative weights) or neither.
+    Call with features [B, V, D] or [B, D], and one of: labels [B] (−1: unknown, only its own views are positive); labels
+    [B, C], multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i, j]: j is a positive of i; may
+    be asymmetric, boolean or non-negative weights); or neither, and only an anchor's other views are positive.
+
+    Memory: multi-hot labels with ``positives="out"`` take a strip of the B×B overlaps at a time (``"count"``: none); with
+    ``positives="in"`` or ``diagnose=True`` the mask of their N×N pairs is formed.
+    In a compiled graph values are not looked at: no error for no_positive="raise", no counted warnings; the loss is the same.
 
     Deviation: the authors subtract a row maximum that includes self, by which other terms underflow at small τ; not here.
 
@@ -50,6 +62,9 @@ class SupConLoss(nn.Module):
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> SupConLoss(temperature=1.0)(features, torch.tensor([0, 0, 1, 1]))  # log(e + 2) − 1
     tensor(0.5514)
+    >>> multi_hot = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]])
+    >>> SupConLoss(temperature=1.0, overlap="count", reduction="none")(features, multi_hot)
+    tensor([1.0514, 0.5514, 0.5514, 1.0514])
     """
 
     def __init__(
@@ -60,8 +75,10 @@ class SupConLoss(nn.Module):
         positives: str = "out",
         no_positive: str = "zero",
         *,
+        overlap: str = "any",
         normalize: bool = True,
         reduction: str = "mean",
+        diagnose: bool = False,
     ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
@@ -75,10 +92,14 @@ class SupConLoss(nn.Module):
         self.contrast_mode = checked_choice("contrast_mode", contrast_mode, ("all", "one"))
         self.positives = checked_choice("positives", positives, ("out", "in"))
         self.no_positive = checked_choice("no_positive", no_positive, ("zero", "exclude", "raise"))
+        self.overlap = checked_choice("overlap", overlap, OVERLAPS)
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
 
-    def forward(self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         features = embeddings("features", features, normalize=self.normalize, ndim=(2, 3))
         require_batch("features", features)
@@ -87,64 +108,91 @@ class SupConLoss(nn.Module):
         batch, views = features.shape[:2]
         keys = torch.cat(features.unbind(1))
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        ids = self._ids(batch, labels, mask, keys).repeat(views)
+        multi_hot, ids = None, None
+        if mask is not None:
+            _check_mask(mask, batch, labels, keys)
+        elif isinstance(labels, Tensor) and labels.ndim == 2:
+            multi_hot = checked_multi_hot(labels, batch, keys)
+        elif labels is not None:
+            labels = checked_labels(labels, batch, keys)
+            # An unknown sample is a class of its own, so that its own views stay positives.
+            alone = labels.max().clamp_min(0) + 1 + torch.arange(batch, device=keys.device)
+            ids = torch.where(labels >= 0, labels, alone).repeat(views)
         similarity = Similarity(
             keys[:anchors],
             None if anchors == len(keys) else keys,
             scale=scale_of(self.temperature),
-            query_ids=ids[:anchors],
+            query_ids=None if ids is None else ids[:anchors],
             key_ids=None if anchors == len(keys) else ids,
+            instances=batch if ids is None else None,
             queries_lead_keys=True,
+            unit=self.normalize,
         )
         positive: str | Tensor = "positives"
+        if multi_hot is not None:
+            if self.positives == "out" and not self.diagnose:
+                return self._loss(similarity, *self._shared_classes(similarity, features, multi_hot))
+            mask = overlap_matrix(multi_hot, self.overlap)
         if mask is not None:
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
-        return self._loss(similarity, positive)
-
-    def _loss(self, similarity: Similarity, positive: str | Tensor) -> Tensor:
         count = similarity.count(positive)
         has = count > 0
-        lse = similarity.lse("others")
         if self.positives == "out":
-            loss = lse - similarity.mean(positive)
+            mean = similarity.mean(positive)
         else:
-            attraction = similarity.lse(positive).masked_fill(~has, 0)
-            loss = lse - attraction + count.masked_fill(~has, 1).to(lse.dtype).log()
-        missing = int((~has).sum())
-        if missing and self.no_positive == "raise":
-            raise ValueError(f"{missing} of {len(has)} anchors have no positive (no_positive='raise')")
-        if missing:
-            verb = "count as a loss of 0" if self.no_positive == "zero" else "are left out of the mean"
-            warn_counted(missing, len(has), f"anchors have no positive and {verb}")
+            mean = similarity.lse(positive).masked_fill(~has, 0) - count.masked_fill(~has, 1).to(keys.dtype).log()
+        loss = self._loss(similarity, mean, has)
+        if not self.diagnose:
+            return loss
+        negative = "negatives" if isinstance(positive, str) else (positive == 0).fill_diagonal_(False)
+        return loss, diagnose_rows(similarity, negative, positive=similarity.mean(positive), has_positive=has)
+
+    def _shared_classes(self, similarity: Similarity, features: Tensor, multi_hot: Tensor) -> tuple[Tensor, Tensor]:
+        """(weighted mean of s over the samples that share a class, which anchors have any), without the N×N weights."""
+        batch, views = features.shape[:2]
+        anchor_views = similarity.shape[0] // batch
+        weighed = torch.cat([features.sum(1), features.new_full((batch, 1), views)], 1)
+        sums = overlap_sums(multi_hot, weighed, self.overlap).repeat(anchor_views, 1)
+        own = multi_hot.sum(1).clamp_min(1) if self.overlap == "count" else torch.ones_like(multi_hot[:, 0])
+        own = own.repeat(anchor_views)
+        queries, weight = similarity.queries_ND, sums[:, -1] - own  # without the pair of an anchor with itself
+        has = weight > 0
+        total = (queries * (sums[:, :-1] - own[:, None] * queries)).sum(1)
+        return similarity.scale * total / weight.masked_fill(~has, 1), has
+
+    def _loss(self, similarity: Similarity, attraction: Tensor, has: Tensor) -> Tensor:
+        loss = (similarity.lse("others") - attraction).masked_fill(~has, 0)
+        if not torch.compiler.is_compiling():
+            self._look_for_missing(int((~has).sum()), len(has))
         if similarity.shape[1] == 2:
             warn_counted(len(has), len(has), "anchors have a single other sample: the loss teaches nothing")
-        loss = loss.masked_fill(~has, 0)
         if self.base_temperature is not None:
-            loss = loss / (float(scale_of(self.temperature)) * self.base_temperature)
-        if self.no_positive == "exclude" and self.reduction == "mean":
-            return loss.sum() / max(1, len(has) - missing)
-        return reduced(loss, self.reduction)
+            loss = loss / (similarity.scale * self.base_temperature)
+        return (
+            reduced_over(loss, has, self.reduction) if self.no_positive == "exclude" else reduced(loss, self.reduction)
+        )
 
-    def _ids(self, batch: int, labels: Tensor | None, mask: Tensor | None, like: Tensor) -> Tensor:
-        own = torch.arange(batch, device=like.device)
-        if mask is not None:
-            if labels is not None:
-                raise ValueError("give labels or mask, not both: the mask replaces labels")
-            if mask.shape != (batch, batch):
-                raise ValueError(f"mask must have shape [{batch}, {batch}], got {tuple(mask.shape)}")
-            if mask.device != like.device:
-                raise ValueError(f"mask is on {mask.device}, features on {like.device}")
-        if labels is None:
-            return own
-        labels = checked_labels(labels, batch, like)
-        # An unknown sample is a class of its own, so that its own views stay positives.
-        return torch.where(labels >= 0, labels, labels.max().clamp_min(0) + 1 + own)
+    def _look_for_missing(self, missing: int, anchors: int) -> None:
+        if missing and self.no_positive == "raise":
+            raise ValueError(f"{missing} of {anchors} anchors have no positive (no_positive='raise')")
+        if missing:
+            verb = "count as a loss of 0" if self.no_positive == "zero" else "are left out of the mean"
+            warn_counted(missing, anchors, f"anchors have no positive and {verb}")
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
         return (
             f"{describe_temperature(self.temperature)}, base_temperature={self.base_temperature}, "
             f"contrast_mode={self.contrast_mode!r}, positives={self.positives!r}, no_positive={self.no_positive!r}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
+            f"overlap={self.overlap!r}, normalize={self.normalize}, reduction={self.reduction!r}"
         )
+
+
+def _check_mask(mask: Tensor, batch: int, labels: Tensor | None, like: Tensor) -> None:
+    if labels is not None:
+        raise ValueError("give labels or mask, not both: the mask replaces labels")
+    if mask.shape != (batch, batch):
+        raise ValueError(f"mask must have shape [{batch}, {batch}], got {tuple(mask.shape)}")
+    if mask.device != like.device:
+        raise ValueError(f"mask is on {mask.device}, features on {like.device}")
