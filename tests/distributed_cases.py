@@ -1,0 +1,105 @@
+"""Every way to call a loss that gathers, on a model's embeddings; in one process, and in several."""
+
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from coulomb import losses
+from coulomb.errors import CoulombWarning
+from coulomb.losses import LearnableTemperature
+from coulomb.similarity import Similarity, matrix
+
+UNEVEN = {1: [12], 2: [7, 5], 4: [3, 1, 6, 2]}
+EVEN = {1: [12], 2: [6, 6], 4: [3, 3, 3, 3]}
+
+
+def two(function):
+    """Calls a loss of two tensors with the two views' embeddings."""
+    return lambda loss, x, y, labels: function(loss, x, y, labels)
+
+
+def labels_of(n):
+    return torch.tensor([0, 1, 2, 0, -1, 1, 0, 2, 2, -1, 1, 0])[:n]
+
+
+# name → (constructor of a loss given a temperature and options, call with views x, y [N, D] and labels [N])
+CASES = {
+    "NTXent": (lambda t, **k: losses.NTXentLoss(t, **k), lambda f, x, y, l: f(x, y)),
+    "NTXent, 3 views": (
+        lambda t, **k: losses.NTXentLoss(t, **k),
+        lambda f, x, y, l: f(torch.stack([x, y, x * y], 1)),
+    ),
+    "InfoNCE": (lambda t, **k: losses.InfoNCELoss(t, **k), lambda f, x, y, l: f(x, y)),
+    "InfoNCE symmetric": (lambda t, **k: losses.InfoNCELoss(t, symmetric=True, **k), lambda f, x, y, l: f(x, y)),
+}
+
+
+class Model(nn.Module):
+    """A linear encoder and a loss."""
+
+    def __init__(self, name, **options):
+        super().__init__()
+        generator = torch.Generator().manual_seed(5)
+        self.weight = nn.Parameter(torch.randn(6, 4, generator=generator, dtype=torch.float64))
+        make, self.call = CASES[name]
+        self.loss = make(LearnableTemperature(0.3).double(), **options)
+
+    def forward(self, x, y, labels):
+        return self.call(self.loss, x @ self.weight, y @ self.weight, labels)
+
+
+def batch(n=12):
+    generator = torch.Generator().manual_seed(2)
+    draw = [torch.randn(n, 6, generator=generator, dtype=torch.float64) for _ in range(2)]
+    return *draw, labels_of(n)
+
+
+def learned(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def alone(name):
+    """(loss, parameter gradients) of one process with the whole batch."""
+    model = Model(name, gather=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoulombWarning)
+        loss = model(*batch())
+    loss.backward()
+    return loss.detach(), learned(model)
+
+
+def together(sizes, at_once):
+    """In each process: name → (loss, gradients) averaged over processes."""
+    from coulomb.similarity import processes
+
+    processes.GATHER_ELEMENTS = at_once
+    matrix.TILE = 5
+    rank, world = dist.get_rank(), dist.get_world_size()
+    start = sum(sizes[:rank])
+    mine = [part[start : start + sizes[rank]] for part in batch()]
+    out = {}
+    for name in CASES:
+        model = Model(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoulombWarning)
+            loss = model(*mine)
+        loss.backward()
+        values = {"loss": loss.detach(), **learned(model)}
+        for value in values.values():
+            dist.all_reduce(value)
+            value /= world
+        out[name] = values.pop("loss"), values
+    return out
+
+
+def wrapped(sizes):
+    """The same by DistributedDataParallel."""
+    rank = dist.get_rank()
+    start = sum(sizes[:rank])
+    model = DistributedDataParallel(Model("NTXent", gather=True))
+    loss = model(*(part[start : start + sizes[rank]] for part in batch()))
+    loss.backward()
+    return {name.removeprefix("module."): grad for name, grad in learned(model).items()}
