@@ -32,7 +32,7 @@ def of(loss, **options):
     def loop(tau, x, y):
         return hard_loop(tau, x, y, **options)
 
-    return Row(make, views, loop, lambda n: math.log(2 * n - 1))
+    return Row(make, views, loop, lambda n: math.log(2 * n - 1), sharp=True)
 
 
 ROWS = {

@@ -1,0 +1,71 @@
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import HardContrastiveLoss, InfoNCELoss
+from coulomb.similarity import matrix
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("k", [1, 3, 19])
+@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
+def test_the_nearest_of_a_queue(k, elements, monkeypatch):
+    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
+    query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
+    own = (normalize(query) * normalize(positive)).sum(1, keepdim=True)
+    best = (normalize(query) @ normalize(queue).T).topk(k).values
+    truth = -torch.cat([own, best], 1).div(0.1).log_softmax(1)[:, 0]
+    torch.testing.assert_close(HardContrastiveLoss(0.1, k, reduction="none")(query, positive, queue), truth)
+
+
+def test_all_negatives_are_infonce():
+    query, positive = normal(6, 3), normal(6, 3, seed=1)
+    for k in (5, 6, 4095):
+        torch.testing.assert_close(HardContrastiveLoss(0.2, k)(query, positive), InfoNCELoss(0.2)(query, positive))
+
+
+def test_a_negative_that_is_left_out_gets_no_gradient():
+    queue = torch.tensor([[1.0, 0.5], [-1.0, 0.2], [0.5, 1.0]], requires_grad=True)
+    one = torch.tensor([[1.0, 0.0]])
+    HardContrastiveLoss(0.5, top_k=2)(one, one, queue).backward()
+    assert (queue.grad[1] == 0).all()
+    assert (queue.grad[[0, 2]] != 0).any(1).all()
+
+
+def test_a_low_temperature_is_the_hinge_of_the_hardest():
+    # τ·L → max(s_max − s⁺, 0), within τ log N.
+    query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
+    own = (normalize(query) * normalize(positive)).sum(1)
+    hinge = ((normalize(query) @ normalize(queue).T).amax(1) - own).clamp_min(0)
+    tau = 1e-3
+    loss = HardContrastiveLoss(tau, top_k=4, reduction="none")(query, positive, queue)
+    assert (tau * loss - hinge).abs().max() <= tau * math.log(5)
+
+
+def test_diagnosis_is_of_all_negatives():
+    query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
+    _, seen = HardContrastiveLoss(0.5, top_k=2, diagnose=True)(query, positive, queue)
+    p = (normalize(query) @ normalize(queue).T / 0.5).softmax(1)
+    torch.testing.assert_close(seen.effective_negatives, (-(p * p.log()).sum(1)).exp())
+
+
+@pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])
+def test_without_negatives_the_zero_is_not_silent(negatives):
+    query = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
+        loss = HardContrastiveLoss()(query, torch.tensor([[2.0, 1.0]]), negatives)
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(query.grad, torch.zeros(1, 2))
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="top_k must be at least 1, got -3"):
+        HardContrastiveLoss(top_k=-3)
+    assert "top_k=4095" in repr(HardContrastiveLoss())

@@ -1,0 +1,41 @@
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity, normalize
+
+from coulomb.errors import CoulombWarning
+from coulomb.losses import NegativeCosineLoss
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
+
+
+def test_the_target_gets_no_gradient_unless_asked_for():
+    p, z = normal(5, 3), normal(5, 3, seed=1)
+    NegativeCosineLoss()(p, z).backward()
+    assert z.grad is None
+    assert (p.grad != 0).any()
+    NegativeCosineLoss(stop_gradient=False)(p, z).backward()
+    assert (z.grad != 0).any()
+
+
+def test_simsiam_and_byol_are_made_of_it():
+    p1, p2, z1, z2 = (normal(5, 3, seed=seed) for seed in range(4))
+    loss = NegativeCosineLoss()
+    simsiam = -(cosine_similarity(p1, z2).mean() + cosine_similarity(p2, z1).mean()) / 2
+    torch.testing.assert_close((loss(p1, z2) + loss(p2, z1)) / 2, simsiam)
+    byol = (normalize(p1) - normalize(z2)).square().sum(1).mean()
+    torch.testing.assert_close(2 + 2 * loss(p1, z2), byol)
+
+
+def test_a_row_of_zeros_is_counted():
+    with pytest.warns(CoulombWarning, match="1 of 2 rows of target are zero vectors"):
+        loss = NegativeCosineLoss(reduction="none")(torch.ones(2, 3), torch.tensor([[0.0, 0, 0], [1, 1, 1]]))
+    torch.testing.assert_close(loss, torch.tensor([0.0, -1.0]))
+
+
+def test_arguments():
+    with pytest.raises(TypeError, match="target must be a floating tensor, got NoneType"):
+        NegativeCosineLoss()(torch.ones(2, 3), None)
+    with pytest.raises(ValueError, match="target has shape"):
+        NegativeCosineLoss()(torch.ones(2, 3), torch.ones(3, 3))
