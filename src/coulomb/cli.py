@@ -5,6 +5,7 @@ import inspect
 import itertools
 import json
 import logging
+import shlex
 import sys
 import typing
 import warnings
@@ -243,13 +244,28 @@ def bench_views_command(as_json: Annotated[bool, typer.Option("--json", help="pr
 
 @bench.command("losses")
 def bench_losses_command(
+    case: Annotated[list[str] | None, typer.Option(help="only this case; may be repeated (see --list)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a few cases, nothing compiled: about a minute")] = False,
+    repeats: Annotated[int, typer.Option(help="rounds; medians of them are reported", min=1)] = 5,
+    out: Annotated[Path, typer.Option(help="folder for losses.json and losses.html")] = Path("runs/bench"),
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    list_cases: Annotated[bool, typer.Option("--list", help="list the cases and their targets")] = False,
 ) -> None:
-    """Time and memory of NT-Xent, beside dense cross-entropy."""
-    from coulomb.bench.losses import bench_losses, render
+    """Time and memory of the losses, beside their peers and the matrix products alone."""
+    from coulomb.bench.losses import bench_losses, list_of_cases
+    from coulomb.bench.page import save
+    from coulomb.bench.progress import progress
+    from coulomb.bench.text import render
 
-    result = bench_losses()
+    if list_cases:
+        say(list_of_cases())
+        return
+    command = shlex.join(["coulomb", *sys.argv[1:]])
+    with progress(quiet=as_json) as doing:
+        result = bench_losses(case or (), quick=quick, repeats=repeats, command=command, say=doing)
     say(json.dumps(result) if as_json else render(result))
+    written = " and ".join(map(str, save(result, out)))
+    print(f"coulomb: written: {written}", file=sys.stderr)  # noqa: T201
 
 
 @app.callback(invoke_without_command=True)

@@ -1,52 +1,162 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from coulomb.bench import losses
-from coulomb.bench.losses import bench_losses, render
+from bench_small import SMALL_CASES, small_result
+from coulomb.bench import contenders, losses, measure
+from coulomb.bench.cases import BY_NAME, CASES, Target
+from coulomb.bench.losses import NAMES, bench_losses, list_of_cases
+from coulomb.bench.measure import Bench, judged
+from coulomb.bench.peers import CONTENDERS
+from coulomb.bench.text import render
 from coulomb.errors import InputError
 
 
-def test_a_small_run_is_complete():
-    result = bench_losses(n=256, dim=16, repeats=1, memory=False)
+def test_a_measured_case_is_complete():
+    result = Bench(repeats=2, memory=False, contenders=("dense",)).measure(SMALL_CASES[0])
     json.dumps(result)
-    assert result["parity"]["ok"]
-    assert set(result["seconds"]) == {"coulomb", "dense", "floor", "floor_torch_mm"}
-    assert result["speedup"] == pytest.approx(result["seconds"]["dense"] / result["seconds"]["coulomb"])
-    assert "faster than dense" in render(result)
+    assert result["status"] == "measured"
+    assert result["parity"]["ok"] and result["parity"]["reference"] == "dense, fp64"
+    assert set(result["seconds"]) == {"coulomb", "dense", "floor engine", "floor torch.mm"}
+    seconds = result["seconds"]
+    assert result["speedup"] == {"dense": pytest.approx(seconds["dense"] / seconds["coulomb"])}
+    assert result["time_over_floor"]["engine"] == pytest.approx(seconds["coulomb"] / seconds["floor engine"])
+    for name, (low, high) in result["spread"].items():
+        assert low <= seconds[name] <= high
+    assert [target["value"] for target in result["targets"]] == [
+        result["speedup"]["dense"],
+        result["time_over_floor"]["engine"],
+    ]
 
 
-def test_no_speed_is_reported_for_a_wrong_result(monkeypatch):
-    monkeypatch.setattr(losses, "ours", lambda x, y: losses.dense(x, y) * 1.001)
-    result = bench_losses(n=64, dim=8, repeats=1, memory=False)
-    assert not result["parity"]["ok"]
-    assert result["speedup"] is None
-    assert set(result["seconds"].values()) == {None}
-    assert "WRONG RESULT" in render(result)
+def wrong_value(step):
+    return lambda inputs: (step(inputs)[0] * 1.001, *step(inputs)[1:])
 
 
-def test_a_wrong_gradient_is_noticed(monkeypatch):
-    monkeypatch.setattr(losses, "ours", lambda x, y: losses.dense(x, y.detach() + 0 * y))
-    assert not losses.compare(64, 8)["ok"]
+def wrong_gradient(step):
+    return lambda inputs: (*step(inputs)[:-1], step(inputs)[-1] * 1.01)
 
 
-def test_bad_numbers():
-    for options in ({"n": 3}, {"n": 2}, {"dim": 0}, {"repeats": 0}):
-        with pytest.raises(InputError, match=next(iter(options))):
-            bench_losses(**options)
+def not_a_number(step):
+    return lambda inputs: (*step(inputs)[:-1], step(inputs)[-1] * torch.nan)
 
 
-@pytest.mark.slow
-def test_memory_of_the_main_case():
-    # Speed is for `coulomb bench losses` on a quiet machine: on a busy one a test of it measures the neighbours.
-    result = bench_losses(n=8192, dim=128, repeats=1)
-    assert result["parity"]["ok"]
-    assert 0 < result["memory_mb"]["coulomb"] <= 100
-    assert result["memory_mb"]["dense"] > 500
+@pytest.mark.parametrize("spoil", [wrong_value, wrong_gradient, not_a_number])
+def test_a_wrong_loss_gets_no_speed(monkeypatch, spoil):
+    broken = replace(CONTENDERS["coulomb"], make=lambda case: spoil(contenders.ours(case)))
+    monkeypatch.setitem(measure.CONTENDERS, "coulomb", broken)
+    result = small_result(("dense",))
+    assert {case["status"] for case in result["cases"]} == {"wrong"}
+    for case in result["cases"]:
+        assert case["seconds"] == case["speedup"] == case["memory_mb"] == case["time_over_floor"] == {}
+        assert all(target["met"] is None for target in case["targets"])
+    assert {point["status"] for point in result["growth"]["points"]} == {"wrong"}
+    assert all(point["seconds"] == {} for point in result["growth"]["points"])
+    cells = [cell for row in result["small"]["rows"] for cell in row["cells"]]
+    assert all(cell["coulomb"] is None for cell in cells)
+    assert "WRONG RESULT, so no speed is reported" in render(result)
+    assert result["counts"]["wrong"] == len(result["cases"])
 
 
-def test_the_floor_counts_its_flops():
-    counted = []
-    losses.floor(2048, 8, lambda q, k, _: counted.append(2 * len(q) * len(k) * q.shape[1]) or torch.zeros(1))
-    assert sum(counted) == 4 * 2048**2 * 8
+def test_a_ratio_with_a_wrong_case_is_not_measured(monkeypatch):
+    case = replace(SMALL_CASES[1], targets=(Target("ratio", 1.1, SMALL_CASES[0].name),))
+    bench = Bench(repeats=1, memory=False, contenders=())
+    monkeypatch.setitem(measure.BY_NAME, SMALL_CASES[0].name, SMALL_CASES[0])
+    assert bench.measure(case)["targets"][0]["value"] is not None
+    bench.verified[SMALL_CASES[0].name]["ok"] = False
+    assert bench.measure(case)["targets"][0]["value"] is None
+
+
+def test_targets_are_judged():
+    found = {
+        "seconds": {"coulomb": 2.0, "case x": 1.0},
+        "speedup": {"dense": 3.0},
+        "time_over_floor": {"engine": 1.5, "torch.mm": 1.0},
+        "memory_mb": {"coulomb": 100.0},
+    }
+    expected = [
+        (Target("speedup", 3.5), 3.0, False),
+        (Target("speedup", 2.5), 3.0, True),
+        (Target("floor", 1.4), 1.5, False),
+        (Target("floor", 1.6), 1.5, True),
+        (Target("ratio", 1.9, "x"), 2.0, False),
+        (Target("ratio", 2.1, "x"), 2.0, True),
+        (Target("ratio", 2.1, "y"), None, None),
+        (Target("memory", 99), 100.0, False),
+        (Target("memory", 101), 100.0, True),
+    ]
+    for target, value, met in expected:
+        assert (judged(target, found)["value"], judged(target, found)["met"]) == (value, met)
+
+
+def test_a_contender_that_fails_or_differs_is_left_out_with_a_reason(monkeypatch):
+    def broken(case):
+        raise RuntimeError("no compiler\nand more")
+
+    other = replace(CONTENDERS["dense"], make=lambda case: wrong_gradient(wrong_gradient(contenders.dense_eager(case))))
+    other = replace(other, make=lambda case: lambda inputs: tuple(2 * x for x in contenders.dense_eager(case)(inputs)))
+    monkeypatch.setitem(measure.CONTENDERS, "compiled", replace(CONTENDERS["compiled"], make=broken))
+    monkeypatch.setitem(measure.CONTENDERS, "dense", other)
+    result = Bench(repeats=1, memory=False, contenders=("dense", "compiled")).measure(SMALL_CASES[0])
+    assert result["status"] == "measured" and result["speedup"] == {}
+    assert result["skipped"]["compiled"] == "failed: RuntimeError: no compiler"
+    assert result["skipped"]["dense"].startswith("another result: loss 1e+00")
+
+
+def test_what_does_not_fit_is_skipped_with_a_reason(monkeypatch):
+    from coulomb.bench import memory
+
+    monkeypatch.setattr(memory, "free_bytes", lambda: 1000)
+    result = Bench(repeats=1, memory=False).measure(BY_NAME["supcon-8192x128"])
+    assert result["status"] == "skipped" and "does not fit: needs about" in result["reason"]
+    monkeypatch.setattr(memory, "free_bytes", lambda: 500_000)  # the inputs fit, no reference for hard negatives does
+    case = replace(BY_NAME["hardnegative-8192x128"], n=256, m=256, dim=8)
+    result = Bench(repeats=1, memory=False).measure(case)
+    assert result["status"] == "skipped" and "no reference fits" in result["reason"]
+    case = replace(SMALL_CASES[0], n=512, m=512, dim=8)
+    result = Bench(repeats=1, memory=False, contenders=("dense",)).measure(case)
+    assert result["status"] == "measured" and result["parity"]["reference"] == "dense in strips, fp32"
+    assert "does not fit" in result["skipped"]["dense"]
+
+
+def test_choosing_cases(monkeypatch):
+    seen = []
+    monkeypatch.setattr(Bench, "measure", lambda self, case: seen.append(case.name) or measure.empty(case))
+    monkeypatch.setattr(losses, "measure_growth", lambda bench, sizes: seen.append("growth"))
+    monkeypatch.setattr(losses, "measure_small", lambda bench, *a: seen.append("small"))
+    bench_losses(["small", "queue-256x65536x128"])
+    assert seen == ["queue-256x65536x128", "small"]
+    seen.clear()
+    bench_losses()
+    assert seen == list(NAMES)
+    seen.clear()
+    bench_losses(quick=True)
+    assert 0 < len(seen) < len(NAMES)
+    with pytest.raises(InputError, match="unknown case nothing; there are: ntxent-8192x128"):
+        bench_losses(["nothing"])
+    with pytest.raises(InputError, match="repeats"):
+        bench_losses(repeats=0)
+
+
+def test_the_table_of_cases():
+    assert len(BY_NAME) == len(CASES)
+    assert {target.other for case in CASES for target in case.targets if target.kind == "ratio"} <= set(BY_NAME)
+    assert all(name in list_of_cases() for name in NAMES)
+    assert BY_NAME["ntxent-8192x128"].flops == 4 * 8192**2 * 128
+    assert BY_NAME["queue-256x65536x128"].flops == 4 * 256 * 65536 * 128
+
+
+def test_the_text_tells_all():
+    text = render(small_result(("dense",)))
+    for words in (
+        "dense PyTorch",
+        "floor by torch.mm",
+        "(rounding)",
+        "target ≥ 4.5× faster",
+        "Growth",
+        "NTXentLoss",
+        "∝ N^",
+    ):
+        assert words in text

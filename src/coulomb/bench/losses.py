@@ -1,184 +1,88 @@
-"""How fast NT-Xent is and how much memory it takes, beside dense cross-entropy on the whole similarity matrix."""
+"""`coulomb bench losses`: speed and memory of the losses beside their peers, and nothing about a wrong result."""
 
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
-
+from coulomb.bench.cases import BY_NAME, CASES
+from coulomb.bench.growth import SIZES, measure_growth
+from coulomb.bench.machine import describe_machine
+from coulomb.bench.measure import Bench
+from coulomb.bench.small import SIZES as SMALL_SIZES
+from coulomb.bench.small import SMALL, measure_small
 from coulomb.errors import InputError
-from coulomb.losses import NTXentLoss
-from coulomb.randomness import generator
-from coulomb.similarity import products
 
-TEMPERATURE = 0.5
-TARGETS = {"speedup": 3.5, "memory_mb": 100}  # at 8192 × 128 on two cores
+GROWTH, SMALL_BATCHES = "growth", "small"
+NAMES = (*BY_NAME, GROWTH, SMALL_BATCHES)
+NOT_WHEN_QUICK = ("compiled",)  # compiling takes longer than all the rest
 
 
-def bench_losses(n: int = 8192, dim: int = 128, repeats: int = 5, memory: bool = True) -> dict[str, Any]:
-    """NT-Xent, forward and backward in fp32, on ``n`` rows (n/2 pairs of views) of ``dim`` numbers.
+def bench_losses(
+    cases: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    repeats: int = 5,
+    memory: bool = True,
+    command: str = "coulomb bench losses",
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Forward and backward of each case, interleaved with its peers, medians of ``repeats`` rounds.
 
-    Ours, the dense implementation and the floor (the matrix products alone: 4·n²·dim flops, because S = Sᵀ) take turns,
-    so that a busy machine is busy for all; medians of ``repeats``. Peak memory is that of a fresh process each, above
-    what it held once its inputs were made.
+    Args:
+        cases: names in ``NAMES``; none means all.
+        quick: two cases, few small batches, nothing compiled: about a minute.
+        repeats: rounds.
+        memory: also peak memory, in a fresh process each.
+        command: recorded in the result.
+        say: called with what is being done.
 
     Returns:
-        ``{"n", "dim", "threads", "repeats", "parity": {"ok", "loss", "gradient"}, "seconds": {"coulomb", "dense", "floor",
-        "floor_torch_mm"}, "speedup", "time_over_floor", "memory_mb": {"coulomb", "dense"}}``. ``parity`` holds the largest
-        relative differences; where they are not those of rounding, ``ok`` is False and every speed is None. ``floor`` uses
-        the kernel that ours uses, ``floor_torch_mm`` torch.mm. ``memory_mb`` is None where /proc is missing.
+        ``{"machine", "command", "repeats", "quick", "cases", "growth", "small", "counts"}``: see `Bench.measure`,
+        `measure_growth` and `measure_small`; the latter two None if not asked for.
 
     Raises:
-        InputError: n odd or below 4, dim or repeats below 1.
+        InputError: unknown case, repeats below 1.
     """
-    if n < 4 or n % 2:
-        raise InputError(f"n must be an even number of rows, at least 4; got {n}")
-    for name, value in (("dim", dim), ("repeats", repeats)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
-    parity = compare(n, dim)
-    result: dict[str, Any] = {
-        "n": n,
-        "dim": dim,
-        "threads": torch.get_num_threads(),
-        "repeats": repeats,
-        "parity": parity,
-    }
-    names = ("coulomb", "dense", "floor", "floor_torch_mm")
-    seconds: dict[str, float | None] = dict.fromkeys(names)
-    if parity["ok"]:
-        views = make_inputs(n, dim)
-        runs: dict[str, Callable[[], object]] = {
-            "coulomb": lambda: step(ours, *views),
-            "dense": lambda: step(dense, *views),
-            "floor": lambda: floor(n, dim, products.scores),
-            "floor_torch_mm": lambda: floor(n, dim, _torch_mm),
-        }
-        seconds.update(interleaved(runs, repeats))
-    result["seconds"] = seconds
-    result["speedup"] = _ratio(seconds["dense"], seconds["coulomb"])
-    result["time_over_floor"] = _ratio(seconds["coulomb"], seconds["floor"])
-    result["memory_mb"] = {
-        name: _memory_of_fresh_process(name, n, dim) if memory else None for name in ("coulomb", "dense")
-    }
-    return result
-
-
-def render(result: dict[str, Any]) -> str:
-    """A table of `bench_losses`' result for the terminal."""
-    parity = result["parity"]
-    lines = [
-        f"NT-Xent forward + backward, fp32, {result['n']}×{result['dim']}, {result['threads']} threads, "
-        f"median of {result['repeats']}",
-        f"parity with dense: loss {parity['loss']:.1e}, gradient {parity['gradient']:.1e} "
-        + ("(rounding)" if parity["ok"] else "— WRONG RESULT: no speed is reported"),
-        f"{'':28}{'seconds':>10}{'peak MB above inputs':>24}",
+    if repeats < 1:
+        raise InputError(f"repeats must be at least 1, got {repeats}")
+    unknown = sorted(set(cases) - set(NAMES))
+    if unknown:
+        raise InputError(f"unknown case {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+    wanted = list(cases) or [
+        *(c.name for c in CASES if c.quick or not quick),
+        *(() if quick else (GROWTH,)),
+        SMALL_BATCHES,
     ]
-    for name, label in (
-        ("coulomb", "coulomb"),
-        ("dense", "dense cross-entropy"),
-        ("floor", "floor: products alone"),
-        ("floor_torch_mm", "floor with torch.mm"),
-    ):
-        taken, held = result["seconds"][name], result["memory_mb"].get(name)
-        lines.append(f"{label:28}{_cell(taken, '.3f'):>10}{_cell(held, ',.0f'):>24}")
-    if result["speedup"] is not None:
-        lines.append(f"{result['speedup']:.2f}× faster than dense; {result['time_over_floor']:.2f}× the floor")
-    return "\n".join(lines)
+    bench = Bench(min(repeats, 3) if quick else repeats, memory, say=say)
+    if quick:
+        bench.contenders = tuple(name for name in bench.contenders if name not in NOT_WHEN_QUICK)
+    results = [bench.measure(case) for case in CASES if case.name in wanted]
+    growth = measure_growth(bench, SIZES[:3] if quick else SIZES) if GROWTH in wanted else None
+    small = None
+    if SMALL_BATCHES in wanted:
+        small = measure_small(bench, SMALL, SMALL_SIZES[::2] if quick else SMALL_SIZES, 0.1 if quick else 0.5)
+    found = {"cases": results, "growth": growth, "small": small}
+    told = {"machine": describe_machine(), "command": command, "repeats": bench.repeats, "quick": quick}
+    return told | found | {"counts": counted(found)}
 
 
-def make_inputs(n: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Two views [n/2, dim], correlated as views are."""
-    draws = generator(0, "bench", "losses")
-    first, noise = (torch.randn(n // 2, dim, generator=draws) for _ in range(2))
-    return first, first + noise
+def list_of_cases() -> str:
+    """The names for ``cases``, with titles and targets."""
+    lines = [f"{c.name:26}{c.title}" + "".join(f"; {target.text()}" for target in c.targets) for c in CASES]
+    sizes = f"NT-Xent from N = {SIZES[0]:,} to {SIZES[-1]:,}, time and memory"
+    small = (
+        f"{len(SMALL)} ways to call losses, N = {SMALL_SIZES[0]} to {SMALL_SIZES[-1]}; ≤ 5% or 50 µs slower than dense"
+    )
+    return "\n".join([*lines, f"{GROWTH:26}{sizes}", f"{SMALL_BATCHES:26}{small}"])
 
 
-def ours(view0: Tensor, view1: Tensor) -> Tensor:
-    """coulomb's NT-Xent."""
-    loss: Tensor = NTXentLoss(TEMPERATURE)(view0, view1)
-    return loss
-
-
-def dense(view0: Tensor, view1: Tensor) -> Tensor:
-    """The usual implementation: cross-entropy on the stored matrix, self removed by −inf."""
-    rows = normalize(torch.cat([view0, view1]))
-    scores = rows @ rows.T / TEMPERATURE
-    scores.fill_diagonal_(-torch.inf)
-    return cross_entropy(scores, torch.arange(len(rows)).roll(len(view0)))
-
-
-def step(loss: Callable[[Tensor, Tensor], Tensor], view0: Tensor, view1: Tensor) -> tuple[Tensor, ...]:
-    """(loss, gradient for view 0, gradient for view 1)."""
-    leaves = view0.detach().requires_grad_(), view1.detach().requires_grad_()
-    value = loss(*leaves)
-    return value.detach(), *torch.autograd.grad(value, leaves)
-
-
-def compare(n: int, dim: int) -> dict[str, Any]:
-    """Largest relative differences of ours to dense, and whether they are those of fp32 rounding."""
-    views = make_inputs(n, dim)
-    mine, theirs = step(ours, *views), step(dense, *views)
-    loss = float((mine[0] - theirs[0]).abs() / theirs[0].abs())
-    gradient = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(mine[1:], theirs[1:], strict=True))
-    return {"ok": loss <= 1e-5 and gradient <= 1e-4, "loss": loss, "gradient": gradient}
-
-
-def floor(n: int, dim: int, product: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Matrix products of 4·n²·dim flops in all (to the nearest tile of 512): no exponential, no sums."""
-    tile = min(512, n)
-    queries, keys = torch.ones(tile, dim), torch.ones(tile, dim)
-    buffer = torch.empty(tile * tile)
-    for _ in range(max(1, round(2 * (n / tile) ** 2))):
-        product(queries, keys, buffer)
-
-
-def interleaved(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, taking turns, after one warm-up round."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats + 1):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
-
-
-def print_peak_memory(name: str, n: int, dim: int) -> None:
-    """For a fresh process: the peak of its memory in one step, in MB above what it held with its inputs made."""
-    views = make_inputs(n, dim)
-    before = _memory("VmRSS")
-    step({"coulomb": ours, "dense": dense}[name], *views)
-    sys.stdout.write(f"{_memory('VmHWM') - before}")
-
-
-def _memory(field: str) -> float:
-    # Not ru_maxrss: a child process starts with its parent's.
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
-
-
-def _memory_of_fresh_process(name: str, n: int, dim: int) -> float | None:
-    if not Path("/proc/self/status").exists():
-        return None
-    code = f"from coulomb.bench.losses import print_peak_memory; print_peak_memory({name!r}, {n}, {dim})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(run.stdout)
-
-
-def _torch_mm(queries: Tensor, keys: Tensor, buffer: Tensor) -> Tensor:
-    return torch.mm(queries, keys.T, out=buffer.view(len(queries), len(keys)))
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return None if above is None or below is None else above / below
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "—" if value is None else format(value, form)
+def counted(found: dict[str, Any]) -> dict[str, int]:
+    """Cases measured, wrong and skipped; targets met, missed and not measured; small batches likewise."""
+    cases = found["cases"]
+    targets = [target["met"] for case in cases for target in case["targets"]]
+    rows = found["small"]["rows"] if found["small"] else []
+    cells = [cell["met"] for row in rows for cell in row["cells"]]
+    counts = {status: sum(case["status"] == status for case in cases) for status in ("measured", "wrong", "skipped")}
+    counts |= {"met": targets.count(True), "missed": targets.count(False), "unknown": targets.count(None)}
+    counts["contenders_skipped"] = sum(len(case["skipped"]) for case in cases)
+    small = {"small_met": cells.count(True), "small_missed": cells.count(False)}
+    return counts | small | {"small_skipped": sum(row["status"] == "skipped" for row in rows)}

@@ -1,7 +1,5 @@
 """How fast views are made, beside kornia."""
 
-import statistics
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coulomb.bench.timing import interleaved, medians
 from coulomb.data.views import Views, make_views
 from coulomb.errors import InputError
 from coulomb.randomness import generator
@@ -39,7 +38,9 @@ def bench_views(batch: int = 512, size: int = 32, repeats: int = 15) -> dict[str
         if theirs is not None:
             chain, version = theirs
             runs["kornia"] = lambda chain=chain: chain(canvas.float() / 255)  # type: ignore[misc]
-        seconds = _interleaved(runs, repeats)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            seconds = medians(interleaved(runs, repeats, warmup=2))
         cases[case] = {name: batch / seconds[name] if name in seconds else None for name in (*runs, "kornia")}
     return {
         "batch": batch,
@@ -95,16 +96,3 @@ def _kornia_chain(size: int, blur: float) -> tuple[Callable[[Tensor], Tensor], s
             taps = max(3, size // 10 // 2 * 2 + 1)
             steps.append(augmentation.RandomGaussianBlur((taps, taps), (0.1, 2.0), p=blur))
         return augmentation.AugmentationSequential(*steps, data_keys=["input"]), kornia.__version__
-
-
-def _interleaved(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, taking turns, after two warm-up rounds."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(repeats + 2):
-            for name, run in runs.items():
-                start = time.perf_counter()
-                run()
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken[2:]) for name, taken in seconds.items()}

@@ -1,0 +1,119 @@
+"""What `coulomb bench losses` measures, and what it is measured against: one table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Target:
+    """A number that a case should reach.
+
+    Args:
+        kind: ``"speedup"`` (times faster than dense eager, at least ``value``), ``"floor"`` (times the matrix products
+            alone, at most), ``"ratio"`` (times the case ``other``, at most), ``"memory"`` (MB above the inputs, at most).
+        value: the number.
+        other: for a ratio, the name of the other case.
+    """
+
+    kind: str
+    value: float
+    other: str = ""
+
+    def text(self) -> str:
+        """The target in words."""
+        return {
+            "speedup": f"≥ {self.value:g}× faster than dense",
+            "floor": f"≤ {self.value:g} × floor",
+            "ratio": f"≤ {self.value:g} × {self.other}",
+            "memory": f"≤ {self.value:g} MB above the inputs",
+        }[self.kind]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem: plain data, so that a fresh process can be told about it.
+
+    Args:
+        name, title: for the command line and for readers.
+        loss: class in `coulomb.losses`; ``options`` its arguments, which the dense reference takes too.
+        inputs: a function of `coulomb.bench.inputs`.
+        n, m, dim: rows and columns of the similarity matrix, and dimensions.
+        dense: a function of `coulomb.bench.dense`, the usual implementation with the matrix stored.
+        products: flops of the floor in units of u = n·m·dim (a product is 2u; 4u where S = Sᵀ).
+        dtype: of the inputs.
+        targets: what it should reach on two CPU cores.
+        quick: part of the quick run.
+    """
+
+    name: str
+    title: str
+    loss: str
+    options: Mapping[str, Any]
+    inputs: str
+    n: int
+    m: int
+    dim: int
+    dense: str
+    products: int
+    dtype: str = "float32"
+    targets: tuple[Target, ...] = ()
+    quick: bool = False
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """``dtype`` as torch knows it."""
+        found = getattr(torch, self.dtype)
+        assert isinstance(found, torch.dtype)
+        return found
+
+    @property
+    def flops(self) -> int:
+        """Of the floor."""
+        return self.products * self.n * self.m * self.dim
+
+
+def ntxent(n: int, dim: int, **options: Any) -> Case:
+    """NT-Xent on n/2 pairs of views."""
+    dtype = options.get("dtype", "float32")
+    suffix = "" if dtype == "float32" else "-bf16"
+    name = f"ntxent-{n}x{dim}{suffix}"
+    title = f"NT-Xent, {n:,} × {dim}" + ("" if not suffix else ", bf16 inputs")
+    return Case(name, title, "NTXentLoss", {"temperature": 0.5}, "views", n, n, dim, "ntxent", 4, **options)
+
+
+CASES = (
+    ntxent(8192, 128, targets=(Target("speedup", 4.5), Target("floor", 1.4)), quick=True),
+    ntxent(8192, 512, targets=(Target("speedup", 3.5), Target("floor", 1.2))),
+    Case(
+        "supcon-8192x128", "SupCon, 8,192 × 128, 10 labels", "SupConLoss", {"temperature": 0.5}, "labelled_views",
+        8192, 8192, 128, "supcon", 4, targets=(Target("ratio", 1.1, "ntxent-8192x128"),),
+    ),
+    Case(
+        "hardnegative-8192x128", "Hard negatives, 8,192 × 128", "HardNegativeLoss",
+        {"temperature": 0.5, "beta": 1.0, "tau_plus": 0.1}, "views", 8192, 8192, 128, "hard_negative", 4,
+        targets=(Target("ratio", 1.35, "ntxent-8192x128"),),
+    ),
+    Case(
+        "infonce-both-8192x128", "InfoNCE, both directions, 8,192 × 128", "InfoNCELoss",
+        {"temperature": 0.07, "symmetric": True}, "pairs", 8192, 8192, 128, "infonce", 8,
+        targets=(Target("floor", 1.3),),
+    ),
+    Case(
+        "queue-256x65536x128", "InfoNCE with a queue, 256 × 65,536 × 128", "InfoNCELoss", {"temperature": 0.07},
+        "queue", 256, 65536, 128, "infonce", 4, targets=(Target("floor", 1.3), Target("speedup", 2.5)), quick=True,
+    ),
+    ntxent(8192, 512, dtype="bfloat16", targets=(Target("ratio", 0.5, "ntxent-8192x512"),)),
+    ntxent(65536, 128, targets=(Target("ratio", 70, "ntxent-8192x128"), Target("memory", 200))),
+    Case(
+        "infonce-4096x512", "InfoNCE, one direction, 4,096 × 512", "InfoNCELoss", {"temperature": 0.07}, "pairs",
+        4096, 4096, 512, "infonce", 6,
+    ),
+    Case(
+        "infonce-both-16384x256", "InfoNCE, both directions, 16,384 × 256", "InfoNCELoss",
+        {"temperature": 0.07, "symmetric": True}, "pairs", 16384, 16384, 256, "infonce", 8,
+    ),
+)  # fmt: skip
+BY_NAME = {case.name: case for case in CASES}
