@@ -10,15 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 from coulomb import losses
 from coulomb.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
-from coulomb.similarity import Similarity, matrix
+from coulomb.similarity import matrix
 
 UNEVEN = {1: [12], 2: [7, 5], 4: [3, 1, 6, 2]}
 EVEN = {1: [12], 2: [6, 6], 4: [3, 3, 3, 3]}
-
-
-def two(function):
-    """Calls a loss of two tensors with the two views' embeddings."""
-    return lambda loss, x, y, labels: function(loss, x, y, labels)
 
 
 def labels_of(n):
@@ -34,6 +29,22 @@ CASES = {
     ),
     "InfoNCE": (lambda t, **k: losses.InfoNCELoss(t, **k), lambda f, x, y, l: f(x, y)),
     "InfoNCE symmetric": (lambda t, **k: losses.InfoNCELoss(t, symmetric=True, **k), lambda f, x, y, l: f(x, y)),
+    "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
+    "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),
+    "simple": (lambda t, **k: losses.SimpleContrastiveLoss(0.4, **k), lambda f, x, y, l: f(x, y)),
+    "hard": (lambda t, **k: losses.HardContrastiveLoss(t, top_k=3, **k), lambda f, x, y, l: f(x, y)),
+    "hard, all": (lambda t, **k: losses.HardContrastiveLoss(t, **k), lambda f, x, y, l: f(x, y)),
+    "hard simple": (lambda t, **k: losses.HardSimpleLoss(0.4, top_k=3, **k), lambda f, x, y, l: f(x, y)),
+    "uniformity": (lambda t, **k: losses.UniformityLoss(**k), lambda f, x, y, l: f(x)),
+    "uniformity, not normalised": (
+        lambda t, **k: losses.UniformityLoss(0.1, normalize=False, **k),
+        lambda f, x, y, l: f(x),
+    ),
+    "triplet": (lambda t, **k: losses.TripletLoss(**k), lambda f, x, y, l: f(x, l)),
+    "triplet, hard": (
+        lambda t, **k: losses.TripletLoss(mining="hard", distance="euclidean", **k),
+        lambda f, x, y, l: f(x, l),
+    ),
 }
 
 

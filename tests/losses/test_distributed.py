@@ -5,7 +5,6 @@ import torch
 
 import distributed_cases as cases
 from coulomb.losses import NTXentLoss
-from processes import run_in_processes
 
 SETTINGS = {
     "1 process": (1, cases.UNEVEN, 0),
@@ -18,9 +17,9 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
-def together(request, tmp_path_factory):
+def together(request, processes):
     world, sizes, at_once = SETTINGS[request.param]
-    return run_in_processes(cases.together, world, tmp_path_factory.mktemp("losses"), sizes[world], at_once)
+    return processes.run(world, cases.together, sizes[world], at_once)
 
 
 @pytest.mark.parametrize("name", cases.CASES)
@@ -34,9 +33,9 @@ def test_the_mean_over_processes_is_the_whole_batch(together, name):
             torch.testing.assert_close(mine_grads[key], grad, rtol=0, atol=1e-10)
 
 
-def test_distributed_data_parallel_gives_the_gradient_of_the_whole_batch(tmp_path):
+def test_distributed_data_parallel_gives_the_gradient_of_the_whole_batch(processes):
     _, grads = cases.alone("NTXent")
-    for found in run_in_processes(cases.wrapped, 2, tmp_path, cases.EVEN[2]):
+    for found in processes.run(2, cases.wrapped, cases.EVEN[2]):
         for key, grad in grads.items():
             torch.testing.assert_close(found[key], grad, rtol=0, atol=1e-10)
 

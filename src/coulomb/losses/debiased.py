@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, reduced, warn_counted
+from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, warn_counted
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
 from coulomb.losses.options import checked_number
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
@@ -38,6 +39,9 @@ class DebiasedLoss(nn.Module):
         normalize: scale rows to unit length. Without, the bound e^{−1/τ} is no longer the least value of e^s.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([2N]: all of view 0, then all of view 1).
         diagnose: return (loss, `DebiasedDiagnosis`).
+        gather: negatives (M of them) from all processes' batches: True, False, or ``"auto"``, when torch.distributed is
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.gathering` for the
+            convention.
 
     Call with view0 [N, D] and view1 [N, D].
 
@@ -60,30 +64,34 @@ class DebiasedLoss(nn.Module):
         normalize: bool = True,
         reduction: str = "mean",
         diagnose: bool = False,
+        gather: Gather = "auto",
     ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
         self.tau_plus = checked_number("tau_plus", tau_plus, at_least=0, below=1)
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
         self.diagnose = diagnose
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
         n = len(view0)
-        if n == 1:
+        scale, group = scale_of(self.temperature), group_of(self.gather)
+        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, group=group)
+        anchors = similarity.number_of_keys
+        if anchors == 2:
             warn_counted(2, 2, "anchors have no negative (N = 1): their loss is 0 and teaches nothing")
-        similarity = Similarity(rows, scale=scale_of(self.temperature), instances=n, unit=self.normalize)
         first, second = rows.view(2, n, -1).unbind()
         positives = similarity.scale * (first * second).sum(1)
-        log_count = math.log(2 * n - 2) if n > 1 else -math.inf
+        log_count = math.log(anchors - 2) if anchors > 2 else -math.inf
         excess = self._log_negatives(similarity, log_count).view(2, n) - positives
         bounded = torch.zeros_like(excess, dtype=torch.bool)
         if self.tau_plus > 0:
             least = log_count - similarity.scale - positives
             excess, bounded = debiased(excess, log_count, self.tau_plus, least)
-        loss = reduced(softplus(excess, threshold=50).flatten(), self.reduction)
+        loss = reduced_in(group, softplus(excess, threshold=50).flatten(), self.reduction, anchors)
         if not self.diagnose:
             return loss
         seen = diagnose_rows(similarity, positive=positives.repeat(2))
@@ -97,7 +105,7 @@ class DebiasedLoss(nn.Module):
         """The options, for ``print(loss)``."""
         return (
             f"{describe_temperature(self.temperature)}, tau_plus={self.tau_plus:g}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
+            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
         )
 
 

@@ -46,11 +46,16 @@ def reduced_in(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, 
     """
     if group is None or reduction != "mean":
         return reduced(loss_N, reduction)
-    return loss_N.sum() * (dist.get_world_size(group) / anchors)
+    return loss_N.sum() * (processes_in(group) / anchors)
+
+
+def processes_in(group: dist.ProcessGroup | None) -> int:
+    """How many there are."""
+    return 1 if group is None else dist.get_world_size(group)
 
 
 def summed_in(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
-    """Σ over processes, [1…] or 0-dim; no gradient."""
+    """Σ over processes; no gradient."""
     return value.detach() if group is None else rows_in(group, value.detach()[None]).sum(0)
 
 

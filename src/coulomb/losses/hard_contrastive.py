@@ -3,8 +3,9 @@
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, reduced
+from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.gathering import Gather, checked_gather
 from coulomb.losses.options import checked_whole
 from coulomb.losses.sources import negatives_of
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
@@ -21,6 +22,9 @@ class HardContrastiveLoss(nn.Module):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) of all negatives.
+        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
+            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            Does not concern ``negatives`` that are given: those are this process's own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
     positives of the other samples.
@@ -44,12 +48,14 @@ class HardContrastiveLoss(nn.Module):
         normalize: bool = True,
         reduction: str = "mean",
         diagnose: bool = False,
+        gather: Gather = "auto",
     ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
         self.top_k = checked_whole("top_k", top_k)
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
         self.diagnose = diagnose
 
     def forward(
@@ -57,9 +63,9 @@ class HardContrastiveLoss(nn.Module):
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         scale = scale_of(self.temperature)
-        against = negatives_of(query, positive, negatives, scale=scale, normalize=self.normalize)
+        against = negatives_of(query, positive, negatives, scale=scale, normalize=self.normalize, gather=self.gather)
         lse = against.similarity.lse(against.over, at_least=against.threshold(self.top_k))
-        loss = reduced(softplus(lse - against.positives, threshold=50), self.reduction)
+        loss = against.reduced(softplus(lse - against.positives, threshold=50), self.reduction)
         if not self.diagnose:
             return loss
         return loss, diagnose_rows(against.similarity, against.over, positive=against.positives)
@@ -68,5 +74,5 @@ class HardContrastiveLoss(nn.Module):
         """The options, for ``print(loss)``."""
         return (
             f"{describe_temperature(self.temperature)}, top_k={self.top_k}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
+            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
         )

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from coulomb.losses.debiased import DebiasedLoss
+from coulomb.losses.gathering import Gather
 from coulomb.losses.options import checked_number
 from coulomb.losses.temperature import Temperature
 from coulomb.similarity import Similarity
@@ -19,7 +20,7 @@ class HardNegativeLoss(DebiasedLoss):
         beta: β ≥ 0, how much nearer negatives are preferred; 1 as in the authors' code. 0 is `DebiasedLoss`, and with
             ``tau_plus=0`` NT-Xent. The attribute may be changed during training (annealing).
         tau_plus: τ⁺ in [0, 1), the chance that a random sample has the anchor's class. 0.1 as in the authors' code.
-        normalize, reduction, diagnose: as in `DebiasedLoss`.
+        normalize, reduction, diagnose, gather: as in `DebiasedLoss`.
 
     Call with view0 [N, D] and view1 [N, D].
 
@@ -40,8 +41,11 @@ class HardNegativeLoss(DebiasedLoss):
         normalize: bool = True,
         reduction: str = "mean",
         diagnose: bool = False,
+        gather: Gather = "auto",
     ) -> None:
-        super().__init__(temperature, tau_plus, normalize=normalize, reduction=reduction, diagnose=diagnose)
+        super().__init__(
+            temperature, tau_plus, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather
+        )
         self.beta = checked_number("beta", beta, at_least=0)
 
     def _log_negatives(self, similarity: Similarity, log_count: float) -> Tensor:

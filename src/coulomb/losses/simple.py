@@ -2,8 +2,9 @@
 
 from torch import Tensor, nn
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, reduced
+from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.gathering import Gather, checked_gather
 from coulomb.losses.options import checked_number, checked_whole
 from coulomb.losses.sources import Negatives, negatives_of
 
@@ -19,6 +20,9 @@ class SimpleContrastiveLoss(nn.Module):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`), at the cost of the N×K similarities, with softmax weights e^cos.
+        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
+            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            Does not concern ``negatives`` that are given: those are this process's own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
     positives of the other samples.
@@ -34,20 +38,27 @@ class SimpleContrastiveLoss(nn.Module):
     """
 
     def __init__(
-        self, weight: float = 1.0, *, normalize: bool = True, reduction: str = "mean", diagnose: bool = False
+        self,
+        weight: float = 1.0,
+        *,
+        normalize: bool = True,
+        reduction: str = "mean",
+        diagnose: bool = False,
+        gather: Gather = "auto",
     ) -> None:
         super().__init__()
         self.weight = checked_number("weight", weight, at_least=0)
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
         self.diagnose = diagnose
 
     def forward(
         self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        against = negatives_of(query, positive, negatives, scale=1.0, normalize=self.normalize)
-        loss = reduced(self.weight * self._sum(against) - against.positives, self.reduction)
+        against = negatives_of(query, positive, negatives, scale=1.0, normalize=self.normalize, gather=self.gather)
+        loss = against.reduced(self.weight * self._sum(against) - against.positives, self.reduction)
         if not self.diagnose:
             return loss
         return loss, diagnose_rows(against.similarity, against.over, positive=against.positives)
@@ -58,7 +69,9 @@ class SimpleContrastiveLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        return f"weight={self.weight:g}, normalize={self.normalize}, reduction={self.reduction!r}"
+        return (
+            f"weight={self.weight:g}, normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
+        )
 
 
 class HardSimpleLoss(SimpleContrastiveLoss):
@@ -69,7 +82,7 @@ class HardSimpleLoss(SimpleContrastiveLoss):
     Args:
         weight: λ; 1 as in the paper.
         top_k: how many negatives count; 4095 as in the paper. As many as there are, if there are fewer.
-        normalize, reduction, diagnose: as in `SimpleContrastiveLoss`; the diagnosis is of all negatives.
+        normalize, reduction, diagnose, gather: as in `SimpleContrastiveLoss`; the diagnosis is of all negatives.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
     positives of the other samples.
@@ -89,8 +102,9 @@ class HardSimpleLoss(SimpleContrastiveLoss):
         normalize: bool = True,
         reduction: str = "mean",
         diagnose: bool = False,
+        gather: Gather = "auto",
     ) -> None:
-        super().__init__(weight, normalize=normalize, reduction=reduction, diagnose=diagnose)
+        super().__init__(weight, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather)
         self.top_k = checked_whole("top_k", top_k)
 
     def _sum(self, against: Negatives) -> Tensor:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.losses.arguments import embeddings, paired_embeddings, warn_counted
+from coulomb.losses.gathering import Gather, group_of, reduced_in
 from coulomb.similarity import Similarity
 
 
@@ -17,12 +19,20 @@ class Negatives:
         over: which of those pairs are negatives.
         count: how many each anchor has.
         positives: s⁺ of each anchor, [N].
+        anchors: how many there are, over all processes of the group.
+        group: the processes whose positives are negatives of others; None for this one alone.
     """
 
     similarity: Similarity
     over: str
     count: int
     positives: Tensor
+    anchors: int
+    group: dist.ProcessGroup | None
+
+    def reduced(self, loss_N: Tensor, reduction: str) -> Tensor:
+        """The mean over all anchors of the group, the sum, or the values themselves."""
+        return reduced_in(self.group, loss_N, reduction, self.anchors)
 
     def threshold(self, top_k: int) -> Tensor | None:
         """The top_k-th largest similarity of each anchor, [N], for ``at_least``; None when all of them count."""
@@ -30,7 +40,13 @@ class Negatives:
 
 
 def negatives_of(
-    query: Tensor, positive: Tensor, negatives: Tensor | None, *, scale: float | Tensor, normalize: bool
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor | None,
+    *,
+    scale: float | Tensor,
+    normalize: bool,
+    gather: Gather,
 ) -> Negatives:
     """The checked arguments (query [N, D], positive [N, D], negatives [K, D] or None) of a loss as similarities.
 
@@ -39,11 +55,13 @@ def negatives_of(
     both = paired_embeddings(("query", "positive"), query, positive, normalize=normalize)
     n = len(query)
     query, positive = both.view(2, n, -1).unbind()
-    in_batch = Similarity(query, positive, scale=scale, instances=n, unit=normalize)
-    similarity, over, count = in_batch, "negatives", n - 1
+    group = group_of(gather) if negatives is None else None
+    in_batch = Similarity(query, positive, scale=scale, instances=n, unit=normalize, group=group)
+    anchors = in_batch.number_of_keys
+    similarity, over, count = in_batch, "negatives", anchors - 1
     if negatives is not None:
         keys = embeddings("negatives", negatives, normalize=normalize, like=query)
         similarity, over, count = Similarity(query, keys, scale=scale, unit=normalize), "all", len(keys)
     if count == 0:
         warn_counted(n, n, "anchors have no negative: nothing keeps them apart")
-    return Negatives(similarity, over, count, in_batch.positives())
+    return Negatives(similarity, over, count, in_batch.positives(), anchors, group)

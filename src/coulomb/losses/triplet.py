@@ -6,7 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu, softplus
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, checked_labels, embeddings, require_batch, warn_counted
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    checked_choice,
+    checked_labels,
+    embeddings,
+    reduced,
+    require_batch,
+    warn_counted,
+)
+from coulomb.losses.gathering import Gather, checked_gather, group_of, own_rows, processes_in, rows_in
 from coulomb.losses.triplet_terms import TripletTerms, distances, hardest_pairs, triplet_terms
 from coulomb.similarity import Similarity
 
@@ -28,6 +37,9 @@ class TripletLoss(nn.Module):
         normalize: scale rows to unit length. Without, ``"cosine"`` means 1 − x·y and promises unit rows.
         reduction: ``"mean"`` over triplets that are not 0, ``"sum"``, or ``"none"``: each anchor's sum over its triplets
             ([N]).
+        gather: triplets over the batches of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
+            with several processes, which must then all call the loss. Each gathers and mines the embeddings of all, for the
+            terms of its own anchors. See `coulomb.losses.gathering` for the convention.
 
     Call with embeddings [N, D] and labels [N] (−1: unknown, takes no part, not as a negative either: it may well be of
     the anchor's class).
@@ -53,6 +65,7 @@ class TripletLoss(nn.Module):
         *,
         normalize: bool = True,
         reduction: str = "mean",
+        gather: Gather = "auto",
     ) -> None:
         super().__init__()
         if not 0 <= margin < math.inf:
@@ -63,12 +76,15 @@ class TripletLoss(nn.Module):
         self.distance = checked_choice("distance", distance, ("cosine", "euclidean"))
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss; see the class."""
         require_batch("embeddings", embeddings)
         rows = _rows(embeddings, normalize=self.normalize)
         labels = checked_labels(labels, len(rows), rows)
+        group = group_of(self.gather)
+        own, rows, labels = own_rows(group, len(rows), rows), rows_in(group, rows), rows_in(group, labels)
         if not self.normalize and self.distance == "euclidean":
             rows = rows - rows.detach().mean(0)  # distances stay, and products lose fewer digits
         if self.mining == "hard":
@@ -78,9 +94,9 @@ class TripletLoss(nn.Module):
             options = self.margin, self.mining == "semihard", self.soft, self.distance == "euclidean"
             terms, active = function(rows, labels, *options)
         self._warn(rows, labels, active)
-        if self.reduction == "none":
-            return terms
-        return terms.sum() / active.sum().clamp_min(1) if self.reduction == "mean" else terms.sum()
+        if self.reduction == "mean":
+            return terms[own].sum() * processes_in(group) / active.sum().clamp_min(1)
+        return reduced(terms[own], self.reduction)
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         positive, negative = hardest_pairs(rows.detach(), labels)
@@ -112,7 +128,7 @@ class TripletLoss(nn.Module):
         """The options, for ``print(loss)``."""
         return (
             f"margin={self.margin:g}, mining={self.mining!r}, soft={self.soft}, distance={self.distance!r}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
+            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
         )
 
 

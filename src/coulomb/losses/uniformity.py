@@ -3,9 +3,11 @@
 import math
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses.gathering import Gather, checked_gather, group_of, rows_in, summed_in
 from coulomb.losses.options import checked_number
 from coulomb.similarity import Similarity
 
@@ -22,6 +24,9 @@ class UniformityLoss(nn.Module):
         normalize: scale rows to unit length.
         reduction: ``"mean"``, L itself; ``"none"``, L_i = log mean_{j≠i} exp(−t‖x_i − x_j‖²), [N]; ``"sum"``, their sum.
             L is the log of the mean of e^{L_i}, not the mean of L_i.
+        gather: pairs with the samples of all processes: True, False, or ``"auto"``, when torch.distributed is initialised with
+            several processes, which must then all call the loss. L is then that of all samples,
+            on every process.
 
     Call with x [N, D].
 
@@ -36,30 +41,44 @@ class UniformityLoss(nn.Module):
     tensor(-8.)
     """
 
-    def __init__(self, t: float = 2.0, *, normalize: bool = True, reduction: str = "mean") -> None:
+    def __init__(
+        self, t: float = 2.0, *, normalize: bool = True, reduction: str = "mean", gather: Gather = "auto"
+    ) -> None:
         super().__init__()
         self.t = checked_number("t", t)
         if self.t <= 0:
             raise ValueError(f"t must be positive, got {t}")
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.gather = checked_gather(gather)
 
     def forward(self, x: Tensor) -> Tensor:
         """The loss; see the class."""
         x = embeddings("x", x, normalize=self.normalize)
         require_batch("x", x)
-        n = len(x)
+        group = group_of(self.gather)
+        shift: float | Tensor
+        if self.normalize:
+            similarity, shift = Similarity(x, scale=2 * self.t, unit=True, group=group), -2 * self.t
+        else:
+            x = x - _center(x, group)  # distances stay, and cancel less
+            shift = bias = -self.t * x.square().sum(1)
+            similarity = Similarity(x, scale=2 * self.t, column_bias=bias, group=group)
+        rows, n = similarity.lse("others") + shift, similarity.number_of_keys
         if n == 1:
             warn_counted(1, 1, "samples has no other (N = 1): the loss is 0 and teaches nothing")
-        if self.normalize:
-            rows = Similarity(x, scale=2 * self.t, unit=True).lse("others") - 2 * self.t
-        else:
-            x = x - x.detach().mean(0)  # distances stay, and cancel less
-            shift = -self.t * x.square().sum(1)
-            rows = Similarity(x, scale=2 * self.t, column_bias=shift).lse("others") + shift
         rows = rows - math.log(n - 1) if n > 1 else rows.masked_fill(rows == -torch.inf, 0)
-        return rows.logsumexp(0) - math.log(n) if self.reduction == "mean" else reduced(rows, self.reduction)
+        if self.reduction == "mean":
+            return rows_in(group, rows).logsumexp(0) - math.log(n)
+        return reduced(rows, self.reduction)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        return f"t={self.t:g}, normalize={self.normalize}, reduction={self.reduction!r}"
+        return f"t={self.t:g}, normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
+
+
+def _center(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """The mean of all samples, the same on every process."""
+    if group is None:
+        return x.detach().mean(0)
+    return summed_in(group, x.sum(0)) / summed_in(group, x.new_full((), len(x)))
