@@ -253,3 +253,33 @@ def test_memory_is_linear_in_the_batch():
     # 16384 × 16384 floats are 1 GiB; the two inputs and their gradients are 16 MiB.
     run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     assert 16 < float(run.stdout) < 150
+
+
+@pytest.mark.parametrize("m", [None, 700])
+@pytest.mark.parametrize("both", [False, True])
+def test_half_precision_products(m, both, monkeypatch):
+    # Rows in bfloat16: the tiles' products may take bfloat16 operands, with an error no larger than dense PyTorch's.
+    if m is None and both:
+        pytest.skip("both directions need keys of their own")
+    monkeypatch.setattr(products, "FAST_BFLOAT16", True)
+    monkeypatch.setattr(problems, "HALF_ROWS", 512)
+    g = torch.Generator().manual_seed(0)
+    leaves = [torch.nn.functional.normalize(torch.randn(k, 48, generator=g)).bfloat16() for k in (600, m) if k]
+    weights = torch.rand(600, generator=g).double()
+
+    def run(dtype, **options):
+        operands = [leaf.to(dtype).requires_grad_() for leaf in leaves]
+        S = Similarity(*(x.float() if options else x for x in operands), scale=20.0, **options)
+        value = torch.cat(S.lse_both()) if both else S.lse("all" if m else "others")
+        return value, *torch.autograd.grad((value[:600] * weights.to(value.dtype)).sum(), operands)
+
+    truth = run(torch.float64)
+    mine = run(torch.bfloat16, half=torch.bfloat16, backend="streaming", unit=True, tile=256)
+    scores = (20 * leaves[0] @ leaves[-1].T).double()  # dense PyTorch, its matrix rounded to bfloat16
+    if m is None:
+        scores.fill_diagonal_(-torch.inf)
+    dense = torch.cat([scores.logsumexp(1), scores.logsumexp(0)]) if both else scores.logsumexp(1)
+    assert (mine[0] - truth[0]).abs().max() <= (dense - truth[0]).abs().max() * 1.5
+    assert (mine[0] - truth[0]).abs().max() > 1e-6  # it was used
+    for ours, true in zip(mine[1:], truth[1:], strict=True):
+        assert (ours.double() - true).norm() <= 0.01 * true.norm()

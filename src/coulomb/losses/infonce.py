@@ -66,10 +66,10 @@ class InfoNCELoss(nn.Module):
                 "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
             )
         both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
-        n, scale = len(query), scale_of(self.temperature)
+        n, dtype, scale = len(query), query.dtype, scale_of(self.temperature)
         query, positive = both.view(2, n, -1).unbind()
         group = group_of(self.gather) if negatives is None else None
-        in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, group=group)
+        in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, half=dtype, group=group)
         anchors = in_batch.number_of_keys
         count = anchors - 1 if negatives is None else len(negatives)
         if count == 0:
@@ -78,7 +78,7 @@ class InfoNCELoss(nn.Module):
             loss = in_batch.contrast(both=self.symmetric)
         else:
             keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            lse = Similarity(query, keys, scale=scale, unit=self.normalize).lse("all")
+            lse = Similarity(query, keys, scale=scale, unit=self.normalize, half=dtype).lse("all")
             loss = softplus(lse - in_batch.positives(), threshold=50)
         return reduced_in(group, loss, self.reduction, anchors)
 

@@ -69,7 +69,7 @@ class NTXentLoss(nn.Module):
             rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
             n, views = len(view0), 2
         scale, group = scale_of(self.temperature), group_of(self.gather)
-        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, group=group)
+        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == views:
             warn_counted(views, views, "anchors have no negative (N = 1): the loss teaches nothing")

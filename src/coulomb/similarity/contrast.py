@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.similarity import dense, kept
+from coulomb.similarity.graph import aliased
 from coulomb.similarity.problem import LOG2E, Problem, full_precision
 
 
@@ -94,7 +95,8 @@ class Contrast(torch.autograd.Function):
 def _differentiable_backward(
     problem: Problem, offset: int, grad_N: Tensor, needs: tuple[bool, ...]
 ) -> list[Tensor | None]:
-    operands = problem.queries_ND, problem.keys_MD, problem.scale
+    operands = aliased(problem.queries_ND), aliased(problem.keys_MD), aliased(problem.scale)
+    problem = problem.with_operands(*operands, None)
     wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
     rows, columns = dense.fold(problem)
     loss = losses(rows[0], columns, positives(problem, offset))

@@ -16,6 +16,8 @@ SECOND = (
     "is too large to store: use backend='dense', or `with coulomb.similarity.use_backend('dense'):` around a loss"
 )
 
+HALVES = (None, torch.bfloat16, torch.float16)
+
 # How a Problem travels through an operator, whose arguments are tensors and numbers only.
 Flat = tuple[
     Tensor, Tensor | None, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None,
@@ -99,10 +101,16 @@ def _both_or_zero(
     return grad_PN, grad_M
 
 
+def aliased(operand: Any) -> Any:
+    """The same tensor as a node of its own: queries may be made of keys, and a gradient for these is not to count those."""
+    return operand.view_as(operand) if isinstance(operand, Tensor) else operand
+
+
 def _differentiable_backward(
     problem: Problem, grad_PN: Tensor | None, grad_M: Tensor | None, needs: Sequence[bool]
 ) -> list[Tensor | None]:
     """The gradients once more as functions that can themselves be differentiated, by way of the stored matrix."""
+    problem = problem.with_operands(*(aliased(getattr(problem, name)) for name in OPERANDS))
     wanted = [getattr(problem, name) for name, need in zip(OPERANDS, needs, strict=True) if need]
     rows, columns = dense.fold(problem)
     pairs = [(rows, grad_PN), (columns, grad_M)]
@@ -116,7 +124,7 @@ def flattened(problem: Problem) -> Flat:
     pairs = problem.pairs
     same = -1 if pairs.same is None else int(pairs.same)
     numbers = [int(pairs.drop_self), same, pairs.instances or 0, int(problem.both), int(problem.linear),
-               int(problem.unit), problem.tile]  # fmt: skip
+               int(problem.unit), problem.tile, HALVES.index(problem.half)]  # fmt: skip
     scale = torch.as_tensor(problem.scale, dtype=problem.queries_ND.dtype, device=problem.queries_ND.device)
     tensors = problem.queries_ND, problem.keys_MD, scale, problem.bias_M
     return *tensors, pairs.query_ids, pairs.key_ids, pairs.mask, problem.at_least_N, list(problem.powers), numbers
@@ -124,13 +132,13 @@ def flattened(problem: Problem) -> Flat:
 
 def _unflattened(flat: Sequence[Any]) -> Problem:
     queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers = flat
-    drop_self, same, instances, both, linear, unit, tile = numbers
+    drop_self, same, instances, both, linear, unit, tile, half = numbers
     shape = len(queries_ND), len(queries_ND if keys_MD is None else keys_MD)
     named = None if same < 0 else bool(same)
     pairs = Pairs(shape, queries_ND.device, bool(drop_self), named, query_ids, key_ids, instances or None, mask)
-    return Problem(
-        queries_ND, keys_MD, scale, bias_M, pairs, tuple(powers), bool(both), at_least_N, bool(linear), bool(unit), tile
-    )
+    flags = bool(linear), bool(unit)
+    fixed = pairs, tuple(powers), bool(both), at_least_N, *flags, tile
+    return Problem(queries_ND, keys_MD, scale, bias_M, *fixed, half=HALVES[half])
 
 
 @torch.library.custom_op("coulomb::fold", mutates_args=())

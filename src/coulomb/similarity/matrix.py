@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.similarity import contrast, dense, graph, order
+from coulomb.similarity import contrast, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.problem import TILE, Problem, full_precision
+from coulomb.similarity.problem import Problem, full_precision, tile_for
 from coulomb.similarity.sums import summed
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # "auto" keeps S between the forward and the backward pass when it has at most this many elements (4 MiB in fp32).
 DENSE_ELEMENTS = 2**20
+TILE: int | None = None  # of every streamed matrix, for tests; None: by the width of the vectors
 
 Over = str | Tensor
 BACKENDS = ("auto", "dense", "streaming")
@@ -77,6 +78,8 @@ class Similarity:
         backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
             stores S, ``"auto"`` keeps it where that is faster: up to 2²⁰ elements. See `use_backend`.
         tile: rows and columns of a tile when streaming; None for the default.
+        half: what the rows were given in, if half precision: the tiles' products then take operands of this type where
+            the machine is faster at it (sums, exponentials and gradients stay in fp32). None or fp32: they do not.
         group: a `torch.distributed` group of processes that each bring their own queries and their own share of the keys.
             Every fold is then of the own queries over the keys of all; the gradients that other processes give to a key
             come home summed, so that averaging parameter gradients over processes (as DistributedDataParallel does) gives
@@ -112,6 +115,7 @@ class Similarity:
         unit: bool = False,
         backend: str = "auto",
         tile: int | None = None,
+        half: torch.dtype | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
         require_matrix("queries_ND", queries_ND)
@@ -150,7 +154,8 @@ class Similarity:
         self.queries_lead_keys = queries_lead_keys
         self.instances, self.unit = instances, unit
         self.backend = _checked_backend(backend)
-        self.tile = tile or TILE
+        self.tile = tile or TILE or tile_for(queries_ND.shape[1])
+        self.half = half if half is not None and products.gains(half, queries_ND.device) else None
         self.group = None if group is None or dist.get_world_size(group) == 1 else group
 
     @property
@@ -170,6 +175,7 @@ class Similarity:
             key_ids=self.query_ids,
             instances=self.instances,
             unit=self.unit,
+            half=self.half,
             backend=self.backend,
             tile=self.tile,
             group=self.group,
@@ -369,6 +375,7 @@ class Similarity:
             linear,
             self.unit,
             self.tile,
+            half=self.half,
         )
 
     def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:

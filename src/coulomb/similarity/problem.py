@@ -14,10 +14,14 @@ from coulomb.similarity import products
 from coulomb.similarity.pairs import Pairs
 
 LOG2E = 1 / math.log(2)
-TILE = 768  # a 768 × 768 fp32 tile is 2.25 MiB: two cores hold it in cache between the product, exp2 and the sums
+# Elements of a tile and of its two operands together: 3 MiB in fp32, which two cores hold in their caches between the
+# product, exp2 and the sums. 768 rows and columns at D = 128, 512 at D = 512.
+WORKING_SET = 3 * 2**18
 LEAF = 384  # size of the blocks on the diagonal, the only place where the triangle's path computes an element twice
 # Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
+HALF_ROWS = 1024  # fewer queries or keys gain nothing by half-precision products
+HALF_EXPONENT = 30.0  # τ of .05 and above: a rounding of s below .04
 _NOTHING = torch.empty(0)
 UNIT = 1 + 1e-3  # a row that was scaled to length 1 is no longer than this
 
@@ -37,6 +41,7 @@ class Problem:
         linear: Σ_j s_ij instead of the lse.
         unit: rows of both operands are known to be no longer than 1, so that their norms need not be looked at.
         tile: rows and columns of a tile.
+        half: dtype of the operands of the tiles' products, with results, sums and everything else in full; or None.
         exponent: an upper bound of |s|·log2(e) that is known already, so that nothing need be looked at; or None.
     """
 
@@ -50,8 +55,9 @@ class Problem:
     at_least_N: Tensor | None = None
     linear: bool = False
     unit: bool = False
-    tile: int = TILE
+    tile: int = 768
     exponent: float | None = None
+    half: torch.dtype | None = None
 
     def without_operands(self) -> "Problem":
         """Everything but the tensors that may carry gradients, to be kept until the backward pass."""
@@ -90,6 +96,14 @@ class Problem:
         plain = self.keys_MD is None and self.bias_M is None and self.at_least_N is None and not self.linear
         return plain and self.pairs.mirrored and self.bounded
 
+    @property
+    def halves_well(self) -> bool:
+        """Do products of half-precision operands gain time and cost no more exactness than dense PyTorch loses?
+
+        bfloat16 rounds s by up to 2⁻⁹·scale, and what the products lose in small tiles is not won back.
+        """
+        return min(self.pairs.shape) >= HALF_ROWS and self._largest_exponent() <= HALF_EXPONENT
+
     def _largest_exponent(self) -> float:
         """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is."""
         if self.exponent is not None:
@@ -111,23 +125,35 @@ class Tiles:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.pairs, self.tile = problem, problem.pairs, problem.tile
+        n, m = problem.pairs.shape  # a side that is shorter than a tile leaves its room to the other
+        self.rows = min(n, max(self.tile, self.tile**2 // max(1, min(m, self.tile))))
+        self.cols = min(m, max(self.tile, self.tile**2 // max(1, min(n, self.tile))))
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
+        self.half = problem.half if problem.halves_well else None
+        self.factors_MD = self.operand(self.keys_MD)
         self.factor = problem.scale * LOG2E
         self.bias_M = None if problem.bias_M is None else problem.bias_M * LOG2E
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * LOG2E
         self.buffer = self.new_buffer()
         self._strip: tuple[slice, Tensor] | None = None
 
+    def operand(self, value: Tensor) -> Tensor:
+        """``value`` in the precision that the products take."""
+        return value if self.half is None else value.to(self.half)
+
     def new_buffer(self) -> Tensor:
         """Room for one tile, flat."""
-        rows, cols = self.pairs.shape
-        return self.queries_ND.new_empty(min(self.tile, rows) * min(self.tile, cols))
+        return self.queries_ND.new_empty(self.rows * self.cols)
 
     def exponents(self, rows: slice, cols: slice) -> Tensor:
         """t on one tile, −inf where a pair does not count. Valid until the next tile is asked for; may be changed."""
         if self._strip is None or self._strip[0] != rows:
-            self._strip = rows, self.queries_ND[rows] * self.factor
-        out = products.scores(self._strip[1], self.keys_MD[cols], self.buffer)
+            # The factor goes to the thin operand, but not where that is rounded to half precision.
+            strip = self.queries_ND[rows]
+            self._strip = rows, strip * self.factor if self.half is None else strip.to(self.half)
+        out = products.scores(self._strip[1], self.factors_MD[cols], self.buffer)
+        if self.half is not None:
+            out.mul_(self.factor)
         if self.bias_M is not None:
             out.add_(self.bias_M[cols])
         if self.at_least_N is not None:
@@ -136,11 +162,11 @@ class Tiles:
 
     def row_blocks(self) -> Iterator[slice]:
         """Strips of queries."""
-        return blocks(len(self.queries_ND), self.tile)
+        return blocks(len(self.queries_ND), self.rows)
 
     def col_blocks(self, rows: slice) -> Iterator[slice]:
         """Blocks of keys with a pair that counts."""
-        return (cols for cols in blocks(len(self.keys_MD), self.tile) if self.pairs.touches(rows, cols))
+        return (cols for cols in blocks(len(self.keys_MD), self.cols) if self.pairs.touches(rows, cols))
 
     def triangle(self) -> Iterator[tuple[slice, slice]]:
         """Tiles on and above the diagonal with a pair that counts."""
@@ -165,9 +191,15 @@ def powered(tile_RC: Tensor, powers: Sequence[float], scratch: Tensor | None) ->
         yield tile_RC.mul_(second).exp2_()
 
 
+def tile_for(dim: int) -> int:
+    """Rows and columns of a tile for vectors of ``dim`` numbers: T(T + 2D) within the working set, a multiple of 64."""
+    side = math.isqrt(dim * dim + WORKING_SET) - dim
+    return max(128, side // 64 * 64)
+
+
 def blocks(length: int, size: int) -> Iterator[slice]:
     """0..length in slices of at most ``size``."""
-    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+    return (slice(start, min(start + size, length)) for start in range(0, length, max(1, size)))
 
 
 def triangle(low: int, high: int, tile: int) -> Iterator[tuple[slice, slice]]:

@@ -24,20 +24,41 @@ def _find_linear() -> torch._ops.OpOverload | None:
     return linear if ok else None
 
 
+def _find_fast_bfloat16() -> bool:
+    try:
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    except AttributeError:  # another build of torch
+        return False
+
+
 LINEAR = _find_linear()  # linear(a, b) = a·bᵀ; None: use torch.mm
+FAST_BFLOAT16 = _find_fast_bfloat16()  # the CPU multiplies bfloat16 faster than float32
+
+
+def gains(dtype: torch.dtype, device: torch.device) -> bool:
+    """Are products of operands in this half precision faster here than in fp32?"""
+    if device.type == "cpu":
+        return dtype == torch.bfloat16 and FAST_BFLOAT16
+    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
 
 def scores(queries_RD: Tensor, keys_CD: Tensor, buffer: Tensor) -> Tensor:
-    """Q·Kᵀ [R, C]; in ``buffer`` (flat) where the kernel can write into it."""
+    """Q·Kᵀ [R, C] in the buffer's precision; in ``buffer`` (flat) where the kernel can write into it."""
+    out = buffer[: len(queries_RD) * len(keys_CD)].view(len(queries_RD), len(keys_CD))
+    if queries_RD.dtype != buffer.dtype:  # half precision: CPUs offer sums in fp32 but no result in it
+        if queries_RD.device.type == "cuda":
+            return torch.mm(queries_RD, keys_CD.T, out_dtype=buffer.dtype)
+        return out.copy_(torch.mm(queries_RD, keys_CD.T))
     if LINEAR is not None and _suits(queries_RD, keys_CD):
         return LINEAR(queries_RD, keys_CD, None, "none", [], "")
-    out = buffer[: len(queries_RD) * len(keys_CD)].view(len(queries_RD), len(keys_CD))
     return torch.mm(queries_RD, keys_CD.T, out=out)
 
 
 def add_product(out_RD: Tensor, tile_RC: Tensor, keys_CD: Tensor) -> None:
     """out += tile · K."""
-    if LINEAR is not None and _suits(tile_RC, keys_CD):
+    if tile_RC.dtype != out_RD.dtype:
+        out_RD.add_(_half_product(tile_RC, keys_CD, out_RD.dtype))
+    elif LINEAR is not None and _suits(tile_RC, keys_CD):
         out_RD.add_(LINEAR(tile_RC, keys_CD.T, None, "none", [], ""))
     else:
         out_RD.addmm_(tile_RC, keys_CD)
@@ -45,10 +66,16 @@ def add_product(out_RD: Tensor, tile_RC: Tensor, keys_CD: Tensor) -> None:
 
 def add_transposed_product(out_CD: Tensor, tile_RC: Tensor, queries_RD: Tensor) -> None:
     """out += tileᵀ · Q, as (Qᵀ · tile)ᵀ: oneDNN reads the tile fast in this order only."""
-    if LINEAR is not None and _suits(tile_RC, queries_RD):
+    if tile_RC.dtype != out_CD.dtype:
+        out_CD.add_(_half_product(queries_RD.T, tile_RC, out_CD.dtype).T)
+    elif LINEAR is not None and _suits(tile_RC, queries_RD):
         out_CD.add_(LINEAR(queries_RD.T, tile_RC.T, None, "none", [], "").T)
     else:
         out_CD.addmm_(tile_RC.T, queries_RD)
+
+
+def _half_product(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
+    return torch.mm(a, b, out_dtype=wide) if a.device.type == "cuda" else torch.mm(a, b)
 
 
 def _suits(a: Tensor, b: Tensor) -> bool:

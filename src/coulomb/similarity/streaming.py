@@ -136,7 +136,7 @@ def rows_forward(tiles: Tiles, attend: bool) -> Folded:
             if columns_M is not None:
                 columns_M[cols] += last.sum(0)
             if mean_key is not None:
-                products.add_product(mean_key, last, tiles.keys_MD[cols])
+                products.add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols])
         if mean_key is not None:
             mean_key.div_(total_PR[0].masked_fill(total_PR[0] == 0, 1)[:, None])
         largest.masked_fill_(largest == -torch.inf, 0)
@@ -163,7 +163,7 @@ def rows_backward(
         weight_M = _weights(problem, folded.columns_M[None], grad_M[None])[0][0]
     # One power, one direction: G = E∘w_i, and the factor w goes to the thin operands instead of the tile.
     thin = len(problem.powers) == 1 and weight_M is None
-    weighted_queries_ND = tiles.queries_ND * weight_PN[0, :, None] if thin else tiles.queries_ND
+    weighted_queries_ND = tiles.operand(tiles.queries_ND * weight_PN[0, :, None] if thin else tiles.queries_ND)
     grad_ND = torch.zeros_like(tiles.queries_ND) if need_queries else None
     grad_MD = torch.zeros_like(tiles.keys_MD) if need_keys else None
     grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if need_bias else None
@@ -181,12 +181,13 @@ def rows_backward(
             weights = tiles.pairs.weights(rows, cols)
             if weights is not None:
                 tile = tile.mul_(weights)
-            if grad_ND is not None:
-                products.add_product(grad_ND[rows], tile, tiles.keys_MD[cols])
-            if grad_MD is not None:
-                products.add_transposed_product(grad_MD[cols], tile, weighted_queries_ND[rows])
             if grad_bias_M is not None:
                 grad_bias_M[cols] += tile.T.mv(weight_PN[0, rows]) if thin else tile.sum(0)
+            tile = tiles.operand(tile)
+            if grad_ND is not None:
+                products.add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
+            if grad_MD is not None:
+                products.add_transposed_product(grad_MD[cols], tile, weighted_queries_ND[rows])
     if grad_ND is not None and thin:
         grad_ND.mul_(weight_PN[0, :, None])
     return grad_ND, grad_MD, grad_bias_M
@@ -252,10 +253,10 @@ def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor) -> Tensor:
         exponentials = list(powered(tile, powers, second_scratch))
         for exponential, weight_N in zip(exponentials, weight_PN, strict=True):
             exponential.mul_(torch.add(weight_N[rows, None], weight_N[cols], out=room))
-        tile = exponentials[0] if len(exponentials) == 1 else exponentials[0].add_(exponentials[1])
-        products.add_product(out[rows], tile, tiles.keys_MD[cols])
+        tile = tiles.operand(exponentials[0] if len(exponentials) == 1 else exponentials[0].add_(exponentials[1]))
+        products.add_product(out[rows], tile, tiles.factors_MD[cols])
         if rows != cols:
-            products.add_transposed_product(out[cols], tile, tiles.keys_MD[rows])
+            products.add_transposed_product(out[cols], tile, tiles.factors_MD[rows])
     return out
 
 
