@@ -108,10 +108,12 @@ def test_a_contender_that_fails_or_differs_is_left_out_with_a_reason(monkeypatch
 def test_what_does_not_fit_is_skipped_with_a_reason(monkeypatch):
     from coulomb.bench import memory
 
-    monkeypatch.setattr(memory, "free_bytes", lambda: 1000)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     result = Bench(repeats=1, memory=False).measure(BY_NAME["supcon-8192x128"])
     assert result["status"] == "skipped" and "does not fit: needs about" in result["reason"]
-    monkeypatch.setattr(memory, "free_bytes", lambda: 500_000)  # the inputs fit, no reference for hard negatives does
+    monkeypatch.setattr(
+        memory, "free_bytes", lambda device: 500_000
+    )  # the inputs fit, no reference for hard negatives does
     case = replace(BY_NAME["hardnegative-8192x128"], n=256, m=256, dim=8)
     result = Bench(repeats=1, memory=False).measure(case)
     assert result["status"] == "skipped" and "no reference fits" in result["reason"]

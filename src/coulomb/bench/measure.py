@@ -86,7 +86,7 @@ class Bench:
             self.say(f"{case.title}: {contender.label}")
             try:
                 step = contender.make(case)
-                reason = too_large(contender.needs(case))
+                reason = too_large(contender.needs(case), inputs.arguments[0].device.type)
                 if reason is None and not (found := compare(step, inputs, right, _tolerance(case)))["ok"]:
                     reason = f"another result: loss {found['loss']:.0e}, gradient {found['gradient']:.0e} apart"
             except UnavailableError as unavailable:

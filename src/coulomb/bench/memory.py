@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from coulomb.bench import dense
 from coulomb.bench.cases import Case
 
@@ -15,8 +17,10 @@ STATUS = Path("/proc/self/status")
 SHARE = 0.75  # of the free memory that a contender may be expected to need
 
 
-def free_bytes() -> int:
-    """Memory that new work can have."""
+def free_bytes(device: str = "cpu") -> int:
+    """Memory that new work can have, of the machine or of a GPU."""
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -29,9 +33,9 @@ def dense_bytes(case: Case, itemsize: int | None = None) -> int:
     return dense.COPIES.get(case.dense, 6) * case.n * case.m * itemsize
 
 
-def too_large(needed: int) -> str | None:
+def too_large(needed: int, device: str = "cpu") -> str | None:
     """Why ``needed`` bytes do not fit; None if they do."""
-    free = free_bytes()
+    free = free_bytes(device)
     if needed <= SHARE * free:
         return None
     return f"does not fit: needs about {_gb(needed)}, {_gb(free)} are free"

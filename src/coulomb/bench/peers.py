@@ -101,11 +101,11 @@ def sentence_transformers(case: Case) -> Step:
     return step
 
 
-def _has(*losses: str, inputs: tuple[str, ...]) -> Callable[[Case], bool]:
-    return lambda case: case.loss in losses and case.inputs in inputs and case.dtype != "bfloat16"
+def _has(*losses: str, inputs: tuple[str, ...], half: bool = False) -> Callable[[Case], bool]:
+    return lambda case: case.loss in losses and case.inputs in inputs and (half or case.dtype != "bfloat16")
 
 
-_in_batch = _has("InfoNCELoss", inputs=("pairs",))
+_in_batch = _has("InfoNCELoss", inputs=("pairs",), half=True)
 PEERS = {
     "linear_cross_entropy": Contender("F.linear_cross_entropy", linear_cross_entropy, _in_batch),
     "pytorch-metric-learning": Contender(

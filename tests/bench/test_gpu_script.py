@@ -1,0 +1,66 @@
+"""The script for a GPU, on tiny problems without one."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_runs(gpu, monkeypatch, tmp_path, capsys):
+    out = tmp_path / "results.json"
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--quick", "--repeats", "1", "--out", str(out)])
+    with pytest.raises(SystemExit) as stopped:
+        gpu.main()
+    said = capsys.readouterr().out
+    assert stopped.value.code == 0, said
+    result = json.loads(out.read_text(encoding="utf-8"))
+    assert len(result["parity"]) == 4 * len(gpu.SMALL) and all(row["ok"] for row in result["parity"])
+    assert len(result["speed"]) == 2 * len(gpu.speed_cases()) and result["no_time_for"] == []
+    for case in result["speed"]:
+        assert case["parity"]["ok"] and case["seconds"]["coulomb"] > 0 and case["speedup"]["dense"] > 0, case
+    assert f"parity: {len(result['parity'])} of {len(result['parity'])} right" in said
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_result_fails_and_gets_no_speed(gpu, monkeypatch, tmp_path, capsys):
+    right = gpu.ours
+
+    def wrong(case):
+        return lambda inputs: tuple(1.1 * part for part in right(case)(inputs))
+
+    monkeypatch.setattr(gpu, "ours", wrong)
+    monkeypatch.setattr(gpu, "SMALL", gpu.SMALL[:1])
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--quick", "--repeats", "1"])
+    with pytest.raises(SystemExit) as stopped:
+        gpu.main()
+    assert stopped.value.code == 1
+    said = capsys.readouterr().out
+    assert "parity: 0 of 4 right" in said and "wrong result: no speed is reported" in said and " ms" not in said
+
+
+def test_when_time_is_up_cases_are_named(gpu, monkeypatch):
+    monkeypatch.setattr(gpu, "check_parity", lambda device, n: [])
+    result = gpu.run("cpu", quick=True, repeats=1, minutes=-1.0)
+    assert result["speed"] == [] and len(result["no_time_for"]) == 2 * len(gpu.speed_cases())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_it_says_so(gpu, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    with pytest.raises(SystemExit):
+        gpu.main()
+    assert "no CUDA device" in capsys.readouterr().err
