@@ -102,6 +102,18 @@ def test_duplicates_have_a_finite_gradient(options):
     assert torch.isfinite(x.grad).all()
 
 
+def test_a_zero_vector_is_as_far_as_its_distance_says():
+    # Its cosine with everyone is 0, a distance of 1: nearer than the other negative by cosine (1.5), as far on the sphere.
+    x = torch.tensor([[1.0, 0], [1, 0], [0, 0], [-0.5, 0.75**0.5]])
+    with pytest.warns(CoulombWarning, match="1 of 4 rows of embeddings are zero vectors"):
+        each = TripletLoss(1.25, "hard", reduction="none")(x, torch.tensor([0, 0, 1, 1]))
+    torch.testing.assert_close(each[:2], torch.tensor([0.25, 0.25]))
+    x[3] = torch.tensor([0.25, (15 / 16) ** 0.5])  # cosine 0.25: now that one is nearer by cosine, at 0.75
+    with pytest.warns(CoulombWarning, match="zero vectors"):
+        each = TripletLoss(1.25, "hard", reduction="none")(x, torch.tensor([0, 0, 1, 1]))
+    torch.testing.assert_close(each[:2], torch.tensor([0.5, 0.5]))
+
+
 @pytest.mark.parametrize("options", EVERY, ids=str)
 def test_second_derivatives(options):
     x, _ = batch(6, 3)

@@ -11,10 +11,10 @@ from coulomb.similarity import Similarity
 
 
 @torch.library.custom_op("coulomb::hardest_pairs", mutates_args=())
-def hardest_pairs(rows_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
+def hardest_pairs(rows_ND: Tensor, labels_N: Tensor, euclidean: bool = True) -> tuple[Tensor, Tensor]:
     """Columns of the farthest positive and the nearest negative of each row, [N]; −1 where there is none."""
-    # −‖x−y‖²/2 = x·y − ‖y‖²/2 − ‖x‖²/2, and the last term is one for the whole row. For unit rows, the cosine's order.
-    half = rows_ND.square().sum(1) / 2
+    # −‖x−y‖²/2 = x·y − ‖y‖²/2 − ‖x‖²/2, and the last term is one for the whole row; by cosine, x·y alone.
+    half = rows_ND.square().sum(1) / 2 if euclidean else torch.zeros_like(rows_ND[:, 0])
     unknown = labels_N < 0
     columns = []
     for sign, over in ((-1.0, "positives"), (1.0, "negatives")):
@@ -25,7 +25,7 @@ def hardest_pairs(rows_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @hardest_pairs.register_fake
-def _(rows_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
+def _(rows_ND: Tensor, labels_N: Tensor, euclidean: bool = True) -> tuple[Tensor, Tensor]:
     return torch.empty_like(labels_N), torch.empty_like(labels_N)
 
 
