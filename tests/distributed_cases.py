@@ -20,6 +20,11 @@ def labels_of(n):
     return torch.tensor([0, 1, 2, 0, -1, 1, 0, 2, 2, -1, 1, 0])[:n]
 
 
+def several(labels):
+    """[N, 3] multi-hot: each label's class and the one before it."""
+    return ((labels[:, None] >= 0) & ((labels[:, None] - torch.arange(3)) % 3 < 2)).long()
+
+
 # name → (constructor of a loss given a temperature and options, call with views x, y [N, D] and labels [N])
 CASES = {
     "NTXent": (lambda t, **k: losses.NTXentLoss(t, **k), lambda f, x, y, l: f(x, y)),
@@ -39,6 +44,26 @@ CASES = {
     "uniformity, not normalised": (
         lambda t, **k: losses.UniformityLoss(0.1, normalize=False, **k),
         lambda f, x, y, l: f(x),
+    ),
+    "SupCon": (
+        lambda t, **k: losses.SupConLoss(t, **k),
+        lambda f, x, y, l: f(torch.stack([x, y], 1), l),
+    ),
+    "SupCon without labels": (
+        lambda t, **k: losses.SupConLoss(t, **k),
+        lambda f, x, y, l: f(torch.stack([x, y], 1)),
+    ),
+    "SupCon, positives in": (
+        lambda t, **k: losses.SupConLoss(t, positives="in", contrast_mode="one", **k),
+        lambda f, x, y, l: f(torch.stack([x, y], 1), l),
+    ),
+    "SupCon, one view, some without positives": (
+        lambda t, **k: losses.SupConLoss(t, no_positive="exclude", **k),
+        lambda f, x, y, l: f(x, l),
+    ),
+    "SupCon, several labels": (
+        lambda t, **k: losses.SupConLoss(t, overlap="jaccard", **k),
+        lambda f, x, y, l: f(torch.stack([x, y], 1), several(l)),
     ),
     "triplet": (lambda t, **k: losses.TripletLoss(**k), lambda f, x, y, l: f(x, l)),
     "triplet, hard": (

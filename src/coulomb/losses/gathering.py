@@ -59,6 +59,15 @@ def summed_in(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
     return value.detach() if group is None else rows_in(group, value.detach()[None]).sum(0)
 
 
+def ids_in(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
+    """Labels as ids; each unknown one (−1) is an id of its own, that no sample of any process shares."""
+    first = labels_N.max().clamp_min(0) + 1
+    if group is not None:
+        facts = rows_in(group, torch.stack([first, first.new_tensor(len(labels_N))])[None])
+        first = facts[:, 0].max() + facts[: dist.get_rank(group), 1].sum()
+    return torch.where(labels_N >= 0, labels_N, first + torch.arange(len(labels_N), device=labels_N.device))
+
+
 def rows_in(group: dist.ProcessGroup | None, rows: Tensor) -> Tensor:
     """The rows of all processes in the order of ranks, [ΣN, …]; their gradients come home summed. For small things."""
     if group is None:

@@ -1,5 +1,7 @@
 """SupCon: everything of your class is your positive."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -8,12 +10,21 @@ from coulomb.losses.arguments import (
     checked_choice,
     checked_labels,
     embeddings,
-    reduced,
     require_batch,
     warn_counted,
 )
-from coulomb.losses.classes import reduced_over
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.gathering import (
+    Gather,
+    checked_gather,
+    group_of,
+    ids_in,
+    own_rows,
+    processes_in,
+    reduced_in,
+    rows_in,
+    summed_in,
+)
 from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_sums
 from coulomb.losses.temperature import (
     LearnableTemperature,
@@ -45,6 +56,10 @@ class SupConLoss(nn.Module):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([anchors]: all of view 0, then all of view 1, …).
         diagnose: return (loss, `Diagnosis`), for up to two more passes.
+        gather: samples of all processes' batches, whose labels are compared: True, False, or ``"auto"``, when
+            torch.distributed is initialised with several processes, which must then all call the loss. See
+            `coulomb.losses.gathering` for the convention. A mask is about this process's own samples: those of others are
+            nobody's positives, and its diagnosis leaves them out. Multi-hot labels need ``positives="out"``, no diagnosis.
 
     Call with features [B, V, D] or [B, D], and one of: labels [B] (−1: unknown, only its own views are positive); labels
     [B, C], multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i, j]: j is a positive of i; may
@@ -79,6 +94,7 @@ class SupConLoss(nn.Module):
         normalize: bool = True,
         reduction: str = "mean",
         diagnose: bool = False,
+        gather: Gather = "auto",
     ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
@@ -96,6 +112,7 @@ class SupConLoss(nn.Module):
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
         self.diagnose = diagnose
+        self.gather = checked_gather(gather)
 
     def forward(
         self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
@@ -108,17 +125,16 @@ class SupConLoss(nn.Module):
         batch, views = features.shape[:2]
         keys = torch.cat(features.unbind(1))
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        multi_hot, ids = None, None
+        multi_hot, ids, group = None, None, group_of(self.gather)
         if mask is not None:
             _check_mask(mask, batch, labels, keys)
         elif isinstance(labels, Tensor) and labels.ndim == 2:
             multi_hot = checked_multi_hot(labels, batch, keys)
         elif labels is not None:
-            labels = checked_labels(labels, batch, keys)
             # An unknown sample is a class of its own, so that its own views stay positives.
-            alone = labels.max().clamp_min(0) + 1 + torch.arange(batch, device=keys.device)
-            ids = torch.where(labels >= 0, labels, alone).repeat(views)
-        similarity = Similarity(
+            ids = ids_in(group, checked_labels(labels, batch, keys)).repeat(views)
+        make = partial(
+            Similarity,
             keys[:anchors],
             None if anchors == len(keys) else keys,
             scale=scale_of(self.temperature),
@@ -128,32 +144,40 @@ class SupConLoss(nn.Module):
             queries_lead_keys=True,
             unit=self.normalize,
         )
+        similarity = make(group=group)
         positive: str | Tensor = "positives"
         if multi_hot is not None:
             if self.positives == "out" and not self.diagnose:
                 return self._loss(similarity, *self._shared_classes(similarity, features, multi_hot))
+            if group is not None:
+                raise ValueError(
+                    "labels [B, C] in several processes take positives='out' and diagnose=False, or gather=False"
+                )
             mask = overlap_matrix(multi_hot, self.overlap)
         if mask is not None:
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
-        count = similarity.count(positive)
+        here = similarity if mask is None else make()
+        count = here.count(positive)
         has = count > 0
         if self.positives == "out":
-            mean = similarity.mean(positive)
+            mean = here.mean(positive)
         else:
-            mean = similarity.lse(positive).masked_fill(~has, 0) - count.masked_fill(~has, 1).to(keys.dtype).log()
+            mean = here.lse(positive).masked_fill(~has, 0) - count.masked_fill(~has, 1).to(keys.dtype).log()
         loss = self._loss(similarity, mean, has)
         if not self.diagnose:
             return loss
         negative = "negatives" if isinstance(positive, str) else (positive == 0).fill_diagonal_(False)
-        return loss, diagnose_rows(similarity, negative, positive=similarity.mean(positive), has_positive=has)
+        return loss, diagnose_rows(here, negative, positive=here.mean(positive), has_positive=has)
 
     def _shared_classes(self, similarity: Similarity, features: Tensor, multi_hot: Tensor) -> tuple[Tensor, Tensor]:
         """(weighted mean of s over the samples that share a class, which anchors have any), without the N×N weights."""
         batch, views = features.shape[:2]
         anchor_views = similarity.shape[0] // batch
         weighed = torch.cat([features.sum(1), features.new_full((batch, 1), views)], 1)
-        sums = overlap_sums(multi_hot, weighed, self.overlap).repeat(anchor_views, 1)
+        group, here = similarity.group, own_rows(similarity.group, batch, weighed)
+        everyone = rows_in(group, multi_hot), rows_in(group, weighed)
+        sums = overlap_sums(*everyone, self.overlap)[here].repeat(anchor_views, 1)
         own = multi_hot.sum(1).clamp_min(1) if self.overlap == "count" else torch.ones_like(multi_hot[:, 0])
         own = own.repeat(anchor_views)
         queries, weight = similarity.queries_ND, sums[:, -1] - own  # without the pair of an anchor with itself
@@ -165,13 +189,14 @@ class SupConLoss(nn.Module):
         loss = (similarity.lse("others") - attraction).masked_fill(~has, 0)
         if not torch.compiler.is_compiling():
             self._look_for_missing(int((~has).sum()), len(has))
-        if similarity.shape[1] == 2:
+        if similarity.number_of_keys == 2:
             warn_counted(len(has), len(has), "anchors have a single other sample: the loss teaches nothing")
         if self.base_temperature is not None:
             loss = loss / (similarity.scale * self.base_temperature)
-        return (
-            reduced_over(loss, has, self.reduction) if self.no_positive == "exclude" else reduced(loss, self.reduction)
-        )
+        group, anchors = similarity.group, similarity.number_of_keys * similarity.shape[0] // similarity.shape[1]
+        if self.no_positive == "exclude" and self.reduction == "mean":
+            return loss.sum() * processes_in(group) / summed_in(group, has.sum()).clamp_min(1)
+        return reduced_in(group, loss, self.reduction, anchors)
 
     def _look_for_missing(self, missing: int, anchors: int) -> None:
         if missing and self.no_positive == "raise":
@@ -185,7 +210,8 @@ class SupConLoss(nn.Module):
         return (
             f"{describe_temperature(self.temperature)}, base_temperature={self.base_temperature}, "
             f"contrast_mode={self.contrast_mode!r}, positives={self.positives!r}, no_positive={self.no_positive!r}, "
-            f"overlap={self.overlap!r}, normalize={self.normalize}, reduction={self.reduction!r}"
+            f"overlap={self.overlap!r}, normalize={self.normalize}, reduction={self.reduction!r}, "
+            f"gather={self.gather!r}"
         )
 
 
