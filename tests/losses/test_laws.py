@@ -1,5 +1,6 @@
 """Laws that every exported loss obeys. A new loss joins by a row in tests/law_rows: its call, its formula as a double loop."""
 
+import functools
 import inspect
 import math
 import re
@@ -155,11 +156,20 @@ def test_second_derivative_of_the_streaming_backend_is_right_or_a_clear_error(ro
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
 
 
+FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # each loss's first row
+
+
 @pytest.mark.filterwarnings("default")
-@each_loss_and_path
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [  # a compilation takes a second: the tiles alone are compiled once for each loss
+        pytest.param(row, path, id=f"{name}-{path}")
+        for name, row in LOSSES.items()
+        for path in (("kept", "streaming") if row.engine and name in FIRST.values() else ("kept",))
+    ],
+    indirect=["path"],
+)
 def test_compiled_without_a_graph_break_it_is_the_same(row, path):
-    if path == "dense":
-        pytest.skip("plain torch needs no operators of ours")
     inputs = drawn(row, 6, 4, torch.float32)
     torch._dynamo.reset()
     compiled = torch.compile(row.make(0.2), fullgraph=True, backend="aot_eager")
@@ -249,7 +259,13 @@ def test_no_less_exact_than_dense_in_the_same_precision(row, path, dtype, tau):
     ours = with_gradient(row.make(tau), inputs)
     assert ours[0].dtype == torch.float32  # statistics never in half precision
     assert [g.dtype for g in ours[1:]] == [dtype] * (len(ours) - 1)
-    no_less_exact(ours, looped(row, tau, inputs, dtype), looped(row, tau, inputs, torch.float64))
+    no_less_exact(ours, *references(row, dtype, tau))
+
+
+@functools.cache
+def references(row, dtype, tau):
+    inputs = drawn(row, 9, 16, dtype)
+    return looped(row, tau, inputs, dtype), looped(row, tau, inputs, torch.float64)
 
 
 # In 512 dimensions normal vectors have cosines near 0, the positives' as well: every exponential underflows that is
@@ -416,6 +432,28 @@ def test_wrong_arguments_are_named(row):
             row.make(0.1)(inputs[0], inputs[1][:-1], *inputs[2:])
     with pytest.raises(ValueError, match="reduction"):
         row.make(0.1, reduction="average")
+
+
+DIAGNOSING = {n for n in LOSSES if "diagnose" in inspect.signature(getattr(coulomb.losses, n.split()[0])).parameters}
+
+
+@pytest.mark.parametrize("name", sorted(DIAGNOSING))
+def test_a_diagnosis_comes_beside_the_same_loss(name):
+    row = LOSSES[name]
+    inputs = drawn(row, 6, 4)
+    loss, seen = row.make(0.2, diagnose=True)(*inputs)
+    torch.testing.assert_close(loss, row.make(0.2)(*inputs), rtol=1e-12, atol=1e-12)
+    assert loss.requires_grad
+    anchors = (len(seen.positive),)
+    for values in (seen.positive, seen.hardest_negative, seen.effective_negatives):
+        assert values.shape == anchors
+        assert not values.requires_grad
+    assert seen.without_positive == seen.positive.isnan().sum()
+    cosines = seen.positive[~seen.positive.isnan()]
+    assert (cosines.abs() <= 1 + 1e-9).all()
+    has_negatives = seen.hardest_negative > -math.inf
+    assert (seen.hardest_negative[has_negatives].abs() <= 1 + 1e-9).all()
+    assert (seen.effective_negatives[has_negatives] >= 1 - 1e-9).all()
 
 
 @each_with_temperature
