@@ -157,7 +157,7 @@ class SupConLoss(nn.Module):
         if mask is not None:
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
-        here = similarity if mask is None else make()
+        here = similarity if mask is None or group is None else make()  # a mask knows no other process
         count = here.count(positive)
         has = count > 0
         if self.positives == "out":
