@@ -34,18 +34,19 @@ def key_sums(keys_MD: Tensor, pairs: Pairs) -> Tensor:
     return sums - keys_MD[:n] * pairs.holds_self[:, None] if pairs.drop_self else sums
 
 
+STRIP = 512  # rows of a mask that are floats at a time
+
+
 class MaskedSums(torch.autograd.Function):
     """mask [N, M] @ keys [M, D], a strip of rows at a time, so that a boolean mask is never stored as floats."""
-
-    STRIP = 512
 
     @staticmethod
     def forward(mask_NM: Tensor, keys_MD: Tensor) -> Tensor:
         """Mask · keys."""
         with torch.autocast(keys_MD.device.type, enabled=False):
             out = keys_MD.new_empty(len(mask_NM), keys_MD.shape[1])
-            for start in range(0, len(mask_NM), MaskedSums.STRIP):
-                rows = slice(start, start + MaskedSums.STRIP)
+            for start in range(0, len(mask_NM), STRIP):
+                rows = slice(start, start + STRIP)
                 out[rows] = mask_NM[rows].to(keys_MD.dtype) @ keys_MD
             return out
 
@@ -60,7 +61,7 @@ class MaskedSums(torch.autograd.Function):
         (mask_NM,) = ctx.saved_tensors
         with torch.autocast(grad_ND.device.type, enabled=False):
             total = grad_ND.new_zeros(mask_NM.shape[1], grad_ND.shape[1])
-            for start in range(0, len(mask_NM), MaskedSums.STRIP):
-                rows = slice(start, start + MaskedSums.STRIP)
+            for start in range(0, len(mask_NM), STRIP):
+                rows = slice(start, start + STRIP)
                 total = total + mask_NM[rows].to(grad_ND.dtype).T @ grad_ND[rows]
             return None, total
