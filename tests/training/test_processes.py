@@ -1,6 +1,7 @@
 """Two processes on one machine: one run folder, one encoder, each process its own share of the images."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,5 +22,7 @@ def test_two_processes_train_one_run(digit_tree, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines if "loss" in line]
     assert steps == list(range(1, 2 * (48 // 2 // 8) + 1))  # each process has half of the 48 training images
+    # Negatives come from both processes: 2 · 8 images in 2 views.
+    assert {line["no_signal"] for line in lines if "loss" in line} == {math.log(2 * 2 * 8 - 1)}
     assert (tmp_path / "run" / "report.html").exists()
     assert done.stdout.count("run folder:") == 1

@@ -55,5 +55,5 @@ class SimCLR(nn.Module):
         return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1))
 
     def no_signal(self, batch: int, views: int) -> float:
-        """The loss when all embeddings are alike, ln(n·N − 1): what a run must get well below."""
+        """The loss when all embeddings of all processes' images (``batch``) are alike, ln(n·N − 1): a run must get below."""
         return math.log(max(batch * views - 1, 1))

@@ -47,7 +47,7 @@ class Config:
     )
     temperature: float = _option(0.5, "tau: similarities are divided by it", least=1e-4)
     epochs: int = _option(100, "passes over the training images", least=0)
-    batch_size: int = _option(256, "images a step and process: the contrastive batch", least=2)
+    batch_size: int = _option(256, "images a step and process; all processes' are the contrastive batch", least=2)
     accumulate: int = _option(
         1, "steps whose gradients are averaged for one update; NOT a bigger contrastive batch", least=1
     )

@@ -72,7 +72,8 @@ class ContrastiveTraining(pl.LightningModule):
         return {
             "loss": loss,
             "value": loss.detach(),
-            "no_signal": self.method.no_signal(len(batch["index"]), self.config.n_views),
+            # The losses take negatives from all processes.
+            "no_signal": self.method.no_signal(len(batch["index"]) * self.trainer.world_size, self.config.n_views),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
 
