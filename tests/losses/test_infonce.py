@@ -78,3 +78,15 @@ def test_mixed_precision_of_query_and_queue():
     loss.backward()
     assert loss.dtype == torch.float32
     assert pair.grad.dtype == torch.bfloat16
+
+
+def test_diagnosis_against_a_queue_and_in_the_batch():
+    query, positive, queue = normal(4, 3), normal(4, 3), normal(9, 3)
+    q, p, k = (normalize(x) for x in (query, positive, queue))
+    loss, seen = InfoNCELoss(diagnose=True)(query, positive, queue)
+    torch.testing.assert_close(loss, InfoNCELoss()(query, positive, queue))
+    torch.testing.assert_close(seen.positive, (q * p).sum(1))
+    torch.testing.assert_close(seen.hardest_negative, (q @ k.T).amax(1))
+    _, seen = InfoNCELoss(diagnose=True)(query, positive)
+    torch.testing.assert_close(seen.hardest_negative, (q @ p.T).fill_diagonal_(-2).amax(1))
+    torch.testing.assert_close(seen.positive, (q * p).sum(1))

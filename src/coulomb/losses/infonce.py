@@ -10,6 +10,7 @@ from coulomb.losses.arguments import (
     paired_embeddings,
     warn_counted,
 )
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
@@ -27,6 +28,7 @@ class InfoNCELoss(nn.Module):
         symmetric: average both directions, query→positive and positive→query (in-batch only; CLIP).
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
+        diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
             several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
             Does not concern ``negatives`` that are given: those are this process's own.
@@ -50,6 +52,7 @@ class InfoNCELoss(nn.Module):
         *,
         normalize: bool = True,
         reduction: str = "mean",
+        diagnose: bool = False,
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
@@ -57,9 +60,12 @@ class InfoNCELoss(nn.Module):
         self.symmetric = symmetric
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
         self.gather = checked_gather(gather)
 
-    def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Tensor:
+    def forward(
+        self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         if negatives is not None and self.symmetric:
             raise ValueError(
@@ -75,16 +81,21 @@ class InfoNCELoss(nn.Module):
         if count == 0:
             warn_counted(n, n, "anchors have no negative: their loss is 0 and teaches nothing")
         if negatives is None:
+            against, over, lse = in_batch, "negatives", None
             loss = in_batch.contrast(both=self.symmetric)
         else:
             keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            lse = Similarity(query, keys, scale=scale, unit=self.normalize, half=dtype).lse("all")
+            against, over = Similarity(query, keys, scale=scale, unit=self.normalize, half=dtype), "all"
+            lse = against.lse(over)
             loss = softplus(lse - in_batch.positives(), threshold=50)
-        return reduced_in(group, loss, self.reduction, anchors)
+        loss = reduced_in(group, loss, self.reduction, anchors)
+        if not self.diagnose:
+            return loss
+        return loss, diagnose_rows(against, over, lse=lse, positive=in_batch.positives())
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
         return (
             f"{describe_temperature(self.temperature)}, symmetric={self.symmetric}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
+            f"normalize={self.normalize}, reduction={self.reduction!r}, diagnose={self.diagnose}, gather={self.gather!r}"
         )

@@ -10,6 +10,7 @@ from coulomb.losses.arguments import (
     require_batch,
     warn_counted,
 )
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
@@ -27,6 +28,7 @@ class NTXentLoss(nn.Module):
         temperature: τ, or a `LearnableTemperature`. 0.5 as in SimCLR on CIFAR; 0.1 on ImageNet.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([V·N]: all of view 0, then all of view 1, …).
+        diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
             several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
 
@@ -48,15 +50,17 @@ class NTXentLoss(nn.Module):
         *,
         normalize: bool = True,
         reduction: str = "mean",
+        diagnose: bool = False,
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
         self.temperature = checked_temperature(temperature)
         self.normalize = normalize
         self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.diagnose = diagnose
         self.gather = checked_gather(gather)
 
-    def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor:
+    def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
@@ -77,11 +81,12 @@ class NTXentLoss(nn.Module):
             loss = similarity.contrast(offset=n)
         else:
             loss = similarity.lse("others") - similarity.mean("positives")
-        return reduced_in(group, loss, self.reduction, anchors)
+        loss = reduced_in(group, loss, self.reduction, anchors)
+        return (loss, diagnose_rows(similarity)) if self.diagnose else loss
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
         return (
             f"{describe_temperature(self.temperature)}, normalize={self.normalize}, reduction={self.reduction!r}, "
-            f"gather={self.gather!r}"
+            f"diagnose={self.diagnose}, gather={self.gather!r}"
         )

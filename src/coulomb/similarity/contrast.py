@@ -100,5 +100,5 @@ def _differentiable_backward(
     wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
     rows, columns = dense.fold(problem)
     loss = losses(rows[0], columns, positives(problem, offset))
-    found = iter(torch.autograd.grad(loss, wanted, grad_N, create_graph=True, allow_unused=True))  # type: ignore[arg-type]
+    found = iter(torch.autograd.grad(loss, wanted, grad_N, create_graph=True, allow_unused=True))
     return [next(found) if need else None for need in needs]
