@@ -99,7 +99,7 @@ class TripletLoss(nn.Module):
         return reduced(terms[own], self.reduction)
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        positive, negative = hardest_pairs(rows.detach(), labels)
+        positive, negative = hardest_pairs(rows.detach(), labels, self.distance == "euclidean")
         complete = (positive >= 0) & (negative >= 0)
         positive, negative = (rows.index_select(0, columns.clamp_min(0)) for columns in (positive, negative))
         if self.distance == "euclidean":
