@@ -28,22 +28,25 @@ class Processes:
 
     def try_run(self, world, function, *arguments, timeout=60):
         """[(value or None, error as text or None), …]; a process that died is (None, "died")."""
-        if not self.members:
-            self.members = [self._start() for _ in range(self.most)]
+        self.members += [self._start() for _ in range(self.most - len(self.members))]
         rendezvous = self.folder / f"rendezvous{next(self.numbers)}"
         used = self.members[:world]
         for rank, (_, pipe) in enumerate(used):
             pipe.send((function, arguments, rank, world, str(rendezvous), timeout))
         results = [self._answer(pipe, timeout + 60) for _, pipe in used]
-        if any(error == "died" for _, error in results):
-            self.stop()
+        lost = [rank for rank, (_, error) in enumerate(results) if error in ("died", "hangs")]
+        for rank in reversed(lost):
+            self._end(*self.members.pop(rank))
         return results
 
     def stop(self):
-        for process, _ in self.members:
-            process.terminate()
-            process.join()
-        self.members = []
+        while self.members:
+            self._end(*self.members.pop())
+
+    def _end(self, process, pipe):
+        process.terminate()
+        process.join()
+        pipe.close()
 
     def _start(self):
         context = mp.get_context("spawn")

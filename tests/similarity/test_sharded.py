@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import sharded_cases
+import sharded_failures
 
 
 @pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6)], ids=str)
@@ -25,3 +26,44 @@ def test_folds_and_gradients_are_those_of_the_whole(results):
             each = [part[place] for part in parts]
             ours = torch.cat(each) if true.ndim else torch.stack(each).sum()
             torch.testing.assert_close(ours, true, rtol=1e-10, atol=1e-9 * scale, msg=lambda text: f"{case}: {text}")
+
+
+def test_a_group_within_the_group(processes):
+    found = processes.run(4, sharded_failures.subgroup)
+    assert found[0] is None
+    assert found[3] is None
+    x = torch.cat([sharded_failures.rows(5, seed=rank) for rank in (1, 2)]).requires_grad_()
+    value = (2 * x @ x.T).masked_fill(torch.eye(10, dtype=torch.bool), -torch.inf).logsumexp(1)
+    (grad,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(torch.cat([found[1][0], found[2][0]]), value.detach(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.cat([found[1][1], found[2][1]]), grad, rtol=0, atol=1e-10)
+
+
+def test_the_ring_never_holds_all_keys(processes):
+    for largest, at_once in processes.run(4, sharded_failures.received_by_the_ring, 50):
+        assert not at_once
+        assert largest == 50 * 4  # one process's block, never the 4 · 50 · 4 numbers of all
+
+
+def test_what_a_group_does_not_do_is_said(processes):
+    for messages in processes.run(2, sharded_failures.refusals):
+        for name, message in {
+            "mask": "ValueError: a mask with group",
+            "dense": "ValueError: the dense backend with group",
+            "twice": "RuntimeError: a Similarity over several processes has no second derivative",
+            "k": "ValueError: k must be between 1 and the number of keys 12, got 13",
+            "width": "ValueError: processes of the group differ in width: [3, 4]",
+            "precision": "ValueError: processes of the group differ in precision",
+            "learning": "ValueError: processes of the group differ in requires_grad of the keys: [0, 1]",
+            "labels": "ValueError: labels [B, C] in several processes take positives='out'",
+        }.items():
+            assert messages[name].startswith(message), messages[name]
+
+
+@pytest.mark.parametrize(("at_once", "in_backward"), [(0, True), (10**6, False)], ids=["ring", "at once"])
+def test_a_process_that_dies_is_a_clear_error_in_the_others(processes, at_once, in_backward):
+    answers = processes.try_run(3, sharded_failures.one_dies, at_once, in_backward, timeout=10)
+    assert answers[1] == (None, "died")
+    for value, error in (answers[0], answers[2]):
+        assert error is None
+        assert value.startswith("RuntimeError: a process of the group stopped, or did not answer")

@@ -1,0 +1,111 @@
+"""What processes of a group do when something is wrong, and what passes between them."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from coulomb.losses import NTXentLoss, SupConLoss, TripletLoss
+from coulomb.similarity import Similarity, processes, use_backend
+
+
+def rows(count=6, seed=0):
+    return torch.randn(count, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def message_of(function):
+    try:
+        function()
+    except (ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def one_dies(gather_elements, in_backward):
+    """Rank 1 stops in the middle; the others say what they are told."""
+    processes.GATHER_ELEMENTS = gather_elements
+    x = rows().requires_grad_()
+    loss = None
+    if in_backward:
+        loss = NTXentLoss()(x, x.flip(0))
+    if dist.get_rank() == 1:
+        os._exit(3)
+    return message_of(loss.backward if in_backward else lambda: NTXentLoss()(x, x.flip(0)))
+
+
+def refusals():
+    """Message for each thing that a group does not do."""
+    group, x = dist.group.WORLD, rows()
+    rank = dist.get_rank()
+    keys = rows(5).requires_grad_()
+
+    def dense():
+        with use_backend("dense"):
+            Similarity(x, group=group).lse("others")
+
+    def twice():
+        q = rows().requires_grad_()
+        torch.autograd.grad(Similarity(q, group=group).lse("others").sum(), q, create_graph=True)
+
+    labels = torch.ones(6, 3, dtype=torch.long)
+    return {
+        "mask": message_of(lambda: Similarity(x, group=group).lse(torch.ones(6, 6, dtype=torch.bool))),
+        "dense": message_of(dense),
+        "twice": message_of(twice),
+        "k": message_of(lambda: Similarity(x, group=group).topk(13, "others")),
+        "width": message_of(lambda: Similarity(x[:, : 3 + rank], group=group).lse("others")),
+        "precision": message_of(lambda: Similarity(x.float() if rank else x, group=group).lse("others")),
+        "learning": message_of(lambda: Similarity(x, keys if rank else keys.detach(), group=group).lse()),
+        "labels": message_of(lambda: SupConLoss(positives="in", gather=True)(x, labels)),
+    }
+
+
+def received_by_the_ring(count):
+    """The largest number of keys that a process received in one message, forward and backward."""
+    processes.GATHER_ELEMENTS = 0
+    sizes, real = [], dist.P2POp
+
+    def seen(move, part, *arguments):
+        sizes.append(part.numel())
+        return real(move, part, *arguments)
+
+    dist.P2POp = processes.dist.P2POp = seen
+    try:
+        x = rows(count).requires_grad_()
+        (forward := Similarity(x, scale=2.0, tile=8, group=dist.group.WORLD)).lse("others").sum().backward()
+    finally:
+        dist.P2POp = processes.dist.P2POp = real
+    return max(sizes), forward.shards.at_once
+
+
+def subgroup():
+    """Only ranks 1 and 2 of four exchange keys."""
+    processes.GATHER_ELEMENTS = 0
+    group = dist.new_group([1, 2])
+    rank = dist.get_rank()
+    if rank not in (1, 2):
+        return None
+    x = rows(5, seed=rank).requires_grad_()
+    value = Similarity(x, scale=2.0, group=group).lse("others")
+    (grad,) = torch.autograd.grad(value.sum(), x)
+    return value.detach(), grad
+
+
+def masked():
+    """SupCon by a mask: positives of this process, negatives of all."""
+    x, mask = rows(4, seed=dist.get_rank()), torch.eye(4, dtype=torch.bool).flip(0)
+    return SupConLoss(0.5, reduction="none")(x, mask=mask)
+
+
+def values():
+    """Reductions and a diagnosis, of this process's anchors."""
+    x, y = rows(4, seed=dist.get_rank()), rows(4, seed=dist.get_rank() + 9)
+    labels = torch.tensor([0, 1, 0, 1])
+    return {
+        "none": NTXentLoss(reduction="none")(x, y),
+        "sum": NTXentLoss(reduction="sum")(x, y),
+        "compiled": torch.compile(NTXentLoss(), backend="aot_eager")(x, y),
+        "mean": NTXentLoss()(x, y),
+        "triplets": TripletLoss(reduction="none")(x, labels),
+        "hardest": SupConLoss(diagnose=True)(x, labels)[1].hardest_negative,
+    }
