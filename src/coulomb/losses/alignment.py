@@ -12,6 +12,15 @@ class AlignmentLoss(nn.Module):
 
     Half of what contrastive losses do; the other is `UniformityLoss`. With unit rows and α = 2 this is 2 − 2cos.
 
+    When to use: to train, or to watch, what contrastive losses do by implication. Always beside `UniformityLoss`: alone
+    it is least when all samples lie in one place.
+    Needs: two views of each sample. No labels, no negatives.
+    Temperature: none. α says how much far pairs count: the pull grows as ‖x−y‖^(α−1), so α = 1 pulls all pairs alike
+    and a larger α cares for the far ones.
+    Cost: O(N·D).
+    Reference: Wang & Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity on the
+    Hypersphere, ICML 2020, arXiv:2005.10242.
+
     Args:
         alpha: α ≥ 1; 2 as in the paper.
         normalize: scale rows to unit length.

@@ -19,6 +19,15 @@ class ArcFaceLoss(nn.Module):
     stored once they are more than the engine keeps, so a million classes fit. Beyond θ + m > π, where cos(θ + m) would
     rise again, the target is s·(cos θ − m·sin m).
 
+    When to use: labels for all, many classes, and the angles are what will be used: faces, products, retrieval of
+    classes never seen.
+    Needs: labels. The centres belong to the loss.
+    Temperature: s is 1/τ (64: τ = 0.016). The own angle must be smaller than all others by the margin m; a large m may
+    keep training from getting going, where a smaller one or ``easy_margin`` helps.
+    Cost: 8u, u = B·C·D; memory linear.
+    Reference: Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019,
+    arXiv:1801.07698.
+
     Args:
         num_classes: C.
         dim: D.

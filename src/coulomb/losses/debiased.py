@@ -32,6 +32,13 @@ class DebiasedLoss(nn.Module):
     s = cos/τ; k runs over the M = 2N−2 views of other samples; mean over all 2N anchors. A share τ⁺ of the negatives is
     taken to be of the anchor's class, as near to it as its positive is. Computed in log space throughout.
 
+    When to use: no labels, but many negatives are likely to be of the anchor's class: few classes, or duplicates.
+    Needs: two views of each sample, and a guess of τ⁺.
+    Temperature: negatives are weighed as by NT-Xent, as long as N_g is above its bound. A low τ makes τ⁺e^{s⁺} outgrow
+    the mean of e^s, and then no negative gets a gradient: stay near 0.5 (``diagnose=True`` counts such anchors).
+    Cost: 4u, u = (2N)²·D; memory linear.
+    Reference: Chuang et al., Debiased Contrastive Learning, NeurIPS 2020, arXiv:2007.00224.
+
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.5 as in the authors' code.
         tau_plus: τ⁺ in [0, 1), the chance that a random sample has the anchor's class: 1/classes when they are balanced.

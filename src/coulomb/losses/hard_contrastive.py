@@ -16,6 +16,14 @@ class HardContrastiveLoss(nn.Module):
 
     InfoNCE whose sum keeps an anchor's ``top_k`` nearest negatives; they are found by a streamed threshold, one more pass.
 
+    When to use: many negatives (a long queue), most of them too easy to teach anything, and a τ that need not be low
+    for it.
+    Needs: one positive a query, and more negatives than ``top_k``. No labels.
+    Temperature: as in `InfoNCELoss`, within the top k: τ → 0 the hardest alone, τ → ∞ the top k alike. The choice by
+    rank stands in for a low τ.
+    Cost: 10u, u = N²·D, or 6u, u = N·K·D, with a queue that has no gradient; and a top-k a row; memory linear.
+    Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
+
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.07 as for `InfoNCELoss`; the paper compares many.
         top_k: how many negatives count; 4095 as in the paper. As many as there are, if there are fewer: InfoNCE.

@@ -15,6 +15,14 @@ class HardNegativeLoss(DebiasedLoss):
     R = M Σ_k e^{(1+β)s_ik} / Σ_k e^{βs_ik}, the debiased loss with negatives drawn in proportion to e^{βs}: log R =
     log M + LSE((1+β)s) − LSE(βs), both from one pass over the similarities.
 
+    When to use: no labels, and most negatives are too easy: the near ones should count more, and false negatives be
+    allowed for.
+    Needs: two views of each sample, a guess of τ⁺, and β (begin with 1; too large a β rests on the false negatives).
+    Temperature: as in `DebiasedLoss`, with β on top: a negative's push is (1+β)·softmax((1+β)s) − β·softmax(βs), which
+    sums to 1; near ones get more than by NT-Xent, far ones may even be pulled. β → ∞ leaves the hardest alone.
+    Cost: 4u, u = (2N)²·D, with two exponentials a pair; memory linear.
+    Reference: Robinson et al., Contrastive Learning with Hard Negative Samples, ICLR 2021, arXiv:2010.04592.
+
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.5 as in the authors' code.
         beta: β ≥ 0, how much nearer negatives are preferred; 1 as in the authors' code. 0 is `DebiasedLoss`, and with

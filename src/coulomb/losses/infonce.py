@@ -23,6 +23,18 @@ class InfoNCELoss(nn.Module):
     the other samples in the batch. This is cross-entropy with the positive as the right class, written without the
     cancellation of LSE − s⁺, so that a loss near 0 keeps its digits.
 
+    When to use: pairs of two kinds, as image and text (``symmetric=True``), or queries against a queue of a momentum
+    encoder's keys, which gives many negatives at a small batch.
+    Needs: one positive a query. No labels. Put the positives into the queue after the loss, not before: they would be
+    negatives of their own queries.
+    Temperature: negative k is pushed in proportion to its softmax e^{s_ik}, and all together as much as the positive
+    pulls. τ → 0 leaves the hardest alone (τL → max(s_max − s⁺, 0) in cosines), τ → ∞ pushes all alike. CLIP learns it.
+    Cost: 8u, u = N²·D, in one direction or both; 4u, u = N·K·D, with a queue that has no gradient; memory linear.
+    Reference: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding, 2018,
+    arXiv:1807.03748; He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020,
+    arXiv:1911.05722; Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
+    arXiv:2103.00020.
+
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.07 as in MoCo (v2: 0.2).
         symmetric: average both directions, query→positive and positive→query (in-batch only; CLIP).
@@ -35,6 +47,7 @@ class InfoNCELoss(nn.Module):
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient.
 
+    Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; here neither.
     Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is 0 and a `CoulombWarning` says so.
 
     Raises:

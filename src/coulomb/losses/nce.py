@@ -20,6 +20,17 @@ class NCELoss(nn.Module):
     Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z stands in
     for the softmax's normaliser. A sum over noise samples; mean over anchors. P = Pₙ = 1/n with m = 4096 gives 9.3179.
 
+    When to use: a memory bank of so many instances that a softmax over all of them is too slow. Where it is not,
+    `SoftmaxLoss` with the bank as its (normalised) centres is exact, and needs no Z.
+    Needs: the instance of each sample, and a bank that the caller draws noise from (m = 4096, uniform, with
+    replacement) and updates after the step: v ← normalised (v + f)/2. No labels.
+    Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: hardly at all where it is far, by 1/τ where it is near.
+    Z depends on τ: with a `LearnableTemperature` take ``normalizer="ema"``.
+    Cost: 6u with u = B·m·D; 4u where the noise has no gradient. Memory is that of the noise, which the caller gathers.
+    Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018,
+    arXiv:1805.01978; Gutmann & Hyvärinen, Noise-Contrastive Estimation: A New Estimation Principle for Unnormalized
+    Statistical Models, AISTATS 2010.
+
     Args:
         num_instances: n, how many instances the memory bank holds.
         temperature: τ, or a `LearnableTemperature`. 0.07 as in the authors' code.

@@ -12,6 +12,14 @@ class NegativeCosineLoss(nn.Module):
     2 − 2cos is the squared distance of unit vectors. Nothing here keeps samples apart: the predictor, the stopped gradient
     and (BYOL) the slow target do; without stopping the gradient SimSiam collapses to L = −1.
 
+    When to use: no negatives are wanted, or the batch is too small for them, and a predictor (SimSiam) or a predictor
+    and a slow target network (BYOL) are at hand.
+    Needs: the output of a predictor for one view, and the target for the other. No labels, no negatives.
+    Temperature: none. The pull on p has size sin θ/‖p‖: strongest at a right angle, gone when the two agree.
+    Cost: O(N·D).
+    Reference: Grill et al., Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning, NeurIPS 2020,
+    arXiv:2006.07733; Chen & He, Exploring Simple Siamese Representation Learning, CVPR 2021, arXiv:2011.10566.
+
     Args:
         stop_gradient: sg, the target gets no gradient.
         normalize: scale rows to unit length; without, L = −p·z.

@@ -24,6 +24,15 @@ class NTXentLoss(nn.Module):
     V views: the mean over an anchor's V−1 positives, L_i = LSE_{j≠i} s_ij − mean s_ip (SupCon without labels).
     Features that are all equal give ln(2N−1), the value of "no signal".
 
+    When to use: images (or anything that can be augmented) without labels, two or more views each, in batches of some
+    hundreds or more.
+    Needs: the views alone. No labels; more samples in the batch are more negatives.
+    Temperature: a negative is pushed in proportion to its softmax e^{s_ij} among all others: τ → 0 pushes the hardest
+    alone, τ → ∞ all alike. A low τ spreads the samples evenly, but drives apart those that are alike as well.
+    Cost: 4u, u = (V·N)²·D; memory linear.
+    Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020,
+    arXiv:2002.05709.
+
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.5 as in SimCLR on CIFAR; 0.1 on ImageNet.
         normalize: scale rows to unit length.

@@ -23,6 +23,10 @@ from coulomb.similarity import Similarity
 class ParametricCenters(nn.Linear):
     """W h + b, [B, C]: the class centres of `PaCoLoss`, an ordinary linear layer on the encoder's features h.
 
+    When to use: with `PaCoLoss`.
+    Needs: the encoder's own features, not those of the projection head, and its parameters in the optimizer.
+    Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028.
+
     Args:
         dim: of the encoder's features (not of the projection head's).
         num_classes: C.
@@ -43,6 +47,16 @@ class PaCoLoss(nn.Module):
     log p_ik = logit_ik − log(Σ_c e^{c_ic} + γ Σ_{j≠i} e^{s_ij}), with logits c_ic = (center_logits_ic + log π_c)/τ_sup of
     the C centres and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the own
     centre has p = β/(β+αK) and each of the K positives α/(β+αK): α rebalances contrast between frequent and rare classes.
+
+    When to use: labels with a long tail, where contrast alone serves the frequent classes and a classifier alone
+    forgets the rare ones.
+    Needs: labels, `ParametricCenters` on the encoder's features, the training images of each class, and keys: second
+    views and a queue by a momentum encoder, or (generalised PaCo) both views as anchors.
+    Temperature: τ is of the features alone: the lower, the wider their logits beside those of the centres, and the more
+    the nearest features count. τ_sup does the same for the centres.
+    Cost: 8u, u = B·(B+M)·D; 4u where every row is an anchor; memory linear.
+    Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028; Cui et al., Generalized
+    Parametric Contrastive Learning, 2022, arXiv:2209.12400.
 
     Args:
         class_counts: training images of each class, [C], for π_c = n_c/Σn (balanced softmax); None for balanced data.

@@ -15,6 +15,13 @@ class SimpleContrastiveLoss(nn.Module):
     Every negative is pushed equally hard, whatever its similarity: the limit of a high temperature. The sum over k is one
     product with the sum of all keys, O(N·D); no matrix is formed.
 
+    When to use: as a baseline, to see what attention to hard negatives is worth; or where even one pass over the
+    similarities is too slow.
+    Needs: one positive a query, and negatives. No labels. λ should fall with their number.
+    Temperature: none; λ weighs the push against the pull, and no negative counts more than another.
+    Cost: O((N+K)·D).
+    Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
+
     Args:
         weight: λ; 1 as in the paper.
         normalize: scale rows to unit length.
@@ -78,6 +85,13 @@ class HardSimpleLoss(SimpleContrastiveLoss):
     """L_i = −s_i⁺ + λ Σ_{k ∈ top} s_ik,  s = cos   (the hard simple loss of Wang & Liu, 2021)
 
     The simple loss on each anchor's ``top_k`` nearest negatives alone; they are found by a streamed threshold.
+
+    When to use: attention to hard negatives without a temperature to choose.
+    Needs: one positive a query, and more negatives than ``top_k``. No labels. λ should fall with ``top_k``.
+    Temperature: none; ``top_k`` takes its place (a few: the hardest alone; all: the simple loss), and λ weighs the
+    push.
+    Cost: 10u, u = N²·D, or 8u, u = N·K·D, with a queue that has no gradient; and a top-k a row; memory linear.
+    Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
 
     Args:
         weight: λ; 1 as in the paper.

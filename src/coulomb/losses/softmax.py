@@ -26,6 +26,15 @@ class SoftmaxLoss(nn.Module):
     The same as ``cross_entropy(linear(features, centers, bias), labels)``, but the logits [B, C] are not stored once
     they are more than the engine keeps. With label smoothing ε: (1−ε)(LSE − s_iy) + ε(LSE − mean_c s_ic).
 
+    When to use: labels for all and a classifier wanted, up to millions of classes; or the exact instance
+    discrimination, with the instances as classes and a memory bank as centres.
+    Needs: labels, and centres (a linear layer's weight).
+    Temperature: with ``normalize=True`` the logits lie in ±1/τ, and the loss cannot fall below log(1 + (C−1)e^{−2/τ}):
+    the more classes, the lower must τ be. Without, the lengths of features and centres do its work.
+    Cost: 8u, u = B·C·D; 4u with frozen centres; memory linear.
+    Reference: label smoothing: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016,
+    arXiv:1512.00567.
+
     Args:
         label_smoothing: ε, 0 for none.
         temperature: τ, or a `LearnableTemperature`; 1, as in a plain classifier. It does not divide the bias.
@@ -36,6 +45,7 @@ class SoftmaxLoss(nn.Module):
     Call with features [B, D], labels [B] (−1: unknown), centers [C, D] and optionally bias [C]: for a linear layer,
     ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers, bias).argmax(1)``.
 
+    Deviation: none; the values are those of `torch.nn.functional.cross_entropy`.
     Degenerate input: an unknown label has loss 0 and is left out of the mean; a `CoulombWarning` counts them (not in a
     compiled graph). A single class has loss 0 and a warning.
 
@@ -108,6 +118,13 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
 
     Softmax cross-entropy that allows for a long-tailed training set: at training the log frequency is added to each
     logit; predictions use the plain logits s, as if all classes were equally frequent.
+
+    When to use: a classifier for labels with a long tail that is to treat all classes alike.
+    Needs: labels, centres, and the counts of the data as it is drawn: with class-balanced sampling the counts are
+    equal, and this is `SoftmaxLoss`.
+    Temperature: as in `SoftmaxLoss`; it does not divide log π.
+    Cost: 8u, u = B·C·D; 4u with frozen centres; memory linear.
+    Reference: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, arXiv:2007.10740.
 
     Args:
         class_counts: training images of each class, [C], all positive; kept as a buffer.

@@ -44,6 +44,14 @@ class SupConLoss(nn.Module):
     sample, P(i) is every sample that shares one, and the mean over it may be weighted by how many (``overlap``).
     The mean over positives costs O(N·D) by class sums; no N×N matrix is formed.
 
+    When to use: labels for all samples or for some (−1), one or several each, or a relation of your own (a mask).
+    Needs: positives in the batch: two samples of a class, or two views of each. Its least value is log|P(i)|, not 0.
+    Temperature: positives and negatives share one softmax, which weighs the push; positives share the pull evenly. A
+    low τ turns to the hardest negatives and to the positives that are still far. With another τ gradients scale by 1/τ;
+    τ_base undoes this.
+    Cost: 4u, u = (B·V)²·D (``contrast_mode="one"``: 8u, u = B²·V·D; ``positives="in"``: twice); memory linear.
+    Reference: Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, arXiv:2004.11362.
+
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.07 as in the authors' code.
         base_temperature: None for no extra factor; a number gives the authors' factor τ/τ_base.
@@ -70,6 +78,8 @@ class SupConLoss(nn.Module):
     In a compiled graph values are not looked at: no error for no_positive="raise", no counted warnings; the loss is the same.
 
     Deviation: the authors subtract a row maximum that includes self, by which other terms underflow at small τ; not here.
+    Degenerate input: anchors without positives go by ``no_positive``; if no anchor has any, the loss is 0. With a single
+    other sample the loss is 0 to rounding, and a `CoulombWarning` says so.
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.

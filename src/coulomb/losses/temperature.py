@@ -12,6 +12,11 @@ class LearnableTemperature(nn.Module):
     p itself is clamped to [log 1/maximum, log 1/minimum] whenever it is used, so that a parameter at the border still
     has its gradient and can come back (a clamp inside the graph would hold it there for ever).
 
+    When to use: the best τ is not known, and the loss has a gradient for it (all that take ``temperature``).
+    Needs: ``loss.parameters()`` in the optimizer, best without weight decay, as in CLIP.
+    Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
+    arXiv:2103.00020.
+
     Args:
         initial: τ to start from; 0.07 in CLIP and MoCo.
         minimum, maximum: the range of τ; CLIP's minimum is 0.01 (scale at most 100).

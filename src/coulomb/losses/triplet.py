@@ -27,6 +27,17 @@ class TripletLoss(nn.Module):
     finds its pairs by streaming, with memory linear in the batch; the others take O(N² log N) time by sorting and a strip
     of anchors × N of memory (``soft`` takes the time of all triplets).
 
+    When to use: retrieval with labels, few samples a class (re-identification), where an order of distances is all that
+    is asked.
+    Needs: labels, and batches with at least two samples a class and two classes.
+    Temperature: none. The margin m says how far apart is enough; triplets beyond it teach nothing. A loss that stays at
+    m means that all embeddings fell together, which ``mining="hard"`` can do from a cold start. ``soft`` weighs
+    triplets by σ(d_ap − d_an).
+    Cost: ``"hard"``: 4u, u = N²·D, and memory linear; the others: 8u and the sorting.
+    Reference: Schroff, Kalenichenko & Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR
+    2015, arXiv:1503.03832; Hermans, Beyer & Leibe, In Defense of the Triplet Loss for Person Re-Identification, 2017,
+    arXiv:1703.07737.
+
     Args:
         margin: m, 0.2 as in FaceNet; not negative.
         mining: ``"all"`` triplets; ``"semihard"``, those with 0 < d_an − d_ap ≤ m (FaceNet); or ``"hard"``, for each

@@ -19,6 +19,16 @@ class UniformityLoss(nn.Module):
     dimensions, t = 2). −t‖x−y‖² = 2t·x·y − 2t for unit rows, so that this is a log-sum-exp of similarities; no matrix of
     distances is stored.
 
+    When to use: to control the spread directly, beside `AlignmentLoss` (the authors add λ times the mean over both
+    views), or as a number to watch.
+    Needs: at least 2 embeddings. No labels, no pairs; views of one sample would repel each other, so give one view at a
+    time.
+    Temperature: t takes its place, τ = 1/(2t). A large t sees the nearest neighbours alone; t → 0 all pairs alike (L →
+    −t·mean ‖x−y‖²).
+    Cost: 4u, u = N²·D; memory linear.
+    Reference: Wang & Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity on the
+    Hypersphere, ICML 2020, arXiv:2005.10242.
+
     Args:
         t: sharpness of the kernel; 2 as in the paper.
         normalize: scale rows to unit length.
