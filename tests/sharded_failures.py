@@ -1,6 +1,7 @@
 """What processes of a group do when something is wrong, and what passes between them."""
 
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -109,3 +110,26 @@ def values():
         "triplets": TripletLoss(reduction="none")(x, labels),
         "hardest": SupConLoss(diagnose=True)(x, labels)[1].hardest_negative,
     }
+
+
+def one_sleeps(seconds):
+    """Rank 1 does not answer in time, with its keys asked for and not yet sent; how long the other waited, and its message."""
+    processes.GATHER_ELEMENTS = 0
+    x = rows().requires_grad_()
+    loss = NTXentLoss()(x, x.flip(0))
+    if dist.get_rank() == 1:
+        time.sleep(seconds)
+        return 0.0, None
+    start = time.monotonic()
+    message = message_of(loss.backward)
+    return time.monotonic() - start, message
+
+
+def far_apart():
+    """Only another process's key counts, and that by e^−2000: nothing of the own block may spoil the gradient."""
+    rank, group = dist.get_rank(), dist.group.WORLD
+    query = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    key = torch.tensor([[1.0], [-2000.0]], dtype=torch.float64)[rank : rank + 1]
+    value = Similarity(query, key, instances=1, group=group).lse("negatives")
+    (grad,) = torch.autograd.grad(value.sum(), query)
+    return value.detach(), grad

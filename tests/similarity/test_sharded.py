@@ -67,3 +67,14 @@ def test_a_process_that_dies_is_a_clear_error_in_the_others(processes, at_once, 
     for value, error in (answers[0], answers[2]):
         assert error is None
         assert value.startswith("RuntimeError: a process of the group stopped, or did not answer")
+
+
+def test_a_process_that_does_not_answer_is_an_error_within_the_timeout(processes):
+    (waited, message), _ = processes.run(2, sharded_failures.one_sleeps, 8, timeout=2)
+    assert message.startswith("RuntimeError: a process of the group stopped, or did not answer")
+    assert 1 < waited < 7
+
+
+def test_one_bound_holds_for_all_blocks(processes):
+    first, second = processes.run(2, sharded_failures.far_apart)
+    assert [float(x) for x in (*first, *second)] == [-2000, -2000, 1, 1]
