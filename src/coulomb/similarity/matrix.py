@@ -340,9 +340,11 @@ class Similarity:
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
-        from coulomb.similarity import sharded  # here, because it takes a second: it needs torch.compile's machinery
+        from coulomb.similarity import (
+            sharded_blocks,  # here, because it takes a second: it needs torch.compile's machinery
+        )
 
-        return sharded.shards_of(self._problem("all"), self.group, torch.is_grad_enabled())
+        return sharded_blocks.shards_of(self._problem("all"), self.group, torch.is_grad_enabled())
 
     @property
     def _chosen_backend(self) -> str:

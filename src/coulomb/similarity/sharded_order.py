@@ -8,8 +8,10 @@ from torch import Tensor
 
 from coulomb.similarity import order
 from coulomb.similarity.problem import Problem
-from coulomb.similarity.processes import Block, Shards
-from coulomb.similarity.sharded import SECOND, around, block_of, over_block
+from coulomb.similarity.processes import Shards
+from coulomb.similarity.ring import Block
+from coulomb.similarity.sharded import SECOND
+from coulomb.similarity.sharded_blocks import around, block_of, over_block
 
 
 @torch.compiler.disable
