@@ -78,6 +78,8 @@ class PaCoLoss(nn.Module):
 
     Deviation: a queue that is not filled yet has label −1 (the authors start with random labels): such a key is nobody's
     positive and stays in the denominator.
+    Several processes: each contrasts with its own batch and queue (there is no ``gather``): a queue is filled with the keys
+    of all processes and the same on each, so that gathering would count every key of it W times.
     Degenerate input: an anchor without any target (label −1, or β = 0 and no positive) has loss 0 and is left out of the
     mean; a `CoulombWarning` counts them (not in a compiled graph).
 
