@@ -110,7 +110,8 @@ class Bench:
                 runs[f"case {other}"] = run
         rounds = self.repeats if case.flops < LONG else min(self.repeats, 3)
         self.say(f"{case.title}: time, {rounds} rounds of {', '.join(CONTENDERS[name].label for name in steps)}")
-        taken = interleaved(runs, rounds)
+        # All have run once for parity; where a step takes seconds, that is warm-up enough.
+        taken = interleaved(runs, rounds, warmup=int(case.flops < LONG))
         for name, floor in floors.items():
             taken[f"floor {name}"] = [seconds / floor.share for seconds in taken[f"floor {name}"]]
         result["rounds"] = rounds
