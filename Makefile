@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: $(VENV)/train.stamp
 	@rm -rf runs/demo
@@ -22,6 +22,9 @@ lint: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/coulomb bench losses
 	$(BIN)/coulomb bench views
+
+docs: $(VENV)/train.stamp
+	$(BIN)/python docs/build_losses.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

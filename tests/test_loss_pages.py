@@ -1,0 +1,97 @@
+"""docs/losses is what the docstrings say, complete, and right: pages are up to date, scripts print what stands there."""
+
+import contextlib
+import importlib.util
+import io
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+import coulomb.losses
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "losses"
+PAGES = sorted(FOLDER.glob("*.md"))
+BLOCKS = [
+    (page.name, number, block)
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S))
+]
+
+
+@pytest.fixture(scope="module")
+def build():
+    spec = importlib.util.spec_from_file_location("build_losses", ROOT / "docs" / "build_losses.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_pages_are_up_to_date(build):
+    old = [path.name for path, text in build.pages().items() if not path.exists() or path.read_text("utf-8") != text]
+    assert not old, f"{old}: run `make docs`"
+
+
+def test_every_exported_name_has_its_place(build):
+    assert set(build.LOSSES) | (set(build.PARTS) & set(coulomb.losses.__all__)) == set(coulomb.losses.__all__)
+    index = (FOLDER / "README.md").read_text(encoding="utf-8")
+    decisions = index.partition("## All losses")[0]
+    for name in build.LOSSES:
+        assert f"]({name}.md)" in decisions, f"{name} is no answer to `Which loss for my data?`"
+        assert f"| [{name}]({name}.md) |" in index
+    handwritten = {FOLDER / "two-infonce.md"}
+    assert set(PAGES) == set(build.pages()) | handwritten
+
+
+@pytest.mark.parametrize("name", sorted(set(coulomb.losses.__all__) - {"LearnableTemperature", "ParametricCenters"}))
+def test_docstrings_have_the_sections_of_a_page(name, build):
+    found = build.sections(getattr(coulomb.losses, name).__doc__)
+    assert build.formula(found["Formula"]), "the first line is the formula"
+    lacking = {"When to use", "Needs", "Temperature", "Call with", "Args", "Deviation", "Cost", "Reference"} - set(
+        found
+    )
+    assert not lacking
+    assert any(key.startswith("Degenerate input") for key in found)
+    assert any(key.endswith("Raises") for key in found)
+    for text in found.values():
+        assert not re.search(r"^[A-Z]\w+:$", text, flags=re.M), "a section that the pages do not know"
+
+
+@pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}-{number}" for page, number, _ in BLOCKS])
+def test_blocks_print_what_stands_beside_them(page, number, block):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(block, page, "exec"), {})
+    assert printed.getvalue().splitlines() == re.findall(r"^# → (.*)", block, flags=re.M)
+
+
+def test_every_page_of_a_loss_has_a_block(build):
+    assert {page for page, _, _ in BLOCKS} == {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_links_resolve(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there), target
+
+
+def test_the_test_that_a_page_names_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (FOLDER / "two-infonce.md").read_text(encoding="utf-8"))
+    assert named
+    for file, function in named:
+        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8")
