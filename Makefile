@@ -11,8 +11,9 @@ demo: $(VENV)/train.stamp
 	$(BIN)/coulomb train digits --out runs/demo
 	@echo "open runs/demo/report.html in a browser"
 
+# A file's tests stay in one process; one thread each, since the processes share the cores.
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(TESTS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check
