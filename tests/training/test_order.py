@@ -20,6 +20,10 @@ def test_starting_anywhere_continues_the_same_sequence(images, batch, epochs, st
         with pytest.raises(InputError, match=f"batch_size={batch}.*{images} training images"):
             RunOrder(indices, batch, epochs, seed)
         return
+    labels = np.arange(images) % 7 // 3
+    balanced = {"sampler": "class_balanced", "labels": labels}
+    resumed = list(RunOrder(indices, batch, epochs, seed, start=start, **balanced))
+    assert resumed == list(RunOrder(indices, batch, epochs, seed, **balanced))[start:]
     whole = list(RunOrder(indices, batch, epochs, seed))
     assert len(whole) == len(RunOrder(indices, batch, epochs, seed, start=start)) == epochs * (images // batch)
     assert list(RunOrder(indices, batch, epochs, seed, start=start)) == whole[start:]
@@ -39,6 +43,12 @@ def test_processes_share_an_epoch_without_overlap(world_size):
     assert len({len(share) for share in shares}) == 1
     seen = [index for share in shares for batch in share for index in batch]
     assert len(seen) == len(set(seen))
+
+
+def test_a_sampler_evens_out_the_classes():
+    labels = np.repeat([0, 1], [90, 10])
+    shown = sum(RunOrder(np.arange(100), 10, 4, 0, sampler="class_balanced", labels=labels), [])
+    assert np.bincount(labels[shown]).tolist() == [200, 200]
 
 
 def test_another_seed_is_another_order():

@@ -36,6 +36,25 @@ def test_the_split_follows_the_labels():
     assert not set(found.train.indices) & set(found.test.indices)
 
 
+def test_a_long_tail_thins_the_training_part_alone(caplog):
+    labels = np.repeat([0, 1], 50)
+    caplog.set_level("INFO")
+    found = prepared(Config(test_fraction=0.2, long_tail="step:10", sampler="class_balanced"), (pictures(100), labels))
+    assert np.bincount(found.train.own_labels).tolist() == [40, 4]
+    assert np.bincount(found.test.own_labels).tolist() == [10, 10]
+    described = found.describe([])
+    assert (described["long_tail"], described["imbalance"], described["class_counts"]) == ("step:10", 10, [40, 4])
+    assert "44 of 80 training images kept" in described["split"]
+    assert "long tail step:10: 44 training images, imbalance 10: 0 40, 1 4" in caplog.text
+    assert "each of the 4 images of 1 is shown 5.5 times an epoch" in caplog.text
+
+
+def test_what_needs_labels_is_refused_without_them():
+    for options, said in (({"long_tail": "step:10"}, "long_tail="), ({"sampler": "square_root"}, "sampler=")):
+        with pytest.raises(InputError, match=said):
+            prepared(Config(**options), pictures(30))
+
+
 def test_a_test_set_is_matched_by_class_name():
     train = ArraySource(pictures(6), np.array([0, 1, 2] * 2), class_names=["ant", "bee", "cat"])
     test = ArraySource(pictures(4), np.array([0, 1, 1, -1]), class_names=["bee", "cat"])

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from coulomb.data.long_tail import LongTail
+from coulomb.data.samplers import SAMPLERS
 from coulomb.errors import InputError
 
 
@@ -28,6 +30,12 @@ class Config:
     labels: str | None = _option(None, "column of a table that holds the labels; 'none' ignores all labels")
     root: str | None = _option(None, "folder that the paths of a list are relative to, and must stay in")
     test_fraction: float = _option(0.2, "share of DATA held out when no TEST is given", least=0.0)
+    long_tail: str | None = _option(
+        None, "thin out the training part: exponential:100, step:100 (most over fewest images), or own: as it is"
+    )
+    sampler: str = _option(
+        "uniform", "how often images of a class are shown; all but uniform need labels", choices=tuple(SAMPLERS)
+    )
     out: str | None = _option(None, "run folder to create; default runs/NAME-METHOD")
     method: str = _option("simclr", "what to learn by", choices=("simclr", "supcon"))
     preset: str = _option("small", "small: for CPUs; paper: the authors' settings", choices=("small", "paper"))
@@ -75,6 +83,8 @@ class Config:
             _validate(option, hints[option.name], getattr(self, option.name))
         if not 0 <= self.test_fraction < 1:
             raise InputError(f"test_fraction={self.test_fraction!r}: must be at least 0 and below 1")
+        if self.long_tail is not None:
+            LongTail.parse(self.long_tail)
         if self.warmup_epochs > self.epochs:
             raise InputError(f"warmup_epochs={self.warmup_epochs!r}: more than the {self.epochs} epochs of the run")
 

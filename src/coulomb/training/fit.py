@@ -53,6 +53,8 @@ def fit(
         config.seed,
         rank=trainer.global_rank,
         world_size=trainer.world_size,
+        sampler=config.sampler,
+        labels=prepared.train.own_labels,
     )
     encoder = make_encoder(config, prepared, objects.encoder)
     if objects.encoder is not None and not resume:

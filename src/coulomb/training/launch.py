@@ -65,7 +65,13 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         write_json(folder.data, prepared.describe(corrupt.listed()))
         write_json(
             folder.split,
-            {"seed": config.seed, "train": prepared.train.indices.tolist(), "test": prepared.test.indices.tolist()},
+            {
+                "seed": config.seed,
+                "long_tail": config.long_tail,
+                "class_counts": prepared.class_counts,
+                "train": prepared.train.indices.tolist(),
+                "test": prepared.test.indices.tolist(),
+            },
         )
         write_json(folder.environment, environment())
         fit(config, folder, prepared, corrupt, objects, resume=False)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from coulomb.data.samplers import epoch_order
 from coulomb.data.workers import ErrorsAsData, as_it_is
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
@@ -14,8 +15,9 @@ from coulomb.randomness import generator, numpy_generator
 class RunOrder(Sampler[list[int]]):
     """Batches of image indices for a whole run, all epochs in one sequence.
 
-    Every epoch is a fresh permutation of ``indices``, cut into ``world_size`` shares and then into full batches; what
-    is left over (less than one batch a process) waits for another epoch's permutation.
+    Every epoch is a fresh permutation of ``indices`` (or what the ``sampler`` makes of them, see
+    `coulomb.data.samplers.epoch_order`), cut into ``world_size`` shares and then into full batches; what is left over
+    (less than one batch a process) waits for another epoch's permutation.
 
     Args:
         indices: the training images.
@@ -24,6 +26,8 @@ class RunOrder(Sampler[list[int]]):
         seed: of the permutations.
         rank, world_size: this process among all.
         start: first step to yield; the steps before are as if already taken.
+        sampler: ``uniform``, ``square_root`` or ``class_balanced``.
+        labels: of ``indices``, in their order (−1 unknown); the samplers other than ``uniform`` need them.
     """
 
     def __init__(
@@ -36,9 +40,12 @@ class RunOrder(Sampler[list[int]]):
         rank: int = 0,
         world_size: int = 1,
         start: int = 0,
+        sampler: str = "uniform",
+        labels: np.ndarray | None = None,
     ):
         self.indices, self.batch_size, self.epochs, self.seed = np.asarray(indices), batch_size, epochs, seed
         self.rank, self.world_size, self.start = rank, world_size, start
+        self.sampler, self.labels = sampler, labels
         self.steps_per_epoch = len(self.indices) // world_size // batch_size
         if self.steps_per_epoch == 0:
             room = len(self.indices) // world_size
@@ -56,7 +63,8 @@ class RunOrder(Sampler[list[int]]):
         for step in range(self.start, len(self)):
             epoch, batch = divmod(step, self.steps_per_epoch)
             if batch == 0 or step == self.start:
-                shuffled = numpy_generator(self.seed, "order", epoch).permutation(self.indices)
+                draw = numpy_generator(self.seed, "order", epoch)
+                shuffled = epoch_order(self.indices, self.labels, self.sampler, draw)
                 mine = shuffled[self.rank :: self.world_size]
             yield mine[batch * self.batch_size : (batch + 1) * self.batch_size].tolist()
 

@@ -17,6 +17,9 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
+from coulomb.data.long_tail import LongTail, imbalance, long_tail_subset
+from coulomb.data.names import some, visible
+from coulomb.data.samplers import most_shown
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
@@ -68,6 +71,7 @@ class Prepared:
     class_names: list[str] | None
     split: str
     source: dict[str, Any]
+    long_tail: str | None = None
 
     @property
     def unseen(self) -> Part:
@@ -91,6 +95,8 @@ class Prepared:
             "labelled": self.facts.labelled,
             "classes": self.class_names,
             "class_counts": self.class_counts,
+            "long_tail": self.long_tail,
+            "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
             "image_size": self.facts.image_size,
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
@@ -152,14 +158,47 @@ def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts,
         test_store, test_labels = store, labels
         train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
         split = split_sentence(labels, train, test, config.test_fraction, config.seed)
-    return Prepared(
+    if config.long_tail is not None:
+        whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
+        split += f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
+    found = Prepared(
         train=Part(store, np.intersect1d(train, store.usable), labels),
         test=Part(test_store, np.intersect1d(test, test_store.usable), test_labels),
         facts=facts,
         class_names=source.class_names,
         split=split,
         source=source.describe(),
+        long_tail=config.long_tail,
     )
+    _tell_classes(found, config)
+    return found
+
+
+def _tell_classes(prepared: Prepared, config: Config) -> None:
+    """Log the training images of each class of a long tail, and what a sampler makes of them."""
+    labels, counts = prepared.train.own_labels, prepared.class_counts
+    if config.sampler != "uniform" and (labels is None or not (labels >= 0).any()):
+        raise InputError(f"sampler={config.sampler!r}: needs labels, and {prepared.source['name']!r} has none")
+    if labels is None or not counts or not any(counts):
+        return
+    names = prepared.class_names or [str(label) for label in range(len(counts))]
+    if config.long_tail is not None:
+        log.info(
+            "long tail %s: %d training images, imbalance %.3g: %s",
+            config.long_tail,
+            len(prepared.train.indices),
+            imbalance(np.array(counts)),
+            some([f"{name} {count}" for name, count in zip(names, counts, strict=True)], 20),
+        )
+    if config.sampler != "uniform":
+        label, times = most_shown(labels, config.sampler)
+        log.info(
+            "sampler %s: each of the %d images of %s is shown %.3g times an epoch on average",
+            config.sampler,
+            counts[label],
+            visible(names[label]),
+            times,
+        )
 
 
 def label_tensor(part: Part) -> torch.Tensor | None:

@@ -1,0 +1,62 @@
+"""How often an image of a frequent and of a rare class is shown in an epoch."""
+
+import numpy as np
+
+from coulomb.data.source import Labels
+from coulomb.errors import InputError
+
+SAMPLERS = {"uniform": 1.0, "square_root": 0.5, "class_balanced": 0.0}  # exponent q: p(class c) ∝ n_c^q
+
+
+def class_probabilities(counts: np.ndarray, sampler: str) -> np.ndarray:
+    """p_c ∝ n_c^q over classes with images: q = 1 uniform over images, ½ square root, 0 class-balanced (Kang et al., 2020).
+
+    ``counts`` [C] → float64 [C], summing to 1. Raises `InputError` for an unknown sampler.
+    """
+    if sampler not in SAMPLERS:
+        raise InputError(f"sampler={sampler!r}: must be one of {', '.join(SAMPLERS)}")
+    counts = np.asarray(counts, dtype=np.float64)
+    weights = np.where(counts > 0, counts ** SAMPLERS[sampler], 0.0)
+    return weights / max(weights.sum(), 1e-300)
+
+
+def epoch_order(indices: Labels, labels: Labels | None, sampler: str, draw: np.random.Generator) -> Labels:
+    """One epoch: as many images as ``indices`` has, in random order; a function of ``draw`` alone.
+
+    ``uniform`` shows every image once. The others show class c about L·p_c times, L being the labelled images: quotas are
+    rounded up or down at random so that their mean over epochs is exact, and within a class the images take turns, so
+    that none is shown twice more than another. An image of a rare class then occurs several times in an epoch, perhaps in
+    one batch: methods that take every other image for a negative see such copies as negatives. Images without a label
+    (−1) are in no class: each is shown once.
+
+    Args:
+        indices: the training images, int64 [N]. labels: theirs, in the same order; None where there are none.
+        sampler: a name from ``SAMPLERS``.
+        draw: the epoch's generator.
+
+    Raises:
+        InputError: an unknown sampler, or one that needs labels where there are none.
+    """
+    if sampler == "uniform":
+        return draw.permutation(indices)
+    if labels is None or not (labels >= 0).any():
+        raise InputError(f"sampler={sampler!r}: needs labels, and the training images have none; use sampler='uniform'")
+    counts = np.bincount(labels[labels >= 0])
+    total = int(counts.sum())
+    # Systematic rounding: every quota is ⌊L·p⌋ or ⌈L·p⌉, they add up to L, and each is right on average.
+    edges = np.concatenate([[0.0], np.cumsum(class_probabilities(counts, sampler))]) * total
+    edges[1:] = np.append(np.minimum(edges[1:-1], total), total)  # cumsum may end a hair beside 1
+    quotas = np.diff(np.floor(edges + draw.random()).astype(np.int64))
+    shown = [indices[labels < 0]]
+    for label in np.flatnonzero(quotas):
+        members = indices[labels == label]
+        rounds, rest = divmod(int(quotas[label]), len(members))
+        shown += [members] * rounds + [draw.permutation(members)[:rest]]
+    return draw.permutation(np.concatenate(shown))
+
+
+def most_shown(labels: Labels, sampler: str) -> tuple[int, float]:
+    """(class, times an epoch) of the class whose images the sampler shows most often."""
+    counts = np.bincount(labels[labels >= 0])
+    times = class_probabilities(counts, sampler) * counts.sum() / np.maximum(counts, 1)
+    return int(times.argmax()), float(times.max())

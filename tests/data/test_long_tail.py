@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coulomb.data.long_tail import LongTail, imbalance, long_tail_subset
+from coulomb.errors import InputError
+
+SIZES = st.lists(st.integers(1, 60), min_size=2, max_size=12)
+PROFILES = st.sampled_from(["exponential", "step"])
+
+
+def test_cifar10_at_imbalance_100_has_the_published_counts():
+    published = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert LongTail("exponential", 100).counts(np.full(10, 5000)).tolist() == published
+
+
+def test_cifar100_at_imbalance_100_has_the_published_total():
+    counts = LongTail("exponential", 100).counts(np.full(100, 500))
+    assert (counts[0], counts[-1], counts.sum()) == (500, 5, 10847)
+
+
+def test_step_thins_the_second_half():
+    assert LongTail("step", 10).counts(np.full(5, 100)).tolist() == [100, 100, 100, 10, 10]
+
+
+@given(SIZES, PROFILES, st.floats(1, 200))
+def test_counts_follow_the_profile(sizes, profile, factor):
+    available = np.array(sizes)
+    tail = LongTail(profile, factor)
+    kept, shares = tail.counts(available), tail.shares(len(available))
+    assert (1 <= kept).all() and (kept <= available).all()
+    most = (available / shares).min()
+    assert np.allclose(kept, np.maximum(1, np.floor(most * shares + 1e-6)), atol=1 if most > 1e5 else 0)
+    assert (np.diff(kept) <= 0).all()  # the first class is the most frequent, whatever the data's own counts
+
+
+@given(SIZES, st.integers(0, 5), PROFILES, st.floats(1, 50), st.integers(0, 3))
+def test_the_subset_has_the_counts_and_keeps_what_has_no_label(sizes, unknown, profile, factor, seed):
+    labels = np.concatenate([np.full(size, label) for label, size in enumerate(sizes)] + [np.full(unknown, -1)])
+    labels = np.random.default_rng(seed).permutation(labels)
+    indices = np.arange(len(labels))
+    tail = LongTail(profile, factor)
+    kept = long_tail_subset(labels, indices, tail, seed)
+    assert np.array_equal(kept, np.unique(kept)) and np.isin(kept, indices).all()
+    assert np.array_equal(np.bincount(labels[kept][labels[kept] >= 0]), tail.counts(np.array(sizes)))
+    assert (labels[kept] < 0).sum() == unknown
+    other = long_tail_subset(labels, indices, LongTail(profile, factor * 2), seed)
+    for label in range(len(sizes)):
+        fewer, more = sorted((set(part[labels[part] == label]) for part in (kept, other)), key=len)
+        assert fewer <= more
+
+
+def test_the_seed_decides_which_images():
+    labels = np.repeat([0, 1], 50)
+    first, again, other = (
+        long_tail_subset(labels, np.arange(100), LongTail("step", 10), seed).tolist() for seed in (0, 0, 1)
+    )
+    assert first == again != other
+
+
+def test_only_the_given_indices_are_thinned():
+    labels = np.repeat([0, 1], 50)
+    kept = long_tail_subset(labels, np.arange(0, 100, 2), LongTail("exponential", 5), 0)
+    assert (kept % 2 == 0).all() and np.bincount(labels[kept]).tolist() == [25, 5]
+
+
+def test_own_leaves_out_nothing_and_needs_no_labels():
+    assert long_tail_subset(None, np.arange(4), LongTail.parse("own"), 0).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["exponential", "exponential:", "exponential:x", "step:0.5", "step:inf", "pareto:3", ""])
+def test_what_cannot_be_read_is_refused(text):
+    with pytest.raises(InputError, match="long_tail="):
+        LongTail.parse(text)
+
+
+@pytest.mark.parametrize("labels", [None, np.full(6, -1), np.zeros(6, dtype=np.int64)])
+def test_a_tail_needs_two_classes(labels):
+    with pytest.raises(InputError, match="at least 2 classes"):
+        long_tail_subset(labels, np.arange(6), LongTail("step", 2), 0)
+
+
+def test_imbalance_is_most_over_fewest():
+    assert imbalance(np.array([100, 0, 5])) == 20
+    assert imbalance(np.zeros(3)) == 1
