@@ -29,7 +29,7 @@ def test_counts_follow_the_profile(sizes, profile, factor):
     available = np.array(sizes)
     tail = LongTail(profile, factor)
     kept, shares = tail.counts(available), tail.shares(len(available))
-    assert (1 <= kept).all() and (kept <= available).all()
+    assert (kept >= 1).all() and (kept <= available).all()
     most = (available / shares).min()
     assert np.allclose(kept, np.maximum(1, np.floor(most * shares + 1e-6)), atol=1 if most > 1e5 else 0)
     assert (np.diff(kept) <= 0).all()  # the first class is the most frequent, whatever the data's own counts
@@ -69,7 +69,9 @@ def test_own_leaves_out_nothing_and_needs_no_labels():
     assert long_tail_subset(None, np.arange(4), LongTail.parse("own"), 0).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("text", ["exponential", "exponential:", "exponential:x", "step:0.5", "step:inf", "pareto:3", ""])
+@pytest.mark.parametrize(
+    "text", ["exponential", "exponential:", "exponential:x", "step:0.5", "step:inf", "pareto:3", ""]
+)
 def test_what_cannot_be_read_is_refused(text):
     with pytest.raises(InputError, match="long_tail="):
         LongTail.parse(text)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coulomb.data import p_no_positive
+from coulomb.data.positives import batch_for
 from coulomb.errors import InputError
 
 
@@ -39,3 +40,14 @@ def test_edges():
     for bad in ((0, 5, 2), (6, 5, 2), (1, 5, 0), (1, 5, 6)):
         with pytest.raises(InputError):
             p_no_positive(*bad)
+
+
+@given(st.integers(1, 30), st.integers(0, 60), st.floats(0.01, 0.99))
+def test_the_smallest_batch_that_will_do(own, others, most):
+    total = own + others
+    batch = batch_for(own, total, most)
+    if own == 1:
+        assert batch is None  # nobody else is of its class, whatever the batch
+        return
+    assert p_no_positive(own, total, batch) <= most
+    assert batch == 1 or p_no_positive(own, total, batch - 1) > most

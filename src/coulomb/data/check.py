@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from coulomb.data.positives import p_no_positive
+from coulomb.data.check_labels import label_findings, label_table
 from coulomb.data.progress import track
 from coulomb.data.source import CorruptImage, Header, Source
 from coulomb.data.survey import suggest_image_size, summarise
@@ -49,7 +49,8 @@ def check(
     - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count, p_no_positive}] over readable
       images, ``p_no_positive`` averaged over labelled anchors, ``batch_size`` it was computed for;
     - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
-    - ``findings``: sentences on what deserves attention.
+    - ``findings``: sentences on what deserves attention; classes whose anchors would mostly find no positive in a batch
+      (see :func:`coulomb.data.positives.p_no_positive`) are named, with remedies.
     """
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size}: give at least 1")
@@ -73,7 +74,7 @@ def check(
         "survey": surveyed,
         "suggested": {"image_size": size, "channels": summary.channels, "dtype": summary.dtype},
         "duplicates": _duplicates(source, readable),
-        "labels": _labels(source, [index for index, _ in readable], batch_size),
+        "labels": label_table(source, [index for index, _ in readable], batch_size),
         "memory": {
             "full_size": sum(row[2] for _, row in readable),
             "canvases": len(readable) * summary.channels * size**2 * (1 if summary.dtype == "uint8" else 4),
@@ -101,35 +102,6 @@ def _duplicates(source: Source, readable: list[tuple[int, Any]]) -> dict[str, An
     }
 
 
-def _labels(source: Source, readable: list[int], batch_size: int) -> dict[str, Any] | None:
-    if source.labels is None:
-        return None
-    labels = source.labels[readable]
-    known, counts = np.unique(labels[labels >= 0], return_counts=True)
-    size = min(batch_size, len(readable))
-    names = source.class_names
-    classes = [
-        {
-            "label": label,
-            "name": names[label] if names is not None else str(label),
-            "count": count,
-            "p_no_positive": p_no_positive(count, len(readable), size),
-        }
-        for label, count in zip(known.tolist(), counts.tolist(), strict=True)
-    ]
-    labelled = int(counts.sum())
-    overall = sum(c["count"] * c["p_no_positive"] for c in classes) / labelled if labelled else None
-    empty = [] if names is None else [name for label, name in enumerate(names) if label not in set(known.tolist())]
-    return {
-        "labelled": labelled,
-        "unlabelled": len(readable) - labelled,
-        "classes": classes,
-        "empty_classes": empty,
-        "p_no_positive": overall,
-        "batch_size": size,
-    }
-
-
 def _findings(result: dict[str, Any]) -> list[str]:
     said = []
     labels, duplicates, survey = result["labels"], result["duplicates"], result["survey"]
@@ -151,16 +123,5 @@ def _findings(result: dict[str, Any]) -> list[str]:
     if 0 < deep < result["readable"]:
         said.append(f"{deep} images have more than 8 bits a channel and the others have 8; all become float32.")
     if labels is not None:
-        if labels["empty_classes"]:
-            said.append(f"{len(labels['empty_classes'])} named classes have no image.")
-        single = sum(entry["count"] == 1 for entry in labels["classes"])
-        if single:
-            said.append(f"{single} classes have a single image: it can be trained on, but not tested.")
-        if labels["p_no_positive"] is not None and labels["p_no_positive"] > 0.1:
-            said.append(
-                f"In a batch of {labels['batch_size']}, {labels['p_no_positive']:.0%} of labelled anchors meet no other "
-                "image of their class (their own second view remains): use a larger batch or a class-balanced sampler."
-            )
-        if labels["batch_size"] == result["readable"]:
-            said.append(f"The batch holds the whole data set ({labels['batch_size']} images).")
+        said += label_findings(labels, result["readable"])
     return said

@@ -16,7 +16,7 @@ class LongTail:
     """How many training images each class keeps: ``profile`` and imbalance ``factor`` IF ≥ 1, n_max / n_min.
 
     - ``exponential``: n_c = n_max · IF^(−c/(C−1)) (Cui et al., 2019; Cao et al., 2019), class 0 the most frequent;
-    - ``step``: the first half of the classes (the larger half, when odd) keep n_max, the others n_max / IF (Buda et al., 2018);
+    - ``step``: the first half of the classes (the larger, when odd) keep n_max, the others n_max / IF (Buda et al., 2018);
     - ``own``: the data's own counts; nothing is left out.
 
     n_max is the most that leaves every class at its share: where all classes have as many images, as in CIFAR, that number.

@@ -18,3 +18,20 @@ def p_no_positive(class_count: int, total: int, batch_size: int) -> float:
         return 0.0
     log_p = lgamma(others + 1) - lgamma(others - drawn + 1) - lgamma(total) + lgamma(total - drawn)
     return min(1.0, exp(log_p))
+
+
+def batch_for(class_count: int, total: int, most: float) -> int | None:
+    """The smallest batch for which an anchor of a class of ``class_count`` has P(no positive) ≤ ``most``; None: there is none.
+
+    Found by bisection, as P falls with the batch. Raises `InputError` as :func:`p_no_positive` does.
+    """
+    if p_no_positive(class_count, total, total) > most:
+        return None
+    low, high = 0, total  # P(low) > most ≥ P(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if p_no_positive(class_count, total, middle) > most:
+            low = middle
+        else:
+            high = middle
+    return high
