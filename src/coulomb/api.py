@@ -1,6 +1,5 @@
 """coulomb from Python: the same words as on the command line."""
 
-import importlib.util
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,9 @@ from torch import nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
+from coulomb.methods.choice import OWN, checked_class
 from coulomb.models import Encoder, load_encoder
+from coulomb.models.own_file import from_own_file, is_own_file
 from coulomb.report import build_report
 from coulomb.training.assess import assess
 from coulomb.training.config import Config, load_config
@@ -74,6 +75,7 @@ def train(
     data: Any = "digits",
     *,
     test: Any = None,
+    method: str | type[nn.Module] = "simclr",
     encoder: str | nn.Module | None = None,
     views: str | ViewMaker | None = None,
     resume_from: str | Path | None = None,
@@ -86,12 +88,16 @@ def train(
     Args:
         data: ``"digits"``, a folder, a list, a Parquet file, a hub name; or an array, a torch ``Dataset``.
         test: held-out images likewise; without it a stratified split is made and written down.
+        method: a name (``"simclr"``, …), a file and class (``"mine.py:MyMethod"``), or a class of your own; see
+            `coulomb.methods`.
         encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
         views: a preset's name, or views of your own (``OwnViews(function, size, channels)``).
-        resume_from: a run folder to continue instead; ``data`` and ``encoder`` are needed again only if they were objects.
+        resume_from: a run folder to continue instead; ``data``, ``encoder``, ``views`` and ``method`` are needed again only
+            if they were objects.
         evaluate: evaluate and write the report at the end.
         progress: show bars.
-        **options: any field of ``coulomb.training.config.Config``: ``out``, ``method``, ``epochs``, ``batch_size``, …
+        **options: any field of ``coulomb.training.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
+            ``method_options`` holds the method's own: ``{"queue_size": 4096}``.
 
     Raises:
         InputError: something handed over is wrong; the message says what.
@@ -102,11 +108,13 @@ def train(
         test=None if isinstance(test, str | Path) else test,
         encoder=load_module(encoder),
         views=None if views is None or isinstance(views, str) else views,
+        method=None if isinstance(method, str) else checked_class(OWN + getattr(method, "__name__", "?"), method),
     )
     if resume_from is not None:
         folder, prepared = resume(resume_from, objects, progress=progress)
     else:
-        named = {"data": data if objects.data is None else f"<{type(data).__name__}>"}
+        named: dict[str, Any] = {"method": method if isinstance(method, str) else OWN + method.__name__}
+        named |= {"data": data if objects.data is None else f"<{type(data).__name__}>"}
         if test is not None:
             named["test"] = test if objects.test is None else f"<{type(test).__name__}>"
         if isinstance(encoder, str) and objects.encoder is None:
@@ -158,19 +166,10 @@ def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
     """The user's own encoder: a module as it is, or ``file.py:Class`` from the user's own file; else None."""
     if encoder is None or isinstance(encoder, nn.Module):
         return encoder
-    file, _, name = encoder.rpartition(":")
-    if not file.endswith(".py"):
+    if not is_own_file(encoder):
         return None
-    if not Path(file).is_file():
-        raise InputError(f"encoder={encoder!r}: no such file {file}")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made = getattr(module, name, None)
-    if not callable(made):
-        raise InputError(f"encoder={encoder!r}: {file} has no class or function {name!r}")
-    built = made()
+    built = from_own_file("encoder", encoder)()
     if not isinstance(built, nn.Module):
+        name = encoder.rpartition(":")[2]
         raise InputError(f"encoder={encoder!r}: {name}() gave a {type(built).__name__}, not a torch.nn.Module")
     return built

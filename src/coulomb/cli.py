@@ -88,7 +88,9 @@ def train(**given: Any) -> None:
     options = {} if config_file is None else _from_file(config_file)
     options |= {name: value for name, value in given.items() if value is not None and value != []}
     if given.get("view_options"):
-        options["view_options"] = _pairs(given["view_options"])
+        options["view_options"] = _pairs(given["view_options"], "--view flip=0")
+    if given.get("method_options"):
+        options["method_options"] = _pairs(given["method_options"], "--option queue_size=4096")
     if resume is not None:
         extra = sorted(set(options) - {"encoder"})
         if extra:
@@ -112,12 +114,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     return {k: v for k, v in dataclasses.asdict(load_config(path)).items() if k != "out"}
 
 
-def _pairs(texts: list[str]) -> dict[str, Any]:
+def _pairs(texts: list[str], example: str) -> dict[str, Any]:
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"--view {text!r}: write it as name=value, such as --view flip=0")
+            raise InputError(f"{example.partition(" ")[0]} {text!r}: write it as name=value, such as {example}")
         parsed = yaml.safe_load(value)
         pairs[name.strip()] = tuple(parsed) if isinstance(parsed, list) else parsed
     return pairs
@@ -137,6 +139,8 @@ def _train_signature() -> inspect.Signature:
             made = typer.Argument(help=text + "  [default: digits]", show_default=False)
         elif option.name == "view_options":
             kind, made = list[str] | None, typer.Option("--view", help=text, metavar="NAME=VALUE")
+        elif option.name == "method_options":
+            kind, made = list[str] | None, typer.Option("--option", help=text, metavar="NAME=VALUE")
         else:
             made = typer.Option("--" + option.name.replace("_", "-"), help=text, show_default=False)
         parameters.append(_keyword(option.name, kind, made, None))
@@ -210,7 +214,9 @@ def views(
     """Save a contact sheet: what the network will see."""
     from coulomb.training.preview import preview
 
-    used = preview(data, out, preset=preset, options=_pairs(view or []), image_size=image_size, n=n, seed=seed)
+    used = preview(
+        data, out, preset=preset, options=_pairs(view or [], "--view flip=0"), image_size=image_size, n=n, seed=seed
+    )
     say(f"{out}: each row an image and {n} views of it, preset {used}")
 
 

@@ -49,7 +49,7 @@ class SimCLR(nn.Module):
         )
         self.criterion = NTXentLoss(temperature=temperature)
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None) -> Tensor:
+    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
         """Loss of one batch: ``views`` is a list of n tensors [B, C, H, W]; returns a scalar."""
         embeddings = self.head(self.encoder(torch.cat(views)))
         return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1))

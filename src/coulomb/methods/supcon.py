@@ -51,7 +51,7 @@ class SupCon(nn.Module):
         )
         self.criterion = SupConLoss(temperature=temperature)
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None) -> Tensor:
+    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
         """Loss of one batch: n views [B, C, H, W] each and labels [B] (−1 unknown); returns a scalar."""
         embeddings = self.head(self.encoder(torch.cat(views)))
         return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1), labels)

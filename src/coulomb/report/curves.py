@@ -19,7 +19,7 @@ SMALL = {
 
 
 def loss_chart(run: Run) -> Chart | None:
-    """The training loss against ln(2N−1), the loss of a network that tells nothing apart."""
+    """The training loss against that of a network that tells nothing apart, ln(2N−1) for SimCLR, if the method has one."""
     points = _points(run.training, "step", "loss")
     levels = [value for line in run.training if (value := finite(line.get("no_signal"))) is not None]
     label = f"no signal: {_formula(run, levels[-1])}{figure(levels[-1])}" if levels else ""

@@ -20,8 +20,8 @@ RULES = (
     f"“Learned well”: at least {WELL:.0%} of that baseline’s errors are gone. “Learned”: at least {LEARNED:.0%}. "
     f"“Little”: fewer, or the lead is smaller than {STANDARD_ERRORS:.0f} standard errors. “Worse”: the baseline leads by "
     f"more than that. “Collapsed”: the features’ effective rank is below {COLLAPSED_RANK:.0f} and the encoder is not ahead. "
-    f"“No signal”: without an evaluation, the last losses are above {NO_SIGNAL_SHARE:.0%} of ln(2N−1), the loss of knowing "
-    "nothing."
+    f"“No signal”: without an evaluation, the last losses are above {NO_SIGNAL_SHARE:.0%} of the loss of knowing nothing, "
+    "which contrast has (ln(2N−1) for two views) and not every method."
 )
 ORDER = ("few_shot_5", "few_shot_10", "few_shot_1", "knn", "linear", "view_retrieval")
 

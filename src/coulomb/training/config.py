@@ -13,6 +13,8 @@ import yaml
 from coulomb.data.long_tail import LongTail
 from coulomb.data.samplers import SAMPLERS
 from coulomb.errors import InputError
+from coulomb.methods import METHODS
+from coulomb.methods.choice import check_method_name
 
 
 def _option(default: Any, text: str, *, choices: tuple[str, ...] | None = None, least: float | None = None) -> Any:
@@ -37,7 +39,10 @@ class Config:
         "uniform", "how often images of a class are shown; all but uniform need labels", choices=tuple(SAMPLERS)
     )
     out: str | None = _option(None, "run folder to create; default runs/NAME-METHOD")
-    method: str = _option("simclr", "what to learn by", choices=("simclr", "supcon"))
+    method: str = _option("simclr", f"what to learn by: {', '.join(METHODS)}, or my_file.py:MyMethod")
+    method_options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the method's own options, as name=value"}
+    )
     preset: str = _option("small", "small: for CPUs; paper: the authors' settings", choices=("small", "paper"))
     encoder: str | None = _option(None, "convnet, resnet10/18/34/50, vit, or my_file.py:MyEncoder")
     encoder_width: int | None = _option(None, "channels of the encoder's first stage", least=1)
@@ -81,6 +86,7 @@ class Config:
         hints = typing.get_type_hints(Config)
         for option in dataclasses.fields(self):
             _validate(option, hints[option.name], getattr(self, option.name))
+        check_method_name(self.method)
         if not 0 <= self.test_fraction < 1:
             raise InputError(f"test_fraction={self.test_fraction!r}: must be at least 0 and below 1")
         if self.long_tail is not None:

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from coulomb.data.views import make_views
-from coulomb.methods import METHODS
+from coulomb.methods.choice import method_class
+from coulomb.methods.making import SHARED, make_method
 from coulomb.models import build_encoder
 from coulomb.randomness import generator
 from coulomb.training.config import Config
@@ -29,7 +30,14 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
     views = make_views(str(config.views), size=size, channels=channels, **config.view_options)
     width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
     encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
-    method = METHODS[config.method](encoder, temperature=config.temperature, embedding_dim=config.embedding_dim)
+    method = make_method(
+        config.method,
+        method_class(config.method),
+        encoder,
+        shared={name: getattr(config, name) for name in SHARED},
+        facts={"num_images": images, "class_counts": torch.full((10,), max(images // 10, 1)), "num_classes": 10},
+        own=config.method_options,
+    )
     draw = generator(config.seed, "estimate")
     canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(batch) % 10
@@ -39,7 +47,7 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
         begin = time.perf_counter()
         seen = views(canvas, draw, n=config.n_views)
         with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
-            loss = method(seen, labels)
+            loss = method(seen, labels, torch.arange(batch))
         loss.backward()
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch

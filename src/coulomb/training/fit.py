@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from coulomb.data.views import ViewMaker, contact_sheet
-from coulomb.methods import METHODS
+from coulomb.methods.making import SHARED, make_method
 from coulomb.models import Encoder, build_encoder, save_encoder, wrap_encoder
 from coulomb.randomness import derive_seed, generator
 from coulomb.training.checkpoints import Checkpoints
+from coulomb.training.class_gradients import ClassGradients
 from coulomb.training.config import Config
 from coulomb.training.corrupt import CorruptImages
 from coulomb.training.journal import Journal
@@ -21,7 +22,7 @@ from coulomb.training.live_evaluation import LiveEvaluation
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.objects import Objects
 from coulomb.training.order import RunLoader, RunOrder
-from coulomb.training.prepare import Prepared, label_tensor
+from coulomb.training.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.progress import progress_callbacks
 from coulomb.training.quiet import quiet_lightning
 from coulomb.training.run_folder import RunFolder, write_json
@@ -61,7 +62,13 @@ def fit(
         # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
         save_encoder(encoder, folder.initial)
     training = ContrastiveTraining(
-        make_method(config, encoder), views, label_tensor(prepared.train), config, order.steps_per_epoch, folder.path
+        method_of(config, prepared, objects, encoder),
+        views,
+        label_tensor(prepared.train),
+        position_tensor(prepared.train.indices),
+        config,
+        order.steps_per_epoch,
+        folder.path,
     )
     if trainer.is_global_zero and not folder.views.exists():
         save_sheet(folder.views, prepared, views, config.seed)
@@ -71,6 +78,7 @@ def fit(
         corrupt,
         TrainingFigures(journal),
         LiveEvaluation(prepared, views, config, journal),
+        *([ClassGradients(journal, len(prepared.class_counts))] if any(prepared.class_counts or ()) else []),
         *progress_callbacks(),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
@@ -106,15 +114,20 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     )
 
 
-def make_method(config: Config, encoder: Encoder) -> nn.Module:
+def method_of(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder) -> nn.Module:
     """The method with its head, seeded likewise."""
-    return METHODS[config.method](
+    counts = prepared.class_counts
+    return make_method(
+        config.method,
+        objects.method_of(config),
         encoder,
-        temperature=config.temperature,
-        embedding_dim=config.embedding_dim,
-        head_layers=config.head_layers,
-        head_hidden_dim=config.head_hidden_dim,
-        seed=derive_seed(config.seed, "head"),
+        shared={name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")},
+        facts={
+            "num_images": len(prepared.train.indices),
+            "class_counts": None if counts is None else torch.tensor(counts),
+            "num_classes": None if counts is None else len(counts),
+        },
+        own=config.method_options,
     )
 
 

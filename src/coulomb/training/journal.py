@@ -56,7 +56,11 @@ class Journal:
     def _scalars(self, line: dict[str, Any]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in line.items() if name != "step"]
+        values = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in line.items()
+            if name != "step" and isinstance(value, int | float)
+        ]
         self._record(step=line["step"], summary=Summary(value=values))
 
     def _record(self, **content: Any) -> None:

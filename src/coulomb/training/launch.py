@@ -9,13 +9,16 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.errors import InputError
+from coulomb.methods.choice import short_name
+from coulomb.methods.making import complete_options
+from coulomb.models.own_file import absolute, is_own_file
 from coulomb.training.config import Config, check_names, load_config
 from coulomb.training.corrupt import CorruptImages
 from coulomb.training.environment import environment
 from coulomb.training.fit import JOINED, fit
 from coulomb.training.objects import Objects
 from coulomb.training.prepare import Prepared, measure, open_data, prepare
-from coulomb.training.recipes import RECIPES
+from coulomb.training.recipes import recipe_of
 from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
 from coulomb.training.train_log import train_log
 
@@ -30,9 +33,14 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
         given = {"image_size": objects.views.size, "channels": objects.views.channels}
         options = given | options | {"views": f"custom:{type(objects.views).__name__}"}
     asked = Config(**options)
+    if is_own_file(asked.method):
+        options = options | {"method": absolute(asked.method)}
+    method = objects.method_of(asked)
     sources = open_data(asked, objects.data, objects.test)
     facts = measure(asked, sources[0])
-    recipe = RECIPES[asked.method, asked.preset](facts)
+    recipe = recipe_of(asked.method, asked.preset)(facts)
+    own = recipe.method_options | options.get("method_options", {})
+    options = options | {"method_options": complete_options(asked.method, method, own)}
     if "epochs" in options:  # a shorter run warms up for a tenth of it at most, and is looked at at least five times
         shorter = {
             "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
@@ -40,12 +48,14 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
         }
         options = shorter | options
     config = dataclasses.replace(recipe, **options)
-    if config.method == "supcon" and facts.labelled == 0:
-        raise InputError(f"method='supcon': needs labels, and {sources[0].name!r} has none; use method='simclr'")
+    if getattr(method, "needs_labels", False) and facts.labelled == 0:
+        raise InputError(
+            f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
+        )
     if objects.encoder is not None:
         config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
     if config.out is None:
-        config = dataclasses.replace(config, out=str(free_folder(sources[0].name, config.method)))
+        config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
     return config, sources, facts
 
 

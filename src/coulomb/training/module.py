@@ -24,9 +24,10 @@ class ContrastiveTraining(pl.LightningModule):
     from it. So a run can stop and start again at any step.
 
     Args:
-        method: module with ``forward(views, labels) -> loss`` and ``no_signal(batch, views)``.
+        method: module with ``forward(views, labels, index) -> loss``; see `coulomb.methods`.
         views: the augmentations.
         labels: [N] labels by image index, −1 unknown; None where there are none.
+        positions: [N] position among the training images by image index.
         config: the run's options.
         steps_per_epoch: batches an epoch and process.
         folder: the run folder; a batch that broke the run is saved there.
@@ -37,6 +38,7 @@ class ContrastiveTraining(pl.LightningModule):
         method: nn.Module,
         views: ViewMaker,
         labels: Tensor | None,
+        positions: Tensor,
         config: Config,
         steps_per_epoch: int,
         folder: Path,
@@ -45,7 +47,7 @@ class ContrastiveTraining(pl.LightningModule):
         # Convolutions run faster on it, on CPUs and on tensor cores; the numbers are the same up to rounding.
         self.method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.views, self.config = views, config
-        self.labels = labels
+        self.labels, self.positions = labels, positions
         self.steps_per_epoch = steps_per_epoch
         self.folder = folder
 
@@ -66,28 +68,62 @@ class ContrastiveTraining(pl.LightningModule):
         draw = generator(self.config.seed, "views", batch_idx, self.global_rank)
         drawn = self.views(batch["image"], draw, n=self.config.n_views, aspect=batch["aspect"])
         views = [view.contiguous(memory_format=torch.channels_last) for view in drawn]
-        labels = None if self.labels is None else self.labels[batch["index"].cpu()].to(self.device)
-        loss = self.checked_loss(views, labels, batch["index"], batch_idx)
+        index = batch["index"].cpu()
+        labels = None if self.labels is None else self.labels[index].to(self.device)
+        loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
         self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
         return {
             "loss": loss,
-            "value": loss.detach(),
-            # The losses take negatives from all processes.
-            "no_signal": self.method.no_signal(len(batch["index"]) * self.trainer.world_size, self.config.n_views),
+            "value": self.mean_over_processes(loss.detach()),
+            "no_signal": self.no_signal(len(batch["index"])),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
 
-    def checked_loss(self, views: list[Tensor], labels: Tensor | None, index: Tensor, batch_idx: int) -> Tensor:
+    def no_signal(self, images: int) -> float | None:
+        """The loss of knowing nothing, for ``images`` a process: losses take their negatives from all processes."""
+        value_of = getattr(self.method, "no_signal", None)
+        return None if value_of is None else value_of(images * self.trainer.world_size, self.config.n_views)
+
+    def mean_over_processes(self, loss: Tensor) -> Tensor:
+        """Each process's loss is of its own images: their mean is the run's."""
+        if self.trainer.world_size > 1:
+            loss = loss.clone()
+            torch.distributed.all_reduce(loss)
+            loss /= self.trainer.world_size
+        return loss
+
+    def method_figures(self) -> dict[str, float]:
+        """What the method itself has to tell about this update."""
+        told = getattr(self.method, "figures", None)
+        return {} if told is None else dict(told())
+
+    def on_after_backward(self) -> None:
+        """The method may now remember the batch: fill a queue, write its slots of a bank."""
+        self._tell("after_batch")
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """One update; then the method may follow it with an average. The checkpoint comes after both."""
+        super().optimizer_step(*args, **kwargs)
+        self._tell("after_update", (self.trainer.global_step + 1) / self.updates)
+
+    def _tell(self, hook: str, *arguments: float) -> None:
+        if (told := getattr(self.method, hook, None)) is not None:
+            with torch.no_grad():
+                told(*arguments)
+
+    def checked_loss(
+        self, views: list[Tensor], labels: Tensor | None, positions: Tensor, index: Tensor, batch_idx: int
+    ) -> Tensor:
         """The method's loss; a non-finite one, or embeddings that the loss refuses for being so, stop the run."""
         error: ValueError | None = None
         try:
-            loss = self.method(views, labels)
+            loss = self.method(views, labels, positions)
             if bool(torch.isfinite(loss)):
                 return loss
         except ValueError as refused:
             error = refused
         inputs = {f"view{i}": view for i, view in enumerate(views)} | {"index": index}
-        culprit = first_nonfinite(self.method, inputs, lambda: self.method(views, labels))
+        culprit = first_nonfinite(self.method, inputs, lambda: self.method(views, labels, positions))
         if culprit is None and error is not None:
             raise error
         path = save_batch(inputs, self.folder)

@@ -7,6 +7,7 @@ from torch import nn
 
 from coulomb.data.views import ViewMaker, make_views
 from coulomb.errors import InputError
+from coulomb.methods.choice import method_class
 from coulomb.training.config import Config
 
 
@@ -18,6 +19,11 @@ class Objects:
     test: Any = None
     encoder: nn.Module | None = None
     views: ViewMaker | None = None
+    method: type[nn.Module] | None = None
+
+    def method_of(self, config: Config) -> type[nn.Module]:
+        """The run's method: the user's own class, or what ``config`` names."""
+        return self.method or method_class(config.method)
 
     def views_of(self, config: Config, image_size: int, channels: int) -> ViewMaker:
         """The run's views: the user's own, or those that ``config`` names.

@@ -160,7 +160,9 @@ def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts,
         split = split_sentence(labels, train, test, config.test_fraction, config.seed)
     if config.long_tail is not None:
         whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
-        split += f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
+        split += (
+            f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
+        )
     found = Prepared(
         train=Part(store, np.intersect1d(train, store.usable), labels),
         test=Part(test_store, np.intersect1d(test, test_store.usable), test_labels),
@@ -204,6 +206,13 @@ def _tell_classes(prepared: Prepared, config: Config) -> None:
 def label_tensor(part: Part) -> torch.Tensor | None:
     """Labels by image index as a tensor."""
     return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
+
+
+def position_tensor(indices: np.ndarray) -> torch.Tensor:
+    """Position among ``indices`` (0 … len − 1) by image index; −1 elsewhere."""
+    positions = torch.full((int(indices.max(initial=-1)) + 1,), -1)
+    positions[torch.from_numpy(indices)] = torch.arange(len(indices))
+    return positions
 
 
 def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:

@@ -12,7 +12,7 @@ from coulomb.randomness import generator, numpy_generator
 from coulomb.training.config import Config
 from coulomb.training.estimate import estimate
 from coulomb.training.prepare import canvas_size, measure
-from coulomb.training.recipes import RECIPES
+from coulomb.training.recipes import recipe_of
 
 
 def preview(
@@ -29,7 +29,7 @@ def preview(
     """Save a contact sheet of ``rows`` images drawn from ``data``, each with ``n`` views; returns the preset used."""
     source = open_source(data)
     facts = measure(Config(data=str(data), image_size=image_size, seed=seed), source)
-    used = preset or str(RECIPES["simclr", "small"](facts).views)
+    used = preset or str(recipe_of("simclr", "small")(facts).views)
     views = make_views(used, size=facts.image_size, channels=facts.channels, **(options or {}))
     images = Images(source, size=canvas_size(source, facts.image_size, seed), channels=facts.channels, cache_bytes=0)
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
@@ -50,7 +50,7 @@ def preflight(
     asked = Config(data=str(data), method=method, preset=preset, batch_size=batch_size)
     source = open_source(data)
     result = check(source, batch_size=batch_size, workers=cores(), progress=progress)
-    config = dataclasses.replace(RECIPES[method, preset](measure(asked, source)), batch_size=batch_size)
+    config = dataclasses.replace(recipe_of(method, preset)(measure(asked, source)), batch_size=batch_size)
     training = estimate(config, len(source))
     result["training"] = {
         "encoder": config.encoder,

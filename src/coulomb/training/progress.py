@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 
 
 class Bar(TQDMProgressBar):
-    """A bar over the whole run: loss beside the loss of no signal, the epoch, and the latest kNN."""
+    """A bar over the whole run: loss beside the loss of no signal (where there is one), the epoch, and the latest kNN."""
 
     def get_metrics(self, trainer: pl.Trainer, module: Any) -> dict[str, Any]:
         """The figures at the end of the bar."""
@@ -54,9 +54,10 @@ def _figures(module: Any) -> dict[str, str]:
     latest = getattr(module, "latest", None)
     if latest is None:
         return {}
+    none = latest["no_signal"]
     figures = {
         "epoch": f"{latest['batch'] // module.steps_per_epoch + 1}/{module.config.epochs}",
-        "loss": f"{latest['loss']:.3f} (no signal {latest['no_signal']:.3f})",
+        "loss": f"{latest['loss']:.3f}" + ("" if none is None else f" (no signal {none:.3f})"),
     }
     if (knn := getattr(module, "latest_knn", None)) is not None:
         figures["kNN"] = f"{knn:.1%}"

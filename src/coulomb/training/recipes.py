@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from coulomb.errors import InputError
+from coulomb.methods import METHODS
 from coulomb.training.config import Config
 from coulomb.training.prepare import Facts
 
@@ -78,3 +80,16 @@ RECIPES: dict[tuple[str, str], Callable[[Facts], Config]] = {
     ("supcon", "small"): supcon_small,
     ("supcon", "paper"): supcon_paper,
 }
+
+
+def recipe_of(method: str, preset: str) -> Callable[[Facts], Config]:
+    """The recipe of a method; a class of the user's own has the small settings, and no paper.
+
+    Raises:
+        InputError: ``preset="paper"`` for a class of the user's own.
+    """
+    if method in METHODS:
+        return RECIPES[method, preset]
+    if preset != "small":
+        raise InputError(f"preset={preset!r}: a method of your own ({method!r}) has none; use preset='small'")
+    return lambda facts: Config(method=method, preset="small", **_small(facts))

@@ -10,10 +10,12 @@ from coulomb.training.journal import Journal
 
 class TrainingFigures(pl.Callback):
     """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``lr``, ``images_per_second``,
-    ``seconds`` (of training so far, evaluations included, interruptions not).
+    ``seconds`` (of training so far, evaluations included, interruptions not), and the method's own figures.
 
-    ``loss`` is the mean over the accumulated batches of the update and is written in full precision. ``epoch`` counts
-    from 1 and is the epoch that the step belongs to.
+    ``no_signal`` is null where the method has no such value.
+
+    ``loss`` is the mean over processes and over the accumulated batches of the update and is written in full
+    precision. ``epoch`` counts from 1 and is the epoch that the step belongs to.
     """
 
     def __init__(self, journal: Journal):
@@ -40,7 +42,7 @@ class TrainingFigures(pl.Callback):
             return
         now = time.perf_counter()
         self.seconds += now - self.clock
-        line = {
+        line = module.method_figures() | {
             "step": trainer.global_step,
             "epoch": batch_idx // module.steps_per_epoch + 1,
             "loss": sum(self.pending) / len(self.pending),

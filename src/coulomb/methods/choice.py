@@ -1,0 +1,54 @@
+"""Which method: one of ours by name, or a class in the user's own file."""
+
+import difflib
+import inspect
+from typing import Any
+
+from torch import nn
+
+from coulomb.errors import InputError
+from coulomb.methods import METHODS
+from coulomb.models.own_file import from_own_file, is_own_file
+
+OWN = "custom:"  # what a configuration calls a class that was handed over in Python
+
+
+def check_method_name(name: str) -> None:
+    """Refuse what is neither a method's name nor ``file.py:Class``, with the nearest name."""
+    if name in METHODS or is_own_file(name) or name.startswith(OWN):
+        return
+    near = difflib.get_close_matches(name, METHODS, n=1)
+    raise InputError(
+        f"method={name!r}: must be one of {', '.join(METHODS)}, or my_file.py:MyMethod"
+        + (f"; did you mean {near[0]!r}?" if near else "")
+    )
+
+
+def method_class(name: str) -> type[nn.Module]:
+    """The class that ``name`` means.
+
+    Raises:
+        InputError: there is none, or it is no method: an ``nn.Module`` whose forward takes (views, labels, index).
+    """
+    check_method_name(name)
+    if name in METHODS:
+        return METHODS[name]
+    if name.startswith(OWN):
+        raise InputError(f"method={name!r}: the run was trained with a class of your own; pass it again as method=…")
+    return checked_class(name, from_own_file("method", name))
+
+
+def checked_class(name: str, found: Any) -> type[nn.Module]:
+    """``found``, if it is a class that training can use; ``name`` is what messages call it."""
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise InputError(f"method={name!r}: must be a class derived from torch.nn.Module")
+    try:
+        inspect.signature(found.forward).bind(None, [], None, None)
+    except TypeError:
+        raise InputError(f"method={name!r}: forward must take (views, labels, index)") from None
+    return found
+
+
+def short_name(name: str) -> str:
+    """For folders and titles: the method's name, or the class's for one's own."""
+    return name.rpartition(":")[2]
