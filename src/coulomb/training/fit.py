@@ -78,7 +78,7 @@ def fit(
         corrupt,
         TrainingFigures(journal),
         LiveEvaluation(prepared, views, config, journal),
-        *([ClassGradients(journal, len(prepared.class_counts))] if any(prepared.class_counts or ()) else []),
+        *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
         *progress_callbacks(),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
