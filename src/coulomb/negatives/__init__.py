@@ -1,0 +1,7 @@
+"""Where negatives come from beside the batch: a queue, a memory bank, a slowly moving encoder. Torch alone."""
+
+from coulomb.negatives.memory_bank import MemoryBank
+from coulomb.negatives.momentum_encoder import MomentumEncoder
+from coulomb.negatives.queue import Queue
+
+__all__ = ["MemoryBank", "MomentumEncoder", "Queue"]

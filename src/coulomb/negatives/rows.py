@@ -1,0 +1,120 @@
+"""What a queue and a bank ask of what they are handed: unit rows, integers of the right length, all processes' share."""
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from coulomb.errors import CoulombWarning
+
+Gather = bool | str
+ZERO = 1e-12  # a row shorter than this has no direction
+
+
+def whole(name: str, value: int, *, at_least: int = 1) -> int:
+    """A whole number from ``at_least``; else an error naming the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value}")
+    return value
+
+
+def share(name: str, value: float) -> float:
+    """A number in [0, 1]; else an error naming the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value}")
+    return float(value)
+
+
+def unit_rows(name: str, rows: Tensor, dim: int) -> Tensor:
+    """[B, dim] in fp32, of unit length, without a gradient; zero rows stay so and are counted in a `CoulombWarning`.
+
+    Raises:
+        TypeError, ValueError: not floating, another shape, NaN or infinite values.
+    """
+    if not isinstance(rows, Tensor) or not rows.is_floating_point():
+        raise TypeError(f"{name} must be a floating tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+    if rows.ndim != 2 or rows.shape[1] != dim:
+        raise ValueError(f"{name} must have shape [B, {dim}], got {tuple(rows.shape)}")
+    rows = rows.detach().float()
+    norm = torch.linalg.vector_norm(rows, dim=1)
+    bad, zero = int((~torch.isfinite(norm)).sum()), int((norm < ZERO).sum())
+    if bad:
+        raise ValueError(f"{name} has {bad} of {len(rows)} rows with NaN, infinite or too large values")
+    if zero:
+        warnings.warn(f"{zero} of {len(rows)} rows of {name} are zero vectors: no direction", CoulombWarning)
+    return normalize(rows, dim=1, eps=ZERO)
+
+
+def integers(name: str, values: Tensor | None, like: Tensor) -> Tensor:
+    """One integer for each row of ``like``, −1 (unknown) where there are none."""
+    if values is None:
+        return torch.full((len(like),), -1, dtype=torch.long, device=like.device)
+    if not isinstance(values, Tensor) or values.is_floating_point() or values.dtype == torch.bool:
+        raise TypeError(f"{name} must be an integer tensor, got {getattr(values, 'dtype', type(values).__name__)}")
+    if values.shape != (len(like),):
+        raise ValueError(f"{name} must have shape [{len(like)}], one for each row, got {tuple(values.shape)}")
+    return values.detach().to(like.device, torch.long)
+
+
+def checked_gather(gather: Gather) -> Gather:
+    """``gather`` if it is True, False or ``"auto"``; else an error naming it."""
+    if gather not in (True, False, "auto"):
+        raise ValueError(f"gather must be True, False or 'auto', got {gather!r}")
+    return gather
+
+
+def group_of(gather: Gather) -> dist.ProcessGroup | None:
+    """The processes that share what is stored; None for this one alone.
+
+    Raises:
+        RuntimeError: ``gather=True`` in a program without a process group.
+    """
+    if gather is False:
+        return None
+    if not (dist.is_available() and dist.is_initialized()):
+        if gather == "auto":
+            return None
+        raise RuntimeError(
+            "gather=True, but torch.distributed is not initialised: call init_process_group first, or use gather='auto'"
+        )
+    return dist.group.WORLD if dist.get_world_size() > 1 else None
+
+
+def of_all_processes(parts: Sequence[Tensor], group: dist.ProcessGroup | None) -> list[Tensor]:
+    """Each of ``parts`` [B, …] with the rows of all processes below one another, in the order of ranks; B may differ."""
+    if group is None:
+        return list(parts)
+    from coulomb.similarity.processes import gather_rows  # takes a second to import; needed by several processes only
+
+    return [gather_rows(part, group) for part in parts]
+
+
+def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator of its own for ``seed``."""
+    made = torch.Generator(device=device)
+    made.manual_seed(seed)
+    return made
+
+
+def slots_in(name: str, index: Tensor, slots: int) -> Tensor:
+    """An integer tensor with values from 0 to ``slots`` − 1; else an error naming it."""
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"{name} must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+    if index.numel():
+        least, most = (int(value) for value in index.aminmax())
+        if least < 0 or most >= slots:
+            raise ValueError(f"{name} must be from 0 to {slots - 1}, got {least}…{most}")
+    return index.long()
+
+
+def cosine_to_one(start: float, progress: float) -> float:
+    """1 − (1 − start)·(cos(π·progress) + 1)/2: from ``start`` at 0 to 1 at 1."""
+    return 1 - (1 - start) * (math.cos(math.pi * progress) + 1) / 2
