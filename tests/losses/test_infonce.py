@@ -72,6 +72,35 @@ def test_negatives_are_checked():
         InfoNCELoss(symmetric=True)(pair, pair, torch.ones(5, 3))
 
 
+def test_negatives_with_the_querys_id_are_left_out():
+    query, positive, queue = normal(4, 3).requires_grad_(), normal(4, 3), normal(6, 3)
+    query_ids, ids = torch.tensor([0, 1, -1, 5]), torch.tensor([1, 0, 1, -1, 7, -1])
+    loss = InfoNCELoss(0.3)(query, positive, queue, query_ids=query_ids, negative_ids=ids)
+    kept = (query_ids[:, None] != ids) | (ids < 0)
+    logits = (normalize(query) @ normalize(queue).T / 0.3).masked_fill(~kept, -torch.inf)
+    own = (normalize(query) * normalize(positive)).sum(1, keepdim=True) / 0.3
+    expected = cross_entropy(torch.cat([own, logits], 1), torch.zeros(4, dtype=torch.long))
+    torch.testing.assert_close(loss, expected)
+    (ours,), (theirs,) = (torch.autograd.grad(value, query, retain_graph=True) for value in (loss, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_query_whose_every_negative_is_its_own_has_no_loss():
+    query = normal(2, 3).requires_grad_()
+    same, other = torch.tensor([3, 4]), torch.tensor([3, 3])
+    loss = InfoNCELoss(reduction="none")(query, normal(2, 3), normal(2, 3), query_ids=same, negative_ids=other)
+    loss.sum().backward()
+    assert float(loss[0].detach()) == 0 and torch.equal(query.grad[0], torch.zeros(3, dtype=torch.float64))
+    assert float(loss[1].detach()) > 0
+
+
+def test_ids_come_together_and_with_negatives():
+    pair = torch.ones(2, 3)
+    for ids in ({"query_ids": torch.arange(2)}, {"query_ids": torch.arange(2), "negative_ids": torch.arange(2)}):
+        with pytest.raises(ValueError, match="query_ids and negative_ids come together"):
+            InfoNCELoss()(pair, pair, **ids)
+
+
 def test_mixed_precision_of_query_and_queue():
     pair, queue = normal(3, 4).bfloat16().requires_grad_(), normal(8, 4).float()
     loss = InfoNCELoss()(pair, pair.detach(), queue)

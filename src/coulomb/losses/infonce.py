@@ -45,7 +45,9 @@ class InfoNCELoss(nn.Module):
             several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
             Does not concern ``negatives`` that are given: those are this process's own.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient.
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient. With
+    integers ``query_ids`` [N] and ``negative_ids`` [K] (−1: unknown), negatives with the query's own id are left out, such
+    as keys of the same image from an epoch before.
 
     Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; here neither.
     Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is 0 and a `CoulombWarning` says so.
@@ -77,9 +79,17 @@ class InfoNCELoss(nn.Module):
         self.gather = checked_gather(gather)
 
     def forward(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
+        self,
+        query: Tensor,
+        positive: Tensor,
+        negatives: Tensor | None = None,
+        *,
+        query_ids: Tensor | None = None,
+        negative_ids: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
+        if (query_ids is None) != (negative_ids is None) or (query_ids is not None and negatives is None):
+            raise ValueError("query_ids and negative_ids come together, and with negatives: ids of a queue's keys")
         if negatives is not None and self.symmetric:
             raise ValueError(
                 "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
@@ -98,7 +108,16 @@ class InfoNCELoss(nn.Module):
             loss = in_batch.contrast(both=self.symmetric)
         else:
             keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            against, over = Similarity(query, keys, scale=scale, unit=self.normalize, half=dtype), "all"
+            against = Similarity(
+                query,
+                keys,
+                scale=scale,
+                query_ids=query_ids,
+                key_ids=negative_ids,
+                unit=self.normalize,
+                half=dtype,
+            )
+            over = "all" if query_ids is None else "negatives"
             lse = against.lse(over)
             loss = softplus(lse - in_batch.positives(), threshold=50)
         loss = reduced_in(group, loss, self.reduction, anchors)
