@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from coulomb.errors import InputError
-from coulomb.models import projection_head
+from coulomb.models import predictor, projection_head
 
 
 def kinds(head):
@@ -30,6 +30,22 @@ def test_supcon():
     head = projection_head(2048, hidden_dim=2048, batch_norm=False)
     assert kinds(head) == ["Linear", "ReLU", "Linear"]
     assert sum(p.numel() for p in head.parameters()) == 2048 * 2048 + 2048 + 2048 * 128 + 128
+
+
+def test_simsiam():
+    head = projection_head(8, layers=3, last_batch_norm=True, last_scale=False)
+    assert kinds(head) == ["Linear", "BatchNorm1d", "ReLU"] * 2 + ["Linear", "BatchNorm1d"]
+    assert head[-1].weight is None and head[-1].bias is None and head[-2].bias is None
+
+
+def test_predictor():
+    made = predictor(8, hidden_dim=2)
+    assert kinds(made) == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+    assert made(torch.rand(4, 8)).shape == (4, 8) and made[0].out_features == 2
+    assert kinds(predictor(8, hidden_dim=2, batch_norm=False)) == ["Linear", "ReLU", "Linear"]
+    assert not torch.equal(made[0].weight, predictor(8, hidden_dim=2, seed=1)[0].weight)
+    with pytest.raises(InputError, match="hidden_dim=0"):
+        predictor(8, hidden_dim=0)
 
 
 def test_linear_head():

@@ -1,7 +1,7 @@
-"""Encoders and heads: `build_encoder` by name, `wrap_encoder` for your own module, `projection_head`, saving."""
+"""Encoders and heads: `build_encoder` by name, `wrap_encoder` for your own module, `projection_head` and `predictor`, saving."""
 
 from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
-from coulomb.models.heads import projection_head
+from coulomb.models.heads import predictor, projection_head
 from coulomb.models.initialisation import seeded_initialisation
 from coulomb.models.saving import load_encoder, save_encoder
 
@@ -9,6 +9,7 @@ __all__ = [
     "Encoder",
     "build_encoder",
     "load_encoder",
+    "predictor",
     "projection_head",
     "save_encoder",
     "seeded_initialisation",

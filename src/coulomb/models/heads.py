@@ -1,4 +1,4 @@
-"""The projection head between features and the loss; thrown away after training."""
+"""Heads between features and the loss, the projection and the predictor; thrown away after training."""
 
 from torch import nn
 
@@ -14,6 +14,7 @@ def projection_head(
     layers: int = 2,
     batch_norm: bool = True,
     last_batch_norm: bool = False,
+    last_scale: bool = True,
     seed: int = 0,
 ) -> nn.Sequential:
     """Features [B,in_dim] → embeddings [B,out_dim], not yet of unit length (the losses normalise).
@@ -24,6 +25,8 @@ def projection_head(
     SimCLR, as in the paper     the defaults; v2 on ImageNet: layers=3
     SimCLR, its authors' code   last_batch_norm=True (a last BatchNorm with a scale and no shift)
     SupCon                      batch_norm=False, hidden_dim=2048: 2048–2048–128 on a ResNet-50
+    MoCo v2                     batch_norm=False
+    SimSiam                     layers=3, last_batch_norm=True, last_scale=False (its last BatchNorm only normalises)
     a linear head               layers=1
     ==========================  =====================================================================
 
@@ -44,8 +47,23 @@ def projection_head(
             width = hidden
         parts.append(nn.Linear(width, out_dim, bias=not last_batch_norm))
         if last_batch_norm:
-            parts.append(scale_only_batch_norm(out_dim))
+            parts.append(scale_only_batch_norm(out_dim) if last_scale else nn.BatchNorm1d(out_dim, affine=False))
         return nn.Sequential(*parts)
+
+
+def predictor(dim: int, *, hidden_dim: int, batch_norm: bool = True, seed: int = 0) -> nn.Sequential:
+    """Embeddings [B,dim] → predictions of the other view's [B,dim]: Linear – BatchNorm – ReLU – Linear.
+
+    BYOL: wide (4096 between 256); SimSiam: a bottleneck, a quarter of ``dim`` (512 between 2048). Weights come from
+    ``seed``. Raises `InputError` for a size below 1.
+    """
+    for name, value in (("dim", dim), ("hidden_dim", hidden_dim)):
+        if value < 1:
+            raise InputError(f"{name}={value} must be at least 1.")
+    with seeded_initialisation(seed, "predictor"):
+        norm = [nn.BatchNorm1d(hidden_dim)] if batch_norm else []
+        first = nn.Linear(dim, hidden_dim, bias=not batch_norm)
+        return nn.Sequential(first, *norm, nn.ReLU(inplace=True), nn.Linear(hidden_dim, dim))
 
 
 def scale_only_batch_norm(width: int) -> nn.BatchNorm1d:
