@@ -1,11 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
 from coulomb.errors import InputError
-from coulomb.evaluation import evaluate_features, few_shot, knn_accuracy, linear_probe
+from coulomb.evaluation import class_retrieval, clustering, evaluate_features, few_shot, knn_accuracy, linear_probe
 
 
 def digits():
@@ -18,9 +19,13 @@ def test_everything_with_its_protocol():
     train_y[:10] = -1
     test_y[:7] = -1
     found = evaluate_features(train_x, train_y, test_x, test_y, k=5, sigma=0.07, seed=2, shots=(1, 3), draws=2)
-    assert set(found) == {"knn", "linear", "few_shot", "protocol"}
+    figures = {"knn", "linear", "few_shot", "retrieval", "clustering", "by_frequency", "per_class"}
+    assert set(found) == figures | {"protocol"}
+    assert figures - {"per_class"} < set(found["protocol"]) | set(found["protocol"]["by_frequency"])
     assert found["knn"] == knn_accuracy(train_x, train_y, test_x, test_y, k=5, sigma=0.07)
     assert found["linear"] == linear_probe(train_x, train_y, test_x, test_y, seed=2)["accuracy"]
+    assert found["retrieval"]["map_at_r"] == class_retrieval(test_x, test_y, seed=2)["map_at_r"]
+    assert found["clustering"]["nmi"] == clustering(test_x, test_y, seed=2)["nmi"]
     assert found["few_shot"] == few_shot(train_x, train_y, test_x, test_y, (1, 3), 2, 2)["shots"]
     assert set(found["few_shot"]) == {"1", "3"}
     protocol = found["protocol"]
@@ -31,6 +36,24 @@ def test_everything_with_its_protocol():
     assert (protocol["classes"], protocol["features"], protocol["seed"]) == (10, 64, 2)
     assert protocol["test_of_classes_not_in_train"] == 0
     assert json.loads(json.dumps(found)) == found
+
+
+def test_classes_with_their_counts_and_groups():
+    train_x, train_y, test_x, test_y = digits()
+    few = np.flatnonzero(train_y == 4)[:30]
+    train_y[few] = -1
+    names = [f"digit {i}" for i in range(10)]
+    found = evaluate_features(
+        train_x, train_y, test_x, test_y, k=5, draws=1, shots=(1,), many_above=48, few_below=25, class_names=names
+    )
+    rows, groups = found["per_class"], found["by_frequency"]
+    assert [row["class"] for row in rows] == names
+    assert [row["train"] for row in rows] == np.bincount(train_y[train_y >= 0]).tolist()
+    assert sum(row["knn"] * row["test"] for row in rows) / len(test_y) == pytest.approx(found["knn"])
+    assert sum(row["linear"] * row["test"] for row in rows) / len(test_y) == pytest.approx(found["linear"])
+    assert groups["few"]["classes"] == 1 and groups["few"]["knn"] == rows[4]["knn"]
+    assert groups["many"]["classes"] + groups["medium"]["classes"] == 9
+    assert "more than 48" in found["protocol"]["by_frequency"]["many"]
 
 
 def test_k_above_the_training_set_is_lowered_and_said():
@@ -54,6 +77,8 @@ def test_one_class():
     found = evaluate_features(x, y, x, y, k=3)
     assert found["knn"] == 1.0 and found["linear"] is None and found["few_shot"] is None
     assert "one class" in found["protocol"]["linear"]
+    assert found["clustering"] is None and "one class" in found["protocol"]["clustering"]
+    assert found["per_class"] == [{"label": 2, "class": "2", "train": 20, "test": 20, "knn": 1.0}]
 
 
 def test_no_labels():

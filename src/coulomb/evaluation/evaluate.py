@@ -1,14 +1,19 @@
 """Everything that labels can say about features, with the protocol beside the figures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from coulomb.errors import InputError
+from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, by_frequency, class_table
+from coulomb.evaluation.class_retrieval import class_retrieval
+from coulomb.evaluation.clustering import clustering
 from coulomb.evaluation.few_shot import few_shot
-from coulomb.evaluation.knn import knn_accuracy
+from coulomb.evaluation.knn import knn_predict
 from coulomb.evaluation.labelled import Features, Labels, both
-from coulomb.evaluation.linear import linear_probe
+from coulomb.evaluation.linear import probe
+from coulomb.evaluation.neighbours import searched_by
 
 
 def evaluate_features(
@@ -22,8 +27,11 @@ def evaluate_features(
     seed: int = 0,
     shots: Sequence[int] = (1, 5, 10),
     draws: int = 20,
+    many_above: int = MANY_ABOVE,
+    few_below: int = FEW_BELOW,
+    class_names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Weighted kNN, linear probe and few-shot accuracy of frozen features; a dict for JSON.
+    """Weighted kNN, linear probe, few-shot, retrieval and clustering of frozen features; a dict for JSON.
 
     Args:
         train_x, test_x: features [n,F] before the head, or raw pixels. train_y, test_y: classes [n]; rows labelled −1
@@ -31,10 +39,14 @@ def evaluate_features(
         k, sigma: of the kNN; a ``k`` above the labelled training images is lowered to their number, and both stand in
             the protocol.
         seed, shots, draws: see `linear_probe` and `few_shot`.
+        many_above, few_below: training images a class, see `by_frequency`.
+        class_names: for the table of classes.
 
     Returns:
-        ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "protocol": {...}}``. With a single
-        class to train on, linear and few_shot are None and the protocol says why.
+        ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
+        "map_at_r", "r_precision"}, "clustering": {"nmi", "ari", "accuracy"}, "by_frequency": {"many", "medium", "few"},
+        "per_class": [...], "protocol": {...}}``. What cannot be measured (a single class, say) is None, and the protocol
+        says why.
 
     Raises:
         InputError: no labels, shapes that do not fit, features that are not finite, an option out of range.
@@ -43,34 +55,54 @@ def evaluate_features(
     known = (train.x, train.y, test.x, test.y)
     classes = train.y.unique()
     used = min(k, len(train.y))
-    result: dict[str, Any] = {
-        "knn": knn_accuracy(*known, k=used, sigma=sigma),
-        "linear": None,
-        "few_shot": None,
-        "protocol": {
-            "train": len(train.y),
-            "test": len(test.y),
-            "train_unlabelled": train.unlabelled,
-            "test_unlabelled": test.unlabelled,
-            "classes": len(classes),
-            "test_of_classes_not_in_train": int((~torch.isin(test.y, classes)).sum()),
-            "features": train.x.shape[1],
-            "seed": seed,
-            "knn": {
-                "k": used,
-                "k_asked": k,
-                "sigma": sigma,
-                "similarity": "cosine",
-                "weights": "exp(cosine / sigma)",
-            },
+    predicted = {"knn": knn_predict(train, test, used, sigma)}
+    protocol: dict[str, Any] = {
+        "train": len(train.y),
+        "test": len(test.y),
+        "train_unlabelled": train.unlabelled,
+        "test_unlabelled": test.unlabelled,
+        "classes": len(classes),
+        "test_of_classes_not_in_train": int((~torch.isin(test.y, classes)).sum()),
+        "features": train.x.shape[1],
+        "seed": seed,
+        "knn": {
+            "k": used,
+            "k_asked": k,
+            "sigma": sigma,
+            "similarity": "cosine",
+            "weights": "exp(cosine / sigma)",
+            "search": searched_by(len(test.y), len(train.y)),
         },
     }
+    few = None
     if len(classes) < 2:
         reason = "not measured: the training images have one class only"
-        result["protocol"] |= {"linear": reason, "few_shot": reason}
-        return result
-    linear = linear_probe(*known, seed=seed)
-    few = few_shot(*known, shots=shots, draws=draws, seed=seed)
-    result |= {"linear": linear["accuracy"], "few_shot": few["shots"]}
-    result["protocol"] |= {"linear": linear["protocol"], "few_shot": few["protocol"]}
-    return result
+        protocol |= {"linear": reason, "few_shot": reason}
+    else:
+        predicted["linear"], protocol["linear"] = probe(train, test, seed)
+        found = few_shot(*known, shots=shots, draws=draws, seed=seed)
+        few, protocol["few_shot"] = found["shots"], found["protocol"]
+    result: dict[str, Any] = {"knn": None, "linear": None}
+    result |= {name: float((guess == test.y).double().mean()) for name, guess in predicted.items()}
+    result["few_shot"] = few
+    for name, measure in (("retrieval", class_retrieval), ("clustering", clustering)):
+        result[name], protocol[name] = _figures(measure, test.x, test.y, seed)
+    table = class_table(train.y, test.y, predicted, class_names)
+    result |= {"by_frequency": by_frequency(table, many_above, few_below), "per_class": table}
+    protocol["by_frequency"] = {
+        "many": f"classes with more than {many_above} training images",
+        "few": f"classes with fewer than {few_below}",
+        "accuracy": "mean over the classes of a group",
+    }
+    return result | {"protocol": protocol}
+
+
+def _figures(
+    measure: Callable[..., dict[str, Any]], x: torch.Tensor, y: torch.Tensor, seed: int
+) -> tuple[dict[str, Any] | None, dict[str, Any] | str]:
+    """Figures and protocol; None and the reason where there is nothing to measure by."""
+    try:
+        found = measure(x, y, seed=seed)
+    except InputError as error:
+        return None, f"not measured: {error}"
+    return {name: value for name, value in found.items() if name != "protocol"}, found["protocol"]

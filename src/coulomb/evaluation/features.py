@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coulomb.evaluation.frozen import frozen
+
 Plain = Callable[[Tensor, Tensor], Tensor]
 Indices = Sequence[int] | np.ndarray | Tensor
 
@@ -47,17 +49,12 @@ def extract_features(
     if device is None:
         parameter = next(encoder.parameters(), None)
         device = torch.device("cpu") if parameter is None else parameter.device
-    modes = [(module, module.training) for module in encoder.modules()]
-    encoder.eval()
-    try:
+    with frozen(encoder):
         return collect(
             lambda canvas, aspect: encoder(plain(canvas.to(device), aspect.to(device))),
             images.batches(indices, batch_size, workers),
             progress,
         )
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def pixel_features(

@@ -1,9 +1,10 @@
 """Weighted k-nearest-neighbour classification: how good features are without training anything on them."""
 
 import torch
+from torch import Tensor
 
 from coulomb.errors import InputError
-from coulomb.evaluation.labelled import Features, Labels, both
+from coulomb.evaluation.labelled import Features, Labelled, Labels, both
 from coulomb.evaluation.neighbours import nearest
 
 
@@ -23,16 +24,21 @@ def knn_accuracy(
         InputError: ``k`` or ``sigma`` out of range, no labels, shapes that do not fit, features that are not finite.
     """
     train, test = both(train_x, train_y, test_x, test_y)
+    return float((knn_predict(train, test, k, sigma) == test.y).double().mean())
+
+
+def knn_predict(train: Labelled, test: Labelled, k: int, sigma: float) -> Tensor:
+    """The class that wins for each test image, [n]."""
     if not 1 <= k <= len(train.y):
         raise InputError(f"k={k} must be from 1 to the {len(train.y)} labelled training images.")
     if not sigma > 0:
         raise InputError(f"sigma={sigma} must be positive.")
     classes, train_y_of = train.y.unique(return_inverse=True)
-    right = 0
+    winners = torch.empty(len(test.y), dtype=torch.long)
     for rows, cosines, columns in nearest(test.x, train.x, k):
         # Relative to the nearest, so that no σ overflows; in fp64, so that the order of summation decides nothing.
         votes = ((cosines - cosines[:, :1]).double() / sigma).exp()
         scores = torch.zeros(len(votes), len(classes), dtype=votes.dtype)
         scores.scatter_add_(1, train_y_of[columns], votes)
-        right += int((classes[scores.argmax(dim=1)] == test.y[rows]).sum())
-    return right / len(test.y)
+        winners[rows] = scores.argmax(dim=1)
+    return classes[winners]

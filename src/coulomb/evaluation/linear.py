@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coulomb.errors import InputError
-from coulomb.evaluation.labelled import Features, Labels, both
+from coulomb.evaluation.labelled import Features, Labelled, Labels, both
 from coulomb.randomness import numpy_generator
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -36,6 +36,12 @@ def linear_probe(train_x: Features, train_y: Labels, test_x: Features, test_y: L
         InputError: fewer than two classes to train on, no labels, shapes that do not fit, features that are not finite.
     """
     train, test = both(train_x, train_y, test_x, test_y)
+    predicted, protocol = probe(train, test, seed)
+    return {"accuracy": float((predicted == test.y).double().mean()), "protocol": protocol}
+
+
+def probe(train: Labelled, test: Labelled, seed: int) -> tuple[Tensor, dict[str, Any]]:
+    """The class predicted for each test image, [n], and the protocol."""
     if len(train.y.unique()) < 2:
         raise InputError("train_y has one class only: a classifier needs two.")
     order = numpy_generator(seed, "linear probe").permutation(len(train.y))
@@ -45,22 +51,20 @@ def linear_probe(train_x: Features, train_y: Labels, test_x: Features, test_y: L
     x, y = (train.x - mean) / std, train.y
     chosen, tried = choose(x, y, torch.from_numpy(order[:MOST_ROWS_TO_CHOOSE]))
     model, converged = fit(x[rows], y[rows], chosen)
-    return {
-        "accuracy": score(model, (test.x - mean) / std, test.y),
-        "protocol": {
-            "classifier": "multinomial logistic regression, L-BFGS",
-            "features": "frozen, before the head, standardised by the training set",
-            "C": chosen,
-            "C_chosen_on": f"{HELD_OUT:.0%} of the training set" if tried else "nothing: too few training images",
-            "C_accuracies": {f"{C:g}": round(accuracy, 4) for C, accuracy in tried.items()},
-            "train": len(rows),
-            "train_left_out": len(train.y) - len(rows),
-            "test": len(test.y),
-            "iterations": int(model.n_iter_.max()),
-            "converged": converged,
-            "seed": seed,
-        },
+    protocol = {
+        "classifier": "multinomial logistic regression, L-BFGS",
+        "features": "frozen, before the head, standardised by the training set",
+        "C": chosen,
+        "C_chosen_on": f"{HELD_OUT:.0%} of the training set" if tried else "nothing: too few training images",
+        "C_accuracies": {f"{C:g}": round(accuracy, 4) for C, accuracy in tried.items()},
+        "train": len(rows),
+        "train_left_out": len(train.y) - len(rows),
+        "test": len(test.y),
+        "iterations": int(model.n_iter_.max()),
+        "converged": converged,
+        "seed": seed,
     }
+    return torch.from_numpy(model.predict(((test.x - mean) / std).numpy())), protocol
 
 
 def choose(x: Tensor, y: Tensor, order: Tensor) -> tuple[float, dict[float, float]]:
