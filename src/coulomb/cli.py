@@ -119,7 +119,7 @@ def _pairs(texts: list[str], example: str) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"{example.partition(" ")[0]} {text!r}: write it as name=value, such as {example}")
+            raise InputError(f"{example.split(maxsplit=1)[0]} {text!r}: write it as name=value, such as {example}")
         parsed = yaml.safe_load(value)
         pairs[name.strip()] = tuple(parsed) if isinstance(parsed, list) else parsed
     return pairs

@@ -71,17 +71,22 @@ def by_frequency(
     Raises:
         InputError: ``few_below`` is above ``many_above`` + 1, so that a class would be in two groups, or one is negative.
     """
-    if few_below < 0 or many_above < 0 or few_below > many_above + 1:
-        raise InputError(
-            f"many_above={many_above}, few_below={few_below}: neither may be negative, and few_below at most many_above + 1, "
-            "so that no class is both."
-        )
+    require_thresholds(many_above, few_below)
     groups: dict[str, list[Mapping[str, Any]]] = {"many": [], "medium": [], "few": []}
     for row in table:
         if row["test"]:
             name = "many" if row["train"] > many_above else "few" if row["train"] < few_below else "medium"
             groups[name].append(row)
     return {name: _summary(rows) if rows else None for name, rows in groups.items()}
+
+
+def require_thresholds(many_above: int, few_below: int) -> None:
+    """`InputError` where a class would be both many- and few-shot."""
+    if few_below < 0 or many_above < 0 or few_below > many_above + 1:
+        raise InputError(
+            f"many_above={many_above}, few_below={few_below}: neither may be negative, and few_below at most many_above + 1, "
+            "so that no class is both."
+        )
 
 
 def _summary(rows: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -13,8 +13,10 @@ import yaml
 from coulomb.data.long_tail import LongTail
 from coulomb.data.samplers import SAMPLERS
 from coulomb.errors import InputError
+from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
+from coulomb.training.schedule import SCHEDULES
 
 
 def _option(default: Any, text: str, *, choices: tuple[str, ...] | None = None, least: float | None = None) -> Any:
@@ -44,7 +46,7 @@ class Config:
         default_factory=dict, metadata={"help": "the method's own options, as name=value"}
     )
     preset: str = _option("small", "small: for CPUs; paper: the authors' settings", choices=("small", "paper"))
-    encoder: str | None = _option(None, "convnet, resnet10/18/34/50, vit, or my_file.py:MyEncoder")
+    encoder: str | None = _option(None, "convnet, resnet10/18/34/50, vit, hf:NAME, timm:NAME, or my_file.py:MyEncoder")
     encoder_width: int | None = _option(None, "channels of the encoder's first stage", least=1)
     image_size: int | None = _option(None, "pixels a side that the network sees", least=4)
     channels: int | None = _option(None, "channels that the network sees: 1 grey, 3 colour", least=1)
@@ -69,6 +71,11 @@ class Config:
     momentum: float = _option(0.9, "momentum of SGD and LARS", least=0.0)
     weight_decay: float = _option(5e-4, "on weights; never on norms and biases", least=0.0)
     warmup_epochs: float = _option(0.0, "epochs of linear warm-up before the cosine decay", least=0.0)
+    schedule: str = _option("cosine", "the learning rate after warm-up", choices=SCHEDULES)
+    lr_drops: list[float] = field(
+        default_factory=lambda: [0.6, 0.8],
+        metadata={"help": "shares of the run at which schedule=step divides the learning rate by ten"},
+    )
     precision: str = _option("32", "arithmetic of the network", choices=("32", "bf16"))
     accelerator: str = _option("auto", "where to train", choices=("auto", "cpu", "gpu"))
     devices: int | None = _option(None, "processes on this machine, one a GPU; default: one on CPU, all GPUs", least=1)
@@ -80,6 +87,8 @@ class Config:
     knn_every: int | None = _option(None, "epochs between live kNN evaluations; 0 for none", least=0)
     knn_k: int = _option(200, "neighbours of the kNN evaluation", least=1)
     knn_sigma: float = _option(0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
+    many_above: int = _option(MANY_ABOVE, "classes with more training images than this are the 'many' ones", least=0)
+    few_below: int = _option(FEW_BELOW, "classes with fewer training images than this are the 'few' ones", least=0)
     checkpoint_every: int = _option(200, "updates between checkpoints, beside one every epoch", least=1)
 
     def __post_init__(self) -> None:
@@ -91,6 +100,9 @@ class Config:
             raise InputError(f"test_fraction={self.test_fraction!r}: must be at least 0 and below 1")
         if self.long_tail is not None:
             LongTail.parse(self.long_tail)
+        if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
+            raise InputError(f"lr_drops={self.lr_drops!r}: must be shares of the run, from 0 to 1")
+        require_thresholds(self.many_above, self.few_below)
         if self.warmup_epochs > self.epochs:
             raise InputError(f"warmup_epochs={self.warmup_epochs!r}: more than the {self.epochs} epochs of the run")
 
