@@ -12,6 +12,7 @@ from coulomb.models.dry_run import feature_dim_of
 from coulomb.models.initialisation import seeded_initialisation
 from coulomb.models.normalisation import Normalisation
 from coulomb.models.pooling import pooled
+from coulomb.models.published import is_published, published_backbone
 from coulomb.models.resnet import ResNet, resnet, resnet10, resnet18, resnet34, resnet50
 from coulomb.models.vit import ViT
 
@@ -26,6 +27,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 LARGEST = {"depth": 128, "stages": 8}  # a description from a stranger must not keep the machine busy for hours
 LARGEST_SIZE = 65536
 OWN_MODULE = "module"  # what a saved configuration calls an encoder whose architecture is the user's
+PUBLISHED = "published"  # … and one whose architecture is another library's
 
 
 class Encoder(nn.Module):
@@ -83,7 +85,12 @@ def build_encoder(
     resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True
     resnet50     2048      the same
     vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)
+    hf:NAME      its own   transformers' (``pip install 'coulomb[hf]'``); NAME of the hub, a local folder, a model type
+    timm:NAME    its own   timm's (``pip install 'coulomb[timm]'``)
     ===========  ========  ======================================================================
+
+    The last two have fresh weights like all others; ``hf:NAME@weights`` and ``timm:NAME@weights`` begin with published ones,
+    which then are the "untrained" network of an evaluation.
 
     ``mean`` and ``std`` [C] are the training images' statistics in [0,1]. Raises `InputError` for an unknown name or
     option.
@@ -102,10 +109,14 @@ def assemble(
     options: Mapping[str, Any],
 ) -> Encoder:
     """`build_encoder` with whatever generator and device are in force; loading builds without drawing weights."""
-    if name not in BACKBONES:
-        raise InputError(f"encoder={name!r} is unknown: choose one of {', '.join(BACKBONES)}, or wrap your own module.")
+    if name not in BACKBONES and not is_published(name):
+        raise InputError(
+            f"encoder={name!r} is unknown: choose one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME, or wrap your own module."
+        )
     if not (1 <= channels <= LARGEST_SIZE and 1 <= image_size <= LARGEST_SIZE):
         raise InputError(f"channels={channels} and image_size={image_size} must be from 1 to {LARGEST_SIZE}.")
+    if is_published(name):
+        return assemble_published(name, channels, image_size, Normalisation(channels, mean, std), options)
     known = options_of(name)
     for option, value in options.items():
         if option not in known:
@@ -123,6 +134,17 @@ def assemble(
         "options": dict(options),
     }
     return Encoder(backbone, Normalisation(channels, mean, std), feature_dim=backbone.feature_dim, config=config)
+
+
+def assemble_published(
+    name: str, channels: int, image_size: int, normalise: Normalisation, options: Mapping[str, Any]
+) -> Encoder:
+    """An encoder of another library; ``feature_dim`` is found by a dry run."""
+    backbone, saved = published_backbone(name, channels=channels, image_size=image_size, options=options)
+    config = {"kind": PUBLISHED, "name": name, "channels": channels, "image_size": image_size, "options": saved}
+    encoder = Encoder(backbone, normalise, feature_dim=0, config=config)
+    encoder.feature_dim = feature_dim_of(encoder, name, channels, image_size)
+    return encoder
 
 
 def options_of(name: str) -> list[str]:

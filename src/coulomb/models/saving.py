@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
+from coulomb.models.initialisation import seeded_initialisation
+from coulomb.models.published import is_published
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"
@@ -69,6 +71,10 @@ def blank_encoder(description: dict[str, Any], module: nn.Module | None, folder:
     shared: dict[str, Any] = {key: description[key] for key in ("channels", "image_size", "mean", "std")}
     if module is not None:
         encoder = wrap_encoder(module, **shared)
+    elif is_published(description["name"]):
+        # Not on the meta device: other libraries keep buffers that are not saved, and these must have values.
+        with seeded_initialisation(0, "loading"):
+            encoder = assemble(description["name"], options=description["options"], **shared)
     else:
         with torch.device("meta"):
             encoder = assemble(description["name"], options=description["options"], **shared)

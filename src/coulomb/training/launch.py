@@ -12,6 +12,7 @@ from coulomb.errors import InputError
 from coulomb.methods.choice import short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.own_file import absolute, is_own_file
+from coulomb.models.published import is_published
 from coulomb.training.config import Config, check_names, load_config
 from coulomb.training.corrupt import CorruptImages
 from coulomb.training.environment import environment
@@ -47,6 +48,8 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
             "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
         }
         options = shorter | options
+    if is_published(options.get("encoder")):
+        options = {"encoder_width": None} | options  # the recipe's is of its own encoder
     config = dataclasses.replace(recipe, **options)
     if getattr(method, "needs_labels", False) and facts.labelled == 0:
         raise InputError(
