@@ -1,0 +1,111 @@
+"""What the tests of methods share: a tiny encoder, pictures, a step of training as the trainer takes it."""
+
+import copy
+
+import torch
+from torch import nn
+
+from coulomb.diagnostics import effective_rank
+from coulomb.models import build_encoder
+
+
+def encoder(seed=0):
+    return build_encoder("convnet", channels=1, image_size=8, width=4, stages=2, seed=seed)
+
+
+def plain_encoder(width=6):
+    """No batch norm: what it says of an image depends on no other."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Tanh())
+    module.feature_dim = width
+    return module
+
+
+def views(count=2, batch=6, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.rand(batch, 1, 8, 8, generator=draw) for _ in range(count)]
+
+
+def state_of(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def changed(before, module):
+    """Names of what differs from ``before``, without batch norms' running statistics, which any forward moves."""
+    norms = ("running_mean", "running_var", "num_batches_tracked")
+    now = module.state_dict()
+    return {
+        name
+        for name in now
+        if not name.endswith(norms) and not torch.equal(before[name].nan_to_num(7), now[name].nan_to_num(7))
+    }
+
+
+def step(method, optimizer, number, batch=6, images=20, total=10):
+    """One update on the batch of a number; the loss."""
+    draw = torch.Generator().manual_seed(1000 + number)
+    index = torch.randperm(images, generator=draw)[:batch]
+    loss = method(views(batch=batch, seed=number), None, index)
+    optimizer.zero_grad()
+    loss.backward()
+    for hook, arguments in (("after_batch", ()), ("after_update", ((number + 1) / total,))):
+        if hook == "after_update":
+            optimizer.step()
+        if hasattr(method, hook):
+            getattr(method, hook)(*arguments)
+    return float(loss.detach())
+
+
+def optimizer_of(method):
+    return torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.05, momentum=0.9)
+
+
+def assert_resumes(make):
+    """Training goes on from a state dict exactly as if it had never stopped."""
+    method = make()
+    optimizer = optimizer_of(method)
+    for number in range(3):
+        step(method, optimizer, number)
+    states = copy.deepcopy((method.state_dict(), optimizer.state_dict()))
+    expected = [step(method, optimizer, number) for number in range(3, 6)]
+    other = make()
+    other_optimizer = optimizer_of(other)
+    other.load_state_dict(states[0])
+    other_optimizer.load_state_dict(states[1])
+    assert [step(other, other_optimizer, number) for number in range(3, 6)] == expected
+
+
+def assert_pure(method, index=None):
+    """A forward in training mode changes no saved state, and says the same again."""
+    before = state_of(method)
+    seen = views()
+    first = float(method(seen, None, index).detach())
+    assert changed(before, method) == set()
+    assert float(method(seen, None, index).detach()) == first
+
+
+def assert_every_parameter_learns(method, index=None):
+    method(views(), None, index).backward()
+    learning = {name for name, p in method.named_parameters() if p.requires_grad}
+    assert {name for name, p in method.named_parameters() if p.grad is not None} == learning
+
+
+def trained_on_blobs(method_class, **options):
+    """Loss, spread (1: over the whole sphere, 0: one point) and effective rank of embeddings after a short training.
+
+    Two views are noisy copies of 128 random pictures.
+    """
+    method = method_class(plain_encoder(16), embedding_dim=16, **options)
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.2, momentum=0.9)
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(128, 1, 8, 8, generator=draw)
+    for number in range(150):
+        loss = method([images + 0.3 * torch.randn(images.shape, generator=draw) for _ in range(2)])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if hasattr(method, "after_update"):
+            method.after_update((number + 1) / 150)
+    with torch.no_grad():
+        embeddings = nn.functional.normalize(method.head(method.encoder(images)), dim=1)
+    return float(loss.detach()), float(embeddings.std(0).mean()) * 4, effective_rank(embeddings)
