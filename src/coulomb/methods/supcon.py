@@ -16,7 +16,8 @@ class SupCon(nn.Module):
         loss = SupCon(z, labels)        mean over positives outside the logarithm
 
     Labels may be partly unknown (−1): such an image has its own other views as its only positives.
-    Stage two, a linear classifier on the frozen encoder, is the linear probe of the evaluation.
+    Stage two, a linear classifier on the frozen encoder, follows in the same command and is kept with the run: multinomial
+    logistic regression on the features of the plain training images (the authors: SGD with augmentation for 100 epochs).
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
@@ -28,6 +29,7 @@ class SupCon(nn.Module):
     """
 
     needs_labels = True
+    two_stages = True
 
     def __init__(
         self,

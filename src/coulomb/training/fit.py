@@ -3,16 +3,14 @@
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
 
 from coulomb.data.views import ViewMaker, contact_sheet
-from coulomb.methods.making import SHARED, make_method
-from coulomb.models import Encoder, build_encoder, save_encoder, wrap_encoder
-from coulomb.randomness import derive_seed, generator
+from coulomb.models import save_encoder
+from coulomb.models.classifier import save_classifier
+from coulomb.randomness import generator
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.class_gradients import ClassGradients
 from coulomb.training.config import Config
@@ -20,12 +18,14 @@ from coulomb.training.corrupt import CorruptImages
 from coulomb.training.journal import Journal
 from coulomb.training.live_evaluation import LiveEvaluation
 from coulomb.training.module import ContrastiveTraining
+from coulomb.training.network import learned_from, make_encoder, method_of
 from coulomb.training.objects import Objects
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.progress import progress_callbacks
 from coulomb.training.quiet import quiet_lightning
 from coulomb.training.run_folder import RunFolder, write_json
+from coulomb.training.second_stage import classifier_of
 from coulomb.training.training_figures import TrainingFigures
 
 log = logging.getLogger("coulomb")
@@ -42,30 +42,31 @@ def fit(
     *,
     resume: bool,
 ) -> None:
-    """Train and export the encoder."""
+    """Train, and export the encoder and the classifier, if the method has one."""
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
     views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    learned = learned_from(prepared, objects.method_of(config))
     order = RunOrder(
-        prepared.train.indices,
+        learned,
         config.batch_size,
         config.epochs,
         config.seed,
         rank=trainer.global_rank,
         world_size=trainer.world_size,
         sampler=config.sampler,
-        labels=prepared.train.own_labels,
+        labels=None if prepared.train.labels is None else prepared.train.labels[learned],
     )
     encoder = make_encoder(config, prepared, objects.encoder)
     if objects.encoder is not None and not resume:
         # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
         save_encoder(encoder, folder.initial)
     training = ContrastiveTraining(
-        method_of(config, prepared, objects, encoder),
+        method_of(config, prepared, objects, encoder, len(learned)),
         views,
         label_tensor(prepared.train),
-        position_tensor(prepared.train.indices),
+        position_tensor(learned),
         config,
         order.steps_per_epoch,
         folder.path,
@@ -82,7 +83,7 @@ def fit(
         *progress_callbacks(),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
-    log.info("training %s on %d images: %s", config.method, len(prepared.train.indices), folder.path)
+    log.info("training %s on %d images: %s", config.method, len(learned), folder.path)
     checkpoint = str(folder.checkpoint) if resume else None
     with quiet_lightning():
         trainer.fit(
@@ -91,44 +92,12 @@ def fit(
     if trainer.interrupted:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
+        classifier = classifier_of(training.method, encoder, prepared, views, config.seed, training.device)
+        if classifier is not None:
+            save_classifier(classifier, folder.path, prepared.class_names)
         save_encoder(encoder.cpu(), folder.path)
         write_json(folder.data, prepared.describe(corrupt.listed()))
     log.info("trained %d steps", trainer.global_step)
-
-
-def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
-    """The encoder of a run with its first weights: the same every time for the same seed."""
-    facts = prepared.facts
-    mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
-    if module is not None:
-        return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
-    width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
-    return build_encoder(
-        str(config.encoder),
-        channels=facts.channels,
-        image_size=facts.image_size,
-        mean=mean,
-        std=std,
-        seed=derive_seed(config.seed, "encoder"),
-        **width,
-    )
-
-
-def method_of(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder) -> nn.Module:
-    """The method with its head, seeded likewise."""
-    counts = prepared.class_counts
-    return make_method(
-        config.method,
-        objects.method_of(config),
-        encoder,
-        shared={name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")},
-        facts={
-            "num_images": len(prepared.train.indices),
-            "class_counts": None if counts is None else torch.tensor(counts),
-            "num_classes": None if counts is None else len(counts),
-        },
-        own=config.method_options,
-    )
 
 
 def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> None:

@@ -14,7 +14,7 @@ from coulomb.randomness import derive_seed, generator
 from coulomb.training.config import Config
 from coulomb.training.nonfinite import first_nonfinite, save_batch
 from coulomb.training.optimizers import build_optimizer
-from coulomb.training.schedule import warmup_cosine
+from coulomb.training.schedule import rate
 
 
 class ContrastiveTraining(pl.LightningModule):
@@ -134,9 +134,15 @@ class ContrastiveTraining(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its learning rate as a function of the step."""
-        optimizer = build_optimizer(self.method, self.config)
-        warmup = round(self.config.warmup_epochs * self.steps_per_epoch / self.config.accumulate)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: warmup_cosine(step, total=self.updates, warmup=warmup)
-        )
+        optimizer, config = build_optimizer(self.method, self.config), self.config
+        warmup = round(config.warmup_epochs * self.steps_per_epoch / config.accumulate)
+
+        def scheduled(step: int) -> float:
+            return rate(config.schedule, step, total=self.updates, warmup=warmup, drops=config.lr_drops)
+
+        def constant(step: int) -> float:
+            return 1.0
+
+        by_group: list[Any] = [constant if group["constant_lr"] else scheduled for group in optimizer.param_groups]
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, by_group)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

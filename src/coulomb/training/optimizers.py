@@ -8,12 +8,20 @@ from coulomb.training.lars import LARS
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Two groups: weights that decay; norms, biases and other vectors or scalars that never do (nor adapt under LARS)."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+    """Groups: weights that decay; norms, biases and other vectors or scalars that never do (nor adapt under LARS).
+
+    Submodules that the model names in ``constant_lr`` (SimSiam's predictor) are in groups of their own, ``constant_lr=True``:
+    the schedule leaves their learning rate alone.
+    """
+    kept = [getattr(model, name) for name in getattr(model, "constant_lr", ())]
+    constant = {id(p) for part in kept for p in part.parameters()}
+    groups = []
+    for is_constant in (False, True):
+        trained = [p for p in model.parameters() if p.requires_grad and (id(p) in constant) is is_constant]
+        for decays in (True, False):
+            chosen = [p for p in trained if (p.ndim > 1) is decays]
+            decay = weight_decay if decays else 0.0
+            groups.append({"params": chosen, "weight_decay": decay, "constant_lr": is_constant})
     return [group for group in groups if group["params"]]
 
 

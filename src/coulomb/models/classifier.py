@@ -1,0 +1,108 @@
+"""A trained classifier on an encoder's features, and how it is kept beside the encoder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.nn.functional import linear, normalize
+
+from coulomb.errors import InputError
+from coulomb.models.heads import projection_head
+from coulomb.models.saving import read_weights, write_atomically
+
+WEIGHTS = "classifier.safetensors"
+DESCRIPTION = "classifier.json"
+FORMAT = 1
+
+
+class Classifier(nn.Module):
+    """Features [B, F] → logits [B, C]: W·head(f) + b, or with ``cosine`` scale·cos(W, head(f)).
+
+    Args:
+        weight: W [C, D]. bias: b [C]; None for none; −∞ for a class that is never predicted.
+        head: module features [B, F] → [B, D]; None: D = F, the features themselves.
+        head_options: how `projection_head` makes ``head`` again (``layers``, ``hidden_dim``, ``batch_norm``).
+        cosine: scale head(f) and W to unit length, and multiply by ``scale``.
+        scale: of the cosine.
+        how: what it was trained by, in words, for people.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        head: nn.Module | None = None,
+        head_options: dict[str, Any] | None = None,
+        cosine: bool = False,
+        scale: float = 1.0,
+        how: str = "",
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().clone().float(), requires_grad=False)
+        self.bias = nn.Parameter((weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()).float())
+        self.bias.requires_grad_(False)
+        self.head, self.head_options = head, head_options
+        self.cosine, self.scale, self.how = cosine, float(scale), how
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits; the largest is the prediction."""
+        rows = features if self.head is None else self.head(features)
+        if self.cosine:
+            return self.scale * linear(normalize(rows, dim=1), normalize(self.weight, dim=1)) + self.bias
+        return linear(rows, self.weight, self.bias)
+
+
+def save_classifier(classifier: Classifier, folder: str | Path, class_names: list[str] | None) -> None:
+    """Write ``classifier.safetensors`` and ``classifier.json`` into ``folder``, each one atomically."""
+    folder = Path(folder)
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in classifier.state_dict().items()}
+    description = {
+        "format": FORMAT,
+        "classes": len(classifier.weight),
+        "class_names": class_names,
+        "dim": classifier.weight.shape[1],
+        "head": None if classifier.head is None else classifier.head_options,
+        "cosine": classifier.cosine,
+        "scale": classifier.scale,
+        "how": classifier.how,
+    }
+    write_atomically(folder / WEIGHTS, save(tensors))
+    write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def load_classifier(folder: str | Path, feature_dim: int) -> tuple[Classifier, list[str] | None]:
+    """The classifier saved in ``folder`` in eval mode, and the names of its classes.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    path = Path(folder) / DESCRIPTION
+    if not path.is_file():
+        raise InputError(f"{str(folder)!r}: has no classifier; methods that train one are supcon, softmax and the like")
+    weights = read_weights(path.with_name(WEIGHTS))
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        if about["format"] != FORMAT:
+            raise InputError(
+                f"{path} has format {about['format']!r}, this version of coulomb reads {FORMAT}: update it"
+            )
+        head = None if about["head"] is None else projection_head(feature_dim, out_dim=about["dim"], **about["head"])
+        blank = torch.zeros(about["classes"], about["dim"])
+        classifier = Classifier(
+            blank,
+            head=head,
+            head_options=about["head"],
+            cosine=about["cosine"],
+            scale=about["scale"],
+            how=about["how"],
+        )
+        classifier.load_state_dict(weights)
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise InputError(f"{path} and {WEIGHTS} are damaged, or do not belong together: {error}") from error
+    return classifier.eval(), about["class_names"]

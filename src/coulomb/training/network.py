@@ -1,0 +1,79 @@
+"""The encoder and the method of a run, with their first weights: the same every time for the same seed."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from coulomb.data.samplers import class_probabilities
+from coulomb.errors import InputError
+from coulomb.methods.making import SHARED, make_method
+from coulomb.models import Encoder, build_encoder, wrap_encoder
+from coulomb.randomness import derive_seed
+from coulomb.training.config import Config
+from coulomb.training.objects import Objects
+from coulomb.training.prepare import Prepared
+
+log = logging.getLogger("coulomb")
+
+
+def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
+    """The encoder of a run: built by name, or around the user's module."""
+    facts = prepared.facts
+    mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
+    if module is not None:
+        return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
+    width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
+    return build_encoder(
+        str(config.encoder),
+        channels=facts.channels,
+        image_size=facts.image_size,
+        mean=mean,
+        std=std,
+        seed=derive_seed(config.seed, "encoder"),
+        **width,
+    )
+
+
+def method_of(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> nn.Module:
+    """The method around ``encoder``, told of its ``images`` and of the class counts as the sampler draws them."""
+    counts = None if prepared.class_counts is None else torch.tensor(prepared.class_counts)
+    if counts is not None and config.sampler != "uniform":
+        counts = torch.from_numpy(class_probabilities(counts.numpy(), config.sampler)) * counts.sum()
+    return make_method(
+        config.method,
+        objects.method_of(config),
+        encoder,
+        shared={name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")},
+        facts={
+            "num_images": images,
+            "class_counts": counts,
+            "num_classes": None if counts is None else len(counts),
+        },
+        own=config.method_options,
+    )
+
+
+def learned_from(prepared: Prepared, method: type[nn.Module]) -> np.ndarray:
+    """The training images that the method can use: all, or those with a label where it asks for ``labelled_only``.
+
+    Raises:
+        InputError: the method needs labels, and no training image has one.
+    """
+    labels, indices = prepared.train.own_labels, prepared.train.indices
+    if not getattr(method, "needs_labels", False):
+        return indices
+    known = np.zeros(len(indices), dtype=bool) if labels is None else labels >= 0
+    if not known.any():
+        raise InputError(
+            f"method={method.__name__!r}: needs labels, and none of the {len(indices)} training images has one"
+        )
+    unknown = int((~known).sum())
+    if unknown and getattr(method, "labelled_only", False):
+        log.info("%d of %d training images have no label: %s leaves them out", unknown, len(indices), method.__name__)
+        return indices[known]
+    if unknown:
+        log.info("%d of %d training images have no label", unknown, len(indices))
+    return indices
