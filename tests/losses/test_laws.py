@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import coulomb.losses
 from coulomb.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
-from coulomb.similarity import matrix, use_backend
+from coulomb.similarity import matrix, pairs, use_backend
 from law_rows import all_rows, shuffled
 
 LOSSES = all_rows()
@@ -46,6 +46,7 @@ def path(request, monkeypatch):
     if request.param == "streaming":
         monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
         monkeypatch.setattr(matrix, "TILE", 5)
+        monkeypatch.setattr(pairs, "FEW", 0)
     with use_backend("dense" if request.param == "dense" else "auto"):
         yield request.param
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, kept, matrix, streaming, use_backend
+from coulomb.similarity import Similarity, kept, matrix, pairs, streaming, use_backend
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -106,3 +106,53 @@ def test_gradient_of_the_scale_is_the_mean_cosine_under_the_softmax():
         (gradient,) = torch.autograd.grad(Similarity(X, Y, scale=scale, backend=backend).lse().sum(), scale)
         probabilities = (0.9 * X @ Y.T).softmax(1)
         torch.testing.assert_close(gradient, (probabilities * (X @ Y.T)).sum())
+
+
+@pytest.mark.parametrize("backend", ["dense", "auto", "streaming"])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_k_largest_alone(backend, k):
+    x = X.double().requires_grad_()
+    S = Similarity(x, scale=3.0, backend=backend, tile=2)
+    scores = (3 * x @ x.T).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf)
+    largest = scores.topk(k, 1).values
+    torch.testing.assert_close(S.lse("others", top_k=k), largest.logsumexp(1))
+    torch.testing.assert_close(S.sum("others", top_k=k), largest.sum(1))
+    (grad,) = torch.autograd.grad(S.lse("others", top_k=k).sum(), x)
+    (truth,) = torch.autograd.grad(largest.logsumexp(1).sum(), x)
+    torch.testing.assert_close(grad, truth)
+    with pytest.raises(ValueError, match="k must be between 1 and the number of keys 6, got 7"):
+        S.lse("others", top_k=7)
+
+
+@pytest.mark.parametrize("backend", ["dense", "auto", "streaming"])
+def test_what_equals_the_last_of_the_k_largest_counts(backend):
+    x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.6, 0.8], [0.6, -0.8]])
+    S = Similarity(x[:1], x[1:], backend=backend)
+    torch.testing.assert_close(S.sum(top_k=1), torch.tensor([1.8]))
+
+
+def test_few_pairs_of_equal_ids_are_counted_and_summed_as_many_are(monkeypatch):
+    ids = torch.tensor([0, 1, 0, -1, 1, -1])
+    for S in (Similarity(X, query_ids=ids), Similarity(X, Y, query_ids=ids, key_ids=torch.tensor([1, 0, -1, 1]))):
+        few = S.count("positives"), S.sum("positives")
+        monkeypatch.setattr(pairs, "FEW", 0)
+        torch.testing.assert_close(few, (S.count("positives"), S.sum("positives")))
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_same_bits_every_time(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        x = torch.nn.functional.normalize(torch.randn(700, 64, generator=torch.Generator().manual_seed(0)), dim=1)
+        x.requires_grad_()
+        found = []
+        for _ in range(3):
+            lse = Similarity(x, scale=10.0, instances=350, backend="streaming", tile=128).lse("negatives")
+            found.append((lse.detach(), *torch.autograd.grad(lse.sum(), x)))
+        assert all(torch.equal(a, b) for again in found[1:] for a, b in zip(found[0], again, strict=True))
+        truth = (10 * x @ x.T).masked_fill(torch.eye(350, dtype=torch.bool).repeat(2, 2), -torch.inf).logsumexp(1)
+        torch.testing.assert_close(found[0][0], truth.detach())
+    finally:
+        torch.set_num_threads(before)

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
-from coulomb.losses.classes import checked_smoothing, class_labels, reduced_over, warn_unknown
+from coulomb.losses.classes import by_class, checked_smoothing, class_labels, class_scores, known_of, reduced_over
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.similarity import Similarity
 
 
 class ArcFaceLoss(nn.Module):
@@ -55,7 +54,7 @@ class ArcFaceLoss(nn.Module):
     >>> with torch.no_grad():
     ...     _ = loss.centers.copy_(torch.eye(2))
     >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # both logits are cos 90°: ln 2
-    tensor(0.6931, grad_fn=<DivBackward0>)
+    tensor(0.6931, grad_fn=<MeanBackward0>)
     """
 
     def __init__(
@@ -94,28 +93,22 @@ class ArcFaceLoss(nn.Module):
         centers = embeddings("centers", self.centers, normalize=self.normalize, like=features)
         classes = len(centers)
         labels = class_labels(labels, len(features), classes, features)
-        known = labels >= 0
-        similarity = Similarity(
-            features,
-            centers,
-            scale=self.scale,
-            query_ids=labels,
-            key_ids=torch.arange(classes, device=labels.device),
-            unit=self.normalize,
+        known = known_of(labels)
+        scores = class_scores(
+            features, centers, labels, scale=self.scale, unit=self.normalize, mean=self.label_smoothing > 0
         )
-        plain = similarity.positives(labels.clamp_min(0))
-        own = self.scale * self._with_margin(plain / self.scale)
-        lse = similarity.lse("negatives")
-        loss = softplus(lse - own, threshold=50)
-        if self.label_smoothing:
-            mean = similarity.mean("all") + (own - plain) / classes
+        own = self.scale * self._with_margin(scores.own / self.scale)
+        loss = softplus(scores.rest - own, threshold=50)
+        if scores.mean is not None:
+            mean = scores.mean + (own - scores.own) / classes
             loss = loss + self.label_smoothing * (own - mean)
         if classes == 1:
             warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
-        warn_unknown(known)
         loss = reduced_over(loss, known, self.reduction)
         if self.diagnose:
-            return loss, diagnose_rows(similarity, lse=lse, positive=plain, has_positive=known)
+            similarity = by_class(features, centers, labels, scale=self.scale, bias=None, unit=self.normalize)
+            lse = scores.rest if known is None else None  # without a label all centres are negatives
+            return loss, diagnose_rows(similarity, lse=lse, positive=scores.own, has_positive=known)
         return loss
 
     def logits(self, features: Tensor) -> Tensor:

@@ -1,11 +1,64 @@
 """What losses over class centres share: labels within their range, class frequencies, the mean over known labels."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from coulomb.losses.arguments import checked_labels, warn_counted
+from coulomb.losses.arguments import checked_labels, reduced, warn_counted
+from coulomb.similarity import Similarity
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Similarities s_ic of samples and class centres, as far as a softmax over them needs.
+
+    Attributes:
+        own: s_iy, [B]; of class 0 where the label is unknown.
+        rest: LSE_{c≠y} s_ic, [B].
+        mean: mean_c s_ic, [B].
+    """
+
+    own: Tensor
+    rest: Tensor
+    mean: Tensor | None
+
+
+def class_scores(
+    features: Tensor,
+    centers: Tensor,
+    labels: Tensor,
+    *,
+    scale: float | Tensor,
+    bias: Tensor | None = None,
+    unit: bool = False,
+    mean: bool = False,
+) -> ClassScores:
+    """`ClassScores` of features [B, D] and centres [C, D]: from the logits where those are few, else streamed."""
+    target = labels.clamp_min(0)
+    plain = Similarity(features, centers, scale=scale, column_bias=bias, unit=unit)
+    if plain.few:
+        logits = plain.matrix
+        return ClassScores(*own_and_rest(logits, target), logits.mean(1) if mean else None)
+    similarity = by_class(features, centers, labels, scale=scale, bias=bias, unit=unit)
+    return ClassScores(
+        similarity.positives(target), similarity.lse("negatives"), similarity.mean("all") if mean else None
+    )
+
+
+def by_class(
+    features: Tensor, centers: Tensor, labels: Tensor, *, scale: float | Tensor, bias: Tensor | None, unit: bool
+) -> Similarity:
+    """Features × centres, where the own centre is the positive and all others are negatives."""
+    classes = torch.arange(len(centers), device=labels.device)
+    return Similarity(features, centers, scale=scale, column_bias=bias, query_ids=labels, key_ids=classes, unit=unit)
+
+
+def own_and_rest(logits_BC: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
+    """(logit of the own class, LSE of all others), [B]: softplus(rest − own) is the cross-entropy, without cancellation."""
+    target = target_B[:, None]
+    return logits_BC.gather(1, target).squeeze(1), logits_BC.scatter(1, target, -torch.inf).logsumexp(1)
 
 
 def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> Tensor:
@@ -46,16 +99,24 @@ def checked_smoothing(label_smoothing: float) -> float:
     return float(label_smoothing)
 
 
-def warn_unknown(known: Tensor) -> None:
-    """Count the labels −1 in a `CoulombWarning` (not in a compiled graph)."""
-    if not torch.compiler.is_compiling():
-        unknown = int((~known).sum())
-        if unknown:
-            warn_counted(unknown, len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
+def known_of(labels: Tensor) -> Tensor | None:
+    """Boolean [B]: which labels are known; None if all are. A `CoulombWarning` counts the others.
+
+    In a compiled graph, where values are not looked at, never None and without the warning.
+    """
+    if torch.compiler.is_compiling():
+        return labels >= 0
+    if int(labels.min()) >= 0:
+        return None
+    known = labels >= 0
+    warn_counted(int((~known).sum()), len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
+    return known
 
 
-def reduced_over(loss_N: Tensor, kept_N: Tensor, reduction: str) -> Tensor:
-    """The mean over the samples that are kept (0 if none is), the sum, or the values, 0 for those left out."""
+def reduced_over(loss_N: Tensor, kept_N: Tensor | None, reduction: str) -> Tensor:
+    """The mean over the samples that are kept (None: all; 0 if none is), the sum, or the values, 0 for those left out."""
+    if kept_N is None:
+        return reduced(loss_N, reduction)
     loss_N = loss_N.masked_fill(~kept_N, 0)
     if reduction == "none":
         return loss_N

@@ -72,7 +72,7 @@ class HardContrastiveLoss(nn.Module):
         """The loss; see the class."""
         scale = scale_of(self.temperature)
         against = negatives_of(query, positive, negatives, scale=scale, normalize=self.normalize, gather=self.gather)
-        lse = against.similarity.lse(against.over, at_least=against.threshold(self.top_k))
+        lse = against.similarity.lse(against.over, top_k=against.fewer(self.top_k))
         loss = against.reduced(softplus(lse - against.positives, threshold=50), self.reduction)
         if not self.diagnose:
             return loss

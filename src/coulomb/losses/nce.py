@@ -10,6 +10,7 @@ from coulomb.losses.arguments import REDUCTIONS, check_shape, checked_choice, em
 from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.options import checked_number, checked_whole
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+from coulomb.losses.unit_rows import lengths_of
 
 AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
 
@@ -95,11 +96,9 @@ class NCELoss(nn.Module):
         check_shape("noise", noise, ndim=(3,), like=query)
         if len(noise) != batch or noise.shape[1] == 0:
             raise ValueError(f"noise must have shape [{batch}, m, D] with m at least 1, got {tuple(noise.shape)}")
-        noise = embeddings("noise", noise, normalize=self.normalize, ndim=(3,))
         scale, m = scale_of(self.temperature), noise.shape[1]
         own = scale * (query * positive).sum(1)
-        # Not bmm, which adds the products one after the other: over 65,536 noise samples its gradient loses digits.
-        others = scale * torch.cat([(query[:, None] * part).sum(-1) for part in noise.split(AT_ONCE, 1)], 1)
+        others = scale * _cosines(query, noise, normalize=self.normalize)
         own_noise, others_noise = self._log_noise(noise_index, batch, m, others)
         log_z = self._log_z(others - others_noise)
         own_odds = own - log_z - (math.log(m) + own_noise)  # log of P⁺ : mPₙ⁺
@@ -147,6 +146,21 @@ class NCELoss(nn.Module):
             f"num_instances={self.num_instances}, {describe_temperature(self.temperature)}, normalizer={self.normalizer!r}, "
             f"normalize={self.normalize}, reduction={self.reduction!r}"
         )
+
+
+def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
+    """q·n/‖n‖ [B, m]: the noise is by far the largest thing here, and is not written once more to have unit length.
+
+    In portions, because a batched product adds one term after the other: over 65,536 noise samples its gradient would
+    lose digits.
+    """
+    noise = noise.to(query.dtype)
+    if not normalize:
+        embeddings("noise", noise, normalize=False, ndim=(3,))
+    length = lengths_of("noise", noise).squeeze(2) if normalize else None
+    with torch.autocast(query.device.type, enabled=False):
+        products = torch.cat([(part @ query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
+    return products if length is None else products / length
 
 
 def _checked_normalizer(normalizer: float | str | None) -> float | str | None:

@@ -8,7 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
-from coulomb.losses.classes import checked_counts, checked_smoothing, class_labels, log_frequencies, reduced_over
+from coulomb.losses.classes import (
+    checked_counts,
+    checked_smoothing,
+    class_labels,
+    log_frequencies,
+    own_and_rest,
+    reduced_over,
+)
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.temperature import (
     LearnableTemperature,
@@ -153,10 +160,8 @@ class PaCoLoss(nn.Module):
         )
         labels = labels[:anchors]
         known = labels >= 0
-        target = labels.clamp_min(0)[:, None]
-        own = centers.gather(1, target).squeeze(1)
-        # log Σ over everything but the own centre; then lse − own = softplus(rest − own) does not cancel.
-        rest = centers.scatter(1, target, -torch.inf).logsumexp(1)
+        # rest: log Σ over everything but the own centre; then lse − own = softplus(rest − own) does not cancel.
+        own, rest = own_and_rest(centers, labels.clamp_min(0))
         if self.gamma:
             rest = torch.stack([rest, similarity.lse("others") + math.log(self.gamma)]).logsumexp(0)
         count = similarity.count("positives").to(own.dtype)

@@ -123,7 +123,7 @@ class HardSimpleLoss(SimpleContrastiveLoss):
 
     def _sum(self, against: Negatives) -> Tensor:
         """Σ_{k ∈ top} s_ik, [N]."""
-        return against.similarity.sum(against.over, at_least=against.threshold(self.top_k))
+        return against.similarity.sum(against.over, top_k=against.fewer(self.top_k))
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

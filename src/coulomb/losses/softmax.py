@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -11,13 +10,13 @@ from coulomb.losses.classes import (
     checked_counts,
     checked_smoothing,
     class_labels,
+    class_scores,
+    known_of,
     log_frequencies,
     reduced_over,
-    warn_unknown,
 )
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
-from coulomb.similarity import Similarity
 
 
 class SoftmaxLoss(nn.Module):
@@ -78,23 +77,21 @@ class SoftmaxLoss(nn.Module):
         require_batch("centers", centers)
         classes = len(centers)
         labels = class_labels(labels, len(features), classes, features)
-        similarity = Similarity(
+        scores = class_scores(
             features,
             centers,
+            labels,
             scale=scale_of(self.temperature),
-            column_bias=self._column_bias(bias, centers),
-            query_ids=labels,
-            key_ids=torch.arange(classes, device=labels.device),
+            bias=self._column_bias(bias, centers),
             unit=self.normalize,
+            mean=self.label_smoothing > 0,
         )
-        own = similarity.positives(labels.clamp_min(0))
-        loss = softplus(similarity.lse("negatives") - own, threshold=50)
-        if self.label_smoothing:
-            loss = loss + self.label_smoothing * (own - similarity.mean("all"))
+        loss = softplus(scores.rest - scores.own, threshold=50)
+        if scores.mean is not None:
+            loss = loss + self.label_smoothing * (scores.own - scores.mean)
         if classes == 1:
             warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
-        warn_unknown(labels >= 0)
-        return reduced_over(loss, labels >= 0, self.reduction)
+        return reduced_over(loss, known_of(labels), self.reduction)
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
         if bias is None:

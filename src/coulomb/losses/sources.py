@@ -34,9 +34,9 @@ class Negatives:
         """The mean over all anchors of the group, the sum, or the values themselves."""
         return reduced_in(self.group, loss_N, reduction, self.anchors)
 
-    def threshold(self, top_k: int) -> Tensor | None:
-        """The top_k-th largest similarity of each anchor, [N], for ``at_least``; None when all of them count."""
-        return self.similarity.kth_largest(top_k, self.over) if top_k < self.count else None
+    def fewer(self, top_k: int) -> int | None:
+        """``top_k``; None when that is all of them."""
+        return top_k if top_k < self.count else None
 
 
 def negatives_of(

@@ -133,7 +133,7 @@ class SupConLoss(nn.Module):
         if features.ndim == 2:
             features = features[:, None]
         batch, views = features.shape[:2]
-        keys = torch.cat(features.unbind(1))
+        keys = features.transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
         multi_hot, ids, group = None, None, group_of(self.gather)
         if mask is not None:

@@ -32,12 +32,28 @@ def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool) -> Tensor
         check_norms(torch.linalg.vector_norm(value.detach(), dim=-1), names, normalize)
         return value
     if not value.requires_grad:  # a queue or a bank holds unit rows already: do not write them once more
-        norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-        flawed = check_norms(norm, names, normalize)
-        if not flawed and value.numel() and bool(((norm - 1).abs() <= UNIT[value.dtype]).all()):
-            return value
+        norm = torch.linalg.vector_norm(value, dim=-1)
+        if norm.numel() and not norm.is_meta:
+            shortest, longest = (float(one) for one in norm.aminmax())
+            if 1 - UNIT[value.dtype] <= shortest and longest <= 1 + UNIT[value.dtype]:
+                return value
     rows: Tensor = UnitRows.apply(value, names)[0]
     return rows
+
+
+def lengths_of(name: str, value: Tensor) -> Tensor:
+    """‖row‖ along the last dimension, kept, to divide products by instead of writing unit rows; ∞ for a row of zeros.
+
+    ``value`` is fp32 or wider; the checks and warnings of `rows_of`.
+    """
+    norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+    if torch.compiler.is_compiling():
+        norm = torch.ops.coulomb.checked_norms(norm, name, True)
+    elif torch._C._are_functorch_transforms_active():
+        return norm.masked_fill(norm < ZERO, torch.inf)
+    elif not check_norms(norm.detach(), (name,), True):
+        return norm
+    return norm.masked_fill(norm < ZERO, torch.inf)
 
 
 class UnitRows(torch.autograd.Function):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import Problem, full_precision
+from coulomb.similarity.problem import Problem, below, full_precision
 
 
 def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
@@ -16,6 +16,9 @@ def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
         scores, pairs = matrix(problem.queries_ND, problem.keys, problem.scale, problem.bias_M), problem.pairs
         if problem.at_least_N is not None:
             scores = scores.masked_fill(scores < problem.at_least_N[:, None], -torch.inf)
+        if problem.top_k is not None:
+            last = topk(scores.detach(), pairs, problem.top_k)[0][:, -1:]
+            scores = scores.masked_fill(scores < below(last, problem.scale), -torch.inf)
         if problem.linear:
             return sum(scores.masked_fill(scores == -torch.inf, 0), pairs)[None], None
         rows = torch.stack([lse(power * scores, pairs) for power in problem.powers])

@@ -6,7 +6,7 @@ The same numbers as `coulomb.similarity.streaming`, with as few operations as po
 import torch
 from torch import Tensor
 
-from coulomb.similarity.problem import LOG2E, Problem, full_precision
+from coulomb.similarity.problem import LOG2E, Problem, below, full_precision
 from coulomb.similarity.streaming import Folded, Gradients, scaled
 
 
@@ -72,7 +72,11 @@ def exponents(problem: Problem) -> Tensor:
         tile.add_(problem.bias_M, alpha=LOG2E)
     if problem.at_least_N is not None:
         tile.masked_fill_(tile < problem.at_least_N[:, None] * LOG2E, -torch.inf)
-    return problem.pairs.hide_(tile, *problem.pairs.everything)
+    tile = problem.pairs.hide_(tile, *problem.pairs.everything)
+    if problem.top_k is not None:
+        last = tile.topk(problem.top_k, dim=1).values[:, -1:]
+        tile.masked_fill_(tile < below(last, problem.scale * LOG2E), -torch.inf)
+    return tile
 
 
 def _values(tile: Tensor) -> Tensor:

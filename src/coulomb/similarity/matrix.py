@@ -13,7 +13,7 @@ from torch import Tensor
 from coulomb.similarity import contrast, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.problem import Problem, full_precision, tile_for
+from coulomb.similarity.problem import Problem, below, full_precision, tile_for
 from coulomb.similarity.sums import summed
 
 if TYPE_CHECKING:
@@ -150,13 +150,15 @@ class Similarity:
             raise ValueError(f"column_bias must have shape [{self.shape[1]}], got {tuple(column_bias.shape)}")
         self.column_bias = None if column_bias is None else column_bias.to(dtype)
         self.query_ids = checked_ids("query_ids", query_ids, self.shape[0], queries_ND)
-        self.key_ids = checked_ids("key_ids", key_ids, self.shape[1], queries_ND)
+        alike = key_ids is query_ids and self.self_similar
+        self.key_ids = self.query_ids if alike else checked_ids("key_ids", key_ids, self.shape[1], queries_ND)
         self.queries_lead_keys = queries_lead_keys
         self.instances, self.unit = instances, unit
         self.backend = _checked_backend(backend)
         self.tile = tile or TILE or tile_for(queries_ND.shape[1])
         self.half = half if half is not None and products.gains(half, queries_ND.device) else None
         self.group = None if group is None or dist.get_world_size(group) == 1 else group
+        self._sets: dict[str, Pairs] = {}
 
     @property
     def T(self) -> "Similarity":
@@ -181,12 +183,13 @@ class Similarity:
             group=self.group,
         )
 
-    def lse(self, over: Over = "all", *, at_least: Tensor | None = None) -> Tensor:
+    def lse(self, over: Over = "all", *, at_least: Tensor | None = None, top_k: int | None = None) -> Tensor:
         """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
 
-        ``at_least`` [N]: only pairs with s_ij ≥ at_least_i count (see `kth_largest`); it gets no gradient.
+        ``at_least`` [N]: only pairs with s_ij ≥ at_least_i count; it gets no gradient. ``top_k``: only the k largest of a
+        row count, and what equals the last of them to rounding (see `kth_largest`).
         """
-        return self._fold(self._problem(over, at_least=at_least))[0][0]
+        return self._fold(self._problem(over, at_least=at_least, top_k=top_k))[0].squeeze(0)
 
     def lses(self, powers: Sequence[float], over: Over = "all") -> Tensor:
         """log Σ_j w_ij exp(p·s_ij) for one or two positive powers p, ascending: [P, N], from one pass over the tiles."""
@@ -217,19 +220,19 @@ class Similarity:
         rows, columns = self.lse_both(over) if both else (self.lse(over), None)
         return contrast.losses(rows, columns, contrast.positives(problem, offset))
 
-    def sum(self, over: Over = "all", *, at_least: Tensor | None = None) -> Tensor:
+    def sum(self, over: Over = "all", *, at_least: Tensor | None = None, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
 
-        With ``at_least`` (as in `lse`) the tiles are needed.
+        With ``at_least`` or ``top_k`` (as in `lse`) the tiles are needed.
         """
-        if at_least is not None:
-            return self._fold(self._problem(over, at_least=at_least, linear=True))[0][0]
+        if at_least is not None or top_k is not None:
+            return self._fold(self._problem(over, at_least=at_least, top_k=top_k, linear=True))[0].squeeze(0)
         if self.group is not None:
             from coulomb.similarity import sharded
 
             return sharded.sums(self._problem(over, linear=True), self.shards)
         if self._chosen_backend == "dense":
-            return dense.sum(self._matrix, self.pairs(over))
+            return dense.sum(self.matrix, self.pairs(over))
         return summed(self.queries_ND, self.keys_MD, self.scale, self.column_bias, self.pairs(over))
 
     def count(self, over: Over = "all") -> Tensor:
@@ -258,7 +261,7 @@ class Similarity:
 
             return sharded_order.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
-            return dense.topk(self._matrix, self.pairs(over), k)
+            return dense.topk(self.matrix, self.pairs(over), k)
         values, columns = order.topk(self._problem(over), k)
         learning = (self.queries_ND, self.keys_MD, self.scale, self.column_bias)
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in learning):
@@ -273,9 +276,7 @@ class Similarity:
         self._require_k(k)
         with torch.no_grad():
             last = self.topk(k, over)[0][:, -1]
-            size = self.scale.abs() if isinstance(self.scale, Tensor) else abs(self.scale)
-            rounding = 4 * torch.finfo(last.dtype).eps * (last.abs() + size)
-            return last - rounding
+            return below(last, self.scale)
 
     def statistics(self, over: Over = "all", *, lse: Tensor | None = None) -> RowStatistics:
         """`RowStatistics` by one more pass over the tiles; give ``lse`` (of the same ``over``) where it is known already."""
@@ -296,9 +297,11 @@ class Similarity:
         Computed directly from the vectors, O(N·P·D), and so free of the rounding of a matrix product's tiles.
         """
         if columns is None:
-            columns = torch.arange(self.shape[0], device=self.queries_ND.device)
-            if self.shape[0] > self.shape[1]:
+            n = self.shape[0]
+            if n > self.shape[1]:
                 raise ValueError(f"positives() without columns needs a key for every query, got shape {self.shape}")
+            scores = self.scale * (self.queries_ND * self.keys_MD[:n]).sum(1)
+            return scores if self.column_bias is None else scores + self.column_bias[:n]
         queries = self.queries_ND if columns.ndim == 1 else self.queries_ND[:, None]
         # index_select: its derivative is several times faster than that of keys[columns].
         keys = self.keys_MD.index_select(0, columns.flatten()).view(*columns.shape, -1)
@@ -307,11 +310,16 @@ class Similarity:
 
     def pairs(self, over: Over) -> Pairs:
         """The set of pairs that ``over`` names."""
-        device, lead = self.queries_ND.device, self.queries_lead_keys
         if isinstance(over, Tensor):
             if self.group is not None:
                 raise ValueError("a mask with group: it would speak of keys of other processes; use ids or instances")
-            return Pairs(self.shape, device, mask=checked_mask(over, self.shape, self.queries_ND))
+            return Pairs(self.shape, over.device, mask=checked_mask(over, self.shape, self.queries_ND))
+        if over not in self._sets:
+            self._sets[over] = self._named(over)
+        return self._sets[over]
+
+    def _named(self, over: str) -> Pairs:
+        device, lead = self.queries_ND.device, self.queries_lead_keys
         if over not in NAMES:
             raise ValueError(f"over must be one of {', '.join(NAMES)} or a mask [N, M], got {over!r}")
         if over == "all":
@@ -357,8 +365,13 @@ class Similarity:
         powers: tuple[float, ...] = (1.0,),
         both: bool = False,
         at_least: Tensor | None = None,
+        top_k: int | None = None,
         linear: bool = False,
     ) -> Problem:
+        if top_k is not None:
+            self._require_k(top_k)
+            if not self._stored:
+                at_least, top_k = self.kth_largest(top_k, over), None
         if at_least is not None:
             if at_least.shape != self.shape[:1]:
                 raise ValueError(f"at_least must have shape [{self.shape[0]}], got {tuple(at_least.shape)}")
@@ -378,7 +391,13 @@ class Similarity:
             self.unit,
             self.tile,
             half=self.half,
+            top_k=top_k,
         )
+
+    @property
+    def _stored(self) -> bool:
+        """True when a fold is certain to keep S or its exponentials, and not as an operator of a compiled graph."""
+        return self.few and not torch.compiler.is_compiling()
 
     def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
@@ -396,7 +415,14 @@ class Similarity:
             raise ValueError(f"k must be between 1 and the number of keys {self.number_of_keys}, got {k}")
 
     @property
-    def _matrix(self) -> Tensor:
+    def few(self) -> bool:
+        """True when S has so few elements that it may as well be stored (see `matrix`), which one process decides alone."""
+        small = self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
+        return self.group is None and (self._chosen_backend == "dense" or (small and self._chosen_backend == "auto"))
+
+    @property
+    def matrix(self) -> Tensor:
+        """S itself, [N, M], with gradients."""
         with full_precision(self.queries_ND):
             return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
 

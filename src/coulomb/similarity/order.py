@@ -21,15 +21,26 @@ def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
         values_Nk = problem.queries_ND.new_full((n, k), -torch.inf)
         columns_Nk = torch.full((n, k), -1, dtype=torch.long, device=values_Nk.device)
         for rows in blocks(n, rows_at_once):
-            best, columns = values_Nk[rows], columns_Nk[rows]
+            found: tuple[Tensor, Tensor] | None = None
             for cols in blocks(m, cols_at_once):
                 if problem.pairs.touches(rows, cols):
-                    top, where = tiles.exponents(rows, cols).topk(min(k, cols.stop - cols.start), dim=1)
+                    top, where = _largest(tiles.exponents(rows, cols), min(k, cols.stop - cols.start))
                     where = (where + cols.start).masked_fill_(top == -torch.inf, -1)
-                    best, choice = torch.cat([best, top], 1).topk(k, dim=1)
-                    columns = torch.cat([columns, where], 1).gather(1, choice)
-            values_Nk[rows], columns_Nk[rows] = best, columns
+                    found = (top, where) if found is None else _merged(found, (top, where), k)
+            if found is not None:
+                width = found[0].shape[1]
+                values_Nk[rows, :width], columns_Nk[rows, :width] = found
         return values_Nk.mul_(1 / LOG2E), columns_Nk
+
+
+def _largest(tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return tile.max(1, keepdim=True) if k == 1 else tile.topk(k, dim=1)
+
+
+def _merged(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], k: int) -> tuple[Tensor, Tensor]:
+    values, columns = (torch.cat(pair, 1) for pair in zip(first, second, strict=True))
+    best, choice = values.topk(min(k, values.shape[1]), dim=1)
+    return best, columns.gather(1, choice)
 
 
 @torch.no_grad()

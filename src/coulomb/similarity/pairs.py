@@ -1,7 +1,7 @@
 """Which pairs (query i, key j) a fold counts: by name, by ids, or by the user's mask; never a dense matrix of our own."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 NAMES = ("all", "others", "negatives", "positives")
 UNKNOWN = -1  # an id that matches nobody
 UNKNOWN_KEY = -2  # … and what it becomes among the keys, so that one comparison of ids suffices
+FEW = 2**16  # so few pairs are compared one by one: two operations, where numbering the ids takes a dozen
 
 
 @dataclass(eq=False)
@@ -35,6 +36,7 @@ class Pairs:
     key_ids: Tensor | None = None
     instances: int | None = None
     mask: Tensor | None = None
+    _equal: Tensor | None = field(default=None, init=False)
 
     @property
     def mirrored(self) -> bool:
@@ -119,6 +121,8 @@ class Pairs:
         n, m = self.shape
         if self.mask is not None:
             return self.mask.sum(1)
+        if self.few:
+            return self.equal.sum(1)
         total = torch.full((n,), m, dtype=torch.long, device=self.device)
         if self.same is not None:
             query_class, key_class, size = self.classes
@@ -126,6 +130,21 @@ class Pairs:
             equal = equal.index_add(0, key_class, torch.ones_like(key_class))[query_class]
             total = equal if self.same else total - equal
         return total - self.holds_self.long() if self.drop_self else total
+
+    @property
+    def few(self) -> bool:
+        """True for pairs by equal ids that are so few that `equal` is the fastest way to them."""
+        return self.same is True and self.query_ids is not None and self.shape[0] * self.shape[1] <= FEW
+
+    @property
+    def equal(self) -> Tensor:
+        """Boolean [N, M]: the pairs of equal id that count."""
+        if self._equal is None:  # not a cached_property, whose lock a graph compiler cannot follow
+            assert self.same is True and self.query_ids is not None and self.key_ids is not None
+            self._equal = self.query_ids[:, None] == self.key_ids
+            if self.drop_self:
+                self._equal.fill_diagonal_(False)
+        return self._equal
 
     @property
     def holds_self(self) -> Tensor:

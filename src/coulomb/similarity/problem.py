@@ -38,6 +38,7 @@ class Problem:
         powers: the p, each in turn; more than one share each tile's product.
         both: also the same fold along the columns, from the same tiles (one power only).
         at_least_N: pairs with s below their row's value do not count; or None.
+        top_k: only the k largest of each row count (`below` the last of them is left out); or None. For stored S alone.
         linear: Σ_j s_ij instead of the lse.
         unit: rows of both operands are known to be no longer than 1, so that their norms need not be looked at.
         tile: rows and columns of a tile.
@@ -58,6 +59,7 @@ class Problem:
     tile: int = 768
     exponent: float | None = None
     half: torch.dtype | None = None
+    top_k: int | None = None
 
     def without_operands(self) -> "Problem":
         """Everything but the tensors that may carry gradients, to be kept until the backward pass."""
@@ -93,8 +95,8 @@ class Problem:
     @property
     def triangular(self) -> bool:
         """True when E = Eᵀ, so that the tiles on and above the diagonal suffice."""
-        plain = self.keys_MD is None and self.bias_M is None and self.at_least_N is None and not self.linear
-        return plain and self.pairs.mirrored and self.bounded
+        whole = self.at_least_N is None and self.top_k is None and not self.linear
+        return whole and self.keys_MD is None and self.bias_M is None and self.pairs.mirrored and self.bounded
 
     @property
     def halves_well(self) -> bool:
@@ -189,6 +191,12 @@ def powered(tile_RC: Tensor, powers: Sequence[float], scratch: Tensor | None) ->
         yield torch.mul(room, room, out=tile_RC)
     else:
         yield tile_RC.mul_(second).exp2_()
+
+
+def below(last: Tensor, scale: float | Tensor) -> Tensor:
+    """The largest similarity less its rounding, so that what equals it to rounding is not left out."""
+    size = scale.abs() if isinstance(scale, Tensor) else abs(scale)
+    return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + size)
 
 
 def tile_for(dim: int) -> int:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity.pairs import Pairs
+from coulomb.similarity.problem import full_precision
 
 
 def summed(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None, pairs: Pairs) -> Tensor:
@@ -22,6 +23,9 @@ def key_sums(keys_MD: Tensor, pairs: Pairs) -> Tensor:
     if pairs.mask is not None:
         out: Tensor = MaskedSums.apply(pairs.mask, keys_MD)
         return out
+    if pairs.few:
+        with full_precision(keys_MD):
+            return pairs.equal.to(keys_MD.dtype) @ keys_MD
     n = pairs.shape[0]
     everything = keys_MD.sum(0).expand(n, -1)
     if pairs.same is None:
