@@ -1,0 +1,27 @@
+"""Two processes give the losses of one with the whole batch, and hold the same queue, bank and average."""
+
+import pytest
+import torch
+
+import methods_distributed
+
+
+@pytest.mark.parametrize("name", methods_distributed.MAKE)
+def test_two_processes_are_one_with_the_whole_batch(processes, name):
+    losses, state = methods_distributed.trained(name)
+    assert len(set(losses)) == len(losses)
+    for found, theirs in processes.run(2, methods_distributed.trained, name):
+        assert found == pytest.approx(losses, abs=1e-5)
+        for key, value in state.items():
+            if name == "moco symmetric" and key.startswith("queue."):
+                continue  # each process's two views lie side by side
+            torch.testing.assert_close(
+                theirs[key], value, rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}"
+            )
+
+
+def test_queues_are_identical(processes):
+    (_, first), (_, second) = processes.run(2, methods_distributed.trained, "moco symmetric")
+    assert int(first["queue.enqueues"]) == 6
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), key
