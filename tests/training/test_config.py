@@ -29,7 +29,10 @@ def test_every_option_says_what_it_is():
         ({"temperature": 0}, ["temperature", "0", "at least"]),
         ({"temperature": float("nan")}, ["temperature", "finite"]),
         ({"lr": "fast"}, ["lr", "'fast'", "float"]),
-        ({"method": "simclear"}, ["method", "'simclear'", "simclr, supcon", "my_file.py:MyMethod", "did you mean 'simclr'"]),
+        (
+            {"method": "simclear"},
+            ["method", "'simclear'", "simclr, supcon", "my_file.py:MyMethod", "did you mean 'simclr'"],
+        ),
         ({"test_fraction": 1.0}, ["test_fraction", "1.0", "below 1"]),
         ({"warmup_epochs": 11.0, "epochs": 10}, ["warmup_epochs", "11.0", "10 epochs"]),
         ({"devices": 0}, ["devices", "at least 1"]),

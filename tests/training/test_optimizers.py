@@ -63,3 +63,12 @@ def test_lars_moves_a_zero_weight():
     weight.grad = torch.ones(2, 2)
     optimizer.step()
     assert torch.equal(weight.detach(), -torch.ones(2, 2))
+
+
+def test_named_parts_keep_their_learning_rate():
+    model = nn.Module()
+    model.first, model.predictor, model.constant_lr = small_network(), nn.Linear(2, 3), ("predictor",)
+    groups = parameter_groups(model, 0.1)
+    constant = {id(p) for group in groups if group["constant_lr"] for p in group["params"]}
+    assert constant == {id(p) for p in model.predictor.parameters()}
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))

@@ -1,9 +1,12 @@
 import pytest
 
 from coulomb.data.views import PRESETS
+from coulomb.errors import InputError
+from coulomb.methods import METHODS
+from coulomb.methods.making import complete_options
 from coulomb.models.encoder import BACKBONES
 from coulomb.training.prepare import Facts
-from coulomb.training.recipes import RECIPES
+from coulomb.training.recipes import RECIPES, recipe_of
 
 KINDS = {
     "digits": Facts(1797, 16, 1, 1797, digits=True, fast_bf16=True),
@@ -20,6 +23,18 @@ def test_a_recipe_is_complete(recipe, kind):
     assert (config.method, config.preset) == recipe
     assert config.encoder in BACKBONES and config.views in PRESETS
     assert None not in (config.image_size, config.channels, config.knn_every)
+    complete_options(config.method, METHODS[config.method], config.method_options)
+
+
+def test_every_method_has_both():
+    assert set(RECIPES) == {(method, preset) for method in METHODS for preset in ("small", "paper")}
+
+
+def test_a_class_of_ones_own_has_the_small_one(tmp_path):
+    config = recipe_of("mine.py:Mine", "small")(KINDS["digits"])
+    assert (config.method, config.encoder, config.epochs) == ("mine.py:Mine", "convnet", 200)
+    with pytest.raises(InputError, match="preset='paper'"):
+        recipe_of("mine.py:Mine", "paper")
 
 
 def test_small_follows_the_images():
@@ -44,3 +59,8 @@ def test_the_papers_numbers():
     assert (cifar.optimizer, cifar.lr, cifar.weight_decay, cifar.temperature) == ("lars", 1.0, 1e-4, 0.5)
     supcon = RECIPES["supcon", "paper"](KINDS["small photos"])
     assert (supcon.optimizer, supcon.lr, supcon.batch_size, supcon.temperature) == ("sgd", 0.5, 1024, 0.1)
+    paco = RECIPES["paco", "paper"](KINDS["small photos"])
+    assert (paco.lr, paco.temperature, paco.embedding_dim, paco.lr_drops) == (0.05, 0.05, 32, [0.8, 0.9])
+    assert paco.method_options == {"alpha": 0.01, "queue_size": 1024}
+    arcface = RECIPES["arcface", "paper"](KINDS["photos"])
+    assert (arcface.embedding_dim, arcface.schedule, arcface.batch_size) == (512, "step", 512)

@@ -27,14 +27,26 @@ State (a queue, an average, a counter) in buffers, or parameters that need no gr
 
 from coulomb.methods.arcface import ArcFace
 from coulomb.methods.balanced_softmax import BalancedSoftmax
+from coulomb.methods.byol import BYOL
+from coulomb.methods.debiased import Debiased
+from coulomb.methods.hard import Hard
+from coulomb.methods.instdisc import InstDisc
+from coulomb.methods.moco import MoCo
 from coulomb.methods.paco import PaCo
 from coulomb.methods.simclr import SimCLR
+from coulomb.methods.simsiam import SimSiam
 from coulomb.methods.softmax import Softmax
 from coulomb.methods.supcon import SupCon
 from coulomb.methods.triplet import Triplet
 
 METHODS = {
     "simclr": SimCLR,
+    "moco": MoCo,
+    "instdisc": InstDisc,
+    "byol": BYOL,
+    "simsiam": SimSiam,
+    "debiased": Debiased,
+    "hard": Hard,
     "supcon": SupCon,
     "triplet": Triplet,
     "arcface": ArcFace,
@@ -43,4 +55,19 @@ METHODS = {
     "balanced_softmax": BalancedSoftmax,
 }
 
-__all__ = ["METHODS", "ArcFace", "BalancedSoftmax", "PaCo", "SimCLR", "Softmax", "SupCon", "Triplet"]
+__all__ = [
+    "BYOL",
+    "METHODS",
+    "ArcFace",
+    "BalancedSoftmax",
+    "Debiased",
+    "Hard",
+    "InstDisc",
+    "MoCo",
+    "PaCo",
+    "SimCLR",
+    "SimSiam",
+    "Softmax",
+    "SupCon",
+    "Triplet",
+]

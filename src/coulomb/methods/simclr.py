@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from coulomb.errors import InputError
 from coulomb.losses import NTXentLoss
 from coulomb.models import Encoder, projection_head
 
@@ -51,6 +52,8 @@ class SimCLR(nn.Module):
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
         """Loss of one batch: ``views`` is a list of n tensors [B, C, H, W]; returns a scalar."""
+        if len(views) < 2:
+            raise InputError(f"n_views={len(views)}: SimCLR needs 2, each the other's positive")
         embeddings = self.head(self.encoder(torch.cat(views)))
         return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1))
 

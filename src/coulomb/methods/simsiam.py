@@ -17,8 +17,8 @@ class SimSiam(nn.Module):
     Nothing in the loss keeps images apart: −1 is reached by embeddings that are all alike. ``stop_gradient=False`` and
     ``use_predictor=False`` show such collapse. With n views, the mean over ordered pairs of different views.
 
-    The head's layers all end in batch norm, the last without scale and shift; the predictor is a bottleneck. The authors keep
-    the predictor's learning rate constant, which gains them a little; here it decays with the others.
+    The head's layers all end in batch norm, the last without scale and shift; the predictor is a bottleneck, and its
+    learning rate stays constant, as the authors found best.
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
@@ -31,6 +31,7 @@ class SimSiam(nn.Module):
     """
 
     needs_labels = False
+    constant_lr = ("predictor",)
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class Config:
     view_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "single strengths of the views, as name=value"}
     )
-    n_views: int = _option(2, "views of each image in a batch", least=2)
+    n_views: int = _option(2, "views of each image in a batch; most methods need 2", least=1)
     embedding_dim: int = _option(128, "output width of the projection head", least=1)
     head_layers: int = _option(2, "linear layers in the projection head", least=1)
     head_hidden_dim: int | None = _option(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.errors import NonFiniteError
+from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
 from coulomb.training.config import Config
 from coulomb.training.nonfinite import first_nonfinite, save_batch
@@ -50,6 +51,13 @@ class ContrastiveTraining(pl.LightningModule):
         self.labels, self.positions = labels, positions
         self.steps_per_epoch = steps_per_epoch
         self.folder = folder
+        # Queues and banks are alike on all processes by themselves: to send them at each step would be a waste.
+        self._ddp_params_and_buffers_to_ignore = [
+            f"{name}.{buffer}"
+            for name, part in self.named_modules()
+            if isinstance(part, Queue | MemoryBank)
+            for buffer, _ in part.named_buffers()
+        ]
 
     @property
     def updates(self) -> int:

@@ -6,7 +6,7 @@ from coulomb.errors import InputError
 from coulomb.methods import METHODS
 from coulomb.training.config import Config
 from coulomb.training.prepare import Facts
-from coulomb.training.recipes import classes, contrast
+from coulomb.training.recipes import classes, contrast, self_supervised
 from coulomb.training.recipes.settings import small
 
 Recipe = Callable[[Facts], Config]
@@ -14,6 +14,18 @@ Recipe = Callable[[Facts], Config]
 RECIPES: dict[tuple[str, str], Recipe] = {
     ("simclr", "small"): contrast.simclr_small,
     ("simclr", "paper"): contrast.simclr_paper,
+    ("moco", "small"): self_supervised.moco_small,
+    ("moco", "paper"): self_supervised.moco_paper,
+    ("instdisc", "small"): self_supervised.instdisc_small,
+    ("instdisc", "paper"): self_supervised.instdisc_paper,
+    ("byol", "small"): self_supervised.byol_small,
+    ("byol", "paper"): self_supervised.byol_paper,
+    ("simsiam", "small"): self_supervised.simsiam_small,
+    ("simsiam", "paper"): self_supervised.simsiam_paper,
+    ("debiased", "small"): self_supervised.debiased_small,
+    ("debiased", "paper"): self_supervised.debiased_paper,
+    ("hard", "small"): self_supervised.hard_small,
+    ("hard", "paper"): self_supervised.hard_paper,
     ("supcon", "small"): contrast.supcon_small,
     ("supcon", "paper"): contrast.supcon_paper,
     ("triplet", "small"): contrast.triplet_small,
