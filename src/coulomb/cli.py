@@ -274,6 +274,54 @@ def bench_losses_command(
     print(f"coulomb: written: {written}", file=sys.stderr)  # noqa: T201
 
 
+@app.command()
+def lab(
+    experiment: Annotated[str | None, typer.Argument(help="its name; without one, all are listed")] = None,
+    data: Annotated[str, typer.Option(help="images with labels, as for train")] = "digits",
+    test: Annotated[str | None, typer.Option(help="held-out images; without it a split of the data is made")] = None,
+    out: Annotated[Path, typer.Option(help="folder for runs and results")] = Path("runs/lab"),
+    quick: Annotated[bool, typer.Option("--quick", help="a few epochs each: about three minutes for digits")] = False,
+    epochs: Annotated[int | None, typer.Option(help="of every run; default: each recipe's own", min=1)] = None,
+    budget: Annotated[float | None, typer.Option(help="minutes of training for every run, instead of epochs")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="only this run; may be repeated")] = None,
+    option: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="an option of train")] = None,
+    long_tail: Annotated[str, typer.Option(help="of the experiment longtail")] = "exponential:100",
+    seed: Annotated[int, typer.Option(help="of every random draw")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted."""
+    from coulomb.lab.experiment import perform
+    from coulomb.lab.experiments import experiment_of, listing
+    from coulomb.lab.page import save_page
+    from coulomb.lab.settings import Settings
+    from coulomb.lab.text import render
+
+    if experiment is None:
+        say(listing())
+        return
+    chosen = experiment_of(experiment)
+    settings = Settings(
+        data=data,
+        test=test,
+        out=out,
+        quick=quick,
+        epochs=epochs,
+        budget=budget,
+        seed=seed,
+        long_tail=long_tail,
+        only=tuple(only) if only else None,
+        options=_pairs(option or [], "--set batch_size=128"),
+    )
+    try:
+        result = perform(chosen, settings, ["coulomb", *sys.argv[1:]])
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command goes on with what is left", 130)
+        raise typer.Exit(130) from None
+    page = save_page(result, out / experiment)
+    say(json.dumps(result) if as_json else render(result))
+    print(f"coulomb: page: {page}", file=sys.stderr)  # noqa: T201
+
+
 @app.callback(invoke_without_command=True)
 def _alone(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False

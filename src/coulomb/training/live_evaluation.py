@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.diagnostics import alignment, effective_rank, uniformity
+from coulomb.diagnostics import alignment, effective_rank, feature_std, uniformity
 from coulomb.evaluation import extract_features, knn_accuracy, view_retrieval
 from coulomb.randomness import generator
 from coulomb.training.config import Config
@@ -97,6 +97,7 @@ class LiveEvaluation(pl.Callback):
             "alignment": float(alignment(first, second)),
             "uniformity": float(uniformity(first)),
             "embedding_rank": effective_rank(first),
+            "embedding_std": feature_std(first),
             "view_retrieval": view_retrieval(first, second),
         }
 

@@ -1,0 +1,1 @@
+"""The experiments of the field, done again on this machine: `coulomb lab`."""

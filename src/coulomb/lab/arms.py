@@ -1,0 +1,110 @@
+"""One run of an experiment: trained and measured once, and found again afterwards."""
+
+import dataclasses
+import logging
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coulomb.errors import InputError, NonFiniteError
+from coulomb.lab.budget import epochs_for
+from coulomb.lab.measure import measure
+from coulomb.lab.settings import Settings
+from coulomb.training.launch import resume, start
+from coulomb.training.objects import Objects
+from coulomb.training.run_folder import RunFolder, read_json, write_json
+
+log = logging.getLogger("coulomb")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A run: its ``name`` (folder and row), and the options of training that set it apart.
+
+    ``quick`` is how many epochs ``--quick`` gives it on digits.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    quick: int = 10
+
+    def asked(self, settings: Settings) -> dict[str, Any]:
+        """All options that are given to training; the rest is the recipe's."""
+        asked: dict[str, Any] = {"data": settings.data, "seed": settings.seed}
+        if settings.test is not None:
+            asked["test"] = settings.test
+        epochs = settings.epochs or (self.quick if settings.quick and settings.digits else None)
+        if epochs is not None:
+            asked["epochs"] = epochs
+        own = settings.options.get("method_options", {}) | self.options.get("method_options", {})
+        return asked | settings.options | self.options | ({"method_options": own} if own else {})
+
+
+def run_arm(arm: Arm, settings: Settings, folder: Path) -> dict[str, Any]:
+    """The arm's figures; from the record beside its run folder where it is finished, continued where it was interrupted.
+
+    ``NAME.json`` holds the options asked for and, in the end, the figures; ``NAME/`` is an ordinary run folder.
+
+    Raises:
+        InputError: the record is of other options.
+    """
+    record_path, run = folder / f"{arm.name}.json", RunFolder(folder / arm.name)
+    asked = arm.asked(settings)
+    about = {"asked": asked, "budget": settings.budget, "draws": settings.draws}
+    record: dict[str, Any] = read_json(record_path) if record_path.is_file() else about | {"figures": None}
+    if any(record.get(key) != value for key, value in about.items()):
+        raise InputError(
+            f"{record_path}: is of another experiment ({_differences(record, about)}); give another --out, or remove it"
+        )
+    if record["figures"] is not None:
+        log.info("%s: finished before", arm.name)
+        return record
+    write_json(record_path, record)
+    try:
+        prepared = _train(asked, settings, run)
+        record["figures"] = measure(run, prepared, settings.draws)
+    except NonFiniteError as error:
+        record["figures"] = {"failed": str(error)}
+    write_json(record_path, record)
+    return record
+
+
+def _train(asked: dict[str, Any], settings: Settings, run: RunFolder) -> Any:
+    if run.config.is_file():
+        return resume(run.path, Objects(), progress=False)[1]
+    if run.path.exists():
+        shutil.rmtree(run.path)  # stopped before it had begun: nothing is in it but an empty folder and a log
+    options = asked | {"out": str(run.path)}
+    minutes = settings.budget or (0.12 if settings.quick and not settings.digits else None)
+    if minutes is not None and "epochs" not in options:
+        options["epochs"] = epochs_for(options, minutes)
+    return start(options, Objects(), progress=False)[1]
+
+
+def _differences(record: dict[str, Any], about: dict[str, Any]) -> str:
+    before, now = (
+        {**part.get("asked", {}), **{k: part.get(k) for k in ("budget", "draws")}} for part in (record, about)
+    )
+    different = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} {before.get(key)!r} then, {now.get(key)!r} now" for key in different)
+
+
+def named(arms: list[Arm], only: tuple[str, ...] | None) -> list[Arm]:
+    """The arms asked for by name.
+
+    Raises:
+        InputError: a name that is none.
+    """
+    if only is None:
+        return arms
+    known = [arm.name for arm in arms]
+    for name in only:
+        if name not in known:
+            raise InputError(f"only={name!r}: no such run; there are {', '.join(known)}")
+    return [arm for arm in arms if arm.name in only]
+
+
+def described(arm: Arm) -> dict[str, Any]:
+    """For JSON."""
+    return dataclasses.asdict(arm)

@@ -1,0 +1,107 @@
+"""What is measured of a finished run: the same for every row of every table."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coulomb.data.views import ViewMaker
+from coulomb.diagnostics import effective_rank
+from coulomb.errors import InputError
+from coulomb.evaluation import class_table, extract_features, few_shot, knn_accuracy, linear_probe, pixel_features
+from coulomb.models import load_encoder
+from coulomb.models.classifier import DESCRIPTION, load_classifier
+from coulomb.training.config import Config, load_config
+from coulomb.training.journal import read_metrics
+from coulomb.training.launch import reopen
+from coulomb.training.network import make_encoder
+from coulomb.training.objects import Objects
+from coulomb.training.prepare import Part, Prepared
+from coulomb.training.run_folder import RunFolder
+
+SHOTS = (1, 5, 10)
+GEOMETRY = ("embedding_rank", "embedding_std", "uniformity", "alignment")
+Sides = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def measure(run: RunFolder, prepared: Prepared, draws: int) -> dict[str, Any]:
+    """Figures of the trained encoder, ready for JSON.
+
+    ``knn``, ``linear``, ``few_1``, ``few_5``, ``few_10``, ``rank`` (effective rank of the test features); ``seconds`` and
+    ``epochs`` of the training; the geometry of the last live evaluation, and its ``course`` by epoch; ``gradients``, mean norm
+    by class over the run, where there are labels; and where the run has a classifier of its own: ``classifier`` (its
+    accuracy) and ``classes``, a table of classes.
+    """
+    config, views = _config_and_views(run, prepared)
+    encoder = load_encoder(run.path)
+    sides = _sides(prepared, lambda part: extract_features(encoder, part.images, part.indices, views.plain))
+    lines = read_metrics(run.metrics)
+    looked = [line for line in lines if "embedding_rank" in line]
+    found = figures(sides, config, draws)
+    found |= {key: looked[-1].get(key) if looked else None for key in GEOMETRY}
+    found["course"] = [{k: line.get(k) for k in ("epoch", "knn", *GEOMETRY)} for line in looked]
+    found["seconds"] = max((line.get("seconds", 0.0) for line in lines), default=0.0)
+    found["epochs"], found["loss"] = config.epochs, next((x["loss"] for x in lines[::-1] if "loss" in x), None)
+    found |= {"gradients": mean_gradients(lines), "class_counts": prepared.class_counts}
+    if (run.path / DESCRIPTION).is_file():
+        classifier, _ = load_classifier(run.path, encoder.feature_dim)
+        with torch.no_grad():
+            predicted = classifier(sides[2]).argmax(1)
+        found["classifier"] = float((predicted == sides[3])[sides[3] >= 0].double().mean())
+        found["classes"] = class_table(sides[1], sides[3], {"classifier": predicted}, prepared.class_names)
+    return found
+
+
+def baselines(run: RunFolder, draws: int) -> dict[str, dict[str, Any]]:
+    """The same figures of the network before training and of raw pixels, for the data and the encoder of a run."""
+    config, prepared = reopen(run, Objects(), progress=False)
+    _, views = _config_and_views(run, prepared)
+    encoder = make_encoder(config, prepared, None)
+    normalise = encoder.normalise
+
+    def pixels(part: Part) -> tuple[Tensor, np.ndarray]:
+        return pixel_features(part.images, part.indices, lambda canvas, aspect: normalise(views.plain(canvas, aspect)))
+
+    untrained = _sides(prepared, lambda part: extract_features(encoder, part.images, part.indices, views.plain))
+    raw = _sides(prepared, pixels)
+    return {"untrained": figures(untrained, config, draws), "raw_pixels": figures(raw, config, draws)}
+
+
+def figures(sides: Sides, config: Config, draws: int) -> dict[str, Any]:
+    """kNN, linear probe, few-shot and effective rank of (train features, labels, test features, labels)."""
+    known = int((sides[1] >= 0).sum())
+    few = few_shot(*sides, shots=SHOTS, draws=draws, seed=config.seed)["shots"]
+    return {
+        "knn": knn_accuracy(*sides, k=min(config.knn_k, known), sigma=config.knn_sigma),
+        "linear": linear_probe(*sides, seed=config.seed)["accuracy"],
+        **{f"few_{shots}": few[str(shots)]["mean"] for shots in SHOTS},
+        "rank": effective_rank(sides[2]),
+    }
+
+
+def mean_gradients(lines: list[dict[str, Any]]) -> list[float | None] | None:
+    """Mean gradient norm of each class over all views of the run; None where nothing was recorded."""
+    told = [line for line in lines if "class_gradient_norm" in line]
+    if not told:
+        return None
+    views = np.array([line["class_gradient_views"] for line in told], dtype=float)
+    norms = np.array([[norm or 0.0 for norm in line["class_gradient_norm"]] for line in told])
+    total = views.sum(0)
+    return [float(s / n) if n else None for s, n in zip((views * norms).sum(0), total, strict=True)]
+
+
+def _config_and_views(run: RunFolder, prepared: Prepared) -> tuple[Config, ViewMaker]:
+    config = load_config(run.config)
+    return config, Objects().views_of(config, prepared.facts.image_size, prepared.facts.channels)
+
+
+def _sides(prepared: Prepared, extract: Callable[[Part], tuple[Tensor, np.ndarray]]) -> Sides:
+    found: list[Tensor] = []
+    for part, name in ((prepared.train, "training"), (prepared.test, "test")):
+        if part.labels is None or not (part.labels[part.indices] >= 0).any():
+            raise InputError(f"data: no labels among the {name} images; experiments are judged by labels")
+        features, kept = extract(part)
+        found += [features, torch.from_numpy(part.labels[kept])]
+    return found[0], found[1], found[2], found[3]
