@@ -44,7 +44,28 @@ def comparable(run):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_kill_and_resume_is_bit_identical(digit_tree, tmp_path, workers):
     options = [*OPTIONS, "--workers", workers] + (["--cache-gb", 0] if workers else [])
-    whole = coulomb("train", digit_tree, "--out", tmp_path / "whole", *options)
+    kill_and_resume(digit_tree, tmp_path, options, options)
+
+
+MOCO = "--method moco --option queue_size=20 --option momentum=0.9".split()
+INSTDISC = "--method instdisc --option noise_samples=9 --option full=false --option bank_path".split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["queue and momentum encoder", "mapped bank"])
+def test_what_methods_remember_is_bit_identical_too(digit_tree, tmp_path, method):
+    if method == "mapped bank":
+        own = [[*INSTDISC[:-1], f"{INSTDISC[-1]}={tmp_path / run}.bank"] for run in ("whole", "killed")]
+    else:
+        own = [MOCO, MOCO]
+    kill_and_resume(digit_tree, tmp_path, *([*OPTIONS, *each, "--workers", 0] for each in own))
+    if method == "mapped bank":
+        assert (tmp_path / "killed.bank").read_bytes() == (tmp_path / "whole.bank").read_bytes()
+
+
+def kill_and_resume(digit_tree, tmp_path, whole_options, options):
+    """A run that is killed at a random step and resumed beside one that is not; they must agree in every bit."""
+    whole = coulomb("train", digit_tree, "--out", tmp_path / "whole", *whole_options)
     code, said = finish(whole)
     assert code == 0, said
     total = max(line["step"] for line in lines(tmp_path / "whole"))
