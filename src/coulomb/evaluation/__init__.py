@@ -6,12 +6,14 @@ from coulomb.evaluation.clustering import clustering
 from coulomb.evaluation.evaluate import evaluate_features
 from coulomb.evaluation.features import extract_features, pixel_features
 from coulomb.evaluation.few_shot import few_shot
+from coulomb.evaluation.fine_tune import LabelledImages, fine_tune
 from coulomb.evaluation.frozen import frozen
 from coulomb.evaluation.knn import knn_accuracy
 from coulomb.evaluation.linear import linear_probe
 from coulomb.evaluation.retrieval import view_retrieval
 
 __all__ = [
+    "LabelledImages",
     "by_frequency",
     "class_retrieval",
     "class_table",
@@ -19,6 +21,7 @@ __all__ = [
     "evaluate_features",
     "extract_features",
     "few_shot",
+    "fine_tune",
     "frozen",
     "knn_accuracy",
     "linear_probe",

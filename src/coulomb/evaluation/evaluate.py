@@ -30,6 +30,7 @@ def evaluate_features(
     many_above: int = MANY_ABOVE,
     few_below: int = FEW_BELOW,
     class_names: Sequence[str] | None = None,
+    classifier: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> dict[str, Any]:
     """Weighted kNN, linear probe, few-shot, retrieval and clustering of frozen features; a dict for JSON.
 
@@ -41,6 +42,8 @@ def evaluate_features(
         seed, shots, draws: see `linear_probe` and `few_shot`.
         many_above, few_below: training images a class, see `by_frequency`.
         class_names: for the table of classes.
+        classifier: test features [n,F] → classes [n], by a classifier that was trained with the encoder; its accuracy is
+            then among the figures, as "classifier".
 
     Returns:
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
@@ -82,6 +85,8 @@ def evaluate_features(
         predicted["linear"], protocol["linear"] = probe(train, test, seed)
         found = few_shot(*known, shots=shots, draws=draws, seed=seed)
         few, protocol["few_shot"] = found["shots"], found["protocol"]
+    if classifier is not None:
+        predicted["classifier"] = classifier(test.x).cpu()
     result: dict[str, Any] = {"knn": None, "linear": None}
     result |= {name: float((guess == test.y).double().mean()) for name, guess in predicted.items()}
     result["few_shot"] = few
