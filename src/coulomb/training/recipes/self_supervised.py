@@ -16,8 +16,9 @@ def moco_small(facts: Facts) -> Config:
 def moco_paper(facts: Facts) -> Config:
     """MoCo v2 (Chen et al., 2020) on ImageNet; for small images the authors' CIFAR-10 demo.
 
-    ImageNet: SGD lr .03 at batch 256, weight decay 1e-4, 200 epochs, cosine, K 65536, m .999, τ .2. CIFAR-10: ResNet-18, lr .06
-    at batch 512, weight decay 5e-4, 800 epochs, K 4096, m .99, τ .1, symmetric, one linear layer, keys in groups of 64.
+    ImageNet: SGD lr .03 at batch 256, weight decay 1e-4, 200 epochs, cosine, K 65536, m .999, τ .2. CIFAR-10: ResNet-18,
+    lr .06 at batch 512, weight decay 5e-4, 800 epochs, K 4096, m .99, τ .1, symmetric, one linear layer, keys in groups of
+    64 (16 groups, as both views' keys are shuffled together).
     """
     if small_images(facts):
         values: dict[str, Any] = {"encoder": "resnet18", "lr": 0.06, "batch_size": 512, "weight_decay": 5e-4}
@@ -31,15 +32,16 @@ def moco_paper(facts: Facts) -> Config:
 
 
 def instdisc_small(facts: Facts) -> Config:
-    """Instance discrimination for CPUs: the full softmax over the bank, as the paper has it for CIFAR-10."""
-    return small("instdisc", facts, temperature=0.1, head_layers=1, method_options={"full": True})
+    """Instance discrimination for CPUs: the full softmax over the bank, as on CIFAR-10; NCE from 200,000 images on."""
+    own = {"full": facts.images < 200_000, "normalizer": "ema"}
+    return small("instdisc", facts, temperature=0.1, head_layers=1, method_options=own)
 
 
 def instdisc_paper(facts: Facts) -> Config:
-    """Instance discrimination (Wu et al., 2018): SGD lr .03, 200 epochs, a fifth of it at 120 and 160, one view an image.
+    """Instance discrimination (Wu et al., 2018): SGD lr .03, 200 epochs, a tenth of it at 120 and again at 160, one view.
 
-    CIFAR-10: ResNet-18, full softmax, τ .1, batch 128, weight decay 5e-4. ImageNet: ResNet-50, NCE with 4096 noise samples, τ .07,
-    batch 256, weight decay 1e-4.
+    CIFAR-10: ResNet-18, full softmax, τ .1, batch 128, weight decay 5e-4. ImageNet: ResNet-50, NCE with 4096 noise
+    samples, τ .07, batch 256, weight decay 1e-4.
     """
     if small_images(facts):
         values: dict[str, Any] = {"encoder": "resnet18", "batch_size": 128, "weight_decay": 5e-4, "temperature": 0.1}
@@ -47,7 +49,8 @@ def instdisc_paper(facts: Facts) -> Config:
     else:
         values = {"encoder": "resnet50", "batch_size": 256, "weight_decay": 1e-4, "temperature": 0.07}
         own = {"full": False, "noise_samples": 4096}
-    return paper("instdisc", facts, **values, optimizer="sgd", lr=0.03, epochs=200, head_layers=1, method_options=own)
+    values |= {"optimizer": "sgd", "lr": 0.03, "schedule": "step", "lr_drops": [0.6, 0.8], "epochs": 200}
+    return paper("instdisc", facts, **values, n_views=1, head_layers=1, method_options=own)
 
 
 def byol_small(facts: Facts) -> Config:
@@ -57,7 +60,10 @@ def byol_small(facts: Facts) -> Config:
 
 
 def byol_paper(facts: Facts) -> Config:
-    """BYOL (Grill et al., 2020): LARS lr .2·B/256 at batch 4096 (512 here), weight decay 1.5e-6, 1000 epochs, 10 of warm-up."""
+    """BYOL (Grill et al., 2020): LARS, lr .2·B/256 at batch 4096 (512 here), weight decay 1.5e-6, 1000 epochs.
+
+    Ten epochs of warm-up; embeddings of 256, hidden width 4096, momentum from .996 to 1.
+    """
     return paper(
         "byol",
         facts,
@@ -82,8 +88,8 @@ def simsiam_small(facts: Facts) -> Config:
 def simsiam_paper(facts: Facts) -> Config:
     """SimSiam (Chen & He, 2021): SGD, cosine, no warm-up; lr .05·B/256 on ImageNet, .03·B/256 on CIFAR-10.
 
-    ImageNet: ResNet-50, batch 256, weight decay 1e-4, 100 epochs, three layers. CIFAR-10: ResNet-18, batch 512, weight decay 5e-4,
-    800 epochs, two layers. Embeddings of 2048, predictor's hidden width 512, whose learning rate is constant.
+    ImageNet: ResNet-50, batch 256, weight decay 1e-4, 100 epochs, three layers. CIFAR-10: ResNet-18, batch 512, weight
+    decay 5e-4, 800 epochs, two layers. Embeddings of 2048, predictor's hidden width 512, whose learning rate is constant.
     """
     if small_images(facts):
         values: dict[str, Any] = {"encoder": "resnet18", "lr": 0.06, "batch_size": 512, "weight_decay": 5e-4}
