@@ -1,15 +1,18 @@
 """coulomb from Python: the same words as on the command line."""
 
+import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.methods.choice import OWN, checked_class
 from coulomb.models import Encoder, load_encoder
+from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.own_file import from_own_file, is_own_file
 from coulomb.report import build_report
 from coulomb.training.assess import assess
@@ -18,7 +21,9 @@ from coulomb.training.embed import embed_to_parquet
 from coulomb.training.journal import read_metrics
 from coulomb.training.launch import first_process, resume, start
 from coulomb.training.objects import Objects
-from coulomb.training.run_folder import RunFolder, read_json
+from coulomb.training.run_folder import RunFolder, free_folder, read_json
+from coulomb.training.seeds import folder_of, plan, planned, summarise
+from coulomb.training.transfer import transfer
 
 
 class Run:
@@ -42,6 +47,25 @@ class Run:
     def encoder(self) -> Encoder:
         """The trained encoder in eval mode: images [B, C, H, W] in [0, 1] → features [B, F]."""
         return load_encoder(self.path, module=self._module).eval()
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """Features [B, F] → logits [B, C], if the run trained a classifier: supcon's second stage, softmax, paco, …"""
+        return load_classifier(self.path, self.encoder.feature_dim)[0]
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Names of the classes that the run's classifier tells apart, if they have any."""
+        return load_classifier(self.path, self.encoder.feature_dim)[1]
+
+    @torch.no_grad()
+    def classify(self, images: Tensor) -> Tensor:
+        """The class number [B] of images [B, C, H, W] in [0, 1], H and W as ``run.encoder.image_size``.
+
+        Raises:
+            InputError: the run has no classifier.
+        """
+        return self.classifier(self.encoder(images)).argmax(1)
 
     @property
     def config(self) -> Config:
@@ -129,6 +153,63 @@ def train(
     return Run(folder.path, objects.encoder)
 
 
+def train_seeds(
+    seeds: int = 3,
+    data: Any = "digits",
+    *,
+    out: str | Path | None = None,
+    seed: int = 0,
+    encoder: str | nn.Module | None = None,
+    resume_from: str | Path | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train with several seeds: run folders ``out/seed0``, ``out/seed1``, … and the mean and deviation of every figure.
+
+    Args:
+        seeds: how many runs. seed: of the first; the others follow.
+        data, encoder, **options: as for `train`. A module is copied for each run, so all begin with the weights it has.
+        out: folder to create for all of them; default ``runs/NAME-METHOD-seeds``.
+        resume_from: such a folder, to continue after a stop: finished runs are kept; what was an object is needed again.
+        progress: show bars.
+
+    Returns:
+        The content of ``out/summary.json``, see `coulomb.training.seeds.summarise`.
+
+    Raises:
+        InputError: ``out`` exists, fewer than two seeds, or several processes are asked for.
+    """
+    if resume_from is None:
+        if seeds < 2:
+            raise InputError(f"seeds={seeds}: a deviation needs at least 2")
+        name = Path(data).stem if isinstance(data, str | Path) else type(data).__name__
+        method = options.get("method", "simclr")
+        label = Path(method.partition(":")[0]).stem if isinstance(method, str) else method.__name__
+        folder = free_folder(name, f"{label}-seeds") if out is None else Path(out)
+        given = {"data": data, "encoder": encoder} | options
+        plan(folder, range(seed, seed + seeds), {key: value for key, value in given.items() if _plain(value)})
+    else:
+        folder = Path(resume_from)
+        options = planned(folder)[1] | options
+        data, encoder = options.pop("data", data), encoder or options.pop("encoder", None)
+        options.pop("encoder", None)
+    for each in planned(folder)[0]:
+        run = folder_of(folder, each)
+        module = copy.deepcopy(encoder)
+        if run.report.exists():
+            continue
+        if run.environment.exists():
+            handed = {key: value for key, value in options.items() if key in ("test", "views", "method")}
+            train(data, encoder=module, resume_from=run.path, progress=progress, **handed)
+        else:
+            train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
+    return summarise(folder)
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | dict | list | tuple)
+
+
 def evaluate(
     run: str | Path,
     *,
@@ -136,16 +217,40 @@ def evaluate(
     test: Any = None,
     encoder: str | nn.Module | None = None,
     views: ViewMaker | None = None,
+    on: Any = None,
+    on_test: Any = None,
+    on_labels: str | None = None,
+    full: bool = False,
     progress: bool = True,
+    **options: Any,
 ) -> dict[str, Any]:
     """Measure a run again, write ``evaluation.json`` and a new report, and return the figures.
 
-    ``data``, ``test``, ``encoder`` and ``views`` are needed only where the run was handed objects instead of names.
+    Args:
+        run: the run folder.
+        data, test, encoder, views: needed only where the run was handed objects instead of names.
+        on, on_test: other labelled data to measure the frozen encoder on instead (``on_test``: its held-out images; without
+            it a fifth is held out); the figures go to ``transfer/NAME.json``. on_labels: their column in a table.
+        full: fine-tune the whole encoder too, with 1%, 10% and all of the labels; this may take longer than the training.
+        progress: show what goes on.
+        **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below`` other than the run's own.
+
+    Raises:
+        InputError: the folder is no run, its data changed, or something handed over is wrong.
     """
     folder = RunFolder(run)
     folder.require()
+    known = ("knn_k", "knn_sigma", "many_above", "few_below")
+    if unknown := sorted(set(options) - set(known)):
+        raise InputError(f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(known)}")
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views)
-    result = assess(folder, objects=objects, progress=progress)
+    shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
+    if on is not None:
+        result = transfer(folder, on, on_test, objects, labels=on_labels, **shared)
+    elif on_test is not None or on_labels is not None:
+        raise InputError("on_test and on_labels belong to other data: give it as on")
+    else:
+        result = assess(folder, objects=objects, **shared)
     build_report(folder.path)
     return result
 
