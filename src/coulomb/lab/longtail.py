@@ -51,7 +51,7 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         ),
         at_least(rows, "paco", "softmax", "few", 0.10, "PaCo lifts rare classes by 10 points over softmax.", cui),
         at_least(rows, "paco", "supcon", "classifier", 0.0, "PaCo is at least as good as SupCon overall.", cui),
-        _gradients(rows),
+        *_gradients(rows),
         _optimum(table),
     ]
     return {
@@ -70,14 +70,15 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
 
 
 def thresholds(counts: list[int]) -> tuple[int, int]:
-    """(many above, few below): 100 and 20 (Liu et al., 2019) where each group has a class, else about thirds of them."""
+    """(many above, few below): 100 and 20 (Liu et al., 2019) where both groups have a class, else about a third each.
+
+    Classes with equally many images stay together; where all have, the usual thresholds stand.
+    """
     present = sorted((count for count in counts if count), reverse=True)
-    if not present or (present[0] > 100 and present[-1] < 20 and any(20 <= count <= 100 for count in present)):
-        return 100, 20
     third = max(1, round(0.3 * len(present)))
-    few_below = present[-third - 1] if len(present) > third else present[-1] + 1
-    many_above = present[min(third, len(present) - 1)]
-    return max(many_above, few_below - 1), few_below
+    if not present or (present[0] > 100 and present[-1] < 20) or present[-third] >= present[third - 1]:
+        return 100, 20
+    return present[third - 1] - 1, present[-third] + 1
 
 
 def exponent(figures: dict[str, Any]) -> float | None:
@@ -124,14 +125,22 @@ def _accuracy_chart(rows: Rows) -> list[dict[str, Any]]:
     return [chart | {"log_x": True, "percent": True, "series": series}] if series else []
 
 
-def _gradients(rows: Rows) -> Claim:
-    claim = "SupCon's gradients fall with class frequency (b > 0), PaCo's less."
-    published = "ImageNet-LT: gradient norm over classes steep for SupCon, flat for PaCo (Cui et al., 2021, figure)"
+def _gradients(rows: Rows) -> list[Claim]:
+    steep = "PaCo's gradients depend less on class frequency than SupCon's (|b| is smaller)."
+    sign = "SupCon moves images of frequent classes more than those of rare ones (b > 0)."
+    published = (
+        "ImageNet-LT, gradients of the last layer's weights by class: steep for SupCon, falling to the rare classes; flat for "
+        "PaCo (Cui et al., 2021, figure)"
+    )
     supcon, paco = value(rows, "supcon", "exponent"), value(rows, "paco", "exponent")
     if supcon is None or paco is None:
-        return Claim(claim, published, "not measured", None)
-    told = f"norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
-    return Claim(claim, published, told, supcon > 0 and supcon > paco)
+        return [Claim(steep, published, "not measured", None), Claim(sign, published, "not measured", None)]
+    told = f"per image, norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
+    summed = f"; summed over a class's images, b = {1 + supcon:+.2f} and {1 + paco:+.2f}"
+    return [
+        Claim(steep, published, told, abs(paco) < abs(supcon)),
+        Claim(sign, published, told + summed, supcon > 0),
+    ]
 
 
 def _optimum(table: list[dict[str, Any]]) -> Claim:

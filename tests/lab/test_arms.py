@@ -1,0 +1,114 @@
+import json
+
+import pytest
+
+from coulomb.errors import InputError, NonFiniteError
+from coulomb.lab import arms as module
+from coulomb.lab.arms import Arm, named, run_arm
+from coulomb.lab.settings import Settings
+
+
+@pytest.fixture
+def training(monkeypatch):
+    """Stand-ins for training and measuring; the list of what was done."""
+    done = []
+
+    def start(options, objects, progress):
+        done.append(("start", options))
+        return None, "prepared"
+
+    def resume(path, objects, progress):
+        done.append(("resume", path.name))
+        return None, "prepared"
+
+    def measure(run, prepared, draws):
+        assert prepared == "prepared"
+        done.append(("measure", run.path.name))
+        return {"knn": 0.5}
+
+    for name, made in {"start": start, "resume": resume, "measure": measure}.items():
+        monkeypatch.setattr(module, name, made)
+    monkeypatch.setattr(module, "epochs_for", lambda options, minutes: int(10 * minutes))
+    return done
+
+
+ARM = Arm("a", {"method": "moco", "method_options": {"momentum": 0.9}}, quick=3)
+
+
+def test_a_finished_run_is_not_done_again(training, tmp_path):
+    settings = Settings(epochs=2)
+    assert run_arm(ARM, settings, tmp_path)["figures"] == {"knn": 0.5}
+    assert [what for what, _ in training] == ["start", "measure"]
+    assert run_arm(ARM, settings, tmp_path)["figures"] == {"knn": 0.5}
+    assert len(training) == 2
+
+
+def test_an_interrupted_run_is_resumed(training, tmp_path, monkeypatch):
+    def interrupted(options, objects, progress):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "config.yaml").write_text("epochs: 2")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(module, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_arm(ARM, Settings(), tmp_path)
+    assert json.loads((tmp_path / "a.json").read_text())["figures"] is None
+    run_arm(ARM, Settings(), tmp_path)
+    assert training[0] == ("resume", "a")
+
+
+def test_one_that_had_not_begun_is_started_afresh(training, tmp_path):
+    (tmp_path / "a" / "checkpoints").mkdir(parents=True)
+    run_arm(ARM, Settings(), tmp_path)
+    assert training[0][0] == "start" and not (tmp_path / "a").exists()
+
+
+def test_a_record_of_other_options_is_refused(training, tmp_path):
+    run_arm(ARM, Settings(epochs=2), tmp_path)
+    with pytest.raises(InputError, match="epochs 2 then, 3 now.*another --out"):
+        run_arm(ARM, Settings(epochs=3), tmp_path)
+
+
+def test_a_run_that_broke_is_a_row_that_says_so(training, tmp_path, monkeypatch):
+    def broken(options, objects, progress):
+        raise NonFiniteError("the loss became non-finite")
+
+    monkeypatch.setattr(module, "start", broken)
+    assert run_arm(ARM, Settings(), tmp_path)["figures"] == {"failed": "the loss became non-finite"}
+
+
+def test_how_long_a_run_is(training, tmp_path):
+    for number, (settings, epochs) in enumerate(
+        [
+            (Settings(), None),
+            (Settings(quick=True), 3),
+            (Settings(epochs=7), 7),
+            (Settings(budget=2), 20),
+            (Settings(data="x/", quick=True), 1),
+        ]
+    ):
+        (tmp_path / str(number)).mkdir()
+        run_arm(ARM, settings, tmp_path / str(number))
+        assert training[-2][1].get("epochs") == epochs
+    for clash in ({"quick": True, "epochs": 3}, {"epochs": 3, "budget": 1.0}, {"budget": -1.0}, {"epochs": -1}):
+        with pytest.raises(InputError):
+            Settings(**clash)
+
+
+def test_options_of_all_runs_and_of_one_are_joined():
+    settings = Settings(options={"lr": 0.1, "method_options": {"queue_size": 8}}, test="t")
+    assert ARM.asked(settings) == {
+        "data": "digits",
+        "test": "t",
+        "seed": 0,
+        "lr": 0.1,
+        "method": "moco",
+        "method_options": {"queue_size": 8, "momentum": 0.9},
+    }
+
+
+def test_runs_by_name():
+    assert named([Arm("a"), Arm("b")], ("b",)) == [Arm("b")]
+    with pytest.raises(InputError, match="only='c'.*there are a, b"):
+        named([Arm("a"), Arm("b")], ("c",))

@@ -1,0 +1,93 @@
+"""The lab from the command line down, on runs of a second, and its page."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from coulomb.cli import app
+from coulomb.errors import InputError
+from coulomb.lab import longtail as longtail_module
+from coulomb.lab.experiment import perform
+from coulomb.lab.experiments import EXPERIMENTS, experiment_of, listing
+from coulomb.lab.optimum import optimum_table
+from coulomb.lab.page import render_page, verdict
+from coulomb.lab.settings import Settings
+from coulomb.lab.text import render
+from coulomb.methods import METHODS
+
+TINY = {"epochs": 1, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 8, "knn_every": 1}
+
+
+@pytest.fixture(scope="module")
+def table():
+    return optimum_table(positives=(4,))
+
+
+def test_the_optimum_is_within_one_percent(table):
+    assert [row["formula"] for row in table] == ["1/K", "1/(1+αK)", "α/(1+αK)", "1/(1+a)"]
+    assert max(row["error"] for row in table) < 0.01
+    assert round(table[-1]["found"], 3) == 0.709
+
+
+def test_every_experiment_names_its_runs():
+    assert set(EXPERIMENTS) == {"methods", "longtail", "collapse", "queue"}
+    for made in EXPERIMENTS.values():
+        names = [arm.name for arm in made.arms(Settings())]
+        assert len(set(names)) == len(names) > 3
+        assert made.name in listing()
+    assert [arm.name for arm in EXPERIMENTS["methods"].arms(Settings())].count("simclr") == 1
+    assert {arm.name for arm in EXPERIMENTS["methods"].arms(Settings())} == set(METHODS)
+    with pytest.raises(InputError, match="'nothing'.*longtail"):
+        experiment_of("nothing")
+
+
+def test_nothing_is_judged_without_a_run(table, monkeypatch):
+    monkeypatch.setattr(longtail_module, "optimum_table", lambda: table)
+    for made in EXPERIMENTS.values():
+        judged = made.judge({}, Settings())
+        assert all(claim["holds"] is None for claim in judged["claims"] if "free logits" not in claim["claim"])
+    assert verdict([]) == "None of the claims could be judged by these runs."
+    assert verdict([{"holds": True}, {"holds": None}]) == "All 1 claims hold here."
+    assert verdict([{"holds": True}, {"holds": False}]) == "1 of 2 claims hold here."
+
+
+@pytest.fixture(scope="module")
+def longtail(table, tmp_path_factory):
+    out = tmp_path_factory.mktemp("lab")
+    settings = Settings(out=out, quick=True, only=("softmax", "paco"), long_tail="step:10", options=TINY)
+    with pytest.MonkeyPatch.context() as once:
+        once.setattr(longtail_module, "optimum_table", lambda: table)
+        return perform(EXPERIMENTS["longtail"], settings, ["coulomb", "lab", "longtail"]), settings
+
+
+def test_a_long_tail_is_measured_by_frequency_and_by_gradient(longtail):
+    result, settings = longtail
+    assert (result["counts"][0], result["counts"][-1]) == (142, 14)
+    for name in ("softmax", "paco"):
+        row = result["rows"][name]
+        assert row["epochs"] == 1 and 0 <= row["classifier"] <= 1 and len(row["gradients"]) == 10
+        assert row["many"] is not None and row["few"] is not None
+    assert set(result["rows"]) == {"softmax", "paco", "untrained", "raw_pixels"}
+    assert result["rows"]["raw_pixels"]["knn"] > 0.5
+    held = {claim["claim"].split()[0]: claim["holds"] for claim in result["claims"]}
+    assert held["PaCo"] is None  # beside SupCon, which was not asked for
+    assert json.loads((settings.out / "longtail" / "result.json").read_text())["rows"].keys() == result["rows"].keys()
+
+
+def test_text_and_page_say_the_same(longtail):
+    result, _ = longtail
+    text, page = render(result), render_page(result)
+    for said in ("raw pixels", "untrained encoder", "gradient b", "PaCo lifts rare classes", "α/(1+αK)"):
+        assert said in text and said in page
+    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+    failed = result | {"rows": {"<b>": {"failed": "the loss became <i>"}}}
+    assert "failed: the loss became <i>" in render(failed)
+    assert "&lt;b&gt;" in render_page(failed) and "became &lt;i&gt;" in render_page(failed)
+
+
+def test_the_command_lists_and_refuses(tmp_path):
+    assert "longtail" in CliRunner().invoke(app, ["lab"]).output
+    for arguments in (["nothing"], ["queue", "--only", "x"], ["longtail", "--long-tail", "steep"]):
+        found = CliRunner().invoke(app, ["lab", *arguments, "--out", str(tmp_path)])
+        assert isinstance(found.exception, InputError)
