@@ -163,7 +163,7 @@ def train_seeds(
     resume_from: str | Path | None = None,
     progress: bool = True,
     **options: Any,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Path]:
     """Train with several seeds: run folders ``out/seed0``, ``out/seed1``, … and the mean and deviation of every figure.
 
     Args:
@@ -174,7 +174,7 @@ def train_seeds(
         progress: show bars.
 
     Returns:
-        The content of ``out/summary.json``, see `coulomb.training.seeds.summarise`.
+        The content of ``out/summary.json``, see `coulomb.training.seeds.summarise`, and ``out``.
 
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are asked for.
@@ -187,7 +187,8 @@ def train_seeds(
         label = Path(method.partition(":")[0]).stem if isinstance(method, str) else method.__name__
         folder = free_folder(name, f"{label}-seeds") if out is None else Path(out)
         given = {"data": data, "encoder": encoder} | options
-        plan(folder, range(seed, seed + seeds), {key: value for key, value in given.items() if _plain(value)})
+        named = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+        plan(folder, range(seed, seed + seeds), {key: value for key, value in named.items() if _plain(value)})
     else:
         folder = Path(resume_from)
         options = planned(folder)[1] | options
@@ -203,7 +204,7 @@ def train_seeds(
             train(data, encoder=module, resume_from=run.path, progress=progress, **handed)
         else:
             train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
-    return summarise(folder)
+    return summarise(folder), folder
 
 
 def _plain(value: Any) -> bool:
@@ -242,7 +243,9 @@ def evaluate(
     folder.require()
     known = ("knn_k", "knn_sigma", "many_above", "few_below")
     if unknown := sorted(set(options) - set(known)):
-        raise InputError(f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(known)}")
+        raise InputError(
+            f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(known)}"
+        )
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views)
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
     if on is not None:

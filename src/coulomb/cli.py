@@ -83,7 +83,7 @@ def train(**given: Any) -> None:
     """Train an encoder on images, evaluate it beside its baselines, and write a report to look at."""
     if given["quiet"]:
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
-    resume, evaluate = given.pop("resume"), given.pop("evaluate")
+    resume, evaluate, given_seeds = given.pop("resume"), given.pop("evaluate"), given.pop("seeds")
     config_file, quiet = given.pop("config"), given.pop("quiet")
     options = {} if config_file is None else _from_file(config_file)
     options |= {name: value for name, value in given.items() if value is not None and value != []}
@@ -91,6 +91,9 @@ def train(**given: Any) -> None:
         options["view_options"] = _pairs(given["view_options"], "--view flip=0")
     if given.get("method_options"):
         options["method_options"] = _pairs(given["method_options"], "--option queue_size=4096")
+    if given_seeds or (resume is not None and (resume / "seeds.json").is_file()):
+        _train_seeds(given_seeds, resume, options, evaluate=evaluate, quiet=quiet)
+        return
     if resume is not None:
         extra = sorted(set(options) - {"encoder"})
         if extra:
@@ -98,14 +101,35 @@ def train(**given: Any) -> None:
         run = coulomb.train(resume_from=resume, encoder=options.get("encoder"), evaluate=evaluate, progress=not quiet)
     else:
         run = coulomb.train(**options, evaluate=evaluate, progress=not quiet)
+    from coulomb.report.tables import evaluation_table
     from coulomb.training.launch import first_process
 
     if not first_process():
         return  # the first of several processes speaks for all
     if evaluate:
-        say(_table(run.evaluation))
+        say(evaluation_table(run.evaluation))
         say(f"report: {run.report}")
     say(f"run folder: {run.path}")
+
+
+def _train_seeds(
+    seeds: int | None, resume: Path | None, options: dict[str, Any], *, evaluate: bool, quiet: bool
+) -> None:
+    """Several runs and their mean ± deviation."""
+    from coulomb.report.tables import summary_table
+
+    if not evaluate:
+        raise InputError("--no-evaluate with --seeds: the deviation is that of the evaluation; leave out one of them")
+    if resume is None:
+        assert seeds is not None
+        summary, out = coulomb.train_seeds(seeds, **options, progress=not quiet)
+    else:
+        extra = sorted(set(options) - {"encoder"}) + (["seeds"] if seeds else [])
+        if extra:
+            raise InputError(f"--resume continues the runs with their own options; remove {', '.join(extra)}")
+        summary, out = coulomb.train_seeds(resume_from=resume, encoder=options.get("encoder"), progress=not quiet)
+    say(summary_table(summary))
+    say(f"summary: {out / 'summary.json'}")
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -147,6 +171,12 @@ def _train_signature() -> inspect.Signature:
     parameters += [
         _keyword("config", Path | None, typer.Option(help="config.yaml of another run to start from"), None),
         _keyword("resume", Path | None, typer.Option(help="run folder to continue after a stop"), None),
+        _keyword(
+            "seeds",
+            int | None,
+            typer.Option(help="runs with as many seeds: OUT/seed0, … and their mean ± deviation"),
+            None,
+        ),
         _keyword("evaluate", bool, typer.Option(help="evaluate and write the report at the end"), True),
         _keyword("quiet", bool, typer.Option("--quiet", help="no progress display"), False),
     ]
@@ -166,12 +196,33 @@ app.command()(train)
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="run folder")],
+    full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
+    on: Annotated[str | None, typer.Option(help="other labelled images to measure the frozen encoder on")] = None,
+    on_test: Annotated[str | None, typer.Option(help="their held-out images; default: a stratified fifth")] = None,
+    on_labels: Annotated[str | None, typer.Option(help="column of a table that holds their labels")] = None,
+    knn_k: Annotated[int | None, typer.Option(help="neighbours of the kNN; default: the run's", min=1)] = None,
+    many_above: Annotated[int | None, typer.Option(help="'many': more training images; default 100", min=0)] = None,
+    few_below: Annotated[int | None, typer.Option(help="'few': fewer training images; default 20", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
 ) -> None:
-    """Measure a run: kNN, linear probe and few-shot of the trained encoder, an untrained one and raw pixels."""
-    result = coulomb.evaluate(run, encoder=encoder, progress=not as_json)
-    say(json.dumps(result) if as_json else _table(result))
+    """Measure a run: the trained encoder beside the same untrained and raw pixels, all on frozen features.
+
+    kNN, linear probe (strength chosen on a held-out part of the training images), few-shot, retrieval by class (R@k, MAP@R,
+    R-precision), clustering (NMI, ARI, accuracy), the classifier of the run if it trained one, and all of these by class and
+    for classes with many, a medium number of and few training images. Figures go to evaluation.json, each with its
+    protocol, and into the report.
+
+    --on OTHER measures the encoder on other data, without training it; figures go to transfer/NAME.json. --full trains
+    copies of the whole encoder with a share of the labels; the run stays as it is.
+    """
+    given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "full": full, "encoder": encoder}
+    from coulomb.report.tables import evaluation_table
+
+    result = coulomb.evaluate(run, **options, progress=not as_json)
+    say(json.dumps(result) if as_json else evaluation_table(result))
 
 
 @app.command()
@@ -331,19 +382,3 @@ def _alone(
         say(coulomb.__version__)
     elif context.invoked_subcommand is None:
         say(context.get_help())
-
-
-def _table(result: dict[str, Any]) -> str:
-    """The three rows of an evaluation, aligned."""
-    lines = [f"{'':14}{'kNN':>8}{'linear':>8}{'1 label':>15}{'5 labels':>15}{'10 labels':>15}{'view R@1':>10}"]
-    for name in ("trained", "random_init", "raw_pixels"):
-        row = result[name]
-        shots = [(row["few_shot"] or {}).get(count) for count in ("1", "5", "10")]
-        cells = [_percent(row["knn"], 8), _percent(row["linear"], 8)]
-        cells += [f"{'–':>15}" if s is None else f"{s['mean']:>9.1%} ±{s['std']:>4.1%}".rjust(15) for s in shots]
-        lines.append(f"{name.replace('_', ' '):14}" + "".join(cells) + _percent(row.get("view_retrieval"), 10))
-    return "\n".join(lines)
-
-
-def _percent(value: float | None, width: int) -> str:
-    return f"{'–':>{width}}" if value is None else f"{value:>{width}.1%}"

@@ -23,6 +23,7 @@ class RunFolder:
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
         self.evaluation = self.path / "evaluation.json"
+        self.transfer = self.path / "transfer"
         self.samples = self.path / "samples.npz"
         self.views = self.path / "views.png"
         self.log = self.path / "train.log"
@@ -53,12 +54,17 @@ class RunFolder:
 
 def free_folder(name: str, method: str) -> Path:
     """``runs/NAME-METHOD``, or the first of ``-2``, ``-3``, … that does not exist yet."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
+    safe = safe_name(name)
     path, number = Path("runs") / f"{safe}-{method}", 1
     while path.exists():
         number += 1
         path = Path("runs") / f"{safe}-{method}-{number}"
     return path
+
+
+def safe_name(name: str) -> str:
+    """``name`` with letters, digits, ``-_.`` alone, for a file or folder."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
 
 
 def write_json(path: Path, content: Any) -> None:
