@@ -27,7 +27,7 @@ class Experiment:
         name, title, question: for people.
         arms: the runs for some settings.
         judge: figures by row → claims, charts and notes.
-        columns: (key of the figures, heading, how it is written: percent, figure or seconds).
+        columns: (key of the figures, heading, how it is written: percent, figure, count, duration or text).
         baselines: measure raw pixels and the untrained network as well.
     """
 

@@ -32,6 +32,8 @@ def arms(settings: Settings) -> list[Arm]:
 def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
     """The claims of the field's comparisons."""
     trained = [name for name in rows if name in METHODS]
+    for name in trained:
+        rows[name]["learns"] = "labels" if needs_labels(name) else "images"
     unlabelled = [name for name in trained if not needs_labels(name)]
     claims: list[Claim] = []
     if settings.digits and "raw_pixels" in rows:
@@ -63,7 +65,11 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
 
 
 def _notes(settings: Settings) -> list[str]:
-    notes = ["Methods marked with labels have seen the training images' classes; the others have not."]
+    notes = ["Those that learn from labels have seen the training images' classes; the others have not."]
+    if settings.budget is None:
+        notes.append(
+            "The same number of epochs for all, unless a recipe says otherwise; --budget gives all the same time."
+        )
     if settings.digits:
         notes.append("On digits kNN is near its ceiling before any training; few labels tell encoders apart.")
     if settings.quick:
@@ -74,10 +80,11 @@ def _notes(settings: Settings) -> list[str]:
 METHODS_TABLE = Experiment(
     name="methods",
     title="Every method, the same images",
-    question="What is each way of training worth with the same encoder, on the same images, in the same time?",
+    question="What is each way of training worth, with the same encoder on the same images?",
     arms=arms,
     judge=judge,
     columns=(
+        ("learns", "learns from", "text"),
         ("knn", "kNN", "percent"),
         ("linear", "linear", "percent"),
         ("few_1", "1 label", "percent"),

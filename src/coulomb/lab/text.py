@@ -5,7 +5,13 @@ from typing import Any
 
 from coulomb.report.wording import count, duration, figure, percent
 
-WRITE: dict[str, Callable[[float], str]] = {"percent": percent, "figure": figure, "count": count, "duration": duration}
+WRITE: dict[str, Callable[[float], str]] = {
+    "percent": percent,
+    "figure": figure,
+    "count": count,
+    "duration": duration,
+    "text": str,
+}
 BASELINES = {"untrained": "untrained encoder", "raw_pixels": "raw pixels"}
 MARKS = {True: "holds here", False: "does not hold here", None: "not measured"}
 
