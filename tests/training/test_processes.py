@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+import two_processes
 
 
 @pytest.mark.slow
@@ -26,3 +29,33 @@ def test_two_processes_train_one_run(digit_tree, tmp_path):
     assert {line["no_signal"] for line in lines if "loss" in line} == {math.log(2 * 2 * 8 - 1)}
     assert (tmp_path / "run" / "report.html").exists()
     assert done.stdout.count("run folder:") == 1
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_with_the_doubled_batch(digit_tree, tmp_path, monkeypatch):
+    script = [sys.executable, two_processes.__file__, digit_tree, tmp_path / "two", "2"]
+    done = subprocess.run(
+        [str(part) for part in script],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(two_processes.ContrastiveTraining, "on_train_end", None)  # is put back afterwards
+    two_processes.train(digit_tree, tmp_path / "one", devices=1)
+    for name in two_processes.RUNS:
+        one, two = (losses(tmp_path / processes / name) for processes in ("one", "two"))
+        assert len(one) == len(two) == 4 * (48 // 16)
+        torch.testing.assert_close(
+            torch.tensor(two), torch.tensor(one), rtol=1e-5, atol=1e-5, msg=lambda m: f"{name}: {m}"
+        )
+        first, second = (torch.load(tmp_path / "two" / name / f"stored.{rank}") for rank in (0, 1))
+        assert first.keys() == second.keys() and ("queue_size" not in two_processes.RUNS[name] or first)
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def losses(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]

@@ -106,7 +106,7 @@ def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tupl
 
 def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared]:
     """Take part, as a further process, in a run that the first process has set up."""
-    wanted = os.environ.get(JOINED, path)
+    wanted = path or os.environ.get(JOINED)
     if wanted is None:
         raise InputError("out: several processes need to be told the run folder; add --out")
     folder = RunFolder(wanted)
