@@ -18,7 +18,7 @@ from coulomb.report.data_section import data_section
 from coulomb.report.gallery import gallery
 from coulomb.report.header import header
 from coulomb.report.recreate import command_line
-from coulomb.report.scores import CONTESTANTS, scores
+from coulomb.report.scores import CONTESTANTS, class_rows, frequencies, further_scores, scores
 from coulomb.report.sprites import picture, sprite_sheet
 from coulomb.report.verdict import RULES, judge
 
@@ -93,6 +93,14 @@ def _content(run: Run) -> dict[str, Any]:
         "rules": RULES,
         "names": CONTESTANTS,
         "rows": scores(run.evaluation),
+        "further": further_scores(run.evaluation),
+        "frequencies": frequencies(run.evaluation),
+        "classes": class_rows(run.evaluation),
+        "transfers": [
+            (str(protocol.get("name", "other data")), scores(found) + further_scores(found))
+            for found in run.transfers
+            if isinstance(protocol := found.get("protocol"), dict)
+        ],
         "loss": loss,
         "knn": knn,
         "small": small,

@@ -39,6 +39,7 @@ class Run:
     training: list[dict[str, Any]] = field(default_factory=list)  # lines with a loss
     measures: list[dict[str, Any]] = field(default_factory=list)  # lines of live evaluation
     evaluation: dict[str, Any] = field(default_factory=dict)
+    transfers: list[dict[str, Any]] = field(default_factory=list)  # evaluations on other data
     environment: dict[str, Any] = field(default_factory=dict)
     samples: Samples | None = None
     views: bytes | None = None
@@ -75,6 +76,9 @@ def collect(folder: Path | str) -> Run:
     run.data = _mapping(run, "data.json", json.loads)
     run.environment = _mapping(run, "environment.json", json.loads)
     run.evaluation = _mapping(run, "evaluation.json", json.loads)
+    for path in sorted((folder / "transfer").glob("*.json")):
+        if found := _mapping(run, f"transfer/{path.name}", json.loads):
+            run.transfers.append(found)
     _read_metrics(run)
     run.samples = _read_samples(run)
     if (folder / "views.png").is_file():
