@@ -10,6 +10,7 @@ ROWS = {"a": {"knn": 0.9, "embedding_rank": 12.0}, "b": {"knn": 0.86, "embedding
 def test_a_margin_is_met_or_not():
     assert at_least(ROWS, "a", "b", "knn", 0.04, "", "").holds is True
     assert at_least(ROWS, "a", "b", "knn", 0.05, "", "").holds is False
+    assert "may be chance" in at_least(ROWS, "a", "b", "knn", 0.045, "", "").measured
     told = at_least(ROWS, "b", "a", "knn", 0.0, "", "").measured
     assert told == "kNN 86.0% of b, 90.0% of a: -4.0 points"
 

@@ -6,6 +6,8 @@ from typing import Any
 
 Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its figures
 
+CHANCE = 0.01  # a difference that another seed may turn round, and so the text says
+
 NAMES = {
     "knn": "kNN",
     "linear": "linear probe",
@@ -37,6 +39,7 @@ def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: st
     if first is None or second is None:
         return Claim(claim, published, "not measured", None)
     told = f"{NAMES.get(key, key)} {first:.1%} of {high}, {second:.1%} of {low}: {100 * (first - second):+.1f} points"
+    told += "; less than a point may be chance" if abs(first - second - margin) < CHANCE else ""
     return Claim(claim, published, told, first - second >= margin - 1e-9)
 
 

@@ -51,7 +51,7 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         ),
         at_least(rows, "paco", "softmax", "few", 0.10, "PaCo lifts rare classes by 10 points over softmax.", cui),
         at_least(rows, "paco", "supcon", "classifier", 0.0, "PaCo is at least as good as SupCon overall.", cui),
-        *_gradients(rows),
+        _gradients(rows),
         _optimum(table),
     ]
     return {
@@ -61,8 +61,8 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
             f"Many: classes with more than {many_above} training images; few: with fewer than {few_below}; the mean over the "
             "classes of a group. The test images are not thinned out.",
             "Accuracies are of each run's own classifier: for SupCon a linear one on the frozen encoder, its second stage.",
-            "The gradient norm is that of the loss by the encoder's features, mean over the views of a class; times its "
-            "images, it is what the class contributes in all. The exponent b: norm ∝ images^b.",
+            "The gradient norm is that of the loss by the encoder's features, mean over the views of a class. b < 0: an image "
+            "of a rare class is moved more than one of a frequent class. The published figure is of another quantity.",
         ],
         "optimum": table,
         "counts": counts,
@@ -125,22 +125,17 @@ def _accuracy_chart(rows: Rows) -> list[dict[str, Any]]:
     return [chart | {"log_x": True, "percent": True, "series": series}] if series else []
 
 
-def _gradients(rows: Rows) -> list[Claim]:
-    steep = "PaCo's gradients depend less on class frequency than SupCon's (|b| is smaller)."
-    sign = "SupCon moves images of frequent classes more than those of rare ones (b > 0)."
+def _gradients(rows: Rows) -> Claim:
+    claim = "SupCon's gradients change with class frequency, PaCo's less (|b| is smaller)."
     published = (
-        "ImageNet-LT, gradients of the last layer's weights by class: steep for SupCon, falling to the rare classes; flat for "
-        "PaCo (Cui et al., 2021, figure)"
+        "ImageNet-LT, gradients of the last layer by class: steep for SupCon, flat for PaCo (Cui et al., 2021, figure)"
     )
     supcon, paco = value(rows, "supcon", "exponent"), value(rows, "paco", "exponent")
     if supcon is None or paco is None:
-        return [Claim(steep, published, "not measured", None), Claim(sign, published, "not measured", None)]
-    told = f"per image, norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
-    summed = f"; summed over a class's images, b = {1 + supcon:+.2f} and {1 + paco:+.2f}"
-    return [
-        Claim(steep, published, told, abs(paco) < abs(supcon)),
-        Claim(sign, published, told + summed, supcon > 0),
-    ]
+        return Claim(claim, published, "not measured", None)
+    told = f"by an image, norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
+    told += f"; summed over a class's images, b = {1 + supcon:+.2f} and {1 + paco:+.2f}"
+    return Claim(claim, published, told, abs(paco) < abs(supcon))
 
 
 def _optimum(table: list[dict[str, Any]]) -> Claim:
