@@ -82,7 +82,7 @@ def tune(
                 logits = net(seen)
             loss = functional.cross_entropy(logits.float(), target_of[found["index"]].to(device))
             if not bool(torch.isfinite(loss)):
-                raise NonFiniteError(f"fine-tuning: the loss became {float(loss)} at update {update + 1}, lr {lr:g}")
+                raise NonFiniteError(f"fine-tuning: the loss became {loss.item()} at update {update + 1}, lr {lr:g}")
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), CLIP)
