@@ -64,14 +64,14 @@ def add_product(out_RD: Tensor, tile_RC: Tensor, keys_CD: Tensor) -> None:
         out_RD.addmm_(tile_RC, keys_CD)
 
 
-def add_transposed_product(out_CD: Tensor, tile_RC: Tensor, queries_RD: Tensor) -> None:
-    """out += tileᵀ · Q, as (Qᵀ · tile)ᵀ: oneDNN reads the tile fast in this order only."""
+def add_transposed_product(out_CD: Tensor, tile_RC: Tensor, queries_DR: Tensor) -> None:
+    """out += tileᵀ · Q, as (Qᵀ · tile)ᵀ: oneDNN reads the tile fast in this order only. Qᵀ should be contiguous."""
     if tile_RC.dtype != out_CD.dtype:
-        out_CD.add_(_half_product(queries_RD.T, tile_RC, out_CD.dtype).T)
-    elif LINEAR is not None and _suits(tile_RC, queries_RD):
-        out_CD.add_(LINEAR(queries_RD.T, tile_RC.T, None, "none", [], "").T)
+        out_CD.add_(_half_product(queries_DR, tile_RC, out_CD.dtype).T)
+    elif LINEAR is not None and _suits(tile_RC, queries_DR):
+        out_CD.add_(LINEAR(queries_DR, tile_RC.T, None, "none", [], "").T)
     else:
-        out_CD.addmm_(tile_RC.T, queries_RD)
+        out_CD.addmm_(tile_RC.T, queries_DR.T)
 
 
 def _half_product(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:

@@ -169,6 +169,7 @@ def rows_backward(
     grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if need_bias else None
     scratch = None if thin else tiles.new_buffer()
     for rows in tiles.row_blocks():
+        weighted_DR = weighted_queries_ND[rows].T.contiguous() if need_keys else None
         for cols in tiles.col_blocks(rows):
             tile = tiles.exponents(rows, cols)
             if problem.linear:
@@ -186,8 +187,8 @@ def rows_backward(
             tile = tiles.operand(tile)
             if grad_ND is not None:
                 products.add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
-            if grad_MD is not None:
-                products.add_transposed_product(grad_MD[cols], tile, weighted_queries_ND[rows])
+            if grad_MD is not None and weighted_DR is not None:
+                products.add_transposed_product(grad_MD[cols], tile, weighted_DR)
     if grad_ND is not None and thin:
         grad_ND.mul_(weight_PN[0, :, None])
     return grad_ND, grad_MD, grad_bias_M
@@ -247,6 +248,7 @@ def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor) -> Tensor:
     out = torch.zeros_like(tiles.queries_ND)
     scratch = tiles.new_buffer()
     second_scratch = tiles.new_buffer() if len(powers) > 1 else None
+    strip, strip_DR = slice(0, 0), tiles.factors_MD[:0].T
     for rows, cols in tiles.triangle():
         tile = tiles.exponents(rows, cols)
         room = scratch[: tile.numel()].view_as(tile)
@@ -256,7 +258,9 @@ def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor) -> Tensor:
         tile = tiles.operand(exponentials[0] if len(exponentials) == 1 else exponentials[0].add_(exponentials[1]))
         products.add_product(out[rows], tile, tiles.factors_MD[cols])
         if rows != cols:
-            products.add_transposed_product(out[cols], tile, tiles.factors_MD[rows])
+            if rows != strip:  # transposed once for all tiles of a strip
+                strip, strip_DR = rows, tiles.factors_MD[rows].T.contiguous()
+            products.add_transposed_product(out[cols], tile, strip_DR)
     return out
 
 
