@@ -1,4 +1,4 @@
-"""Encoders and heads: `build_encoder` by name, `wrap_encoder` for your own module, `projection_head` and `predictor`, saving."""
+"""Encoders and heads: by name, around your own module, of other libraries; projection heads and predictors; saving."""
 
 from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
