@@ -54,7 +54,7 @@ def instdisc_paper(facts: Facts) -> Config:
 
 
 def byol_small(facts: Facts) -> Config:
-    """BYOL for CPUs: embeddings of 128, momentum from .99 to 1; for digits, in 1000 updates, from .9, at a third of the rate."""
+    """BYOL for CPUs: momentum from .99 to 1, embeddings of 128; for digits, in 1000 updates, from .9, a third of the rate."""
     shared: dict[str, Any] = {"embedding_dim": 128, "head_hidden_dim": 512}
     if tiny(facts):
         return small("byol", facts, **shared, lr=2e-3, method_options={"momentum": 0.9})
