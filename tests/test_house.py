@@ -86,6 +86,7 @@ import torch  # not ours to pay for
 import time
 start = time.perf_counter()
 import coulomb.losses
+import coulomb.negatives
 elapsed = time.perf_counter() - start
 heavy = {"lightning", "sklearn", "PIL", "pyarrow", "datasets", "plotly", "typer", "rich", "tensorboard", "pandas"}
 print(sorted(heavy & set(sys.modules)), elapsed)
