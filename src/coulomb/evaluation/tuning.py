@@ -26,7 +26,7 @@ class Tuned(nn.Module):
     def __init__(self, encoder: nn.Module, feature_dim: int, classes: int) -> None:
         super().__init__()
         self.encoder = copy.deepcopy(encoder).requires_grad_(True).train()
-        self.linear = nn.Linear(feature_dim, classes)
+        self.linear = nn.utils.skip_init(nn.Linear, feature_dim, classes)  # the global generator is not moved
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
