@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.diagnostics import alignment, effective_rank, feature_std, uniformity
-from coulomb.evaluation import extract_features, knn_accuracy, view_retrieval
+from coulomb.evaluation import extract_features, frozen, knn_accuracy, view_retrieval
 from coulomb.randomness import generator
 from coulomb.training.config import Config
 from coulomb.training.journal import Journal
@@ -79,9 +79,8 @@ class LiveEvaluation(pl.Callback):
         """Two views of held-out images through encoder and head."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
         chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
-        training, found = method.training, []
-        method.eval()
-        with torch.no_grad():
+        found = []
+        with frozen(method):
             for number, batch in enumerate(part.images.batches(chosen, 256)):
                 draw = generator(self.config.seed, "live views", number)
                 pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
@@ -89,7 +88,6 @@ class LiveEvaluation(pl.Callback):
                     nn.functional.normalize(method.head(method.encoder(view)), dim=1).float().cpu() for view in pair
                 ]
                 found.append(torch.stack(heads))
-        method.train(training)
         if sum(pair.shape[1] for pair in found) < 2:
             return {}
         first, second = torch.cat(found, dim=1)
