@@ -12,7 +12,7 @@ from coulomb.models.dry_run import feature_dim_of
 from coulomb.models.initialisation import seeded_initialisation
 from coulomb.models.normalisation import Normalisation
 from coulomb.models.pooling import pooled
-from coulomb.models.published import is_published, published_backbone
+from coulomb.models.published import installed, is_published, parse, published_backbone
 from coulomb.models.resnet import ResNet, resnet, resnet10, resnet18, resnet34, resnet50
 from coulomb.models.vit import ViT
 
@@ -109,10 +109,7 @@ def assemble(
     options: Mapping[str, Any],
 ) -> Encoder:
     """`build_encoder` with whatever generator and device are in force; loading builds without drawing weights."""
-    if name not in BACKBONES and not is_published(name):
-        raise InputError(
-            f"encoder={name!r} is unknown: choose one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME, or wrap your own module."
-        )
+    require_encoder(name)
     if not (1 <= channels <= LARGEST_SIZE and 1 <= image_size <= LARGEST_SIZE):
         raise InputError(f"channels={channels} and image_size={image_size} must be from 1 to {LARGEST_SIZE}.")
     if is_published(name):
@@ -134,6 +131,16 @@ def assemble(
         "options": dict(options),
     }
     return Encoder(backbone, Normalisation(channels, mean, std), feature_dim=backbone.feature_dim, config=config)
+
+
+def require_encoder(name: str) -> None:
+    """`InputError` unless ``name`` is known and its library installed, so that nothing is begun in vain."""
+    if is_published(name):
+        installed(parse(name).kind)
+    elif name not in BACKBONES:
+        raise InputError(
+            f"encoder={name!r} is unknown: choose one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME, or wrap your own module."
+        )
 
 
 def assemble_published(

@@ -1,7 +1,7 @@
 """Architectures of other libraries by name: ``hf:NAME`` (transformers) and ``timm:NAME``."""
 
-import importlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -68,7 +68,7 @@ def installed(kind: str) -> ModuleType:
     """The library behind a kind of name; `InputError` with the command that installs it, or with what is wrong with it."""
     library = KINDS[kind]
     try:
-        return importlib.import_module(library)
+        return import_module(library)
     except ModuleNotFoundError as error:
         if error.name == library:
             raise InputError(f"encoder={kind}:…: needs {library}: pip install 'coulomb[{kind}]'") from None

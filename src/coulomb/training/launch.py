@@ -11,6 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from coulomb.errors import InputError
 from coulomb.methods.choice import short_name
 from coulomb.methods.making import complete_options
+from coulomb.models.encoder import require_encoder
 from coulomb.models.own_file import absolute, is_own_file
 from coulomb.models.published import is_published
 from coulomb.training.config import Config, check_names, load_config
@@ -55,7 +56,9 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
         raise InputError(
             f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
         )
-    if objects.encoder is not None:
+    if objects.encoder is None:
+        require_encoder(str(config.encoder))  # before a folder is made
+    else:
         config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
     if config.out is None:
         config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
