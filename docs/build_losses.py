@@ -137,7 +137,7 @@ def example(doc: str) -> str:
     for one in doctest.DocTestParser().get_examples(inspect.cleandoc(doc)):
         lines.append(printing(one.source.rstrip()) if one.want else one.source.rstrip())
         lines += [f"# → {line}" for line in one.want.splitlines()]
-    body = "\n".join(lines)
+    body = "\n".join(line for line in lines if not line.startswith("from coulomb.losses import"))
     names = [name for name in [*LOSSES, "LearnableTemperature", "ParametricCenters"] if f"{name}(" in body]
     imports = ["import math\n"] * ("math." in body) + ["import torch\n"] * ("torch." in body)
     return f"```python\n{''.join(imports)}from coulomb.losses import {', '.join(names)}\n\n{body}\n```"

@@ -22,7 +22,7 @@ from coulomb.bench.small import SIZES, SMALL
 from coulomb.bench.timing import interleaved, medians
 
 TINY = [replace(case, n=32, m=64 if case.inputs == "queue" else 32, dim=8) for case in CASES]
-NO_MATRIX = {"LearnableTemperature", "ParametricCenters"}
+NO_MATRIX = {"Diagnosis", "LearnableTemperature", "ParametricCenters"}
 
 
 @pytest.mark.parametrize("case", [*TINY, *(replace(case, n=32, m=32) for case in SMALL)], ids=lambda case: case.name)

@@ -24,4 +24,4 @@ def test_examples(module):
 def test_every_public_class_has_an_example_and_says_what_it_needs(name):
     doc = getattr(coulomb.losses, name).__doc__
     assert ">>> " in doc
-    assert "Args:" in doc or "Call with" in doc
+    assert "Args:" in doc or "Call with" in doc or "Attributes:" in doc

@@ -3,6 +3,7 @@
 from coulomb.losses.alignment import AlignmentLoss
 from coulomb.losses.arcface import ArcFaceLoss
 from coulomb.losses.debiased import DebiasedLoss
+from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.hard_contrastive import HardContrastiveLoss
 from coulomb.losses.hard_negative import HardNegativeLoss
 from coulomb.losses.infonce import InfoNCELoss
@@ -22,6 +23,7 @@ __all__ = [
     "ArcFaceLoss",
     "BalancedSoftmaxLoss",
     "DebiasedLoss",
+    "Diagnosis",
     "HardContrastiveLoss",
     "HardNegativeLoss",
     "HardSimpleLoss",

@@ -86,7 +86,7 @@ class DebiasedLoss(nn.Module):
         rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
         n = len(view0)
         scale, group = scale_of(self.temperature), group_of(self.gather)
-        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, group=group)
+        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == 2:
             warn_counted(2, 2, "anchors have no negative (N = 1): their loss is 0 and teaches nothing")

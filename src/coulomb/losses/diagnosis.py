@@ -20,6 +20,11 @@ class Diagnosis:
         effective_negatives: exp(entropy of the softmax over the negatives), [anchors]: from 1 (one negative has all
             the weight) to their number (all alike; a high temperature); 0 where there is none.
         without_positive: how many anchors have no positive, a 0-dim integer.
+
+    >>> from coulomb.losses import NTXentLoss
+    >>> loss, seen = NTXentLoss(temperature=0.5, diagnose=True)(torch.eye(3), torch.eye(3))
+    >>> seen.positive, seen.hardest_negative, seen.effective_negatives  # two views alike, all else at right angles
+    (tensor([1., 1., 1., 1., 1., 1.]), tensor([0., 0., 0., 0., 0., 0.]), tensor([4., 4., 4., 4., 4., 4.]))
     """
 
     positive: Tensor

@@ -128,6 +128,7 @@ class SupConLoss(nn.Module):
         self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
+        given = getattr(features, "dtype", None)
         features = embeddings("features", features, normalize=self.normalize, ndim=(2, 3))
         require_batch("features", features)
         if features.ndim == 2:
@@ -153,6 +154,7 @@ class SupConLoss(nn.Module):
             instances=batch if ids is None else None,
             queries_lead_keys=True,
             unit=self.normalize,
+            half=given,
         )
         similarity = make(group=group)
         positive: str | Tensor = "positives"
