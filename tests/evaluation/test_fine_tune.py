@@ -107,6 +107,19 @@ def test_test_images_and_further_labels_choose_nothing(monkeypatch):
     assert first == other
 
 
+def test_a_learning_rate_is_judged_by_images_it_was_not_trained_on(monkeypatch):
+    trained, judged = [], []
+    monkeypatch.setattr(module, "tune", lambda net, images, positions, *_, **__: trained.append(set(positions)))
+    original = module.predict
+    monkeypatch.setattr(
+        module, "predict", lambda net, images, p, *rest: judged.append(set(p)) or original(net, images, p, *rest)
+    )
+    run(monkeypatch, fractions=(1.0,))
+    assert [len(part) for part in trained] == [240] * len(module.GRID) + [300]
+    assert [len(part) for part in judged] == [60] * len(module.GRID) + [297]
+    assert all(not (one & other) for one, other in zip(trained, judged, strict=True))
+
+
 def test_same_seed_same_result(monkeypatch):
     assert run(monkeypatch, fractions=(0.1,), seed=3) == run(monkeypatch, fractions=(0.1,), seed=3)
 

@@ -55,7 +55,7 @@ def test_frozen_means_frozen(run, other, monkeypatch):
         made = original(*arguments)
         for contestant in made.values():
             contestant.encoder.train()  # as a careless caller would leave it
-            contestant.encoder.backbone[1].eval()
+            contestant.encoder.backbone[2].eval()
         seen.extend((each.encoder, state_of(each.encoder)) for each in made.values())
         return made
 
@@ -70,7 +70,7 @@ def test_frozen_means_frozen(run, other, monkeypatch):
     for encoder, before in [*seen, (mine, mine_before)]:
         assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
     for encoder, _ in seen:
-        assert encoder.training and not encoder.backbone[1].training and encoder.backbone[0].training
+        assert encoder.training and not encoder.backbone[2].training and encoder.backbone[1].training
     assert [part.training for part in mine] == [True, False, True, True, True]
     assert (run.path / "encoder.safetensors").read_bytes() == on_disk
 
