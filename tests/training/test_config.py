@@ -31,7 +31,7 @@ def test_every_option_says_what_it_is():
         ({"lr": "fast"}, ["lr", "'fast'", "float"]),
         (
             {"method": "simclear"},
-            ["method", "'simclear'", "simclr, supcon", "my_file.py:MyMethod", "did you mean 'simclr'"],
+            ["method", "'simclear'", "simclr, moco", "my_file.py:MyMethod", "did you mean 'simclr'"],
         ),
         ({"test_fraction": 1.0}, ["test_fraction", "1.0", "below 1"]),
         ({"warmup_epochs": 11.0, "epochs": 10}, ["warmup_epochs", "11.0", "10 epochs"]),

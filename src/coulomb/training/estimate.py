@@ -49,8 +49,8 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
         with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = method(seen, labels, torch.arange(batch))
         loss.backward()
-        if hasattr(method, "after_batch"):
-            method.after_batch()  # a queue has its price only when it is filled
+        if (remember := getattr(method, "after_batch", None)) is not None:
+            remember()  # a queue has its price only when it is filled
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
     parameters = sum(p.numel() for p in method.parameters())
