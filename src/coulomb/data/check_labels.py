@@ -70,7 +70,9 @@ def label_findings(labels: dict[str, Any], readable: int) -> list[str]:
 def rare_classes(rare: list[dict[str, Any]], labels: dict[str, Any], readable: int) -> str:
     """One sentence that names the classes without positives (worst first), and says what would help, with figures."""
     named = some([f"{entry['name']} {entry['p_no_positive']:.0%} ({entry['count']} images)" for entry in rare], NAMED)
-    sentence = f"Supervised contrast would hardly reach {len(rare)} rare classes (most anchors meet no positive): {named}."
+    sentence = (
+        f"Supervised contrast would hardly reach {len(rare)} rare classes (most anchors meet no positive): {named}."
+    )
     remedies = []
     batch = batch_for(min(entry["count"] for entry in rare), readable, HIGH)
     if batch is not None and batch <= 8 * labels["batch_size"]:
