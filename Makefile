@@ -11,10 +11,10 @@ demo: $(VENV)/train.stamp
 	$(BIN)/coulomb train digits --out runs/demo
 	@echo "open runs/demo/report.html in a browser"
 
-# A file's tests stay in one process; one thread each, since the processes share the cores. All: make test MARK=
+# One thread each, since the processes share the cores. All: make test MARK=
 MARK = not slow
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile -m "$(MARK)" $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "$(MARK)" $(TESTS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check
