@@ -124,8 +124,8 @@ def folds(similarity, kind, over):
     out = {
         "lse": lambda: S.lse(over),
         "lses": lambda: S.lses((0.5, 1.0), over).T,
-        "lse of 2": lambda: S.lse(over, at_least=S.kth_largest(2, over)),
-        "sum of 2": lambda: S.sum(over, at_least=S.kth_largest(2, over)),
+        "lse of 2": lambda: S.lse(over, top_k=2),
+        "sum of 2": lambda: S.sum(over, top_k=2),
         "sum": lambda: S.sum(over),
         "mean": lambda: S.mean(over),
         "count": lambda: S.count(over),

@@ -9,10 +9,11 @@ from torch.nn.functional import softplus
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, warn_counted
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
+from coulomb.losses.gathering import reduced_in
 from coulomb.losses.options import checked_number
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather, checked_gather, group_of
 
 
 @dataclass(frozen=True)

@@ -11,32 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.losses.arguments import reduced
-
-Gather = bool | str
-
-
-def checked_gather(gather: Gather) -> Gather:
-    """``gather`` if it is True, False or ``"auto"``; else an error naming it."""
-    if gather not in (True, False, "auto"):
-        raise ValueError(f"gather must be True, False or 'auto', got {gather!r}")
-    return gather
-
-
-def group_of(gather: Gather) -> dist.ProcessGroup | None:
-    """The processes whose keys count; None for this one alone.
-
-    Raises:
-        RuntimeError: ``gather=True`` in a program without a process group.
-    """
-    if gather is False:
-        return None
-    if not (dist.is_available() and dist.is_initialized()):
-        if gather == "auto":
-            return None
-        raise RuntimeError(
-            "gather=True, but torch.distributed is not initialised: call init_process_group first, or use gather='auto'"
-        )
-    return dist.group.WORLD if dist.get_world_size() > 1 else None
+from coulomb.similarity.groups import rows_in
 
 
 def reduced_in(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, anchors: int | Tensor) -> Tensor:
@@ -68,15 +43,6 @@ def ids_in(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
         facts = rows_in(group, torch.stack([first, first.new_tensor(len(labels_N))])[None])
         first = facts[:, 0].max() + facts[: dist.get_rank(group), 1].sum()
     return torch.where(labels_N >= 0, labels_N, first + torch.arange(len(labels_N), device=labels_N.device))
-
-
-def rows_in(group: dist.ProcessGroup | None, rows: Tensor) -> Tensor:
-    """The rows of all processes in the order of ranks, [ΣN, …]; their gradients come home summed. For small things."""
-    if group is None:
-        return rows
-    from coulomb.similarity.processes import gather_rows  # takes a second to import; needed by several processes only
-
-    return gather_rows(rows, group)
 
 
 def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:

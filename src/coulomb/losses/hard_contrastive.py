@@ -5,10 +5,10 @@ from torch.nn.functional import softplus
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import Gather, checked_gather
 from coulomb.losses.options import checked_whole
 from coulomb.losses.sources import negatives_of
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
+from coulomb.similarity.groups import Gather, checked_gather
 
 
 class HardContrastiveLoss(nn.Module):

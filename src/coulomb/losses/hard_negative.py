@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from coulomb.losses.debiased import DebiasedLoss
-from coulomb.losses.gathering import Gather
 from coulomb.losses.options import checked_number
 from coulomb.losses.temperature import Temperature
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather
 
 
 class HardNegativeLoss(DebiasedLoss):

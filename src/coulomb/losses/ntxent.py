@@ -11,10 +11,11 @@ from coulomb.losses.arguments import (
     warn_counted,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import Gather, checked_gather, group_of, reduced_in
+from coulomb.losses.gathering import reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather, checked_gather, group_of
 
 
 class NTXentLoss(nn.Module):

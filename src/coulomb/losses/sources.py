@@ -6,8 +6,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.losses.arguments import embeddings, paired_embeddings, warn_counted
-from coulomb.losses.gathering import Gather, group_of, reduced_in
+from coulomb.losses.gathering import reduced_in
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather, group_of
 
 
 @dataclass(frozen=True)

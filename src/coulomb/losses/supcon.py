@@ -14,17 +14,7 @@ from coulomb.losses.arguments import (
     warn_counted,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import (
-    Gather,
-    checked_gather,
-    group_of,
-    ids_in,
-    own_rows,
-    processes_in,
-    reduced_in,
-    rows_in,
-    summed_in,
-)
+from coulomb.losses.gathering import ids_in, own_rows, processes_in, reduced_in, summed_in
 from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_sums
 from coulomb.losses.temperature import (
     LearnableTemperature,
@@ -34,6 +24,7 @@ from coulomb.losses.temperature import (
     scale_of,
 )
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
 
 class SupConLoss(nn.Module):

@@ -15,9 +15,10 @@ from coulomb.losses.arguments import (
     require_batch,
     warn_counted,
 )
-from coulomb.losses.gathering import Gather, checked_gather, group_of, own_rows, processes_in, rows_in
+from coulomb.losses.gathering import own_rows, processes_in
 from coulomb.losses.triplet_terms import TripletTerms, distances, hardest_pairs, triplet_terms
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
 
 class TripletLoss(nn.Module):

@@ -7,9 +7,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
-from coulomb.losses.gathering import Gather, checked_gather, group_of, rows_in, summed_in
+from coulomb.losses.gathering import summed_in
 from coulomb.losses.options import checked_number
 from coulomb.similarity import Similarity
+from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
 
 class UniformityLoss(nn.Module):

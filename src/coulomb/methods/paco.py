@@ -5,12 +5,13 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.losses import PaCoLoss, ParametricCenters
-from coulomb.losses.gathering import group_of, own_rows, processes_in, rows_in, summed_in
+from coulomb.losses.gathering import own_rows, processes_in, summed_in
 from coulomb.methods.labelled import present
 from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
 from coulomb.models.initialisation import seeded_initialisation
 from coulomb.negatives import MomentumEncoder, Queue
+from coulomb.similarity.groups import group_of, rows_in
 
 
 class PaCo(nn.Module):

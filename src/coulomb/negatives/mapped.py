@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.errors import InputError
-from coulomb.negatives.rows import of_all_processes
 from coulomb.negatives.start import initial_rows
 from coulomb.negatives.undo import UndoLog
+from coulomb.similarity.groups import rows_in
 
 REMEDY = "continue its run by load_state_dict, choose another path, or delete it with its .undo files"
 
@@ -58,7 +58,7 @@ class MappedRows:
         """Whether this process is the one of its machine that writes; all of the group must call this."""
         if group is not None:
             host = torch.tensor([int.from_bytes(socket.gethostname().encode()[-7:])])
-            hosts = of_all_processes((host,), group)[0]
+            hosts = rows_in(group, host)
             self._writes = int((hosts == host).nonzero()[0]) == dist.get_rank(group)
         return self._writes
 

@@ -8,8 +8,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from coulomb.negatives.mapped import MappedRows
-from coulomb.negatives.rows import Gather, checked_gather, group_of, of_all_processes, share, slots_in, unit_rows, whole
+from coulomb.negatives.rows import share, slots_in, unit_rows, whole
 from coulomb.negatives.start import start_of_all
+from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
 ZERO = 1e-12
 
@@ -100,7 +101,7 @@ class MemoryBank(nn.Module):
         if index.shape != (len(rows),):
             raise ValueError(f"index must have shape [{len(rows)}], one slot for each row, got {tuple(index.shape)}")
         group = group_of(self.gather)
-        index, rows = of_all_processes((index.to(rows.device), rows), group)
+        index, rows = rows_in(group, index.to(rows.device)), rows_in(group, rows)
         if not len(index):
             return  # of all processes
         slots, place, counts = torch.unique(index, return_inverse=True, return_counts=True)

@@ -3,16 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from coulomb.negatives.rows import (
-    Gather,
-    checked_gather,
-    group_of,
-    integers,
-    of_all_processes,
-    seeded,
-    unit_rows,
-    whole,
-)
+from coulomb.negatives.rows import integers, seeded, unit_rows, whole
+from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
 
 class Queue(nn.Module):
@@ -91,7 +83,8 @@ class Queue(nn.Module):
         """Append keys [B, dim] with labels [B] and ids [B]; the oldest go. Of more than ``size`` the last are kept."""
         keys = unit_rows("keys", keys, self.dim).to(self.rows)
         about = torch.stack([integers("labels", labels, keys), integers("ids", ids, keys)], dim=1)
-        keys, about = of_all_processes((keys, about), group_of(self.gather))
+        group = group_of(self.gather)
+        keys, about = rows_in(group, keys), rows_in(group, about)
         self.enqueues += 1
         count = len(keys)
         kept = min(count, self.size)

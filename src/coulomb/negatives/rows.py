@@ -2,16 +2,13 @@
 
 import math
 import warnings
-from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from coulomb.errors import CoulombWarning
 
-Gather = bool | str
 ZERO = 1e-12  # a row shorter than this has no direction
 
 
@@ -62,39 +59,6 @@ def integers(name: str, values: Tensor | None, like: Tensor) -> Tensor:
     if values.shape != (len(like),):
         raise ValueError(f"{name} must have shape [{len(like)}], one for each row, got {tuple(values.shape)}")
     return values.detach().to(like.device, torch.long)
-
-
-def checked_gather(gather: Gather) -> Gather:
-    """``gather`` if it is True, False or ``"auto"``; else an error naming it."""
-    if gather not in (True, False, "auto"):
-        raise ValueError(f"gather must be True, False or 'auto', got {gather!r}")
-    return gather
-
-
-def group_of(gather: Gather) -> dist.ProcessGroup | None:
-    """The processes that share what is stored; None for this one alone.
-
-    Raises:
-        RuntimeError: ``gather=True`` in a program without a process group.
-    """
-    if gather is False:
-        return None
-    if not (dist.is_available() and dist.is_initialized()):
-        if gather == "auto":
-            return None
-        raise RuntimeError(
-            "gather=True, but torch.distributed is not initialised: call init_process_group first, or use gather='auto'"
-        )
-    return dist.group.WORLD if dist.get_world_size() > 1 else None
-
-
-def of_all_processes(parts: Sequence[Tensor], group: dist.ProcessGroup | None) -> list[Tensor]:
-    """Each of ``parts`` [B, …] with the rows of all processes below one another, in the order of ranks; B may differ."""
-    if group is None:
-        return list(parts)
-    from coulomb.similarity.processes import gather_rows  # takes a second to import; needed by several processes only
-
-    return [gather_rows(part, group) for part in parts]
 
 
 def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -183,13 +183,12 @@ class Similarity:
             group=self.group,
         )
 
-    def lse(self, over: Over = "all", *, at_least: Tensor | None = None, top_k: int | None = None) -> Tensor:
+    def lse(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
 
-        ``at_least`` [N]: only pairs with s_ij ≥ at_least_i count; it gets no gradient. ``top_k``: only the k largest of a
-        row count, and what equals the last of them to rounding (see `kth_largest`).
+        ``top_k``: only the k largest of a row count, and what equals the last of them to rounding (see `kth_largest`).
         """
-        return self._fold(self._problem(over, at_least=at_least, top_k=top_k))[0].squeeze(0)
+        return self._fold(self._problem(over, top_k=top_k))[0].squeeze(0)
 
     def lses(self, powers: Sequence[float], over: Over = "all") -> Tensor:
         """log Σ_j w_ij exp(p·s_ij) for one or two positive powers p, ascending: [P, N], from one pass over the tiles."""
@@ -212,21 +211,20 @@ class Similarity:
         A loss near 0 keeps its digits, where lse − s⁺ would cancel. Small problems take one operation for all of it.
         """
         problem = self._problem(over, both=both)
-        small = self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
         plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-        if small and plain and self.group is None and contrast.fits(problem, offset):
+        if self._small and plain and self.group is None and contrast.fits(problem, offset):
             out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
             return out
         rows, columns = self.lse_both(over) if both else (self.lse(over), None)
         return contrast.losses(rows, columns, contrast.positives(problem, offset))
 
-    def sum(self, over: Over = "all", *, at_least: Tensor | None = None, top_k: int | None = None) -> Tensor:
+    def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
 
-        With ``at_least`` or ``top_k`` (as in `lse`) the tiles are needed.
+        With ``top_k`` (as in `lse`) the tiles are needed.
         """
-        if at_least is not None or top_k is not None:
-            return self._fold(self._problem(over, at_least=at_least, top_k=top_k, linear=True))[0].squeeze(0)
+        if top_k is not None:
+            return self._fold(self._problem(over, top_k=top_k, linear=True))[0].squeeze(0)
         if self.group is not None:
             from coulomb.similarity import sharded
 
@@ -269,7 +267,7 @@ class Similarity:
         return values, columns
 
     def kth_largest(self, k: int, over: Over = "all") -> Tensor:
-        """The k-th largest s_ij of each row less its rounding, [N], for ``at_least``; −inf where fewer count. No gradient.
+        """The k-th largest s_ij of each row less its rounding, [N]; −inf where fewer count. No gradient.
 
         At or above it lie the k largest and whatever equals the last of them to rounding.
         """
@@ -364,18 +362,14 @@ class Similarity:
         *,
         powers: tuple[float, ...] = (1.0,),
         both: bool = False,
-        at_least: Tensor | None = None,
         top_k: int | None = None,
         linear: bool = False,
     ) -> Problem:
+        at_least = None
         if top_k is not None:
             self._require_k(top_k)
-            if not self._stored:
+            if not self.few or torch.compiler.is_compiling():  # S is not certain to be stored: find the threshold first
                 at_least, top_k = self.kth_largest(top_k, over), None
-        if at_least is not None:
-            if at_least.shape != self.shape[:1]:
-                raise ValueError(f"at_least must have shape [{self.shape[0]}], got {tuple(at_least.shape)}")
-            at_least = at_least.detach().to(self.queries_ND.dtype)
         keys = None if self.self_similar else self.keys_MD
         pairs = self.pairs(over)
         return Problem(
@@ -394,21 +388,14 @@ class Similarity:
             top_k=top_k,
         )
 
-    @property
-    def _stored(self) -> bool:
-        """True when a fold is certain to keep S or its exponentials, and not as an operator of a compiled graph."""
-        return self.few and not torch.compiler.is_compiling()
-
     def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
             from coulomb.similarity import sharded
 
             return sharded.fold(problem, self.shards)
-        backend = self._chosen_backend
-        if backend == "dense":
+        if self._chosen_backend == "dense":
             return dense.fold(problem)
-        small = self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
-        return graph.fold(problem, keep=small and backend == "auto")
+        return graph.fold(problem, keep=self._small)
 
     def _require_k(self, k: int) -> None:
         if not 1 <= k <= self.number_of_keys:
@@ -417,8 +404,12 @@ class Similarity:
     @property
     def few(self) -> bool:
         """True when S has so few elements that it may as well be stored (see `matrix`), which one process decides alone."""
-        small = self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
-        return self.group is None and (self._chosen_backend == "dense" or (small and self._chosen_backend == "auto"))
+        return self.group is None and (self._chosen_backend == "dense" or self._small)
+
+    @property
+    def _small(self) -> bool:
+        """True when "auto" keeps what it computes for the backward pass."""
+        return self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
 
     @property
     def matrix(self) -> Tensor:
