@@ -12,14 +12,14 @@ from coulomb.models import build_encoder
 from coulomb.randomness import generator
 from coulomb.training.config import Config
 
-STEPS = 3
+LEAST, MOST, SECONDS = 3, 30, 5.0  # steps, and the time after which there are enough
 
 
 def estimate(config: Config, images: int) -> dict[str, Any]:
     """Time and memory of the run that ``config`` describes on this machine.
 
-    Three real steps (views, forward, backward) of at most 64 images are timed, the first of them not counted; the time
-    is scaled to the batch, the activations' memory too. Numbers are for this machine's CPU; an estimate, not a promise.
+    Real steps (views, forward, backward) of at most 64 images are timed for about five seconds, 3 to 30 of them, the first not
+    counted; the shortest is scaled to the batch, the activations' memory too. Numbers are for this machine's CPU; an estimate, not a promise.
 
     Returns:
         ``seconds_per_step``, ``steps``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch),
@@ -38,14 +38,16 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
         facts={"num_images": images, "class_counts": torch.full((10,), max(images // 10, 1)), "num_classes": 10},
         own=config.method_options,
     )
+    method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in training
     draw = generator(config.seed, "estimate")
     canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(batch) % 10
     kept = _saved_bytes()
     times = []
-    for _ in range(STEPS):
+    while len(times) < LEAST or (len(times) < MOST and sum(times) < SECONDS):
         begin = time.perf_counter()
         seen = views(canvas, draw, n=config.n_views)
+        seen = [view.contiguous(memory_format=torch.channels_last) for view in seen]
         with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = method(seen, labels, torch.arange(batch))
         loss.backward()
@@ -61,9 +63,9 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
         "steps": steps,
         "training_seconds": seconds * steps,
         "parameters": parameters,
-        "activation_bytes": int(kept.bytes / STEPS * scale),
+        "activation_bytes": int(kept.bytes / len(times) * scale),
         "model_bytes": parameters * 4 * (4 if config.optimizer == "adamw" else 3),
-        "note": f"{STEPS - 1} steps of {batch} images timed on this machine's CPU, scaled to batches of {config.batch_size}",
+        "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, scaled to batches of {config.batch_size}",
     }
 
 
