@@ -19,7 +19,8 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
     """Time and memory of the run that ``config`` describes on this machine.
 
     Real steps (views, forward, backward) of at most 64 images are timed for about five seconds, 3 to 30 of them, the first not
-    counted; the shortest is scaled to the batch, the activations' memory too. Numbers are for this machine's CPU; an estimate, not a promise.
+    counted; the shortest is scaled to the batch, the activations' memory too. Numbers are for this
+    machine's CPU; an estimate, not a promise.
 
     Returns:
         ``seconds_per_step``, ``steps``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch),
@@ -65,7 +66,8 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
         "parameters": parameters,
         "activation_bytes": int(kept.bytes / len(times) * scale),
         "model_bytes": parameters * 4 * (4 if config.optimizer == "adamw" else 3),
-        "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, scaled to batches of {config.batch_size}",
+        "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, "
+        f"scaled to batches of {config.batch_size}",
     }
 
 
