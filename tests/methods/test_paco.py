@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.errors import InputError
+from coulomb.errors import CoulombWarning, InputError
 from coulomb.losses import PaCoLoss
 from coulomb.methods.paco import PaCo
 from method_cases import changed, encoder, state_of, views
@@ -50,6 +50,14 @@ def test_the_queue_takes_keys_with_labels_after_the_batch(generalized):
     method.after_batch()
     assert method.queue.labels().tolist() == (LABELS.repeat(2).tolist()[-10:] if generalized else LABELS.tolist())
     assert method.figures() == {"queue_keys": 10.0 if generalized else 6.0, "queue_age": 0.0}
+
+
+def test_a_batch_without_any_label_is_told_and_teaches_nothing():
+    method = made()
+    with pytest.warns(CoulombWarning, match="none of 6 rows of a batch has a label"):
+        loss = method(views(), torch.full((6,), -1))
+    loss.backward()
+    assert float(loss.detach()) == 0 and not any(p.grad.any() for p in method.parameters() if p.grad is not None)
 
 
 def test_the_momentum_encoder_follows_the_update():

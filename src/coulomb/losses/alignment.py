@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from coulomb.checked import checked_number
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, reduced
-from coulomb.losses.options import checked_number
 
 
 class AlignmentLoss(nn.Module):

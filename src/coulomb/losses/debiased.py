@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.checked import checked_number
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, warn_counted
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import reduced_in
-from coulomb.losses.options import checked_number
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of

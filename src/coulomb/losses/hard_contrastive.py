@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.checked import checked_whole
 from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.options import checked_whole
 from coulomb.losses.sources import negatives_of
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity.groups import Gather, checked_gather

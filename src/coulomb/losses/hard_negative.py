@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from coulomb.checked import checked_number
 from coulomb.losses.debiased import DebiasedLoss
-from coulomb.losses.options import checked_number
 from coulomb.losses.temperature import Temperature
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather

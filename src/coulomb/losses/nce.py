@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.checked import checked_number, checked_whole
 from coulomb.losses.arguments import REDUCTIONS, check_shape, checked_choice, embeddings, paired_embeddings, reduced
 from coulomb.losses.diagnosis import Diagnosis
-from coulomb.losses.options import checked_number, checked_whole
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import lengths_of
 

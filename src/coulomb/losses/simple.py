@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
+from coulomb.checked import checked_number, checked_whole
 from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.options import checked_number, checked_whole
 from coulomb.losses.sources import Negatives, negatives_of
 from coulomb.similarity.groups import Gather, checked_gather
 

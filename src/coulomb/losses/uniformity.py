@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from coulomb.checked import checked_number
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
 from coulomb.losses.gathering import summed_in
-from coulomb.losses.options import checked_number
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 

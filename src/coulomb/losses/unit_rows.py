@@ -1,15 +1,13 @@
 """Rows of unit length, checked: the first thing that every loss does with its features."""
 
-import math
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coulomb.errors import CoulombWarning
+from coulomb import checked
+from coulomb.checked import ZERO
 
-ZERO = 1e-12  # a row shorter than this has no direction
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # as far from 1 as rounding takes a row that was normalised
 
 
@@ -84,23 +82,8 @@ class UnitRows(torch.autograd.Function):
 
 
 def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool) -> bool:
-    """Error for rows that are not finite, counted warning for rows of zeros; True if there are any such rows."""
-    if norm.numel() == 0 or norm.is_meta:
-        return False
-    shortest, longest = norm.aminmax()
-    if not float(longest) < math.inf:  # NaN is not either
-        bad = [int((~torch.isfinite(part)).sum()) for part in norm.chunk(len(names))]
-        name, count = next((name, count) for name, count in zip(names, bad, strict=True) if count)
-        of = norm.numel() // len(names)
-        raise ValueError(f"{name} has {count} of {of} rows with NaN, infinite or too large values")
-    if not normalize or float(shortest) >= ZERO:
-        return False
-    for name, part in zip(names, norm.chunk(len(names)), strict=True):
-        zero = int((part < ZERO).sum())
-        if zero:
-            text = f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction, no gradient"
-            warnings.warn(text, CoulombWarning, stacklevel=6)
-    return True
+    """`checked_norms` of a loss's features."""
+    return checked.checked_norms(norm, names, normalize, ", no gradient", stacklevel=6)
 
 
 @torch.library.custom_op("coulomb::checked_norms", mutates_args=())

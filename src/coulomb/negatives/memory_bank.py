@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from coulomb.checked import checked_share, checked_whole
 from coulomb.negatives.mapped import MappedRows
-from coulomb.negatives.rows import share, slots_in, unit_rows, whole
+from coulomb.negatives.rows import slots_in, unit_rows
 from coulomb.negatives.start import start_of_all
 from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
@@ -66,8 +67,8 @@ class MemoryBank(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.num_instances, self.dim = whole("num_instances", num_instances), whole("dim", dim)
-        self.momentum, self.seed, self.gather = share("momentum", momentum), seed, checked_gather(gather)
+        self.num_instances, self.dim = checked_whole("num_instances", num_instances), checked_whole("dim", dim)
+        self.momentum, self.seed, self.gather = checked_share("momentum", momentum), seed, checked_gather(gather)
         self.mapped = None if path is None else MappedRows(Path(path), num_instances, dim, seed)
         if self.mapped is None:
             self.register_buffer("rows", start_of_all(num_instances, dim, seed))

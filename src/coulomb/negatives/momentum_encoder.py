@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from coulomb.negatives.rows import cosine_to_one, share
+from coulomb.checked import checked_share
+from coulomb.negatives.rows import cosine_to_one
 
 
 class MomentumEncoder(nn.Module):
@@ -33,7 +34,7 @@ class MomentumEncoder(nn.Module):
         self, module: nn.Module, momentum: float = 0.99, *, schedule: str = "constant", buffers: str = "copy"
     ) -> None:
         super().__init__()
-        self.momentum = share("momentum", momentum)
+        self.momentum = checked_share("momentum", momentum)
         if schedule not in ("constant", "cosine"):
             raise ValueError(f"schedule must be 'constant' or 'cosine', got {schedule!r}")
         if buffers not in ("copy", "average"):
@@ -58,7 +59,7 @@ class MomentumEncoder(nn.Module):
         """m when a share ``progress`` (0 … 1) of the run is done."""
         if self.schedule == "constant":
             return self.momentum
-        return cosine_to_one(self.momentum, share("progress", progress))
+        return cosine_to_one(self.momentum, checked_share("progress", progress))
 
     @torch.no_grad()
     def update(self, online: nn.Module, progress: float = 0.0) -> None:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from coulomb.negatives.rows import integers, seeded, unit_rows, whole
+from coulomb.checked import checked_whole
+from coulomb.negatives.rows import integers, seeded, unit_rows
 from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
 
 
@@ -48,7 +49,7 @@ class Queue(nn.Module):
 
     def __init__(self, size: int, dim: int, *, fill: str = "empty", seed: int = 0, gather: Gather = "auto") -> None:
         super().__init__()
-        self.size, self.dim = whole("size", size), whole("dim", dim)
+        self.size, self.dim = checked_whole("size", size), checked_whole("dim", dim)
         if fill not in ("empty", "random"):
             raise ValueError(f"fill must be 'empty' or 'random', got {fill!r}")
         self.fill, self.gather = fill, checked_gather(gather)

@@ -1,33 +1,12 @@
 """What a queue and a bank ask of what they are handed: unit rows, integers of the right length, all processes' share."""
 
 import math
-import warnings
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coulomb.errors import CoulombWarning
-
-ZERO = 1e-12  # a row shorter than this has no direction
-
-
-def whole(name: str, value: int, *, at_least: int = 1) -> int:
-    """A whole number from ``at_least``; else an error naming the argument."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {value}")
-    return value
-
-
-def share(name: str, value: float) -> float:
-    """A number in [0, 1]; else an error naming the argument."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value}")
-    return float(value)
+from coulomb.checked import ZERO, checked_norms
 
 
 def unit_rows(name: str, rows: Tensor, dim: int) -> Tensor:
@@ -42,11 +21,7 @@ def unit_rows(name: str, rows: Tensor, dim: int) -> Tensor:
         raise ValueError(f"{name} must have shape [B, {dim}], got {tuple(rows.shape)}")
     rows = rows.detach().float()
     norm = torch.linalg.vector_norm(rows, dim=1)
-    bad, zero = int((~torch.isfinite(norm)).sum()), int((norm < ZERO).sum())
-    if bad:
-        raise ValueError(f"{name} has {bad} of {len(rows)} rows with NaN, infinite or too large values")
-    if zero:
-        warnings.warn(f"{zero} of {len(rows)} rows of {name} are zero vectors: no direction", CoulombWarning)
+    checked_norms(norm, (name,), True, "")
     return normalize(rows, dim=1, eps=ZERO)
 
 

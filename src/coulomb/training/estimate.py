@@ -44,7 +44,7 @@ def estimate(config: Config, images: int) -> dict[str, Any]:
     canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(batch) % 10
     kept = _saved_bytes()
-    times = []
+    times: list[float] = []
     while len(times) < LEAST or (len(times) < MOST and sum(times) < SECONDS):
         begin = time.perf_counter()
         seen = views(canvas, draw, n=config.n_views)

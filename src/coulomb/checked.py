@@ -1,0 +1,71 @@
+"""What is asked of numbers and of rows, on every floor: an error that names the argument, a warning that counts."""
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from coulomb.errors import CoulombWarning
+
+ZERO = 1e-12  # a row shorter than this has no direction
+
+
+def checked_number(name: str, value: float, *, at_least: float = -math.inf, below: float = math.inf) -> float:
+    """A finite number in [at_least, below); else an error naming the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    if not (math.isfinite(value) and at_least <= value < below):
+        allowed = [f"at least {at_least:g}"] * (at_least > -math.inf) + [f"below {below:g}"] * (below < math.inf)
+        raise ValueError(f"{name} must be {' and '.join(['finite', *allowed])}, got {value}")
+    return float(value)
+
+
+def checked_whole(name: str, value: int, *, at_least: int = 1) -> int:
+    """A whole number from ``at_least``; else an error naming the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value}")
+    return value
+
+
+def checked_share(name: str, value: float) -> float:
+    """A number in [0, 1]; else an error naming the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value}")
+    return float(value)
+
+
+def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str, stacklevel: int = 3) -> bool:
+    """Error for rows that are not finite, counted `CoulombWarning` for rows of zeros; True if there are any of these.
+
+    Args:
+        norm: lengths of rows, of equally many of each of ``names``, one argument after the other.
+        names: of the arguments.
+        normalize: whether the rows are to be of unit length: where not, zeros are no matter.
+        effect: what is to be said of zero rows, after "no direction".
+        stacklevel: of the warning.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    if norm.numel() == 0 or norm.is_meta:
+        return False
+    shortest, longest = norm.aminmax()
+    if not float(longest) < math.inf:  # NaN is not either
+        bad = [int((~torch.isfinite(part)).sum()) for part in norm.chunk(len(names))]
+        name, count = next((name, count) for name, count in zip(names, bad, strict=True) if count)
+        raise ValueError(
+            f"{name} has {count} of {norm.numel() // len(names)} rows with NaN, infinite or too large values"
+        )
+    if not normalize or float(shortest) >= ZERO:
+        return False
+    for name, part in zip(names, norm.chunk(len(names)), strict=True):
+        zero = int((part < ZERO).sum())
+        if zero:
+            text = f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction{effect}"
+            warnings.warn(text, CoulombWarning, stacklevel=stacklevel + 1)
+    return True
