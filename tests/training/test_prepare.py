@@ -74,3 +74,10 @@ def test_options_win_over_the_survey():
     assert (measure(Config(), source).image_size, measure(Config(), source).channels) == (16, 1)
     asked = dataclasses.replace(Config(), image_size=24, channels=3)
     assert (measure(asked, source).image_size, measure(asked, source).channels) == (24, 3)
+
+
+def test_recipes_count_the_images_there_are_to_train_on():
+    source = ArraySource(pictures(100), np.arange(100) % 2)
+    assert measure(Config(test_fraction=0.2), source).images == 80
+    assert measure(Config(), source, source).images == 100  # the user's own held-out part
+    assert measure(Config(long_tail="step:10"), source, source).images == 55

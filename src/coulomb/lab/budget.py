@@ -14,8 +14,7 @@ def epochs_for(options: dict[str, Any], minutes: float) -> int:
     Measured on a few steps of the configuration that ``options`` make; on a machine with other work it is a rough figure, and
     the time that a run took stands in its row.
     """
-    config, (source, _), _ = configure(options, Objects())
-    images = len(source) if config.test is not None else round(len(source) * (1 - config.test_fraction))
-    steps = max(1, images // config.batch_size)
-    found = estimate(dataclasses.replace(config, epochs=1, warmup_epochs=0.0), images)
+    config, _, facts = configure(options, Objects())
+    steps = max(1, facts.images // config.batch_size)
+    found = estimate(dataclasses.replace(config, epochs=1, warmup_epochs=0.0), facts.images)
     return max(1, int(60 * minutes / (found["seconds_per_step"] * steps)))

@@ -39,7 +39,7 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
         options = options | {"method": absolute(asked.method)}
     method = objects.method_of(asked)
     sources = open_data(asked, objects.data, objects.test)
-    facts = measure(asked, sources[0])
+    facts = measure(asked, *sources)
     recipe = recipe_of(asked.method, asked.preset)(facts)
     own = recipe.method_options | options.get("method_options", {})
     options = options | {"method_options": complete_options(asked.method, method, own)}
@@ -133,7 +133,7 @@ def reopen(folder: RunFolder, objects: Objects, *, progress: bool) -> tuple[Conf
     """Configuration and data of a run that exists; the split must be the one that was written down."""
     config = dataclasses.replace(load_config(folder.config), out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
-    prepared = prepare(config, sources, measure(config, sources[0]), progress=progress)
+    prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     if folder.split.exists():
         written = read_json(folder.split)
         for name, part in (("train", prepared.train), ("test", prepared.test)):

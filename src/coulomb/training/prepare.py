@@ -53,7 +53,7 @@ class Part:
 class Facts:
     """What a recipe may decide by."""
 
-    images: int
+    images: int  # to train on: held-out ones and those that a long tail leaves out do not count
     image_size: int
     channels: int
     labelled: int
@@ -118,12 +118,29 @@ def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Sourc
     return source, test_source
 
 
-def measure(config: Config, source: Source) -> Facts:
-    """Image size and channels the network will see, from the options or from a survey of the images."""
+def split(config: Config, source: Source, test_source: Source | None) -> tuple[np.ndarray, np.ndarray, str]:
+    """Indices of the training images, of the held-out ones (of ``test_source``, if there is one), and a sentence on both."""
+    labels = source.labels
+    if test_source is not None:
+        train, test = np.arange(len(source)), np.arange(len(test_source))
+        told = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
+    else:
+        train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
+        told = split_sentence(labels, train, test, config.test_fraction, config.seed)
+    if config.long_tail is not None:
+        whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
+        told += (
+            f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
+        )
+    return train, test, told
+
+
+def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
+    """How many images there are to train on; size and channels that the network will see, by option or by a survey."""
     found = survey(source, seed=config.seed)
     largest = 96 if config.preset == "small" else 224
     return Facts(
-        images=len(source),
+        images=len(split(config, source, test_source)[0]),
         image_size=config.image_size or suggest_image_size(found, largest),
         channels=config.channels or found.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
@@ -147,28 +164,18 @@ def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts,
         log.info("%s", note)
     store = _store(source, facts, config, progress)
     labels = source.labels
-    if test_source is not None:
-        test_store, test_labels = (
-            _store(test_source, facts, config, progress),
-            match_classes(test_source, source.class_names),
-        )
-        train, test = np.arange(len(source)), np.arange(len(test_source))
-        split = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
-    else:
+    train, test, told = split(config, source, test_source)
+    if test_source is None:
         test_store, test_labels = store, labels
-        train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
-        split = split_sentence(labels, train, test, config.test_fraction, config.seed)
-    if config.long_tail is not None:
-        whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
-        split += (
-            f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
-        )
+    else:
+        test_store = _store(test_source, facts, config, progress)
+        test_labels = match_classes(test_source, source.class_names)
     found = Prepared(
         train=Part(store, np.intersect1d(train, store.usable), labels),
         test=Part(test_store, np.intersect1d(test, test_store.usable), test_labels),
         facts=facts,
         class_names=source.class_names,
-        split=split,
+        split=told,
         source=source.describe(),
         long_tail=config.long_tail,
     )

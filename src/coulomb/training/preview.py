@@ -50,8 +50,9 @@ def preflight(
     asked = Config(data=str(data), method=method, preset=preset, batch_size=batch_size)
     source = open_source(data)
     result = check(source, batch_size=batch_size, workers=cores(), progress=progress)
-    config = dataclasses.replace(recipe_of(method, preset)(measure(asked, source)), batch_size=batch_size)
-    training = estimate(config, len(source))
+    facts = measure(asked, source)
+    config = dataclasses.replace(recipe_of(method, preset)(facts), batch_size=batch_size)
+    training = estimate(config, facts.images)
     result["training"] = {
         "encoder": config.encoder,
         "image_size": config.image_size,

@@ -62,7 +62,7 @@ def transfer(
             raise InputError(
                 f"{name}={named[name]!r}: has no labels: nothing to measure by; name their column as labels"
             )
-    prepared = prepare(config, sources, measure(config, sources[0]), progress=progress)
+    prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     k = 200 if len(prepared.train.indices) >= 10_000 else 20
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
     views = objects.views_of(own, prepared.facts.image_size, prepared.facts.channels)
