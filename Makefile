@@ -25,8 +25,13 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/coulomb bench losses
 	$(BIN)/coulomb bench views
 
-docs: $(VENV)/train.stamp
+# The site, docs/_build/index.html: without a network, warnings are errors, links and requests are checked.
+docs: $(VENV)/docs.stamp
 	$(BIN)/python docs/build_losses.py
+	$(BIN)/python docs/build_figures.py
+	@rm -rf docs/_build
+	$(BIN)/python -m sphinx -q --fail-on-warning --keep-going docs docs/_build
+	@$(BIN)/python docs/check_site.py docs/_build
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -37,8 +42,12 @@ $(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -c constraints.txt -e '.[train]'
 	@touch $@
 
+$(VENV)/docs.stamp: $(VENV)/train.stamp
+	$(PIP) install -c constraints.txt -e '.[train,docs]'
+	@touch $@
+
 $(VENV)/dev.stamp: $(VENV)/train.stamp
-	$(PIP) install -c constraints.txt -e '.[train,dev]'
+	$(PIP) install -c constraints.txt -e '.[train,docs,dev]'
 	@touch $@
 
 clean:

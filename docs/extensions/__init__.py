@@ -1,0 +1,1 @@
+"""What the documentation asks of Sphinx beyond Sphinx."""

@@ -1,0 +1,22 @@
+"""Whole pages that are not Sphinx's: the benchmark's, and the temperature explorer, written by the library itself."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+
+def add(app: Sphinx, error: Exception | None) -> None:
+    """Put them beside the built pages."""
+    if error is not None or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    (out / "benchmarks").mkdir(exist_ok=True)
+    shutil.copyfile(Path(app.srcdir) / "benchmarks" / "losses.html", out / "benchmarks" / "losses.html")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """When the build is finished."""
+    app.connect("build-finished", add)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
