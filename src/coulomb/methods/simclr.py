@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.losses import NTXentLoss
+from coulomb.methods.both_ways import BothWays
 from coulomb.models import Encoder, projection_head
 
 
@@ -24,6 +25,9 @@ class SimCLR(nn.Module):
         embedding_dim: output width of the head (paper: 128).
         head_layers: linear layers in the head (paper: 2; the authors' second version: 3).
         head_hidden_dim: width between them; None means the feature width, as in the paper.
+        loss: ``"contrastive"``: NT-Xent; or one of Wang & Liu's (2021) on two views: ``"hard"``, ``"simple"``,
+            ``"hard_simple"``; see `BothWays`.
+        top_k: negatives that count in the hard losses; 20, about a twelfth of a batch of 256 (4095 of 50,000 in the paper).
         seed: of the head's first weights.
     """
 
@@ -37,6 +41,8 @@ class SimCLR(nn.Module):
         embedding_dim: int = 128,
         head_layers: int = 2,
         head_hidden_dim: int | None = None,
+        loss: str = "contrastive",
+        top_k: int = 20,
         seed: int = 0,
     ):
         super().__init__()
@@ -48,7 +54,9 @@ class SimCLR(nn.Module):
             layers=head_layers,
             seed=seed,
         )
-        self.criterion = NTXentLoss(temperature=temperature)
+        self.criterion = (
+            NTXentLoss(temperature=temperature) if loss == "contrastive" else BothWays(loss, temperature, top_k)
+        )
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
         """Loss of one batch: ``views`` is a list of n tensors [B, C, H, W]; returns a scalar."""
@@ -59,4 +67,6 @@ class SimCLR(nn.Module):
 
     def no_signal(self, batch: int, views: int) -> float:
         """The loss when all embeddings of all processes' images (``batch``) are alike, ln(n·N − 1): a run must get below."""
+        if isinstance(self.criterion, BothWays):
+            return self.criterion.no_signal(batch)
         return math.log(max(batch * views - 1, 1))
