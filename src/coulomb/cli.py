@@ -195,7 +195,7 @@ app.command()(train)
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="run folder")],
+    run: Annotated[Path, typer.Argument(help="run folder, or a folder of several seeds")],
     full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
     on: Annotated[str | None, typer.Option(help="other labelled images to measure the frozen encoder on")] = None,
     on_test: Annotated[str | None, typer.Option(help="their held-out images; default: a stratified fifth")] = None,
@@ -219,10 +219,11 @@ def evaluate(
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "full": full, "encoder": encoder}
-    from coulomb.report.tables import evaluation_table
+    from coulomb.report.tables import evaluation_table, summary_table
 
     result = coulomb.evaluate(run, **options, progress=not as_json)
-    say(json.dumps(result) if as_json else evaluation_table(result))
+    table = summary_table if "seeds" in result else evaluation_table
+    say(json.dumps(result) if as_json else table(result))
 
 
 @app.command()
@@ -337,7 +338,10 @@ def lab(
     only: Annotated[list[str] | None, typer.Option(help="only this run; may be repeated")] = None,
     option: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="an option of train")] = None,
     long_tail: Annotated[str, typer.Option(help="of the experiment longtail")] = "exponential:100",
-    seed: Annotated[int, typer.Option(help="of every random draw")] = 0,
+    seed: Annotated[int, typer.Option(help="of every random draw; the first of several")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(help="of every run, for mean ± deviation; default 3, with --quick 1", min=1)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted."""
@@ -359,6 +363,7 @@ def lab(
         epochs=epochs,
         budget=budget,
         seed=seed,
+        seeds=seeds,
         long_tail=long_tail,
         only=tuple(only) if only else None,
         options=_pairs(option or [], "--set batch_size=128"),

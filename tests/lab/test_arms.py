@@ -98,10 +98,10 @@ def test_how_long_a_run_is(training, tmp_path):
 
 def test_options_of_all_runs_and_of_one_are_joined():
     settings = Settings(options={"lr": 0.1, "method_options": {"queue_size": 8}}, test="t")
-    assert ARM.asked(settings) == {
+    assert ARM.asked(settings, 5) == {
         "data": "digits",
         "test": "t",
-        "seed": 0,
+        "seed": 5,
         "lr": 0.1,
         "method": "moco",
         "method_options": {"queue_size": 8, "momentum": 0.9},

@@ -33,4 +33,4 @@ def test_one_point_and_level_curves_have_a_place():
 
 def test_more_curves_than_colours_are_named():
     found = chart([{"name": f"n{i}", "points": [(0, i), (1, i)]} for i in range(MOST_CURVES + 2)])
-    assert len(found.curves) == MOST_CURVES and found.note == "Not drawn: n8, n9."
+    assert len(found.curves) == MOST_CURVES and found.notes == ["Not drawn: n8, n9."]

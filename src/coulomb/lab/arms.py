@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from coulomb.lab.measure import measure
 from coulomb.lab.settings import Settings
 from coulomb.training.launch import resume, start
 from coulomb.training.objects import Objects
+from coulomb.training.prepare import Prepared
 from coulomb.training.run_folder import RunFolder, read_json, write_json
+
+More = Callable[[RunFolder, Prepared], dict[str, Any]]  # what an experiment measures of a run besides
 
 log = logging.getLogger("coulomb")
 
@@ -29,9 +33,9 @@ class Arm:
     options: dict[str, Any] = field(default_factory=dict)
     quick: int = 10
 
-    def asked(self, settings: Settings) -> dict[str, Any]:
+    def asked(self, settings: Settings, seed: int) -> dict[str, Any]:
         """All options that are given to training; the rest is the recipe's."""
-        asked: dict[str, Any] = {"data": settings.data, "seed": settings.seed}
+        asked: dict[str, Any] = {"data": settings.data, "seed": seed}
         if settings.test is not None:
             asked["test"] = settings.test
         epochs = settings.epochs or (self.quick if settings.quick and settings.digits else None)
@@ -41,16 +45,26 @@ class Arm:
         return asked | settings.options | self.options | ({"method_options": own} if own else {})
 
 
-def run_arm(arm: Arm, settings: Settings, folder: Path) -> dict[str, Any]:
+def folder_of(arm: Arm, settings: Settings, folder: Path, seed: int) -> RunFolder:
+    """``NAME/`` of the first seed, ``NAME-seed1/`` and so on of the others."""
+    return RunFolder(folder / (arm.name if seed == settings.seed else f"{arm.name}-seed{seed}"))
+
+
+def run_arm(
+    arm: Arm, settings: Settings, folder: Path, seed: int | None = None, more: More | None = None
+) -> dict[str, Any]:
     """The arm's figures; from the record beside its run folder where it is finished, continued where it was interrupted.
 
-    ``NAME.json`` holds the options asked for and, in the end, the figures; ``NAME/`` is an ordinary run folder.
+    ``NAME.json`` holds the options asked for and, in the end, the figures, with those that ``more`` adds; ``NAME/`` is an
+    ordinary run folder.
 
     Raises:
         InputError: the record is of other options.
     """
-    record_path, run = folder / f"{arm.name}.json", RunFolder(folder / arm.name)
-    asked = arm.asked(settings)
+    seed = settings.seed if seed is None else seed
+    run = folder_of(arm, settings, folder, seed)
+    record_path = folder / f"{run.path.name}.json"
+    asked = arm.asked(settings, seed)
     about = {"asked": asked, "budget": settings.budget, "draws": settings.draws}
     record: dict[str, Any] = read_json(record_path) if record_path.is_file() else about | {"figures": None}
     if any(record.get(key) != value for key, value in about.items()):
@@ -58,12 +72,13 @@ def run_arm(arm: Arm, settings: Settings, folder: Path) -> dict[str, Any]:
             f"{record_path}: is of another experiment ({_differences(record, about)}); give another --out, or remove it"
         )
     if record["figures"] is not None:
-        log.info("%s: finished before", arm.name)
+        log.info("%s: finished before", run.path.name)
         return record
     write_json(record_path, record)
     try:
         prepared = _train(asked, settings, run)
-        record["figures"] = measure(run, prepared, settings.draws)
+        figures = measure(run, prepared, settings.draws)
+        record["figures"] = figures if more is None else figures | more(run, prepared)
     except NonFiniteError as error:
         record["figures"] = {"failed": str(error)}
     write_json(record_path, record)

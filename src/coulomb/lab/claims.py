@@ -1,12 +1,16 @@
 """Claims of the field, each judged by what was measured here."""
 
-from collections.abc import Iterable
+import itertools
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coulomb.report.wording import figure as plain
+
 Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its figures
 
-CHANCE = 0.01  # a difference that another seed may turn round, and so the text says
+CHANCE = 0.01  # of one seed: a difference that another may turn round, and so the text says
 
 NAMES = {
     "knn": "kNN",
@@ -14,7 +18,12 @@ NAMES = {
     "few_5": "5-label few-shot",
     "classifier": "accuracy",
     "embedding_rank": "effective rank of the embeddings",
+    "uniformity": "uniformity",
+    "alignment": "alignment",
+    "tolerance": "tolerance",
 }
+SHARES = {"knn", "linear", "few_1", "few_5", "few_10", "classifier", "many", "medium", "few"}  # told in percent
+Places = Sequence[tuple[float, str]]  # where on an axis, and the name of the run
 
 
 @dataclass(frozen=True)
@@ -33,14 +42,64 @@ def value(rows: Rows, name: str, key: str) -> float | None:
     return None if found is None else float(found)
 
 
+def written(key: str, figure: float) -> str:
+    """A figure as claims tell it."""
+    return f"{figure:.1%}" if key in SHARES else plain(figure)
+
+
+def told(rows: Rows, name: str, key: str) -> str:
+    """A figure and, of several seeds, its deviation: ``86.0% ± 0.4``."""
+    figure, std = value(rows, name, key), value(rows, name, f"{key}_std")
+    if figure is None:
+        return "not measured"
+    around = "" if std is None else f" ± {100 * std:.1f}" if key in SHARES else f" ± {plain(std, 2)}"
+    return written(key, figure) + around
+
+
+def doubt(rows: Rows, first: str, second: str, key: str, beyond: float) -> str:
+    """What is to be said of a difference that is ``beyond`` its bound by so little that it may be chance."""
+    stds = [value(rows, name, f"{key}_std") for name in (first, second)]
+    if None in stds:
+        return "; less than a point may be chance" if key in SHARES and abs(beyond) < CHANCE else ""
+    return (
+        "; that is within the deviation over seeds" if abs(beyond) < math.hypot(*[std or 0.0 for std in stds]) else ""
+    )
+
+
 def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: str, published: str) -> Claim:
-    """``high``'s figure is at least ``low``'s plus ``margin``; accuracies, so that it is told in points."""
+    """``high``'s figure is at least ``low``'s plus ``margin``; accuracies are told in points."""
     first, second = value(rows, high, key), value(rows, low, key)
     if first is None or second is None:
         return Claim(claim, published, "not measured", None)
-    told = f"{NAMES.get(key, key)} {first:.1%} of {high}, {second:.1%} of {low}: {100 * (first - second):+.1f} points"
-    told += "; less than a point may be chance" if abs(first - second - margin) < CHANCE else ""
-    return Claim(claim, published, told, first - second >= margin - 1e-9)
+    apart = f"{100 * (first - second):+.1f} points" if key in SHARES else f"a difference of {plain(first - second)}"
+    text = f"{NAMES.get(key, key)} {told(rows, high, key)} of {high}, {told(rows, low, key)} of {low}: {apart}"
+    text += doubt(rows, high, low, key, first - second - margin)
+    return Claim(claim, published, text, first - second >= margin - 1e-9)
+
+
+def monotone(rows: Rows, places: Places, key: str, rises: bool, claim: str, published: str) -> Claim:
+    """The figures rise (or fall) from each place on the axis to the next."""
+    found = [value(rows, name, key) for _, name in sorted(places)]
+    figures = [figure for figure in found if figure is not None]
+    if len(figures) < len(found) or len(figures) < 2:
+        return Claim(claim, published, "not measured", None)
+    steps = [after - before for before, after in itertools.pairwise(figures)]
+    text = f"{NAMES.get(key, key)}: " + ", ".join(f"{told(rows, name, key)} of {name}" for _, name in sorted(places))
+    return Claim(claim, published, text, all(step > 0 if rises else step < 0 for step in steps))
+
+
+def best_inside(rows: Rows, places: Places, key: str, claim: str, published: str) -> Claim:
+    """The best figure lies at neither end of the axis."""
+    found = {name: value(rows, name, key) for _, name in sorted(places)}
+    if len(found) < 3 or any(figure is None for figure in found.values()):
+        return Claim(claim, published, "not measured", None)
+    names = list(found)
+    best = max(names, key=lambda name: found[name] or 0.0)
+    ends = (names[0], names[-1])
+    text = f"{NAMES.get(key, key)}: " + ", ".join(f"{told(rows, name, key)} of {name}" for name in names)
+    nearest = max(ends, key=lambda name: found[name] or 0.0)
+    text += doubt(rows, best, nearest, key, (found[best] or 0.0) - (found[nearest] or 0.0)) if best != nearest else ""
+    return Claim(claim, published, text, best not in ends)
 
 
 def all_above(rows: Rows, names: Iterable[str], key: str, bound: float, claim: str, published: str) -> Claim:
@@ -50,12 +109,12 @@ def all_above(rows: Rows, names: Iterable[str], key: str, bound: float, claim: s
         return Claim(claim, published, "not measured", None)
     write = (lambda x: f"{x:.1f}") if key in ("rank", "embedding_rank") else (lambda x: f"{x:.1%}")
     short = {name: figure for name, figure in found.items() if figure < bound - 1e-9}
-    told = f"{len(found) - len(short)} of {len(found)} reach {write(bound)} ({NAMES.get(key, key)})"
+    text = f"{len(found) - len(short)} of {len(found)} reach {write(bound)} ({NAMES.get(key, key)})"
     lowest = min(found, key=lambda name: found[name])
     below = sorted(short, key=lambda name: short[name])
-    told += f"; below it: {', '.join(f'{name} {write(short[name])}' for name in below)}" if short else ""
-    told += "" if short else f"; the least: {lowest} {write(found[lowest])}"
-    return Claim(claim, published, told, not short)
+    text += f"; below it: {', '.join(f'{name} {write(short[name])}' for name in below)}" if short else ""
+    text += "" if short else f"; the least: {lowest} {write(found[lowest])}"
+    return Claim(claim, published, text, not short)
 
 
 def within(rows: Rows, names: Iterable[str], key: str, most: float, claim: str, published: str) -> Claim:

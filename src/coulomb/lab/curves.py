@@ -12,12 +12,14 @@ MOST_CURVES = 8  # colours that can be told apart; the page lists what is left o
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with dots: SVG paths in a 1000 × 1000 box, a colour number, and a name at the height of its end (percent)."""
+    """A line with dots: SVG paths in a 1000 × 1000 box, a colour number; ``bars`` reach one deviation up and down."""
 
     name: str
     colour: int
     line: str
     dots: str
+    bars: str = ""
+    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,22 +33,25 @@ class Chart:
     y_ticks: list[Tick]
     curves: list[Curve]
     summary: str
-    note: str
+    notes: list[str]
 
 
 def chart_of(found: dict[str, Any]) -> Chart | None:
     """A chart of the result's ``{"title", "x_label", "y_label", "log_x", "percent", "series": [{"name", "points"}]}``.
 
-    Points that are not finite (and on a logarithmic axis not positive) are left out; None where nothing is left.
+    A point is (x, y) or (x, y, deviation). Points that are not finite (and on a logarithmic axis not positive) are left out;
+    None where nothing is left. Options: ``path``: the points are joined in their own order and the last is the end, not by
+    x; ``smooth``: no dots; ``note``: a line below; a series may be ``dashed``: not measured here.
     """
     log_x, write = bool(found.get("log_x")), percent if found.get("percent") else figure
+    path, dashed = bool(found.get("path")), {one["name"] for one in found["series"] if one.get("dashed")}
     series = [(one["name"], _finite(one["points"], log_x)) for one in found["series"]]
-    series = [(name, points) for name, points in series if points]
+    series = [(name, points if path else sorted(points)) for name, points in series if points]
     if not series:
         return None
     shown = series[:MOST_CURVES]
-    xs = [x for _, points in shown for x, _ in points]
-    ys = [y for _, points in shown for _, y in points]
+    xs = [x for _, points in shown for x, _, _ in points]
+    ys = [y + side * std for _, points in shown for _, y, std in points for side in (-1, 1)]
     place = math.log10 if log_x else float
     left, right = place(min(xs)), place(max(xs))
     limits = (0.0, 1.0) if found.get("percent") else (-math.inf, math.inf)
@@ -61,9 +66,14 @@ def chart_of(found: dict[str, Any]) -> Chart | None:
 
     curves = []
     for colour, (name, points) in enumerate(shown):
-        places = [(10 * across(x), 10 * down(y)) for x, y in sorted(points)]
+        places = [(10 * across(x), 10 * down(y)) for x, y, _ in points]
         line = "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in places) if len(places) > 1 else ""
-        curves.append(Curve(name, colour, line, "".join(f"M{x:.0f} {y:.0f}h0" for x, y in places)))
+        dotted = [] if found.get("smooth") and line else places[-1:] if path else places
+        dots = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in dotted)
+        bars = "".join(
+            f"M{10 * across(x):.0f} {10 * down(y - std):.0f}V{10 * down(y + std):.0f}" for x, y, std in points if std
+        )
+        curves.append(Curve(name, colour, line, dots, bars, name in dashed))
     left_out = [name for name, _ in series[MOST_CURVES:]]
     return Chart(
         found["title"],
@@ -72,8 +82,8 @@ def chart_of(found: dict[str, Any]) -> Chart | None:
         [Tick(round(across(x), 2), _written(x)) for x in _x_ticks(xs, log_x)],
         [Tick(round(down(y), 2), write(y)) for y in y_ticks],
         curves,
-        f"{found['title']}: " + "; ".join(f"{name} ends at {write(sorted(points)[-1][1])}" for name, points in shown),
-        f"Not drawn: {', '.join(left_out)}." if left_out else "",
+        f"{found['title']}: " + "; ".join(f"{name} ends at {write(points[-1][1])}" for name, points in shown),
+        [text for text in (found.get("note"), f"Not drawn: {', '.join(left_out)}." if left_out else "") if text],
     )
 
 
@@ -88,8 +98,9 @@ def _x_ticks(xs: list[float], log_x: bool) -> list[float]:
     return powers if len(powers) > 1 else [values[0], values[-1]]
 
 
-def _finite(points: list[Any], log_x: bool) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_x)]
+def _finite(points: list[Any], log_x: bool) -> list[tuple[float, float, float]]:
+    there = [(x, y, std or 0.0) for x, y, std in ((*point, 0.0)[:3] for point in points)]
+    return [(x, y, std) for x, y, std in there if math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_x)]
 
 
 def _written(x: float) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.errors import InputError
-from coulomb.lab.arms import Arm, named, run_arm
+from coulomb.lab.arms import Arm, More, folder_of, named, run_arm
 from coulomb.lab.claims import Rows
 from coulomb.lab.measure import baselines
+from coulomb.lab.seeds import over_seeds
 from coulomb.lab.settings import Settings
 from coulomb.training.config import load_config
 from coulomb.training.environment import environment
@@ -25,10 +26,12 @@ class Experiment:
 
     Args:
         name, title, question: for people.
-        arms: the runs for some settings.
-        judge: figures by row → claims, charts and notes.
+        arms: the runs for some settings; none where nothing is trained.
+        judge: figures by row (means over the seeds) → claims, charts and notes, and perhaps tables.
         columns: (key of the figures, heading, how it is written: percent, figure, count, duration or text).
         baselines: measure raw pixels and the untrained network as well.
+        more: further figures measured of each finished run, kept with its others.
+        derive: figures that follow from others, made anew each time; they have a deviation over seeds like the others.
     """
 
     name: str
@@ -38,6 +41,8 @@ class Experiment:
     judge: Callable[[Rows, Settings], dict[str, Any]]
     columns: tuple[tuple[str, str, str], ...]
     baselines: bool = True
+    more: More | None = None
+    derive: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
 def perform(experiment: Experiment, settings: Settings, command: list[str] | None = None) -> dict[str, Any]:
@@ -53,19 +58,18 @@ def perform(experiment: Experiment, settings: Settings, command: list[str] | Non
         raise InputError(f"out={str(settings.out)!r}: {folder} is a file; give another folder")
     folder.mkdir(parents=True, exist_ok=True)
     arms = named(experiment.arms(settings), settings.only)
-    rows: Rows = {}
-    for number, arm in enumerate(arms, 1):
-        log.info("%s, run %d of %d: %s", experiment.name, number, len(arms), arm.name)
-        rows[arm.name] = run_arm(arm, settings, folder)["figures"]
-    first = next((arm for arm in arms if "failed" not in rows[arm.name]), None)
+    runs = _runs(experiment, arms, settings, folder)
+    rows: Rows = {arm.name: over_seeds([runs[arm.name, seed] for seed in settings.all_seeds]) for arm in arms}
+    first = next((arm for arm in arms if "failed" not in runs[arm.name, settings.seed]), None)
     if experiment.baselines and first is not None:
-        rows |= _baselines(folder, RunFolder(folder / first.name), settings)
+        rows |= _baselines(folder, first, settings)
     ends = {name: found for name, found in rows.items() if "failed" not in found}
     result = {
         "experiment": experiment.name,
         "title": experiment.title,
         "question": experiment.question,
         "settings": {**asdict(settings), "out": str(settings.out)},
+        "seeds": list(settings.all_seeds),
         "command": shlex.join(command) if command else None,
         "columns": [list(column) for column in experiment.columns],
         "rows": rows,
@@ -78,14 +82,32 @@ def perform(experiment: Experiment, settings: Settings, command: list[str] | Non
     return result
 
 
-def _baselines(folder: Path, run: RunFolder, settings: Settings) -> Rows:
-    path = folder / "baselines.json"
-    if path.is_file():
-        found: Rows = read_json(path)
-    else:
-        found = baselines(run, settings.draws)
-        write_json(path, found)
+def _runs(experiment: Experiment, arms: list[Arm], settings: Settings, folder: Path) -> dict[tuple[str, int], Any]:
+    """Figures by name and seed; every run with the first seed, then with the second, and so on."""
+    found = {}
+    planned = [(seed, arm) for seed in settings.all_seeds for arm in arms]
+    for number, (seed, arm) in enumerate(planned, 1):
+        told = f", seed {seed}" if len(settings.all_seeds) > 1 else ""
+        log.info("%s, run %d of %d: %s%s", experiment.name, number, len(planned), arm.name, told)
+        figures = run_arm(arm, settings, folder, seed, experiment.more)["figures"]
+        if experiment.derive is not None and "failed" not in figures:
+            figures = figures | experiment.derive(figures)
+        found[arm.name, seed] = figures
     return found
+
+
+def _baselines(folder: Path, arm: Arm, settings: Settings) -> Rows:
+    """Raw pixels and the untrained network, which differ by seed too: by the split and the first weights."""
+    found: list[Rows] = []
+    for seed in settings.all_seeds:
+        run = folder_of(arm, settings, folder, seed)
+        path = folder / ("baselines.json" if seed == settings.seed else f"baselines-seed{seed}.json")
+        if path.is_file():
+            found.append(read_json(path))
+        elif run.config.is_file():
+            found.append(baselines(run, settings.draws))
+            write_json(path, found[-1])
+    return {name: over_seeds([rows[name] for rows in found]) for name in found[0]}
 
 
 def _protocol(run: Path) -> dict[str, Any]:
@@ -99,5 +121,4 @@ def _protocol(run: Path) -> dict[str, Any]:
         "kNN": f"weighted by exp(cos/{config.knn_sigma:g}), k = {config.knn_k}, features before the head",
         "linear": "logistic regression on frozen features, C chosen on a held-out part of the training images",
         "few-shot": "mean over draws of 1, 5 or 10 labelled images a class",
-        "seed": config.seed,
     }

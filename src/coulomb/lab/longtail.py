@@ -27,15 +27,23 @@ def arms(settings: Settings) -> list[Arm]:
     return [Arm(name, {"method": name, "long_tail": settings.long_tail, **small}, quick=40) for name in METHODS]
 
 
+def derive(figures: dict[str, Any]) -> dict[str, Any]:
+    """Accuracy of many-, medium- and few-shot classes, and the exponent of the gradients by frequency."""
+    found: dict[str, Any] = {"exponent": exponent(figures)}
+    if figures.get("classes"):
+        groups = by_frequency(figures["classes"], *thresholds(figures.get("class_counts") or []))
+        found |= {name: None if (group := groups[name]) is None else group["classifier"] for name in GROUPS}
+    return found
+
+
+def counts_of(rows: Rows) -> list[int] | None:
+    """Training images of each class."""
+    return next((found["class_counts"] for found in rows.values() if found.get("class_counts")), None)
+
+
 def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
     """Accuracy by frequency, gradients by frequency, the optimum."""
-    counts = next((found["class_counts"] for found in rows.values() if found.get("class_counts")), None)
-    many_above, few_below = thresholds(counts or [])
-    for found in rows.values():
-        if found.get("classes"):
-            groups = by_frequency(found["classes"], many_above, few_below)
-            found |= {name: None if (group := groups[name]) is None else group["classifier"] for name in GROUPS}
-        found["exponent"] = exponent(found)
+    counts = counts_of(rows)
     ren = "CIFAR-10-LT, imbalance 200, overall: balanced softmax 79.8, softmax 74.0 (Ren et al., 2020)"
     cui = "CIFAR-100-LT, imbalance 100: PaCo 52.0, balanced softmax 50.8 (Cui et al., 2021)"
     table = optimum_table()
@@ -51,15 +59,14 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         ),
         at_least(rows, "paco", "softmax", "few", 0.10, "PaCo lifts rare classes by 10 points over softmax.", cui),
         at_least(rows, "paco", "supcon", "classifier", 0.0, "PaCo is at least as good as SupCon overall.", cui),
-        _gradients(rows),
-        _optimum(table),
+        gradients_claim(rows, "supcon", "paco"),
+        optimum_claim(table),
     ]
     return {
         "claims": [asdict(claim) for claim in claims],
-        "charts": [gradient_chart(rows), *_accuracy_chart(rows)],
+        "charts": [gradient_chart(rows), *accuracy_chart(rows)],
         "notes": [
-            f"Many: classes with more than {many_above} training images; few: with fewer than {few_below}; the mean over the "
-            "classes of a group. The test images are not thinned out.",
+            groups_note(counts),
             "Accuracies are of each run's own classifier: for SupCon a linear one on the frozen encoder, its second stage.",
             "The gradient norm is that of the loss by the encoder's features, mean over the views of a class. b < 0: an image "
             "of a rare class is moved more than one of a frequent class. The published figure is of another quantity.",
@@ -108,7 +115,17 @@ def gradient_chart(rows: Rows) -> dict[str, Any]:
     }
 
 
-def _accuracy_chart(rows: Rows) -> list[dict[str, Any]]:
+def groups_note(counts: list[int] | None) -> str:
+    """What many and few mean here."""
+    many_above, few_below = thresholds(counts or [])
+    return (
+        f"Many: classes with more than {many_above} training images; few: with fewer than {few_below}; the mean over the "
+        "classes of a group. The test images are not thinned out."
+    )
+
+
+def accuracy_chart(rows: Rows) -> list[dict[str, Any]]:
+    """Accuracy of each run's classifier by class."""
     series = [
         {
             "name": name,
@@ -125,12 +142,13 @@ def _accuracy_chart(rows: Rows) -> list[dict[str, Any]]:
     return [chart | {"log_x": True, "percent": True, "series": series}] if series else []
 
 
-def _gradients(rows: Rows) -> Claim:
+def gradients_claim(rows: Rows, supcon_arm: str, paco_arm: str) -> Claim:
+    """Which of the two depends more on how many images a class has."""
     claim = "SupCon's gradients change with class frequency, PaCo's less (|b| is smaller)."
     published = (
         "ImageNet-LT, gradients of the last layer by class: steep for SupCon, flat for PaCo (Cui et al., 2021, figure)"
     )
-    supcon, paco = value(rows, "supcon", "exponent"), value(rows, "paco", "exponent")
+    supcon, paco = value(rows, supcon_arm, "exponent"), value(rows, paco_arm, "exponent")
     if supcon is None or paco is None:
         return Claim(claim, published, "not measured", None)
     told = f"by an image, norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
@@ -138,7 +156,8 @@ def _gradients(rows: Rows) -> Claim:
     return Claim(claim, published, told, abs(paco) < abs(supcon))
 
 
-def _optimum(table: list[dict[str, Any]]) -> Claim:
+def optimum_claim(table: list[dict[str, Any]]) -> Claim:
+    """The losses' minima over free logits are those of theory."""
     worst = max(row["error"] for row in table)
     last = table[-1]
     return Claim(
@@ -155,6 +174,7 @@ LONGTAIL = Experiment(
     question="Which losses serve classes with few images?",
     arms=arms,
     judge=judge,
+    derive=derive,
     columns=(
         ("classifier", "accuracy", "percent"),
         ("many", "many", "percent"),

@@ -65,7 +65,8 @@ def facts(result: dict[str, Any]) -> list[tuple[str, str]]:
     """What was run, in words."""
     settings, protocol = result["settings"], result["protocol"]
     runs = [found for name, found in result["rows"].items() if name not in BASELINES]
-    told = [("data", settings["data"]), ("runs", str(len(runs))), ("encoder", protocol.get("encoder"))]
+    told = [("data", settings["data"]), ("runs", str(len(runs))), ("encoder", protocol.get("encoder"))] if runs else []
+    told.append(("seeds each", str(len(result["seeds"])) if runs and len(result.get("seeds", [])) > 1 else None))
     told.append(("image size", protocol.get("image size")))
     if settings["budget"]:
         told.append(("training each", f"{settings['budget']:g} min"))

@@ -19,7 +19,8 @@ class Settings:
         quick: a few epochs each, about three minutes in all on two cores for digits; to see it work, not to judge by.
         epochs: of every run; None: each method's own recipe.
         budget: minutes of training for every run, instead of epochs; a short measurement says how many epochs that is.
-        seed: of all.
+        seed: of all; the first of several.
+        seeds: how many, one after the other; figures are then mean ± deviation. None: 1 for a quick look, else 3.
         long_tail: split of the experiment ``longtail``.
         only: names of runs; None: all.
         options: any further options of training, for all runs.
@@ -32,6 +33,7 @@ class Settings:
     epochs: int | None = None
     budget: float | None = None
     seed: int = 0
+    seeds: int | None = None
     long_tail: str = TAIL
     only: tuple[str, ...] | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -44,6 +46,13 @@ class Settings:
             raise InputError(f"budget={self.budget!r}: minutes, more than 0")
         if self.epochs is not None and self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r}: must be at least 1")
+        if self.seeds is not None and self.seeds < 1:
+            raise InputError(f"seeds={self.seeds!r}: must be at least 1")
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """Every run is done with each of these."""
+        return tuple(range(self.seed, self.seed + (self.seeds or (1 if self.quick else 3))))
 
     @property
     def digits(self) -> bool:

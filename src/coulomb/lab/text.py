@@ -16,9 +16,15 @@ BASELINES = {"untrained": "untrained encoder", "raw_pixels": "raw pixels"}
 MARKS = {True: "holds here", False: "does not hold here", None: "not measured"}
 
 
-def cell(value: Any, kind: str) -> str:
-    """A figure as it is written everywhere; '–' where there is none."""
-    return "–" if value is None else WRITE[kind](value)
+def cell(value: Any, kind: str, std: float | None = None) -> str:
+    """A figure as it is written everywhere, and its deviation over seeds; '–' where there is none."""
+    if value is None:
+        return "–"
+    if std is None or kind in ("text", "count", "duration"):
+        return WRITE[kind](value)
+    return (
+        f"{WRITE[kind](value)} ± {100 * std:.1f}" if kind == "percent" else f"{WRITE[kind](value)} ± {figure(std, 2)}"
+    )
 
 
 def render(result: dict[str, Any]) -> str:
@@ -30,8 +36,8 @@ def render(result: dict[str, Any]) -> str:
         if "failed" in found:
             table.append([label, f"failed: {found['failed']}"])
         else:
-            table.append([label, *(cell(found.get(key), kind) for key, _, kind in columns)])
-    lines = [result["title"], result["question"], "", *_aligned(table), ""]
+            table.append([label, *(cell(found.get(key), kind, found.get(f"{key}_std")) for key, _, kind in columns)])
+    lines = [result["title"], result["question"], "", *(_aligned(table) if rows else []), ""]
     for claim in result["claims"]:
         lines += [
             f"{MARKS[claim['holds']].upper()}: {claim['claim']}",
@@ -46,6 +52,8 @@ def render(result: dict[str, Any]) -> str:
             for row in result["optimum"]
         ]
         lines += _aligned(listed)
+    for one in result.get("tables", []):
+        lines += ["", one["title"], *_aligned([one["head"], *one["rows"]])]
     return "\n".join([*lines, "", *(f"note: {note}" for note in result["notes"])])
 
 
