@@ -85,6 +85,9 @@ class Config:
     max_corrupt: float = _option(0.01, "share of unreadable images above which the run stops", least=0.0)
     seed: int = _option(0, "of every random draw")
     knn_every: int | None = _option(None, "epochs between live kNN evaluations; 0 for none", least=0)
+    pulse: int = _option(
+        10, "updates between looks at negatives, gradients and weights, for metrics.jsonl; 0 for none", least=0
+    )
     knn_k: int = _option(200, "neighbours of the kNN evaluation", least=1)
     knn_sigma: float = _option(0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
     many_above: int = _option(MANY_ABOVE, "classes with more training images than this are the 'many' ones", least=0)

@@ -23,6 +23,7 @@ from coulomb.training.objects import Objects
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.progress import progress_callbacks
+from coulomb.training.pulse import Pulse
 from coulomb.training.quiet import quiet_lightning
 from coulomb.training.run_folder import RunFolder, write_json
 from coulomb.training.second_stage import classifier_of
@@ -74,10 +75,12 @@ def fit(
     if trainer.is_global_zero and not folder.views.exists():
         save_sheet(folder.views, prepared, views, config.seed)
     journal = Journal(folder.metrics, folder.path / "tensorboard" if trainer.is_global_zero else None)
+    pulse = Pulse(config.pulse)
     streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
         corrupt,
-        TrainingFigures(journal),
+        pulse,  # before the line that it adds to
+        TrainingFigures(journal, lambda: pulse.figures),
         LiveEvaluation(prepared, views, config, journal),
         *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
         *progress_callbacks(),

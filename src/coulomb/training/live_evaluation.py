@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.diagnostics import alignment, effective_rank, feature_std, uniformity
-from coulomb.evaluation import extract_features, frozen, knn_accuracy, view_retrieval
+from coulomb.diagnostics import effective_rank
+from coulomb.evaluation import extract_features, frozen, knn_accuracy
 from coulomb.randomness import generator
 from coulomb.training.config import Config
+from coulomb.training.geometry import view_geometry
 from coulomb.training.journal import Journal
 from coulomb.training.prepare import Part, Prepared
 
@@ -23,10 +24,10 @@ PAIRS = 1_024  # held-out images whose two views are compared
 
 @dataclass
 class LiveEvaluation(pl.Callback):
-    """Every ``config.knn_every`` epochs, and before the first: kNN, alignment, uniformity, effective rank.
+    """Every ``config.knn_every`` epochs, and before the first: kNN, effective rank, and the figures of `view_geometry`.
 
     The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time;
-    alignment and uniformity are of the head's unit-length embeddings of two views of at most 1,024 held-out images.
+    the geometry is of the head's embeddings of two views of at most 1,024 held-out images.
     """
 
     prepared: Prepared
@@ -79,25 +80,18 @@ class LiveEvaluation(pl.Callback):
         """Two views of held-out images through encoder and head."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
         chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
-        found = []
+        found, seen = [], []
         with frozen(method):
             for number, batch in enumerate(part.images.batches(chosen, 256)):
                 draw = generator(self.config.seed, "live views", number)
                 pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
-                heads = [
-                    nn.functional.normalize(method.head(method.encoder(view)), dim=1).float().cpu() for view in pair
-                ]
-                found.append(torch.stack(heads))
-        if sum(pair.shape[1] for pair in found) < 2:
+                found.append(torch.stack([method.head(method.encoder(view)).float().cpu() for view in pair]))
+                seen.append(batch["index"].cpu())
+        if not found:
             return {}
+        labels = None if part.labels is None else torch.from_numpy(part.labels)[torch.cat(seen)]
         first, second = torch.cat(found, dim=1)
-        return {
-            "alignment": float(alignment(first, second)),
-            "uniformity": float(uniformity(first)),
-            "embedding_rank": effective_rank(first),
-            "embedding_std": feature_std(first),
-            "view_retrieval": view_retrieval(first, second),
-        }
+        return view_geometry(first, second, labels)
 
     def features(
         self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device

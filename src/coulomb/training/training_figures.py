@@ -1,6 +1,7 @@
 """A line of figures for every update."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,7 +11,8 @@ from coulomb.training.journal import Journal
 
 class TrainingFigures(pl.Callback):
     """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``lr``, ``images_per_second``,
-    ``seconds`` (of training so far, evaluations included, interruptions not), and the method's own figures.
+    ``seconds`` (of training so far, evaluations included, interruptions not), the method's own figures, and those of
+    ``more``, asked for at every line.
 
     ``no_signal`` is null where the method has no such value.
 
@@ -18,8 +20,8 @@ class TrainingFigures(pl.Callback):
     precision. ``epoch`` counts from 1 and is the epoch that the step belongs to.
     """
 
-    def __init__(self, journal: Journal):
-        self.journal = journal
+    def __init__(self, journal: Journal, more: Callable[[], dict[str, float]] = dict):
+        self.journal, self.more = journal, more
         self.pending: list[float] = []
         self.images = 0
         self.clock = 0.0
@@ -42,15 +44,19 @@ class TrainingFigures(pl.Callback):
             return
         now = time.perf_counter()
         self.seconds += now - self.clock
-        line = module.method_figures() | {
-            "step": trainer.global_step,
-            "epoch": batch_idx // module.steps_per_epoch + 1,
-            "loss": sum(self.pending) / len(self.pending),
-            "no_signal": outputs["no_signal"],
-            "lr": outputs["lr"],
-            "images_per_second": round(self.images * trainer.world_size / max(now - self.clock, 1e-9), 1),
-            "seconds": round(self.seconds, 3),
-        }
+        line = (
+            module.method_figures()
+            | self.more()
+            | {
+                "step": trainer.global_step,
+                "epoch": batch_idx // module.steps_per_epoch + 1,
+                "loss": sum(self.pending) / len(self.pending),
+                "no_signal": outputs["no_signal"],
+                "lr": outputs["lr"],
+                "images_per_second": round(self.images * trainer.world_size / max(now - self.clock, 1e-9), 1),
+                "seconds": round(self.seconds, 3),
+            }
+        )
         self.pending, self.images, self.clock = [], 0, now
         if trainer.is_global_zero:
             self.journal.write(line)
