@@ -1,30 +1,30 @@
 """Run folder → ``report.html``: one page that asks nothing of any network."""
 
-import base64
-import contextlib
-import hashlib
-import os
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from coulomb.report import wording
+from coulomb.report.chart import Chart
+from coulomb.report.class_bars import class_bars
 from coulomb.report.collect import Run, collect
-from coulomb.report.curves import loss_chart, progress_chart, small_charts
+from coulomb.report.confusion import confusion
+from coulomb.report.curves import loss_chart, progress_chart
 from coulomb.report.data_section import data_section
-from coulomb.report.gallery import gallery
+from coulomb.report.doctor_section import doctor_section
+from coulomb.report.gallery import Gallery, gallery
 from coulomb.report.header import header
+from coulomb.report.page import render_page, write_page
+from coulomb.report.plane import plane_chart, trajectory
 from coulomb.report.recreate import command_line
 from coulomb.report.scores import CONTESTANTS, class_rows, frequencies, further_scores, scores
+from coulomb.report.similarity_section import similarity_section
+from coulomb.report.small_charts import small_charts
+from coulomb.report.spectrum import spectrum_chart
 from coulomb.report.sprites import picture, sprite_sheet
-from coulomb.report.verdict import RULES, judge
+from coulomb.report.verdict import RULES, Verdict, judge
 
 
-def build_report(run: Path | str) -> Path:
-    """Write ``report.html`` into the run folder ``run`` and return its path.
+def build_report(run: Path | str, out: Path | str | None = None) -> Path:
+    """Write ``report.html`` into the run folder ``run``, or the page to ``out``, and return its path.
 
     The page is one file that works offline: pictures, style and script are in it, and its own security policy forbids
     requests. Parts of the run that are missing or damaged are named on the page; they never stop it. The file is
@@ -33,86 +33,101 @@ def build_report(run: Path | str) -> Path:
     Raises :class:`coulomb.errors.InputError` when ``run`` is not a run folder.
     """
     found = collect(run)
-    target = found.folder / "report.html"
-    partial = found.folder / f".report.html.{os.getpid()}.partial"
-    try:
-        partial.write_text(render(found), encoding="utf-8", newline="\n")
-        partial.replace(target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
-    return target
+    return write_page(found.folder / "report.html" if out is None else Path(out), render(found))
 
 
 def render(run: Run) -> str:
     """The page as text."""
-    script, style = _part("page.js"), _part("page.css")
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.DictLoader({"page.html": _part("page.html"), "macros.html": _part("macros.html")}),
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {
-        name: getattr(wording, name) for name in ("percent", "count", "plural", "duration", "figure", "shorten")
-    }
-    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(
-        **_content(run),
-        style=Markup(style),
-        script=Markup(script),
-        script_hash=hashed,  # our own files, not the user's
-    )
+    return render_page("report.html", _content(run))
 
 
 def _content(run: Run) -> dict[str, Any]:
     seed = run.config.get("seed")
     shown = gallery(run, seed if isinstance(seed, int) else 0)
     sheet = sprite_sheet(run.samples.thumbnails) if run.samples is not None else None
-    views = None
-    if run.views is not None:
-        try:
-            views = picture(run.views)
-        except ValueError:
-            run.problems.append("views.png cannot be read as a picture.")
+    charts = Numbered()
+    similarity = similarity_section(run)
+    return {
+        "run": run,
+        "head": header(run),
+        "verdict": verdict_of(run, shown),
+        "doctor": doctor_section(run),
+        "rules": RULES,
+        "loss": charts.add(loss_chart(run)),
+        "knn": charts.add(progress_chart(run)),
+        "plane": charts.add(plane_chart([trajectory(run)])),
+        "spectrum": charts.add(spectrum_chart(run)),
+        "small": [(name, [charts.add(chart) for chart in found]) for name, found in small_charts(run)],
+        "similarity": similarity,
+        **_evaluation(run, shown),
+        "gallery": shown,
+        "sheet": sheet,
+        "views": _views(run),
+        "data": data_section(run),
+        "command": command_line(run.config),
+        "protocol": _protocol(run),
+        "for_script": {
+            "charts": charts.readouts,
+            "map": shown.for_script() if shown else None,
+            "similarity": [[s.epoch, s.paths, s.said] for s in similarity.snapshots] if similarity else [],
+            "columns": sheet.columns if sheet else 1,
+            "first": shown.queries[0] if shown else -1,
+        },
+        "problems": run.problems,
+    }
+
+
+class Numbered:
+    """Charts get the number by which the page's script finds their readouts."""
+
+    def __init__(self) -> None:
+        self.readouts: list[list[dict[str, Any]]] = []
+
+    def add(self, chart: Chart | None) -> tuple[Chart, int] | None:
+        """(chart, its number)."""
+        if chart is None:
+            return None
+        self.readouts.append(chart.readout)
+        return chart, len(self.readouts) - 1
+
+
+def verdict_of(run: Run, shown: Gallery | None = None) -> Verdict:
+    """The verdict on a run from all that its folder holds."""
     test = run.data.get("test")
-    verdict = judge(
+    return judge(
         run.evaluation,
         run.training,
         run.measures,
         test_images=test if isinstance(test, int) and not isinstance(test, bool) else None,
         effective_rank=shown.effective_rank if shown else None,
     )
-    loss, knn, small = loss_chart(run), progress_chart(run), small_charts(run)
+
+
+def _evaluation(run: Run, shown: Gallery | None) -> dict[str, Any]:
     return {
-        "run": run,
-        "head": header(run),
-        "verdict": verdict,
-        "rules": RULES,
         "names": CONTESTANTS,
         "rows": scores(run.evaluation),
         "further": further_scores(run.evaluation),
         "frequencies": frequencies(run.evaluation),
         "classes": class_rows(run.evaluation),
+        "bars": class_bars(run),
+        "confusion": confusion(run, shown.neighbours if shown else None),
         "transfers": [
             (str(protocol.get("name", "other data")), scores(found) + further_scores(found))
             for found in run.transfers
             if isinstance(protocol := found.get("protocol"), dict)
         ],
-        "loss": loss,
-        "knn": knn,
-        "small": small,
-        "charts": [chart.readout if chart else None for chart in (loss, knn, *small)],
-        "gallery": shown,
-        "sheet": sheet,
-        "views": views,
-        "data": data_section(run),
-        "command": command_line(run.config),
-        "protocol": _protocol(run),
-        "problems": run.problems,
     }
+
+
+def _views(run: Run) -> tuple[str, int, int] | None:
+    if run.views is None:
+        return None
+    try:
+        return picture(run.views)
+    except ValueError:
+        run.problems.append("views.png cannot be read as a picture.")
+        return None
 
 
 def _protocol(run: Run) -> dict[str, Any]:
@@ -126,7 +141,3 @@ def _protocol(run: Run) -> dict[str, Any]:
         inner = value if isinstance(value, dict) else {"": value}
         flat |= {f"{key} {name}".strip(): item for name, item in inner.items() if not isinstance(item, dict)}
     return {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in flat.items()}
-
-
-def _part(name: str) -> str:
-    return resources.files("coulomb.report").joinpath(name).read_text(encoding="utf-8")

@@ -9,10 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from coulomb.report.axes import Axis, Tick, powers, ticks
 from coulomb.report.wording import figure
+
+__all__ = ["MAX_POINTS", "Chart", "Curve", "Level", "Series", "Tick", "line_chart", "lines_chart", "ticks"]
 
 Points = Sequence[tuple[float, float]]
 MAX_POINTS = 400  # more than a wide screen can show apart
+FEW = 40  # points that are drawn as dots too
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,23 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A tick at ``place`` percent of the axis, from the left or from the top."""
+class Series:
+    """One curve of a chart; ``style`` is a class of the style sheet."""
 
-    place: float
-    label: str
-    style: str = ""
+    name: str
+    points: Points
+    style: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A series as SVG paths; ``band`` is the range where points were averaged."""
+
+    name: str
+    style: str
+    line: str
+    band: str
+    dots: str
 
 
 @dataclass
@@ -43,117 +58,118 @@ class Chart:
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     levels: list[Tick]
-    line: str
-    band: str
-    dots: str
-    style: str
+    curves: list[Curve]
     summary: str
     note: str = ""
-    readout: dict[str, Any] = field(default_factory=dict)  # for the script: places and texts of the points
+    readout: list[dict[str, Any]] = field(default_factory=list)  # for the script: places and texts of every curve
+    kind: str = ""  # a class of the style sheet for the plot
 
 
-def line_chart(
-    points: Points,
+def line_chart(points: Points, *, style: str = "trained", **options: Any) -> Chart | None:
+    """One curve of finite ``points``; options of `lines_chart`."""
+    return lines_chart([Series("", points, style)], **options)
+
+
+def lines_chart(
+    series: Sequence[Series],
     *,
     title: str,
     x_label: str,
     y_label: str = "",
     levels: Sequence[Level] = (),
-    style: str = "trained",
     write: Callable[[float], str] = figure,
     limits: tuple[float, float] = (-math.inf, math.inf),
     x_name: str = "step",
+    log_y: bool = False,
 ) -> Chart | None:
-    """One curve of finite ``points`` against horizontal ``levels``; None when there is no finite point.
+    """Curves over one pair of axes, against horizontal ``levels``; None when there is no finite point.
 
-    More than ``MAX_POINTS`` points are averaged in groups and the range within each group is drawn as a band.
+    A curve of more than ``MAX_POINTS`` points is averaged in groups; where it is the only one, the range within each group
+    is drawn as a band. With ``log_y`` values that are not positive are left out.
     """
-    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    if not finite:
+    found = [(one, _finite(one.points, log_y)) for one in series]
+    thinned = [(one, len(points), *_groups(points)) for one, points in found if points]
+    if not thinned:
         return None
-    group = math.ceil(len(finite) / MAX_POINTS)
-    groups = [finite[i : i + group] for i in range(0, len(finite), group)]
-    xs = [sum(x for x, _ in part) / len(part) for part in groups]
-    ys = [sum(y for _, y in part) / len(part) for part in groups]
-    lows, highs = [min(y for _, y in part) for part in groups], [max(y for _, y in part) for part in groups]
-    y_ticks = ticks(
-        max(limits[0], min([*lows, *(level.value for level in levels)])),
-        min(limits[1], max([*highs, *(level.value for level in levels)])),
-        limits=limits,
-    )
-    x_ticks = ticks(min(xs), max(xs), whole=True, tight=True)
-    left, right = min(xs), max(xs)
-    bottom, top = y_ticks[0], y_ticks[-1]
-
-    def across(x: float) -> float:
-        return 50.0 if right == left else 100 * (x - left) / (right - left)
-
-    def down(y: float) -> float:
-        return 100 * (top - y) / (top - bottom)
-
-    def path(places: list[tuple[float, float]]) -> str:
-        return "M" + "L".join(f"{10 * across(x):.0f} {10 * down(y):.0f}" for x, y in places)
-
-    few = len(xs) <= 40
-    readout = {
-        "x": [round(across(x), 2) for x in xs],
-        "y": [round(down(y), 2) for y in ys],
-        "text": [f"{x_name} {figure(x) if x % 1 else f'{x:,.0f}'}: {write(y)}" for x, y in zip(xs, ys, strict=True)],
-    }
+    shown = [value for *_, groups in thinned for _, _, low, high in groups for value in (low, high)]
+    shown += [level.value for level in levels if not log_y or level.value > 0]
+    inside = max(limits[0], min(shown)), min(limits[1], max(shown))
+    y_ticks = powers(*inside) if log_y else ticks(*inside, limits=limits)
+    xs = [x for *_, groups in thinned for x, *_ in groups]
+    across = Axis(min(xs), max(xs))
+    down = Axis(y_ticks[0], y_ticks[-1], log_y, turned=True)
+    several = len(thinned) > 1
+    note = ""
+    if (group := thinned[0][2]) > 1:
+        note = f"Line: mean of {group} steps each" + ("." if several else "; band: their smallest and largest.")
     return Chart(
         title,
         x_label,
         y_label,
-        [Tick(round(across(x), 2), figure(x) if x % 1 else f"{x:,.0f}") for x in x_ticks],
-        [Tick(round(down(y), 2), _short(write(y))) for y in y_ticks],
+        across.marks(ticks(min(xs), max(xs), whole=True, tight=True), _written),
+        down.marks(y_ticks, write),
         _levels(levels, down),
-        path(list(zip(xs, ys, strict=True))) if len(xs) > 1 else "",
-        path([*zip(xs, highs, strict=True), *zip(xs[::-1], lows[::-1], strict=True)]) + "Z" if group > 1 else "",
-        "".join(f"M{10 * across(x):.0f} {10 * down(y):.0f}h0" for x, y in zip(xs, ys, strict=True)) if few else "",
-        style,
-        f"{title}: from {write(ys[0])} to {write(ys[-1])} over {len(finite)} points",
-        f"Line: mean of {group} steps each; band: their smallest and largest." if group > 1 else "",
-        readout,
+        [
+            Curve(
+                one.name,
+                one.style,
+                _path([(x, y) for x, y, *_ in groups], across, down) if len(groups) > 1 else "",
+                _band(groups, across, down) if group > 1 and not several else "",
+                "".join(f"M{10 * across.place(x):.0f} {10 * down.place(y):.0f}h0" for x, y, *_ in groups)
+                if len(groups) <= FEW
+                else "",
+            )
+            for one, _, group, groups in thinned
+        ],
+        f"{title}: "
+        + "; ".join(
+            f"{one.name + ' ' if one.name else ''}from {write(groups[0][1])} to {write(groups[-1][1])} over {n} points"
+            for one, n, _, groups in thinned
+        ),
+        note,
+        [
+            {
+                "x": [round(across.place(x), 2) for x, *_ in groups],
+                "y": [round(down.place(y), 2) for _, y, *_ in groups],
+                "text": [
+                    f"{one.name + ', ' if one.name else ''}{x_name} {_written(x)}: {write(y)}" for x, y, *_ in groups
+                ],
+            }
+            for one, _, _, groups in thinned
+        ],
     )
 
 
-def ticks(
-    low: float,
-    high: float,
-    *,
-    whole: bool = False,
-    tight: bool = False,
-    limits: tuple[float, float] = (-math.inf, math.inf),
-) -> list[float]:
-    """Round numbers (1, 2, 5 · 10ᵏ) that cover low … high, or with ``tight`` lie within it; about five."""
-    if high <= low:
-        pad = abs(low) * 0.05 or 0.5
-        low, high = max(limits[0], low - (0 if tight else pad)), min(limits[1], high + (0 if tight else pad))
-    if high <= low:
-        return [low]
-    rough = (high - low) / 4
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.999)
-    if whole:
-        step = max(1.0, round(step))
-    first = math.ceil(low / step - 1e-9) if tight else math.floor(low / step + 1e-9)
-    last = math.floor(high / step + 1e-9) if tight else math.ceil(high / step - 1e-9)
-    return [float(f"{i * step:.12g}") for i in range(first, last + 1)] or [low]
+def _finite(points: Points, log_y: bool) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y) and (y > 0 or not log_y)]
 
 
-def _levels(levels: Sequence[Level], down: Callable[[float], float]) -> list[Tick]:
+def _groups(points: list[tuple[float, float]]) -> tuple[int, list[tuple[float, float, float, float]]]:
+    """How many points are one, and (x, mean, smallest, largest) of each group."""
+    size = math.ceil(len(points) / MAX_POINTS)
+    parts = [points[i : i + size] for i in range(0, len(points), size)]
+    mean = [(sum(x for x, _ in part) / len(part), [y for _, y in part]) for part in parts]
+    return size, [(x, sum(ys) / len(ys), min(ys), max(ys)) for x, ys in mean]
+
+
+def _path(points: Points, across: Axis, down: Axis) -> str:
+    return "M" + "L".join(f"{10 * across.place(x):.0f} {10 * down.place(y):.0f}" for x, y in points)
+
+
+def _band(groups: list[tuple[float, float, float, float]], across: Axis, down: Axis) -> str:
+    edge = [(x, high) for x, _, _, high in groups] + [(x, low) for x, _, low, _ in groups[::-1]]
+    return _path(edge, across, down) + "Z"
+
+
+def _written(x: float) -> str:
+    return figure(x) if x % 1 else f"{x:,.0f}"
+
+
+def _levels(levels: Sequence[Level], down: Axis) -> list[Tick]:
     """Labels stand above their line; below it where the line above is too near for both."""
     placed: list[Tick] = []
-    for level in sorted(levels, key=lambda level: down(level.value)):
-        place = round(down(level.value), 2)
+    for level in sorted(levels, key=lambda level: down.place(level.value)):
+        place = round(down.place(level.value), 2)
         crowded = bool(placed) and place - placed[-1].place < 12
         placed.append(Tick(place, level.label, level.style + (" below" if crowded or place < 8 else "")))
     return placed
-
-
-def _short(text: str) -> str:
-    """Tick labels without needless decimals: '6.00' → '6', '50.0 %' → '50 %'."""
-    number, space, unit = text.partition("\u202f")
-    if "." in number and "·" not in number:
-        number = number.rstrip("0").rstrip(".")
-    return number + space + unit

@@ -1,32 +1,19 @@
 """Read a run folder into one value. Whatever is missing or broken becomes a sentence in ``problems``, never an error."""
 
 import json
-import math
-import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from coulomb.errors import InputError
+from coulomb.report.cleaning import clean, finite
+from coulomb.report.samples import Samples, read_samples
 
-TURNING = set("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # they make a name read as another
+__all__ = ["Run", "Samples", "collect", "finite"]
+
 EXPECTED = ("config.yaml", "metrics.jsonl", "evaluation.json", "data.json", "samples.npz")
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Held-out images with their features, aligned: thumbnails uint8 [n, h, w, 3], features float32 [n, F]."""
-
-    thumbnails: np.ndarray
-    features: np.ndarray
-    labels: np.ndarray  # int64 [n], −1: unknown
-    ids: list[str]
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 @dataclass
@@ -41,6 +28,7 @@ class Run:
     evaluation: dict[str, Any] = field(default_factory=dict)
     transfers: list[dict[str, Any]] = field(default_factory=list)  # evaluations on other data
     environment: dict[str, Any] = field(default_factory=dict)
+    doctor: dict[str, Any] = field(default_factory=dict)  # its verdicts; empty where it has not looked
     samples: Samples | None = None
     views: bytes | None = None
     problems: list[str] = field(default_factory=list)
@@ -76,40 +64,16 @@ def collect(folder: Path | str) -> Run:
     run.data = _mapping(run, "data.json", json.loads)
     run.environment = _mapping(run, "environment.json", json.loads)
     run.evaluation = _mapping(run, "evaluation.json", json.loads)
+    if (folder / "doctor.json").is_file():
+        run.doctor = _mapping(run, "doctor.json", json.loads)
     for path in sorted((folder / "transfer").glob("*.json")):
         if found := _mapping(run, f"transfer/{path.name}", json.loads):
             run.transfers.append(found)
     _read_metrics(run)
-    run.samples = _read_samples(run)
+    run.samples = read_samples(folder / "samples.npz", run.problems)
     if (folder / "views.png").is_file():
         run.views = (folder / "views.png").read_bytes()
     return run
-
-
-def clean(value: Any) -> Any:
-    """Strings without lone surrogates, control and direction characters; recursively, keys included."""
-    if isinstance(value, str):
-        return "".join("\ufffd" if _misleading(character) else character for character in value)
-    if isinstance(value, dict):
-        return {clean(str(key)): clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
-    return value
-
-
-def _misleading(character: str) -> bool:
-    return character in TURNING or (unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t")
-
-
-def finite(value: Any) -> float | None:
-    """``value`` as a float, None when it is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _mapping(run: Run, name: str, parse: Any) -> dict[str, Any]:
@@ -157,32 +121,3 @@ def _read_metrics(run: Run) -> None:
         run.problems.append(f"metrics.jsonl: {unreadable} line(s) cannot be read, e.g. cut off by a crash; left out.")
     if repeated:
         run.problems.append(f"metrics.jsonl: {repeated} step(s) occur twice (a resumed run); the later line counts.")
-
-
-def _read_samples(run: Run) -> Samples | None:
-    path = run.folder / "samples.npz"
-    if not path.is_file():
-        run.problems.append("samples.npz is not there (yet): no neighbours and no map.")
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            thumbnails, features = stored["thumbnails"], stored["features"].astype(np.float32)
-            labels, ids = stored["labels"].astype(np.int64), [clean(str(name)) for name in stored["ids"]]
-    except Exception:  # a damaged archive fails in many ways, and none of them may stop a report
-        run.problems.append("samples.npz cannot be read: it is damaged or incomplete.")
-        return None
-    n = len(ids)
-    fits = thumbnails.ndim == 4 and thumbnails.shape[-1] == 3 and thumbnails.dtype == np.uint8 and features.ndim == 2
-    if not fits or not (len(thumbnails) == len(features) == len(labels) == n) or labels.ndim != 1:
-        run.problems.append("samples.npz does not hold what a run writes there.")
-        return None
-    usable = np.isfinite(features).all(1) & (np.abs(features).max(1, initial=0) > 0)
-    if not usable.all():
-        run.problems.append(
-            f"{n - usable.sum()} of {n} samples have features that are not finite or all zero; left out."
-        )
-    kept = np.flatnonzero(usable)
-    if len(kept) == 0:
-        run.problems.append("samples.npz holds no usable sample: no neighbours and no map.")
-        return None
-    return Samples(thumbnails[kept], features[kept], labels[kept], [ids[i] for i in kept])

@@ -1,15 +1,14 @@
-"""Two-dimensional maps of the features: PCA always, t-SNE where it takes seconds."""
+"""Two-dimensional maps of the features: PCA always, t-SNE where it takes seconds, UMAP where it is installed."""
 
+import importlib.util
 from dataclasses import dataclass
 
 import numpy as np
 
 from coulomb.randomness import derive_seed
 
-TSNE_FROM, TSNE_UP_TO = (
-    30,
-    1500,
-)  # about 6 s for 1,500 images on two cores; fewer than 30 have no neighbourhoods to show
+NEIGHBOURS_FROM = 30  # fewer have no neighbourhoods to show
+NEIGHBOURS_UP_TO = 2000  # about 10 s of t-SNE on one core
 
 
 @dataclass(frozen=True)
@@ -39,28 +38,52 @@ def layouts(features: np.ndarray, seed: int = 0) -> list[Layout]:
         "overlap here may be far apart in the others.",
         _fit(_upright(scores[:, :2])),
     )
-    if not TSNE_FROM <= len(features) <= TSNE_UP_TO:
+    if not NEIGHBOURS_FROM <= len(features) <= NEIGHBOURS_UP_TO:
         return [pca]
+    reduced = np.ascontiguousarray(scores[:, :50], dtype=np.float32)
+    found = [_tsne(reduced, seed), _umap(reduced, seed) if importlib.util.find_spec("umap") else None, pca]
+    return [layout for layout in found if layout is not None and np.isfinite(layout.places).all()]
+
+
+def _tsne(scores: np.ndarray, seed: int) -> Layout:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    perplexity = min(30.0, (len(features) - 1) / 3)
+    perplexity = min(30.0, (len(scores) - 1) / 3)
     start = scores[:, :2] / max(float(scores[:, 0].std()), 1e-12) * 1e-4
-    model = TSNE(perplexity=perplexity, init=start.astype(np.float32), max_iter=750, random_state=_state(seed))
+    model = TSNE(perplexity=perplexity, init=start, max_iter=750, random_state=_state(seed, "tsne"))
     with threadpool_limits(1):  # its threads wait by spinning: beside other work, two are ten times slower than one
-        placed = model.fit_transform(np.ascontiguousarray(scores[:, :50], dtype=np.float32))
-    tsne = Layout(
+        placed = model.fit_transform(scores)
+    return Layout(
         "tsne",
         "t-SNE",
         f"Made to keep near images near (perplexity {perplexity:.0f}). Who lies beside whom means something; the distance "
         "between groups, their size and their density do not.",
         _fit(placed),
     )
-    return [tsne, pca] if np.isfinite(placed).all() else [pca]
 
 
-def _state(seed: int) -> int:
-    return derive_seed(seed, "report", "tsne") % 2**32
+def _umap(scores: np.ndarray, seed: int) -> Layout | None:
+    """None where the installed UMAP does not run, on an unfit NumPy for example."""
+    neighbours = min(15, len(scores) - 1)
+    try:
+        from umap import UMAP
+
+        start = scores[:, :2] / max(float(np.abs(scores[:, :2]).max()), 1e-12) * 10
+        placed = UMAP(n_neighbors=neighbours, init=start, random_state=_state(seed, "umap"), n_jobs=1).fit_transform(scores)
+    except Exception:  # a picture more is not worth a report less
+        return None
+    return Layout(
+        "umap",
+        "UMAP",
+        f"Made to keep near images near ({neighbours} neighbours) and groups apart. Who lies beside whom means something; "
+        "distances between groups mean little, their size and density nothing.",
+        _fit(np.asarray(placed, dtype=float)),
+    )
+
+
+def _state(seed: int, purpose: str) -> int:
+    return derive_seed(seed, "report", purpose) % 2**32
 
 
 def _upright(places: np.ndarray) -> np.ndarray:

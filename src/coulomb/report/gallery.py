@@ -1,4 +1,4 @@
-"""What the page shows of the sampled images: neighbours, map, and the classes' marks."""
+"""What the page shows of the sampled images: neighbours, maps, and what the marks are coloured by."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,22 +8,10 @@ import torch
 
 from coulomb.diagnostics import effective_rank
 from coulomb.report.collect import Run, Samples
+from coulomb.report.colouring import Colouring, colourings
 from coulomb.report.embedding_map import Layout, layouts
 from coulomb.report.neighbours import Agreement, agreement, draw_queries, nearest
 from coulomb.report.wording import shorten
-
-COLOURS, SHAPES = 7, 3  # the palette of page.css and the symbols of page.html: 21 classes can be told apart
-
-
-@dataclass(frozen=True)
-class Mark:
-    """How a class looks on the map: colour number, shape number, and how many samples it has."""
-
-    label: int
-    name: str
-    colour: int
-    shape: int
-    count: int
 
 
 @dataclass(frozen=True)
@@ -34,8 +22,7 @@ class Gallery:
     neighbours: np.ndarray
     agreement: Agreement | None
     layouts: list[Layout]
-    marks: list[Mark]  # in the legend's order; empty without labels
-    of_sample: list[int]  # index into marks for each sample, −1: none
+    colourings: list[Colouring]
     effective_rank: float | None
     samples: Samples
     names: list[str]  # class name of each sample, '' unknown
@@ -52,55 +39,59 @@ class Gallery:
             return 0, 0
         return int((labels == self.samples.labels[query]).sum()), int((labels >= 0).sum())
 
+    def mark(self, sample: int) -> tuple[int, str]:
+        """(symbol, classes of the style sheet) of a sample, as the page shows it at first."""
+        if not self.colourings:
+            return 0, "c0"
+        first = self.colourings[0]
+        if first.of_sample[sample] < 0:
+            return 0, "none"
+        mark = first.marks[first.of_sample[sample]]
+        return mark.shape, f"c{mark.colour}" + (" rest" if mark.label < 0 else "")
+
     def for_script(self) -> dict[str, Any]:
         """The part that the page's script needs, as JSON."""
+        classes = sorted(set(self.names) - {""})
+        where = {name: i for i, name in enumerate(classes)} | {"": -1}
         return {
             "places": {layout.key: layout.places.tolist() for layout in self.layouts},
             "cautions": {layout.key: layout.caution for layout in self.layouts},
+            "layout": self.layouts[0].key if self.layouts else "",
             "ids": [shorten(name) for name in self.samples.ids],
-            "classes": [shorten(mark.name, 60) for mark in self.marks],
-            "mark": self.of_sample,
+            "classes": [shorten(name, 60) for name in classes],
+            "class": [where[name] for name in self.names],
             "labels": self.samples.labels.tolist(),
-            "names": [shorten(name, 60) for name in self.names]
-            if len(self.marks) != len(set(self.names) - {""})
-            else [],
             "neighbours": self.neighbours.tolist(),
+            "colourings": [
+                {
+                    "key": one.key,
+                    "note": one.note,
+                    "marks": [[shorten(m.name, 60), m.colour, m.shape, m.count, m.label < 0] for m in one.marks],
+                    "of": one.of_sample,
+                }
+                for one in self.colourings
+            ],
         }
 
 
 def gallery(run: Run, seed: int) -> Gallery | None:
-    """Neighbours, maps and marks of the run's samples; None when there are fewer than two."""
+    """Neighbours, maps and marks of the run's samples; None when there are fewer than two held-out ones."""
     samples = run.samples
     if samples is None:
         return None
-    if len(samples) < 2:
+    held_out = samples.held_out
+    if held_out.sum() < 2:
         run.problems.append("samples.npz holds a single image: no neighbours and no map.")
         return None
-    neighbours = nearest(samples.features)
-    marks = _marks(run, samples.labels)
-    where = {mark.label: i for i, mark in enumerate(marks) if mark.label >= 0}
-    other = len(marks) - 1 if marks and marks[-1].label < 0 else -1
+    first = int(held_out.sum())  # held-out samples come first
+    neighbours = nearest(samples.features, among=held_out)
     return Gallery(
-        draw_queries(samples.labels, seed=seed),
+        draw_queries(samples.labels[:first], seed=seed),
         neighbours,
-        agreement(neighbours, samples.labels),
+        agreement(neighbours[:first], samples.labels[:first]),
         layouts(samples.features, seed),
-        marks,
-        [where.get(label, other if label >= 0 else -1) for label in samples.labels.tolist()],
-        effective_rank(torch.from_numpy(samples.features)),
+        colourings(run, samples, neighbours, seed),
+        effective_rank(torch.from_numpy(samples.features[:first])),
         samples,
         [run.class_name(label) if label >= 0 else "" for label in samples.labels.tolist()],
     )
-
-
-def _marks(run: Run, labels: np.ndarray) -> list[Mark]:
-    found, counts = np.unique(labels[labels >= 0], return_counts=True)
-    room = COLOURS * SHAPES
-    if len(found) > room:
-        kept = np.sort(np.argsort(-counts, kind="stable")[: room - 1])
-        rest = int(counts.sum() - counts[kept].sum())
-        shown = [(int(found[i]), int(counts[i])) for i in kept]
-    else:
-        shown, rest = list(zip(found.tolist(), counts.tolist(), strict=True)), 0
-    marks = [Mark(label, run.class_name(label), i % COLOURS, i // COLOURS, n) for i, (label, n) in enumerate(shown)]
-    return [*marks, Mark(-1, f"{len(found) - len(shown)} other classes", COLOURS, 0, rest)] if rest else marks

@@ -7,15 +7,21 @@ import numpy as np
 from coulomb.randomness import numpy_generator
 
 
-def nearest(features: np.ndarray, k: int = 8) -> np.ndarray:
+def nearest(features: np.ndarray, k: int = 8, among: np.ndarray | None = None) -> np.ndarray:
     """Indices [n, min(k, n−1)] of each row's nearest other rows, nearest first; ties by index.
 
     s_ij = x_i·x_j / (‖x_i‖‖x_j‖)
+
+    ``among`` bool [n]: only these are looked for.
     """
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     similarity = unit @ unit.T
     np.fill_diagonal(similarity, -np.inf)
-    return np.argsort(-similarity, axis=1, kind="stable")[:, : min(k, len(features) - 1)]
+    room = len(features) - 1
+    if among is not None:
+        similarity[:, ~among] = -np.inf
+        room = int(among.sum()) - 1
+    return np.argsort(-similarity, axis=1, kind="stable")[:, : min(k, room)]
 
 
 def draw_queries(labels: np.ndarray, n: int = 12, seed: int = 0) -> list[int]:

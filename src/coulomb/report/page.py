@@ -1,0 +1,60 @@
+"""Templates, styles and scripts of the parts → one file that asks nothing of any network."""
+
+import base64
+import contextlib
+import hashlib
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from coulomb.report import wording
+
+STYLES = ("page.css", "parts/doctor.css", "parts/figures.css", "parts/map.css", "parts/compare.css")
+SCRIPTS = ("charts.js", "theme.js", "similarity.js", "atlas.js", "lasso.js", "colouring.js", "start.js")
+FILTERS = ("percent", "count", "plural", "duration", "figure", "shorten")
+
+
+def render_page(template: str, content: dict[str, Any]) -> str:
+    """The page ``template`` of ``parts/`` as text.
+
+    All names in ``content`` are escaped; style and script are our own files, and the page's security policy lets no other
+    script run than this one, known by its hash.
+    """
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(lambda name: _part(f"parts/{name}")),
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters |= {name: getattr(wording, name) for name in FILTERS}
+    parts = "\n".join(_part(f"parts/{name}").replace('"use strict";\n', "") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template(template).render(
+        **content,
+        style=Markup("".join(map(_part, STYLES))),
+        script=Markup(script),
+        script_hash=hashed,
+    )
+
+
+def write_page(target: Path, text: str) -> Path:
+    """Write ``text`` to ``target`` in one step: a reader never sees half of a page."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+        partial.replace(target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+    return target
+
+
+def _part(name: str) -> str:
+    return resources.files("coulomb.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,112 @@
+"""The small charts of a run's course, in groups: embeddings, negatives and gradients, optimiser, the method's own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coulomb.report.chart import Chart, Level, Series, lines_chart
+from coulomb.report.collect import Run, finite
+from coulomb.report.curves import knn_chart, points
+from coulomb.report.wording import figure, percent
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small chart: ``curves`` is key of a metrics line → name; ``share``: written in percent."""
+
+    title: str
+    meaning: str
+    reading: str
+    curves: dict[str, str]
+    share: bool = False
+
+
+SIMILARITIES = {"positive_similarity": "two views", "hardest_similarity": "nearest other", "negative_similarity": "others"}
+GRADIENTS = {
+    "top10pct_gradient": "top 10 %",
+    "top1pct_gradient": "top 1 %",
+    "top1_gradient": "hardest one",
+    "false_negative_gradient": "same class",
+}
+GROUPS: dict[str, list[Small]] = {
+    "Embeddings": [
+        Small("Similarities", "mean cosine", "Views should rise above other images.", SIMILARITIES),
+        Small(
+            "Effective rank",
+            "directions in use",
+            "Higher: more directions are used.",
+            {"effective_rank": "features", "embedding_rank": "embeddings"},
+        ),
+        Small("Separation", "share of pairs", "How often a view pair beats other images.", {"separation": ""}, True),
+        Small("Purity", "share of 10 neighbours", "How many neighbours are of the class.", {"purity": ""}, True),
+        Small("Tolerance", "mean cosine", "Higher: images of one class lie closer.", {"tolerance": ""}),
+        Small("View retrieval", "share found", "How often an image’s other view is found.", {"view_retrieval": ""}, True),
+    ],
+    "Negatives and gradients": [
+        Small(
+            "Effective negatives", "negatives that count", "Few: τ is low. All: τ is high.", {"effective_negatives": ""}
+        ),
+        Small("Who carries the gradient", "share of the push", "From the hardest negatives.", GRADIENTS, True),
+        Small("Drift", "1 − cosine", "Online against momentum encoder.", {"drift": ""}),
+        Small("Similarity in training", "mean cosine", "Of two training views.", {"train_positive_similarity": ""}),
+    ],
+    "Optimiser": [
+        Small("Gradient", "norm", "Spikes are unstable steps.", {"gradient_norm": ""}),
+        Small("Update", "‖Δθ‖ / ‖θ‖", "How far a step moves the weights.", {"update_ratio": ""}),
+        Small("Learning rate", "per step", "The schedule as it ran.", {"lr": ""}),
+        Small("Speed", "images per second", "Training throughput.", {"images_per_second": ""}),
+    ],
+}
+KNOWN = {key for group in GROUPS.values() for small in group for key in small.curves} | {
+    "step", "epoch", "loss", "no_signal", "seconds", "negatives",
+}  # fmt: skip
+MOST_OWN = 8
+STYLES = ("k0", "k1", "k2", "k6")
+
+
+def small_charts(run: Run) -> list[tuple[str, list[Chart]]]:
+    """(heading, charts) of every group that has one."""
+    groups = {name: list(members) for name, members in GROUPS.items()}
+    groups["The method’s own"] = _own(run)
+    if knn_chart(run) is None:  # it has the large place
+        groups["Embeddings"] = [small for small in groups["Embeddings"] if "view_retrieval" not in small.curves]
+    made = [(name, [chart for small in members if (chart := _chart(run, small))]) for name, members in groups.items()]
+    return [(name, charts) for name, charts in made if charts]
+
+
+def _chart(run: Run, small: Small) -> Chart | None:
+    keys = small.curves
+    live = any(finite(line.get(key)) is not None for line in run.measures for key in keys)
+    lines, x = (run.measures, "epoch") if live else (run.training, "step")
+    several = len(keys) > 1
+    write: Callable[[float], str] = _whole_percent if small.share else figure
+    chart = lines_chart(
+        [
+            Series(name, points(lines, x, key), style if several else "quiet")
+            for (key, name), style in zip(keys.items(), STYLES, strict=False)
+        ],
+        title=small.title,
+        x_label=x,
+        y_label=small.meaning,
+        x_name=x,
+        write=write,
+        levels=_levels(lines) if "effective_negatives" in keys else [],
+        limits=(0.0, 1.0) if small.share else (-float("inf"), float("inf")),
+    )
+    if chart is not None:
+        chart.note = small.reading
+    return chart
+
+
+def _levels(lines: list[dict]) -> list[Level]:
+    counts = [value for line in lines if (value := finite(line.get("negatives"))) is not None]
+    return [Level(counts[-1], f"all {counts[-1]:,.0f}", "nosignal")] if counts else []
+
+
+def _own(run: Run) -> list[Small]:
+    """Numbers that only this run's method records, by their names."""
+    keys = {key: None for line in run.training for key in line if key not in KNOWN and finite(line[key]) is not None}
+    return [Small(key.replace("_", " "), "", "", {key: ""}) for key in sorted(keys)[:MOST_OWN]]
+
+
+def _whole_percent(share: float) -> str:
+    return percent(share, 1 if 0 < share < 0.1 else 0)
