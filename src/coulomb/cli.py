@@ -244,13 +244,22 @@ def embed(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="run folder")]) -> None:
-    """Write a run's report.html again."""
-    from coulomb.report import build_report
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="page to write; default: report.html in the run, or compare.html for several")
+    ] = None,
+) -> None:
+    """Write a run's report.html again, or one page that compares several runs."""
+    from coulomb.report import build_comparison, build_report
     from coulomb.training.run_folder import RunFolder
 
-    RunFolder(run).require()
-    say(f"report: {build_report(run)}")
+    for run in runs:
+        RunFolder(run).require()
+    if len(runs) == 1:
+        say(f"report: {build_report(runs[0], out)}")
+    else:
+        say(f"comparison: {build_comparison(runs, out or Path('compare.html'))}")
 
 
 @app.command()
