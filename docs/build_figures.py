@@ -109,7 +109,9 @@ def limits() -> str:
         far = temperature * math.log(len(rest)) - float(positive - rest.mean())
         for row, value in zip(points, (temperature * loss, float(cosines.max() - positive), far), strict=True):
             row.append((temperature, value))
-    curves = [Curve(name, row, colour, colour > 0) for colour, (name, row) in enumerate(zip(names, points, strict=True))]
+    curves = [
+        Curve(name, row, colour, colour > 0) for colour, (name, row) in enumerate(zip(names, points, strict=True))
+    ]
     return line_chart(curves, x_label="temperature τ", y_label="τ·loss", log_x=True, y_range=(-0.6, 4.0))
 
 

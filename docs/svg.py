@@ -1,6 +1,7 @@
 """Line charts and drawings as SVG that follows light and dark pages; no more than the pictures of these pages need."""
 
 import html
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ def line_chart(
         parts.append(f'<path class="line{" dashed" * curve.dashed}" style="stroke:{colour}" d="{path}"/>')
         ends.append([down(drawn[-1][1]), across(drawn[-1][0]), curve.name, colour])
     ends.sort()
-    for before, here in zip(ends, ends[1:], strict=False):
+    for before, here in itertools.pairwise(ends):
         here[0] = max(here[0], before[0] + 17)
     over = max(0.0, ends[-1][0] - (height - bottom))
     parts += [text(x + 8, y - over + 4, name, colour=colour) for y, x, name, colour in ends]

@@ -1,24 +1,16 @@
 """docs/losses is what the docstrings say, complete, and right: pages are up to date, scripts print what stands there."""
 
-import contextlib
 import importlib.util
-import io
 import re
-import warnings
-from pathlib import Path
 
 import pytest
 
 import coulomb.losses
+from page_blocks import ROOT, blocks_of, broken_links, run_block
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "losses"
 PAGES = sorted(FOLDER.glob("*.md"))
-BLOCKS = [
-    (page.name, number, block)
-    for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S))
-]
+BLOCKS = [(page.name, number, block) for page in PAGES for number, block in enumerate(blocks_of(page))]
 
 PARTS = {"Diagnosis", "LearnableTemperature", "ParametricCenters"}
 
@@ -29,11 +21,6 @@ def build():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def anchors(page):
-    titles = re.findall(r"^#+ (.*)", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), re.M)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_pages_are_up_to_date(build):
@@ -68,11 +55,7 @@ def test_docstrings_have_the_sections_of_a_page(name, build):
 
 @pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}-{number}" for page, number, _ in BLOCKS])
 def test_blocks_print_what_stands_beside_them(page, number, block):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        exec(compile(block, page, "exec"), {})
-    assert printed.getvalue().splitlines() == re.findall(r"^# → (.*)", block, flags=re.M)
+    run_block(block, page)
 
 
 def test_every_page_of_a_loss_has_a_block(build):
@@ -81,15 +64,7 @@ def test_every_page_of_a_loss_has_a_block(build):
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
 def test_links_resolve(page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("https://"):
-            continue
-        file, _, anchor = target.partition("#")
-        there = (page.parent / file).resolve() if file else page
-        assert there.exists(), target
-        if anchor:
-            assert anchor in anchors(there), target
+    assert broken_links(page) == []
 
 
 def test_the_test_that_a_page_names_exists():

@@ -1,32 +1,25 @@
 """What the README tells a reader to type works as it stands."""
 
 import re
-from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
-ROOT = Path(__file__).parents[1]
+from page_blocks import ROOT, blocks_of, make_photos, run_block
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+BLOCKS = blocks_of(ROOT / "README.md")
 
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for folder in ("photos", "more-photos"):
-        (tmp_path / folder).mkdir()
-        for number in range(12):
-            pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / folder / f"{number}.png")
+    make_photos(tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_python_blocks_run(block, photos):
-    exec(block.replace("epochs=20", "epochs=1, batch_size=4, progress=False"), {})
+    run_block(block.replace("epochs=20", "epochs=1, batch_size=4, progress=False"), "README.md", strict=False)
 
 
 def test_there_is_a_block_for_each_kind_of_user():

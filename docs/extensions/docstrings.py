@@ -6,10 +6,9 @@ They are plain text with `code` marks, formulas and drawings made of letters, an
 import re
 from typing import Any
 
+import build_losses
 from sphinx.application import Sphinx
 from sphinx.util.nodes import make_refnode
-
-import build_losses
 
 SHARED = ("Args:", "Returns:", "Raises:", "Attributes:", "Yields:")
 

@@ -1,0 +1,88 @@
+"""What the guide tells a reader to type works, and every link leads somewhere."""
+
+import re
+import shlex
+
+import pytest
+import typer.main
+
+from coulomb.cli import app
+from page_blocks import ROOT, blocks_of, broken_links, make_photos, run_block
+
+DOCS = ROOT / "docs"
+GUIDE = sorted((DOCS / "guide").glob("*.md"))
+PAGES = [*GUIDE, DOCS / "index.md", *sorted((DOCS / "api").glob("*.md")), DOCS / "benchmarks" / "index.md"]
+TRAINING = re.compile(r"coulomb\.(?:train|load|evaluate)")
+SHORT = {"epochs=20": "epochs=1, batch_size=4, progress=False", "epochs=5": "epochs=1"}
+COMMAND = typer.main.get_command(app)
+
+
+def commands_of(page):
+    """Every `coulomb …` and `make …` line of a page's shell blocks."""
+    for block in blocks_of(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.fullmatch(r"\w+=\S*", words[0]):
+                words = words[1:]
+            if words:
+                yield words
+
+
+COMMANDS = [(page.name, words) for page in PAGES for words in commands_of(page)]
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=pytest.mark.slow) if TRAINING.search(p.read_text()) else p for p in GUIDE], ids=str
+)
+def test_python_blocks_run_and_print_what_stands_beside_them(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_photos(tmp_path)
+    for number, block in enumerate(blocks_of(page)):
+        for long, short in SHORT.items():
+            block = block.replace(long, short)
+        run_block(block, f"{page.name}-{number}", strict=not TRAINING.search(block))
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[f"{page}:{' '.join(words)}" for page, words in COMMANDS])
+def test_commands_parse(page, words):
+    """Names, options and types are those of the command line itself."""
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.M)
+        return
+    if words[0] != "coulomb":
+        assert words[0] in ("pip", "pytest"), f"what is {words[0]}?"
+        return
+    command, rest = COMMAND, words[1:]
+    while hasattr(command, "commands"):
+        assert rest and rest[0] in command.commands, f"no command {rest[:1]}"
+        command, rest = command.commands[rest[0]], rest[1:]
+    command.make_context("coulomb", list(rest), resilient_parsing=False)
+
+
+def test_what_does_not_parse_is_found():
+    with pytest.raises(Exception, match="lerning-rate"):
+        COMMAND.commands["train"].make_context("coulomb", ["digits", "--lerning-rate", "1"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_links_resolve(page):
+    assert broken_links(page) == []
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    for page in GUIDE:
+        assert f"guide/{page.stem}\n" in index, page.name
+
+
+def test_every_public_place_has_a_page_of_the_api():
+    import importlib
+
+    for place in ("losses", "similarity", "negatives", "diagnostics", "evaluation", "data", "models", "methods"):
+        assert importlib.import_module(f"coulomb.{place}").__all__
+        assert f".. automodule:: coulomb.{place}\n" in (DOCS / "api" / f"{place}.md").read_text(encoding="utf-8")
+
+
+def test_no_page_names_a_tool_of_another_machine():
+    for page in PAGES:
+        assert not re.search(r"(?<![\w.])/(?:home|work|root|tmp)/", page.read_text(encoding="utf-8")), page.name

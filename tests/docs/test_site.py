@@ -1,0 +1,84 @@
+"""The built site: no warning, no request to the network, no broken link; and it can be read and searched from files."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from page_blocks import ROOT
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def check():
+    spec = importlib.util.spec_from_file_location("check_site", ROOT / "docs" / "check_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("sphinx", reason="pip install -e '.[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "--fail-on-warning", "--keep-going"]
+    done = subprocess.run([*command, str(ROOT / "docs"), str(out)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.slow
+def test_the_site_is_whole(site, check):
+    assert check.faults(site) == []
+    assert (site / "index.html").is_file() and (site / "benchmarks" / "losses.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+def test_the_site_reads_and_searches_in_a_browser(site):
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    requests, complaints = [], []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        for name in (
+            "index.html",
+            "guide/temperature.html",
+            "guide/why.html",
+            "losses/NTXentLoss.html",
+            "api/data.html",
+        ):
+            page.goto((site / name).as_uri())
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 1, f"{name} is {wide} pixels wider than a phone"
+        page.goto((site / "search.html").as_uri() + "?q=temperature")
+        page.wait_for_selector("#search-results li")
+        assert page.locator("#search-results li").count() > 3
+        browser.close()
+    assert not complaints
+    assert not [url for url in requests if not url.startswith(("file://", "data:"))]
+
+
+def test_faults_are_found(tmp_path, check):
+    (tmp_path / "a.html").write_text('<a href="b.html#here">b</a><a href="https://x.org">x</a>')
+    (tmp_path / "b.html").write_text('<p id="here">')
+    assert check.faults(tmp_path) == []
+    (tmp_path / "b.html").write_text("<p>")
+    assert check.faults(tmp_path) == ["a.html: b.html#here leads to no anchor"]
+    (tmp_path / "b.html").unlink()
+    assert check.faults(tmp_path) == ["a.html: b.html#here leads to no file"]
+    (tmp_path / "a.html").write_text(
+        '<script src="//cdn.org/x.js"></script><style>p{background:url("https://x.org/y")}</style>'
+    )
+    assert len(check.faults(tmp_path)) == 2
+    (tmp_path / "a.html").write_text('<link rel="preconnect" href="https://fonts.org">')
+    assert check.faults(tmp_path) == ["a.html: asks the network for https://fonts.org"]
+    assert check.faults(Path(tmp_path / "empty"))

@@ -1,0 +1,69 @@
+"""What the tests of README, the pages of losses and the guide share: a page's code, its links, its anchors."""
+
+import contextlib
+import io
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks_of(page, kind="python"):
+    """The fenced blocks of a language, in order."""
+    return re.findall(rf"```{kind}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
+
+
+def run_block(block, name, names=None, strict=True):
+    """Execute a block; what it prints must be what its comments `# → …` say, if it has any."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        if strict:
+            warnings.simplefilter("error")
+        exec(compile(block, str(name), "exec"), {} if names is None else names)
+    said = re.findall(r"^# → (.*)", block, flags=re.M)
+    assert not said or printed.getvalue().splitlines() == said
+
+
+def make_photos(folder):
+    """photos/ and more-photos/, of twelve pictures of noise each."""
+    rng = np.random.default_rng(0)
+    for name in ("photos", "more-photos"):
+        (folder / name).mkdir()
+        for number in range(12):
+            pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+def prose_of(page):
+    """A page without its code."""
+    text = re.sub(r"^(`{3,}).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    return re.sub(r"`[^`\n]*`", "`…`", text)
+
+
+def links_of(page):
+    """Where a page points, other pages of the web left out."""
+    text = prose_of(page)
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+    return [target for target in found if not target.startswith("https://")]
+
+
+def anchors_of(page):
+    """The anchors that a page's titles make."""
+    text = re.sub(r"^(`{3,}).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    titles = re.findall(r"^#+ (.*)", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page):
+    """Links that lead to no file, or to no title of a page."""
+    broken = []
+    for target in links_of(page):
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors_of(there)):
+            broken.append(target)
+    return broken
