@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, recall_score
 
 from coulomb.errors import InputError
 from coulomb.evaluation import by_frequency, class_table
+from coulomb.evaluation.by_class import taken_for
 
 
 def long_tail(seed=0):
@@ -63,3 +64,11 @@ def test_thresholds_that_contradict_each_other(many, few):
 def test_a_prediction_of_another_length():
     with pytest.raises(InputError, match=r"predicted\['knn'\] has shape \[1\]"):
         class_table([0], [0, 1], {"knn": [0]})
+
+
+def test_who_is_taken_for_whom():
+    _, test, guess = long_tail()
+    found = taken_for(torch.tensor([*test, -1]), [*guess, 0])
+    dense = [[found[label].get(str(other), 0) for other in (0, 1, 2, 5)] for label in (0, 1, 2, 5)]
+    assert dense == confusion_matrix(test, guess).tolist()
+    assert all(n > 0 for row in found.values() for n in row.values())

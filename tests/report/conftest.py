@@ -173,6 +173,75 @@ def stopped(folder: Path) -> None:
     (folder / "metrics.jsonl").write_text(text + '{"step": 130, "ep', encoding="utf-8")
 
 
+def figures(folder: Path) -> None:
+    """All that a run can record: live figures, pulse, doctor, training samples, classes of a long tail."""
+    rng = np.random.default_rng(3)
+    edges = np.linspace(-1, 1, 41)
+
+    def counts(mean: float, std: float, n: int) -> list[int]:
+        return np.histogram(np.clip(rng.normal(mean, std, n), -1, 1), edges)[0].tolist()
+
+    measures = [
+        line
+        | {
+            "positive_similarity": 0.9, "negative_similarity": 0.02, "hardest_similarity": 0.6, "separation": 0.98,
+            "tolerance": 0.5, "purity": 0.9, "false_negative_rate": 0.1, "embedding_norm": 3.0, "embedding_rank": 12.0,
+            "spectrum": [math.exp(-i / (4 + line["epoch"])) for i in range(64)],
+            "similarity_histogram": {
+                "edges": edges.tolist(),
+                "positive": counts(0.2 + 0.02 * line["epoch"], 0.15, 300),
+                "negative": counts(0.02, 0.25, 3000),
+                "hardest": counts(0.6, 0.1, 300),
+                "same_class": counts(0.4, 0.2, 300),
+            },
+        }
+        for line in measure_lines()
+    ]  # fmt: skip
+    training = training_lines()
+    for line in training[::20]:
+        line |= {
+            "effective_negatives": 60.0, "negatives": 510, "top1_gradient": 0.08, "top1pct_gradient": 0.2,
+            "top10pct_gradient": 0.6, "false_negative_gradient": 0.3, "train_positive_similarity": 0.7,
+            "gradient_norm": 1.2, "update_ratio": 2e-3, "drift": 0.01, "queue_age_mean": 4.0,
+        }  # fmt: skip
+    write_lines(folder / "metrics.jsonl", training + measures)
+    doctor = {
+        "version": 1, "step": 600, "healthy": False,
+        "verdicts": [
+            {"name": "temperature-too-low", "severity": "warning", "title": "Few negatives count.", "evidence": []},
+            {
+                "name": "dimensional-collapse", "severity": "sick", "title": "The embeddings use few directions.",
+                "evidence": [
+                    {"what": "effective rank of embeddings", "value": 1.3, "threshold": 5.0, "bad": "below", "at_epoch": 20}
+                ],
+                "consequence": "Classes overlap.", "remedy": "Raise the learning rate.",
+            },
+        ],
+        "checked": [
+            {"name": "dimensional-collapse", "state": "sick", "why": "rank 1.3"},
+            {"name": "queue-stale", "state": "unknown", "why": "no queue"},
+            {"name": "no-signal", "state": "well", "why": "loss 2.8"},
+        ],
+        "suggestions": {"temperature": {"value": 0.2, "why": "few negatives count"}},
+    }  # fmt: skip
+    write_json(folder / "doctor.json", doctor)
+    table = [
+        {
+            "label": i,
+            "class": str(i),
+            "train": (500, 60, 7)[min(i, 2)] if i < 3 else 60,
+            "test": 36,
+            "knn": 0.9 - 0.05 * i,
+        }
+        | {"taken_for": {str(i): 33, str((i + 1) % 10): 3}}
+        for i in range(10)
+    ]
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    write_json(folder / "evaluation.json", evaluation | {"trained": evaluation["trained"] | {"per_class": table}})
+    more = digit_samples(160)
+    edit_samples(folder, **{f"training_{name}": column[120:] for name, column in more.items()})
+
+
 def hostile(folder: Path) -> None:
     edit_json(
         folder / "data.json",
@@ -188,6 +257,12 @@ def hostile(folder: Path) -> None:
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     edit_json(folder / "environment.json", device=HOSTILE[1], **{HOSTILE[0]: HOSTILE[7]})
+    words = {key: HOSTILE[i % len(HOSTILE)] for i, key in enumerate(("name", "title", "consequence", "remedy"))}
+    verdict = words | {"severity": HOSTILE[1], "evidence": [{"what": name, "value": name} for name in HOSTILE]}
+    write_json(
+        folder / "doctor.json",
+        {"verdicts": [verdict], "checked": [], "suggestions": {HOSTILE[0]: {"value": HOSTILE[1]}}},
+    )
     with np.load(folder / "samples.npz") as stored:
         n = len(stored["labels"])
     edit_samples(folder, ids=np.array([HOSTILE[i % len(HOSTILE)].replace("\x00", "") for i in range(n)]))
@@ -195,6 +270,7 @@ def hostile(folder: Path) -> None:
 
 CHANGES: dict[str, Callable[[Path], None]] = {
     "labelled": lambda folder: None, "unlabelled": unlabelled, "partial": partial, "stopped": stopped, "hostile": hostile,
+    "figures": figures,
 }  # fmt: skip
 
 

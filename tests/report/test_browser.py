@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coulomb.report import build_report
+from coulomb.report import build_comparison, build_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -32,6 +32,8 @@ def reports(pristine, maker, tmp_path_factory):
         folder = Path(shutil.copytree(pristine, tmp_path_factory.mktemp("pages") / kind))
         change(folder)
         made[kind] = build_report(folder)
+    folders = [made[kind].parent for kind in ("labelled", "figures", "stopped", "hostile")]
+    made["comparison"] = build_comparison(folders, tmp_path_factory.mktemp("compared") / "report.html")
     return made
 
 
@@ -60,7 +62,7 @@ def visit(browser, reports):
     assert complaints == []
 
 
-@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile"])
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures", "comparison"])
 @pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
 def test_it_opens_quietly_and_fits(visit, kind, viewport):
     page = visit(kind, viewport=viewport)
@@ -133,8 +135,171 @@ def test_classes_layouts_and_pictures_can_be_chosen(visit):
     page.get_by_role("button", name="PCA").click()
     page.wait_for_function("x => document.querySelector('#atlas use').getAttribute('x') !== x", arg=before)
     assert "variance" in page.locator("#caution").inner_text()
-    page.get_by_role("button", name="Show pictures").click()
+    page.get_by_role("button", name="Pictures").click()
     assert page.locator(".pictures .thumb").count() > 20
+
+
+LOOP = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.5), (0.02, 0.5)]  # the upper half of the map
+
+
+def centres(page):
+    """Where the marks are, in shares of the map."""
+    return page.evaluate("""() => [...document.querySelectorAll("#atlas use")].map(
+        e => [parseFloat(e.getAttribute("x")) / 100, parseFloat(e.getAttribute("y")) / 100])""")
+
+
+def draw(page, corners=LOOP):
+    page.locator("#atlas").scroll_into_view_if_needed()
+    box = page.locator("#atlas").bounding_box()
+    at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    page.mouse.move(*at[0])
+    page.mouse.down()
+    for corner in at[1:]:
+        page.mouse.move(*corner, steps=4)
+    page.mouse.up()
+
+
+def test_a_loop_drawn_with_the_mouse_lists_what_it_encloses(visit):
+    page = visit()
+    assert page.locator("#chosen").is_hidden()
+    expected = [i for i, (x, y) in enumerate(centres(page)) if 0.02 < x < 0.98 and 0.02 < y < 0.5]
+    draw(page)
+    names = page.evaluate("JSON.parse(document.getElementById('page-data').textContent).map.ids")
+    assert 10 < len(expected) < 110
+    assert page.locator("#chosen [role=status]").inner_text() == f"{len(expected)} images chosen"
+    assert page.locator(".chosenlist .thumb").count() == len(expected)
+    assert sorted(page.locator("#chosen textarea").input_value().split("\n")) == sorted(names[i] for i in expected)
+    assert page.locator("#atlas use.chosen").count() == len(expected)
+    assert page.locator(".tip").is_hidden()
+    page.get_by_role("button", name="Let them go").click()
+    assert page.locator("#chosen").is_hidden()
+    assert page.locator("#atlas use.chosen").count() == 0
+
+
+def test_a_loop_takes_only_what_is_singled_out_and_the_choice_outlives_another_map_and_colour(visit):
+    page = visit("figures", reduced_motion="reduce")
+    legend = page.locator(".legend button")
+    legend.nth(0).click()
+    on = page.locator("#atlas use.on").count()
+    draw(page, [(0, 0), (0.999, 0), (0.999, 0.999), (0, 0.999)])
+    assert page.locator("#atlas use.chosen").count() == on > 0
+    page.get_by_role("button", name="PCA").click()
+    page.get_by_role("button", name="split", exact=True).click()
+    assert page.locator("#atlas use.chosen").count() == on
+    assert legend.all_inner_texts() == ["held out", "seen in training"]
+    assert "Split" in page.locator(".legendbox .sidetitle").inner_text()
+    assert page.locator("#atlas use.c1").count() == 40
+    legend.nth(1).click()
+    assert page.locator("#atlas use.off").count() == 120
+    page.get_by_role("button", name="cluster", exact=True).click()
+    assert page.locator("#atlas use.off").count() == 0
+    assert "k-means with 10 clusters" in page.locator("#colournote").inner_text()
+
+
+def test_a_finger_draws_only_with_the_lasso(visit):
+    page = visit(viewport=PHONE, has_touch=True, is_mobile=True)
+    page.locator("#atlas").scroll_into_view_if_needed()
+    swipe = """corners => {
+        const map = document.getElementById("atlas"), box = map.getBoundingClientRect();
+        const fire = (kind, [x, y]) => map.dispatchEvent(new PointerEvent(kind, {
+            pointerType: "touch", pointerId: 1, isPrimary: true, button: kind === "pointermove" ? -1 : 0, bubbles: true,
+            clientX: box.x + x * box.width, clientY: box.y + y * box.height }));
+        map.setPointerCapture = () => {};
+        fire("pointerdown", corners[0]);
+        corners.slice(1).forEach(corner => fire("pointermove", corner));
+        fire("pointerup", corners[corners.length - 1]);
+    }"""
+    page.evaluate(swipe, LOOP)
+    assert page.locator("#chosen").is_hidden()
+    page.get_by_role("button", name="Lasso").tap()
+    assert page.locator("#atlas").evaluate("e => getComputedStyle(e).touchAction") == "none"
+    page.evaluate(swipe, LOOP)
+    assert page.locator(".chosenlist .thumb").count() > 10
+
+
+def test_images_are_chosen_by_keyboard_alone(visit):
+    page = visit()
+    page.locator("#atlas").focus()
+    said = page.locator("#chosen [role=status]")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("s")
+    assert said.inner_text() == "1 image chosen"
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("s")
+    assert said.inner_text() == "2 images chosen"
+    page.keyboard.press("s")
+    assert said.inner_text() == "1 image chosen"
+    sizes = []
+    for _ in range(4):
+        page.keyboard.press("+")
+        sizes.append(page.locator("#atlas use.chosen").count())
+    assert sizes == sorted(sizes)
+    assert sizes[-1] > sizes[0] >= 1
+    page.keyboard.press("-")
+    assert page.locator("#atlas use.chosen").count() == sizes[-2]
+    page.keyboard.press("Escape")
+    assert page.locator("#chosen").is_hidden()
+
+
+def test_every_control_is_reached_by_tab_and_shows_its_focus(visit):
+    page = visit("figures")
+    reached, rings = set(), []
+    for _ in range(90):
+        page.keyboard.press("Tab")
+        found = page.evaluate("""() => {
+            const e = document.activeElement, s = getComputedStyle(e);
+            const name = e.id || e.dataset.layout || e.dataset.colouring || e.className;
+            return [name, s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0];
+        }""")
+        reached.add(found[0])
+        rings.append(found[1])
+    assert {"theme", "atlas", "lasso", "pictures", "pca", "split", "epoch"} <= reached
+    assert all(rings[:60])
+
+
+def test_the_theme_is_the_readers_choice(visit):
+    page = visit(color_scheme="dark")
+    button, paper = page.locator("#theme"), "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(paper)
+    button.click()
+    assert button.inner_text() == "Theme: light"
+    light = page.evaluate(paper)
+    assert light != dark
+    button.click()
+    assert (button.inner_text(), page.evaluate(paper)) == ("Theme: dark", dark)
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(paper) == dark
+    button.click()
+    assert (button.inner_text(), page.evaluate(paper)) == ("Theme: system", light)
+
+
+def test_the_histogram_goes_through_the_epochs(visit):
+    page = visit("figures")
+    path, slider = page.locator(".area.positive"), page.locator("#epoch")
+    last = path.get_attribute("d")
+    assert page.locator(".scrub output").inner_text() == "30.0"
+    slider.focus()
+    page.keyboard.press("Home")
+    assert page.locator(".scrub output").inner_text() == "0"
+    assert path.get_attribute("d") != last
+    page.keyboard.press("End")
+    assert path.get_attribute("d") == last
+
+
+def test_curves_of_one_chart_are_read_by_up_and_down(visit):
+    page = visit("figures")
+    plot = page.locator(".plot").filter(has=page.locator(".line.k1")).first
+    plot.focus()
+    page.keyboard.press("End")
+    first = plot.locator(".readout").inner_text()
+    page.keyboard.press("ArrowDown")
+    second = plot.locator(".readout").inner_text()
+    assert first.startswith("two views, ")
+    assert second.startswith("nearest other, ")
+    plane = page.locator(".plot.plane")
+    plane.focus()
+    page.keyboard.press("End")
+    assert "epoch 30.0: uniformity" in plane.locator(".readout").inner_text()
 
 
 def test_charts_tell_their_values_to_pointer_and_keyboard(visit):

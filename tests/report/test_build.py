@@ -60,7 +60,7 @@ def page_of(run_folder, maker):
     return build
 
 
-@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile"])
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures"])
 def test_every_kind_of_run_gives_a_page_that_asks_for_nothing(page_of, maker, kind):
     page = page_of(maker.changes[kind])
     assert len(page.source.encode()) < 8_000_000
@@ -69,7 +69,7 @@ def test_every_kind_of_run_gives_a_page_that_asks_for_nothing(page_of, maker, ki
         assert not [name for name in attributes if name.startswith("on")]
         for name in ("src", "href", "xlink:href", "srcset", "poster"):
             assert re.match(r"data:image/|data:,$|#", attributes.get(name) or "#"), (tag, attributes)
-    assert re.findall(r"url\((?!\"data:image/)", page.source) == []
+    assert re.findall(r"url\((?!\"data:image/|#arrow)", page.source) == []
     assert "@import" not in page.source
     assert len(page.scripts) == 2
     policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
@@ -125,11 +125,12 @@ def test_without_labels_nothing_is_marked_and_nothing_is_claimed(page_of, maker)
     assert "View retrieval during training" in page.text
     assert "marks another class" not in page.text
     assert page.data["map"]["classes"] == []
+    assert [one["key"] for one in page.data["map"]["colourings"]] == ["cluster"]
 
 
 def test_partial_labels(page_of, maker):
     page = page_of(maker.changes["partial"])
-    assert -1 in page.data["map"]["mark"]
+    assert -1 in page.data["map"]["colourings"][0]["of"]
     assert 'class="none"' in page.source
 
 
@@ -234,7 +235,8 @@ def test_many_classes_share_a_mark(page_of, maker):
     page = page_of(change)
     assert "40 other classes" in page.text
     assert "The 40 largest of 60 classes" in page.text
-    assert page.data["map"]["names"][page.data["map"]["labels"].index(55)] == "species 55"
+    shown = page.data["map"]
+    assert shown["classes"][shown["class"][shown["labels"].index(55)]] == "species 55"
 
 
 def test_a_full_run_stays_small(page_of, maker, monkeypatch):
@@ -253,7 +255,7 @@ def test_a_full_run_stays_small(page_of, maker, monkeypatch):
             folder / "metrics.jsonl", [{"step": i, "epoch": 1, "loss": 3.0 + i % 7, "lr": 0.1} for i in range(100_000)]
         )
 
-    monkeypatch.setattr("coulomb.report.embedding_map.TSNE_UP_TO", 100)  # only the size is asked
+    monkeypatch.setattr("coulomb.report.embedding_map.NEIGHBOURS_UP_TO", 100)  # only the size is asked
     assert len(page_of(change).source.encode()) < 8_000_000
 
 
@@ -285,3 +287,48 @@ def test_folders_that_are_no_run_are_refused(tmp_path):
         build_report(tmp_path / "nothing")
     with pytest.raises(InputError, match="not a run folder"):
         build_report(tmp_path)
+
+
+def test_all_figures_of_a_run_are_shown(page_of, maker):
+    page = page_of(maker.changes["figures"])
+    for expected in (
+        "The doctor found 1 illness and 1 warning",
+        "effective rank of embeddings: 1.30 (below the threshold 5, at epoch 20)",
+        "Raise the learning rate",
+        "Temperature 0.200: few negatives count",
+        "1 not judged",
+        "Spectrum of the embeddings",
+        "all 510",
+        "Who carries the gradient",
+        "queue age mean",
+        "in 98.0\u202f% of cases",
+        "other images of the class",
+        "floor: 1.47",
+        "many 1 class",
+        "few 1 class",
+        "3 of 36",
+    ):
+        assert expected in page.text, expected
+    assert page.text.index("The doctor found") < page.text.index("How the training went")
+    shown = page.data["map"]
+    assert [one["key"] for one in shown["colourings"]] == ["class", "cluster", "neighbours", "split"]
+    split = shown["colourings"][3]
+    assert [mark[3] for mark in split["marks"]] == [120, 40]
+    assert all(max(row) < 120 for row in shown["neighbours"])  # held-out ones alone
+    assert len(page.data["similarity"]) == 11
+
+
+def test_a_doctor_who_looked_before_the_end_says_so(page_of, maker):
+    def change(folder):
+        maker.changes["figures"](folder)
+        maker.edit_json(folder / "doctor.json", step=100)
+
+    assert "This was at step 100; the run has reached step 600 since" in page_of(change).text
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"verdicts": 7}', '{"verdicts": [7, {}], "checked": 1, "suggestions": 2}', "{"]
+)
+def test_a_strange_doctor_does_not_stop_the_page(page_of, content):
+    page = page_of(lambda folder: (folder / "doctor.json").write_text(content))
+    assert "How the training went" in page.text

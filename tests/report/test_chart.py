@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.report.chart import MAX_POINTS, Level, line_chart, ticks
+from coulomb.report.axes import powers
+from coulomb.report.chart import MAX_POINTS, Level, Series, line_chart, lines_chart, ticks
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False, allow_subnormal=False)
 
@@ -52,21 +53,48 @@ def test_near_levels_do_not_write_over_each_other():
 def test_many_points_become_means_with_their_range():
     points = [(x, 5.0 + (1 if x % 2 else -1)) for x in range(10 * MAX_POINTS)]
     chart = line_chart(points, title="t", x_label="x")
-    assert len(chart.readout["x"]) == MAX_POINTS
-    assert chart.band
-    assert set(chart.readout["y"]) == {50.0}
-    heights = {float(y) for y in re.findall(r" ([\d.]+)", chart.band)}
+    assert len(chart.readout[0]["x"]) == MAX_POINTS
+    assert chart.curves[0].band
+    assert set(chart.readout[0]["y"]) == {50.0}
+    heights = {float(y) for y in re.findall(r" ([\d.]+)", chart.curves[0].band)}
     assert len(heights) == 2
     assert "mean of 10" in chart.note
 
 
 def test_points_that_are_not_finite_are_left_out_and_one_point_is_a_dot():
     chart = line_chart([(1, math.nan), (2, 3.0), (3, math.inf)], title="t", x_label="x")
-    assert len(chart.readout["x"]) == 1
-    assert chart.line == ""
-    assert chart.dots == "M500 500h0"
+    assert len(chart.readout[0]["x"]) == 1
+    assert chart.curves[0].line == ""
+    assert chart.curves[0].dots == "M500 500h0"
 
 
 def test_nothing_to_draw():
     assert line_chart([], title="t", x_label="x") is None
     assert line_chart([(0, math.nan)], title="t", x_label="x") is None
+
+
+def test_several_curves_share_their_axes():
+    chart = lines_chart(
+        [Series("a", [(0, 0.0), (10, 1.0)], "k0"), Series("none", [], "k1"), Series("b", [(5, 2.0), (20, 4.0)], "k2")],
+        title="t",
+        x_label="x",
+    )
+    assert [curve.name for curve in chart.curves] == ["a", "b"]
+    assert [one["x"] for one in chart.readout] == [[0, 50], [25, 100]]
+    assert [one["y"] for one in chart.readout] == [[100, 75], [50, 0]]
+    assert chart.readout[1]["text"][0] == "b, step 5: 2.00"
+    assert "a from 0 to 1.00" in chart.summary
+
+
+def test_a_logarithmic_axis_leaves_out_what_has_no_logarithm():
+    chart = line_chart([(1, 1.0), (2, 0.1), (3, 0.0), (4, 0.01)], title="t", x_label="x", log_y=True)
+    assert chart.readout[0]["y"] == [0, 50, 100]
+    assert [tick.place for tick in chart.y_ticks] == [100, 50, 0]
+
+
+@given(st.floats(1e-8, 1e8), st.floats(1, 1e6))
+def test_powers_cover_the_range(low, factor):
+    found = powers(low, low * factor)
+    assert found[0] <= low * (1 + 1e-6)
+    assert found[-1] >= low * factor * (1 - 1e-6)
+    assert 2 <= len(found) <= 8

@@ -54,6 +54,16 @@ def class_table(
     return rows
 
 
+def taken_for(test_y: Labels, guess: Labels) -> dict[int, dict[str, int]]:
+    """Confusions, sparse: class → {predicted class (its number as text, as JSON has it): images}, of rows with a label."""
+    truth, found = (torch.as_tensor(y).detach().cpu().long() for y in (test_y, guess))
+    pairs, counts = torch.stack([truth, found], dim=1)[truth >= 0].unique(dim=0, return_counts=True)
+    confusions: dict[int, dict[str, int]] = {}
+    for (label, other), n in zip(pairs.tolist(), counts.tolist(), strict=True):
+        confusions.setdefault(label, {})[str(other)] = n
+    return confusions
+
+
 def by_frequency(
     table: Sequence[Mapping[str, Any]], many_above: int = MANY_ABOVE, few_below: int = FEW_BELOW
 ) -> dict[str, dict[str, Any] | None]:
@@ -90,6 +100,6 @@ def require_thresholds(many_above: int, few_below: int) -> None:
 
 
 def _summary(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    ways = [key for key in rows[0] if key not in ("label", "class", "train", "test")]
+    ways = [key for key in rows[0] if key not in ("label", "class", "train", "test", "taken_for")]
     counts = {"classes": len(rows), "train": sum(r["train"] for r in rows), "test": sum(r["test"] for r in rows)}
     return counts | {way: sum(r[way] for r in rows) / len(rows) for way in ways}

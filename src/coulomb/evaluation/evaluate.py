@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from coulomb.errors import InputError
-from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, by_frequency, class_table
+from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, taken_for
 from coulomb.evaluation.class_retrieval import class_retrieval
 from coulomb.evaluation.clustering import clustering
 from coulomb.evaluation.few_shot import few_shot
@@ -49,7 +49,7 @@ def evaluate_features(
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
         "map_at_r", "r_precision"}, "clustering": {"nmi", "ari", "accuracy"}, "by_frequency": {"many", "medium", "few"},
         "per_class": [...], "protocol": {...}}``. What cannot be measured (a single class, say) is None, and the protocol
-        says why.
+        says why. Rows of ``per_class`` are those of `class_table`, with ``taken_for``: what the kNN takes the class for.
 
     Raises:
         InputError: no labels, shapes that do not fit, features that are not finite, an option out of range.
@@ -94,6 +94,9 @@ def evaluate_features(
         result[name], protocol[name] = _figures(measure, test.x, test.y, seed)
     table = class_table(train.y, test.y, predicted, class_names)
     result |= {"by_frequency": by_frequency(table, many_above, few_below), "per_class": table}
+    confusions = taken_for(test.y, predicted["knn"])
+    for row in table:
+        row["taken_for"] = confusions.get(row["label"], {})
     protocol["by_frequency"] = {
         "many": f"classes with more than {many_above} training images",
         "few": f"classes with fewer than {few_below}",

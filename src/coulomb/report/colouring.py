@@ -69,8 +69,10 @@ def _by_cluster(run: Run, samples: Samples, seed: int) -> Colouring | None:
     clusters = np.argsort(order)[raw]
     names = {c: f"{c + 1}{_majority(run, samples.labels[clusters == c])}" for c in range(k)}
     marks = marks_of(clusters, names)
-    note = f"k-means with {k} clusters on these samples; numbered by size, and named by the class that most of a cluster has."
-    return Colouring("cluster", "cluster", marks, _index(marks, clusters), note if known else note.split(",")[0] + ".")
+    note = f"k-means with {k} clusters on these samples; numbered by size" + (
+        ", and named by the class that most of a cluster has." if known else "."
+    )
+    return Colouring("cluster", "cluster", marks, _index(marks, clusters), note)
 
 
 def _majority(run: Run, labels: np.ndarray) -> str:

@@ -27,7 +27,9 @@ SHARES = {"knn", "separation", "view_retrieval", "top10pct_gradient"}
 
 def compare_charts(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, list[Chart]]]:
     """(heading, charts); the first heading's charts are the large ones. Curve i has the colour of run i."""
-    signal = {value for run in runs for line in run.training[-1:] if (value := finite(line.get("no_signal"))) is not None}
+    signal = {
+        value for run in runs for line in run.training[-1:] if (value := finite(line.get("no_signal"))) is not None
+    }
     loss = _over(runs, names, "loss", "Training loss", "loss", training=True)
     if loss is not None and len(signal) == 1:
         level = signal.pop()

@@ -50,14 +50,14 @@ def results(runs: Sequence[Run]) -> list[tuple[str, list[Row]]]:
         accuracy.append(Row(label, _cells(values, percent, 1), percent(pixels.pop()) if len(pixels) == 1 else ""))
     live = []
     for key, (label, write, better) in LAST.items():
-        values = [_last(run.measures, key) for run in runs]
-        if any(value is not None for value in values):
-            live.append(Row(label, _cells(values, write, better)))
+        ends = [_last(run.measures, key) for run in runs]
+        if any(end is not None for end in ends):
+            live.append(Row(label, _cells(ends, write, better)))
     spent = [_last(run.training, "loss") for run in runs], [_last(run.training, "seconds") for run in runs]
     training = [
-        Row(label, _cells(values, write, 0))
-        for label, values, write in zip(("last loss", "time of training"), spent, (figure, duration), strict=True)
-        if any(value is not None for value in values)
+        Row(label, _cells(ends, write, 0))
+        for label, ends, write in zip(("last loss", "time of training"), spent, (figure, duration), strict=True)
+        if any(end is not None for end in ends)
     ]
     groups = [("Trained encoders", accuracy), ("Last live evaluation", live), ("Training", training)]
     return [(name, rows) for name, rows in groups if rows]
@@ -66,11 +66,17 @@ def results(runs: Sequence[Run]) -> list[tuple[str, list[Row]]]:
 def caution(runs: Sequence[Run]) -> str:
     """A sentence where the runs were not measured on the same images, or trained to different ends."""
     told = []
-    measured = [(run.config.get("data"), run.config.get("test"), run.data.get("test"), run.data.get("split")) for run in runs]
+    measured = [
+        (run.config.get("data"), run.config.get("test"), run.data.get("test"), run.data.get("split")) for run in runs
+    ]
     if any(one != measured[0] for one in measured):
-        told.append("The runs were not measured on the same held-out images: their accuracies cannot be compared directly.")
+        told.append(
+            "The runs were not measured on the same held-out images: their accuracies cannot be compared directly."
+        )
     if len({(str(run.config.get("method")), _text(run.config.get("temperature"))) for run in runs}) > 1:
-        told.append("Methods or temperatures differ: their losses are different quantities, of which the lower is not the better.")
+        told.append(
+            "Methods or temperatures differ: their losses are different quantities, of which the lower is not the better."
+        )
     return " ".join(told)
 
 

@@ -38,12 +38,11 @@ def confusion(run: Run, neighbours: np.ndarray | None) -> Confusion | None:
     if len(classes) < 2:
         return None
     totals = {label: sum(row.values()) for label, row in counts.items()}
-    found = [
-        (n, label, other) for label, row in counts.items() for other, n in row.items() if n and other != label
-    ]
+    found = [(n, label, other) for label, row in counts.items() for other, n in row.items() if n and other != label]
     found.sort(key=lambda entry: (-entry[0] / totals[entry[1]], entry[1], entry[2]))
     mistakes = [
-        (run.class_name(label), run.class_name(other), f"{n} of {totals[label]}") for n, label, other in found[:MAX_MISTAKES]
+        (run.class_name(label), run.class_name(other), f"{n} of {totals[label]}")
+        for n, label, other in found[:MAX_MISTAKES]
     ]
     rows = [[_cell(run, counts, totals, label, other) for other in classes] for label in classes]
     return Confusion(
@@ -57,7 +56,9 @@ def _cell(
     n = counts[label].get(other, 0)
     share = n / totals[label] if totals[label] else 0.0
     images = plural(totals[label], "image")
-    return round(share, 3), f"{run.class_name(label)} taken for {run.class_name(other)}: {n} of {images}, {percent(share)}"
+    return round(
+        share, 3
+    ), f"{run.class_name(label)} taken for {run.class_name(other)}: {n} of {images}, {percent(share)}"
 
 
 def _from_evaluation(evaluation: dict[str, Any]) -> dict[int, dict[int, int]]:

@@ -70,7 +70,9 @@ def _umap(scores: np.ndarray, seed: int) -> Layout | None:
         from umap import UMAP
 
         start = scores[:, :2] / max(float(np.abs(scores[:, :2]).max()), 1e-12) * 10
-        placed = UMAP(n_neighbors=neighbours, init=start, random_state=_state(seed, "umap"), n_jobs=1).fit_transform(scores)
+        placed = UMAP(n_neighbors=neighbours, init=start, random_state=_state(seed, "umap"), n_jobs=1).fit_transform(
+            scores
+        )
     except Exception:  # a picture more is not worth a report less
         return None
     return Layout(

@@ -24,7 +24,9 @@ class Trajectory:
 def trajectory(run: Run, name: str = "", style: str = "trained") -> Trajectory:
     """From the lines of live evaluation that have both figures."""
     found = [tuple(finite(line.get(key)) for key in ("epoch", "uniformity", "alignment")) for line in run.measures]
-    return Trajectory(name, [(e, u, a) for e, u, a in found if e is not None and u is not None and a is not None], style)
+    return Trajectory(
+        name, [(e, u, a) for e, u, a in found if e is not None and u is not None and a is not None], style
+    )
 
 
 def plane_chart(ways: Sequence[Trajectory]) -> Chart | None:
@@ -69,8 +71,8 @@ def plane_chart(ways: Sequence[Trajectory]) -> Chart | None:
             f"{figure(way.points[0][2])} to {figure(way.points[-1][1])}, {figure(way.points[-1][2])}"
             for way in drawn
         ),
-        "Each dot is a measured epoch, the arrow leads to the last. Good embeddings are low and to the left: views of an image close "
-        "together, images far apart.",
+        "Each dot is a measured epoch, the arrow leads to the last. Good embeddings are low and to the left: views of an "
+        "image close together, images far apart.",
         readout,
         "plane",
     )

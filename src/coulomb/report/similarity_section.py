@@ -85,7 +85,11 @@ def _said(line: dict[str, Any]) -> str:
     told = []
     means = [
         f"{name} {figure(value)}"
-        for name, key in (("two views of an image", "positive"), ("other images", "negative"), ("the nearest", "hardest"))
+        for name, key in (
+            ("two views of an image", "positive"),
+            ("other images", "negative"),
+            ("the nearest", "hardest"),
+        )
         if (value := finite(line.get(f"{key}_similarity"))) is not None
     ]
     if means:

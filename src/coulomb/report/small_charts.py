@@ -20,7 +20,11 @@ class Small:
     share: bool = False
 
 
-SIMILARITIES = {"positive_similarity": "two views", "hardest_similarity": "nearest other", "negative_similarity": "others"}
+SIMILARITIES = {
+    "positive_similarity": "two views",
+    "hardest_similarity": "nearest other",
+    "negative_similarity": "others",
+}
 GRADIENTS = {
     "top10pct_gradient": "top 10 %",
     "top1pct_gradient": "top 1 %",
@@ -39,7 +43,9 @@ GROUPS: dict[str, list[Small]] = {
         Small("Separation", "share of pairs", "How often a view pair beats other images.", {"separation": ""}, True),
         Small("Purity", "share of 10 neighbours", "How many neighbours are of the class.", {"purity": ""}, True),
         Small("Tolerance", "mean cosine", "Higher: images of one class lie closer.", {"tolerance": ""}),
-        Small("View retrieval", "share found", "How often an image’s other view is found.", {"view_retrieval": ""}, True),
+        Small(
+            "View retrieval", "share found", "How often an image’s other view is found.", {"view_retrieval": ""}, True
+        ),
     ],
     "Negatives and gradients": [
         Small(

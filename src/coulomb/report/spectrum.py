@@ -26,7 +26,9 @@ def spectrum_chart(run: Run) -> Chart | None:
         x_name="direction",
     )
     if chart is not None:
-        chart.note = "A steep fall means that few directions carry everything (dimensional collapse); flat: all are used."
+        chart.note = (
+            "A steep fall means that few directions carry everything (dimensional collapse); flat: all are used."
+        )
     return chart
 
 
