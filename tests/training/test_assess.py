@@ -92,6 +92,10 @@ def test_everything_is_measured_and_written(run, monkeypatch):
     text = evaluation_table(result)
     for words in ("view R@1", "MAP@R", "NMI", "0.1 of labels", "random init"):
         assert words in text
+    with np.load(run.path / "samples.npz") as samples:
+        assert len(samples["ids"]) and len(samples["training_ids"])
+        assert not set(samples["ids"]) & set(samples["training_ids"])
+        assert samples["features"].shape[1:] == samples["training_features"].shape[1:]
     page = (run.path / "report.html").read_text()
     assert "MAP@R" in page and "fine-tuned with 10 % of the labels" in page and "digit-3" in page
 

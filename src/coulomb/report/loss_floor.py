@@ -17,9 +17,9 @@ def loss_floor(config: dict[str, Any], no_signal: float | None) -> float | None:
     images form a regular simplex, cos = −1/(N−1). It is the least by the convexity of log Σ exp and Σᵢⱼ zᵢ·zⱼ ≥ 0. N is
     read from the recorded ``no_signal`` = ln(2N − 1), which counts the images of all processes.
     """
-    method, temperature = config.get("method"), finite(config.get("temperature"))
+    method, temperature = str(config.get("method")), finite(config.get("temperature"))
     if method in NEGATIVE_COSINE:
-        return NEGATIVE_COSINE[str(method)]
+        return NEGATIVE_COSINE[method]
     options = config.get("method_options")
     if isinstance(options, dict) and options.get("loss", "contrastive") != "contrastive":
         return None

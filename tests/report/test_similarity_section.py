@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coulomb.report.collect import Run
+from coulomb.report.similarity_section import MAX_EPOCHS, similarity_section
+
+
+def line(epoch, **changes):
+    counts = {"positive": [0] * 39 + [8], "negative": [2] * 4 + [0] * 36, "hardest": [0] * 20 + [1] + [0] * 19}
+    return {"epoch": epoch, "similarity_histogram": {"edges": np.linspace(-1, 1, 41).tolist(), **counts} | changes}
+
+
+def section(*lines):
+    return similarity_section(Run(Path("x"), measures=list(lines)))
+
+
+def test_areas_stand_where_the_similarities_are():
+    found = section(line(3, same_class=None))
+    assert list(found.groups) == ["negative", "hardest", "positive"]
+    negative, _, positive = found.snapshots[0].paths
+    assert positive == "M975 1000V0H1000V1000Z"  # all of them in the last bin
+    assert negative == "M0 1000V750H25V750H50V750H75V750H100V1000Z"  # a quarter in each of four
+
+
+def test_many_epochs_are_thinned_and_the_last_is_the_last():
+    found = section(*(line(epoch) for epoch in range(200)))
+    assert len(found.snapshots) == MAX_EPOCHS
+    assert (found.snapshots[0].epoch, found.snapshots[-1].epoch) == ("0", "199")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"edges": None},
+        {"edges": [0, 1]},
+        {"positive": ["a"], "negative": [1], "hardest": None},
+        {"positive": [-1] * 40, "negative": [float("nan")] * 40, "hardest": [0] * 40},
+    ],
+)
+def test_what_is_no_histogram_is_left_out(changes):
+    assert section({"epoch": 1}, {"epoch": 2, "similarity_histogram": [1]}, line(3, **changes)) is None
