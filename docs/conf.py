@@ -16,7 +16,7 @@ extensions = [
     "extensions.mathml",
     "extensions.inline_svg",
     "extensions.docstrings",
-    "extensions.config_table",
+    "extensions.listings",
     "extensions.pages",
 ]
 exclude_patterns = ["_build", "static", "extensions"]

@@ -6,6 +6,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from coulomb.lab.explore.build import build_explorer
+
 
 def add(app: Sphinx, error: Exception | None) -> None:
     """Put them beside the built pages."""
@@ -14,6 +16,7 @@ def add(app: Sphinx, error: Exception | None) -> None:
     out = Path(app.outdir)
     (out / "benchmarks").mkdir(exist_ok=True)
     shutil.copyfile(Path(app.srcdir) / "benchmarks" / "losses.html", out / "benchmarks" / "losses.html")
+    build_explorer(out / "explore.html")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

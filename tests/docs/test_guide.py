@@ -66,7 +66,8 @@ def test_what_does_not_parse_is_found():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_links_resolve(page):
-    assert broken_links(page) == []
+    built = {"../explore.html"}  # by docs/extensions/pages.py; the test of the site follows it
+    assert set(broken_links(page)) - built == set()
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -1,4 +1,4 @@
-"""The options of a run as a table, from ``Config`` itself: ``{config-table}``."""
+"""What pages take from the library itself: ``{config-table}``, the options of a run; ``{lab-listing}``, the experiments."""
 
 import dataclasses
 import typing
@@ -8,6 +8,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from coulomb.lab.experiments import EXPERIMENTS
 from coulomb.training.config import Config
 
 
@@ -35,7 +36,22 @@ class ConfigTable(SphinxDirective):
         return typing.cast(list[nodes.Node], self.parse_text_to_nodes("\n".join(lines)))
 
 
+class LabListing(SphinxDirective):
+    """Names and questions of the lab's experiments."""
+
+    def run(self) -> list[nodes.Node]:
+        """Nodes."""
+        found = EXPERIMENTS.values()
+        lines = [
+            "| `coulomb lab …` | question |",
+            "|---|---|",
+            *[f"| `{made.name}` | {made.question} |" for made in found],
+        ]
+        return typing.cast(list[nodes.Node], self.parse_text_to_nodes("\n".join(lines)))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive."""
     app.add_directive("config-table", ConfigTable)
+    app.add_directive("lab-listing", LabListing)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
