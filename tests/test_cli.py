@@ -1,6 +1,7 @@
 """The command line by hand: each mistake is one clear line, exit code 2, no traceback, nothing written."""
 
 import json
+import shutil
 import os
 import resource
 import subprocess
@@ -198,6 +199,15 @@ def test_a_report_again(run):
     result = coulomb("report", run, cwd=run.parent)
     assert result.returncode == 0, result.stderr
     assert (run / "report.html").stat().st_size > 10_000
+
+
+def test_runs_side_by_side(run, tmp_path):
+    shutil.copytree(run, tmp_path / "again", ignore=shutil.ignore_patterns("checkpoints", "*.safetensors"))
+    result = coulomb("report", run, "again", cwd=tmp_path)
+    assert "comparison: compare.html" in result.stdout
+    assert "2 runs side by side" in (tmp_path / "compare.html").read_text()
+    coulomb("report", "again", "--out", "mine.html", cwd=tmp_path)
+    assert (tmp_path / "mine.html").stat().st_size > 10_000
 
 
 def test_version_and_help(tmp_path):

@@ -245,7 +245,9 @@ def embed(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="run folders; one of several seeds stands for them all")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="page to write; default: report.html in the run, or compare.html for several")
     ] = None,
@@ -253,13 +255,17 @@ def report(
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
     from coulomb.training.run_folder import RunFolder
+    from coulomb.training.seeds import folder_of, is_plan, planned
 
+    shown = []
     for run in runs:
+        shown += [folder_of(run, seed).path for seed in planned(run)[0]] if is_plan(run) else [run]
+    for run in shown:
         RunFolder(run).require()
-    if len(runs) == 1:
-        say(f"report: {build_report(runs[0], out)}")
+    if len(shown) == 1:
+        say(f"report: {build_report(shown[0], out)}")
     else:
-        say(f"comparison: {build_comparison(runs, out or Path('compare.html'))}")
+        say(f"comparison: {build_comparison(shown, out or Path('compare.html'))}")
 
 
 @app.command()
