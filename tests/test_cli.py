@@ -1,9 +1,9 @@
 """The command line by hand: each mistake is one clear line, exit code 2, no traceback, nothing written."""
 
 import json
-import shutil
 import os
 import resource
+import shutil
 import subprocess
 import sys
 

@@ -12,7 +12,7 @@ from coulomb.report.data_section import data_section
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.gallery import Gallery, gallery
 from coulomb.report.header import header
-from coulomb.report.page import render_page, write_page
+from coulomb.report.page import render_page, target_of, write_page
 from coulomb.report.plane import plane_chart, trajectory
 from coulomb.report.recreate import command_line
 from coulomb.report.scores import CONTESTANTS, class_rows, frequencies, further_scores, scores
@@ -30,10 +30,10 @@ def build_report(run: Path | str, out: Path | str | None = None) -> Path:
     requests. Parts of the run that are missing or damaged are named on the page; they never stop it. The file is
     replaced in one step, so that a reader never sees half of one.
 
-    Raises :class:`coulomb.errors.InputError` when ``run`` is not a run folder.
+    Raises :class:`coulomb.errors.InputError` when ``run`` is not a run folder, or ``out`` cannot be a file.
     """
     found = collect(run)
-    return write_page(found.folder / "report.html" if out is None else Path(out), render(found))
+    return write_page(found.folder / "report.html" if out is None else target_of(out), render(found))
 
 
 def render(run: Run) -> str:

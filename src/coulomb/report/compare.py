@@ -11,7 +11,7 @@ from coulomb.report.compare_charts import compare_charts
 from coulomb.report.compare_tables import caution, differences, results
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.header import header
-from coulomb.report.page import render_page, write_page
+from coulomb.report.page import render_page, target_of, write_page
 
 MOST = 8  # colours that can be told apart
 
@@ -29,9 +29,7 @@ def build_comparison(runs: Sequence[Path | str], out: Path | str = "compare.html
         raise InputError(f"runs: {len(folders)} given; a comparison shows 2 to {MOST} of them")
     if twice := [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]:
         raise InputError(f"runs: {twice[0]!r} is given twice; give every run once")
-    target = Path(out)
-    if target.is_dir() or not target.parent.is_dir():
-        raise InputError(f"out={str(out)!r}: not a file in a folder that exists; give one such as compare.html")
+    target = target_of(out)
     return write_page(target, render_comparison([collect(folder) for folder in folders]))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from coulomb.errors import InputError
 from coulomb.report import wording
 
 STYLES = ("page.css", "parts/doctor.css", "parts/figures.css", "parts/map.css", "parts/compare.css")
@@ -42,6 +43,14 @@ def render_page(template: str, content: dict[str, Any]) -> str:
         script=Markup(script),
         script_hash=hashed,
     )
+
+
+def target_of(out: Path | str) -> Path:
+    """``out`` as a path; raises :class:`coulomb.errors.InputError` unless a file can be there."""
+    target = Path(out)
+    if target.is_dir() or not target.parent.is_dir():
+        raise InputError(f"out={str(out)!r}: not a file in a folder that exists; give one such as page.html")
+    return target
 
 
 def write_page(target: Path, text: str) -> Path:
