@@ -277,7 +277,7 @@ def test_the_histogram_goes_through_the_epochs(visit):
     page = visit("figures")
     path, slider = page.locator(".area.positive"), page.locator("#epoch")
     last = path.get_attribute("d")
-    assert page.locator(".scrub output").inner_text() == "30.0"
+    assert page.locator(".scrub output").inner_text() == "30"
     slider.focus()
     page.keyboard.press("Home")
     assert page.locator(".scrub output").inner_text() == "0"
@@ -299,7 +299,7 @@ def test_curves_of_one_chart_are_read_by_up_and_down(visit):
     plane = page.locator(".plot.plane")
     plane.focus()
     page.keyboard.press("End")
-    assert "epoch 30.0: uniformity" in plane.locator(".readout").inner_text()
+    assert "epoch 30: uniformity" in plane.locator(".readout").inner_text()
 
 
 def test_charts_tell_their_values_to_pointer_and_keyboard(visit):

@@ -13,7 +13,7 @@ def test_the_way_leads_from_the_first_epoch_to_the_last():
     assert chart.kind == "plane"
     assert chart.readout[0]["x"] == [100, 75, 50, 25, 0]  # less uniform to the right
     assert chart.readout[0]["y"] == sorted(chart.readout[0]["y"])  # better aligned downwards
-    assert chart.readout[0]["text"][-1] == "epoch 4.00: uniformity −4.00, alignment 0.600"
+    assert chart.readout[0]["text"][-1] == "epoch 4: uniformity −4.00, alignment 0.600"
 
 
 def test_many_epochs_become_few_dots_and_the_last_stays():

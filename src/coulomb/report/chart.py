@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coulomb.report.axes import Axis, Tick, powers, ticks
-from coulomb.report.wording import figure
+from coulomb.report.wording import figure, position
 
 __all__ = ["MAX_POINTS", "Chart", "Curve", "Level", "Series", "Tick", "line_chart", "lines_chart", "ticks"]
 
@@ -106,7 +106,7 @@ def lines_chart(
         title,
         x_label,
         y_label,
-        across.marks(ticks(min(xs), max(xs), whole=True, tight=True), _written),
+        across.marks(ticks(min(xs), max(xs), whole=True, tight=True), position),
         down.marks(y_ticks, write),
         _levels(levels, down),
         [
@@ -132,7 +132,7 @@ def lines_chart(
                 "x": [round(across.place(x), 2) for x, *_ in groups],
                 "y": [round(down.place(y), 2) for _, y, *_ in groups],
                 "text": [
-                    f"{one.name + ', ' if one.name else ''}{x_name} {_written(x)}: {write(y)}" for x, y, *_ in groups
+                    f"{one.name + ', ' if one.name else ''}{x_name} {position(x)}: {write(y)}" for x, y, *_ in groups
                 ],
             }
             for one, _, _, groups in thinned
@@ -159,10 +159,6 @@ def _path(points: Points, across: Axis, down: Axis) -> str:
 def _band(groups: list[tuple[float, float, float, float]], across: Axis, down: Axis) -> str:
     edge = [(x, high) for x, _, _, high in groups] + [(x, low) for x, _, low, _ in groups[::-1]]
     return _path(edge, across, down) + "Z"
-
-
-def _written(x: float) -> str:
-    return figure(x) if x % 1 else f"{x:,.0f}"
 
 
 def _levels(levels: Sequence[Level], down: Axis) -> list[Tick]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from coulomb.report.axes import Axis, ticks
 from coulomb.report.chart import Chart, Curve
 from coulomb.report.collect import Run, finite
-from coulomb.report.wording import figure
+from coulomb.report.wording import figure, position
 
 MAX_DOTS = 60
 
@@ -52,7 +52,7 @@ def plane_chart(ways: Sequence[Trajectory]) -> Chart | None:
                 "x": [round(places[i][0], 2) for i in kept],
                 "y": [round(places[i][1], 2) for i in kept],
                 "text": [
-                    f"{start}epoch {figure(e)}: uniformity {figure(u)}, alignment {figure(a)}"
+                    f"{start}epoch {position(e)}: uniformity {figure(u)}, alignment {figure(a)}"
                     for e, u, a in (way.points[i] for i in kept)
                 ],
             }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from coulomb.report.collect import Run, finite
-from coulomb.report.wording import figure, percent
+from coulomb.report.wording import figure, percent, position
 
 GROUPS = {
     "negative": "other images",
@@ -46,7 +46,7 @@ def similarity_section(run: Run) -> SimilaritySection | None:
     highest = max(float(share.max()) for _, (_, shares) in found for share in shares.values())
     snapshots = [
         Snapshot(
-            figure(finite(line.get("epoch"))),
+            position(finite(line.get("epoch"))),
             [_path(edges, shares[key], highest) if key in shares else "" for key in groups],
             _said(line),
         )

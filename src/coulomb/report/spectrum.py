@@ -2,7 +2,7 @@
 
 from coulomb.report.chart import Chart, Series, lines_chart
 from coulomb.report.collect import Run, finite
-from coulomb.report.wording import figure
+from coulomb.report.wording import position
 
 LEAST = 1e-4  # smaller values are noise of the arithmetic
 
@@ -15,7 +15,7 @@ def spectrum_chart(run: Run) -> Chart | None:
     ends = [found[0], found[-1]] if len(found) > 1 else [found[-1]]
     chart = lines_chart(
         [
-            Series(f"epoch {figure(finite(line.get('epoch')))}", values, style)
+            Series(f"epoch {position(finite(line.get('epoch')))}", values, style)
             for (line, values), style in zip(ends, ["random_init", "trained"][-len(ends) :], strict=True)
         ],
         title="Spectrum of the embeddings",

@@ -6,7 +6,7 @@ from typing import Any
 
 from coulomb.report.collect import finite
 from coulomb.report.scores import CONTESTANTS, Score, Value, scores
-from coulomb.report.wording import count, figure, percent
+from coulomb.report.wording import count, figure, percent, position
 
 COLLAPSED_RANK = 2.0  # features that fill fewer than two directions
 NO_SIGNAL_SHARE = 0.98  # of the loss that knows nothing
@@ -199,7 +199,7 @@ def _without_baselines(
             "pending",
             "open",
             "Not evaluated yet",
-            f"The live kNN was {percent(values[-1][1])} at epoch {figure(values[-1][0])}.",
+            f"The live kNN was {percent(values[-1][1])} at epoch {position(values[-1][0])}.",
         )
     return Verdict(
         "pending", "open", "Not evaluated yet", "There is no evaluation in this run folder, so there is no verdict."

@@ -47,6 +47,11 @@ def figure(number: float | None, digits: int = 3) -> str:
     return f"{number:,.{max(0, digits - 1 - size)}f}".replace("-", "−")
 
 
+def position(x: float | None) -> str:
+    """An epoch, a step: '30', '1,200', '2.50'."""
+    return figure(x) if x is None or x % 1 else f"{x:,.0f}"
+
+
 def superscript(number: int) -> str:
     """−3 → '⁻³'."""
     return str(number).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
