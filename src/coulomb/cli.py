@@ -359,7 +359,10 @@ def lab(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
-    """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted."""
+    """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted.
+
+    explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html).
+    """
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
     from coulomb.lab.page import save_page
@@ -368,6 +371,11 @@ def lab(
 
     if experiment is None:
         say(listing())
+        return
+    if experiment == "explore":
+        from coulomb.lab.explore import build_explorer
+
+        say(f"page: {build_explorer(out if out.suffix == '.html' else out / 'explore' / 'index.html')}")
         return
     chosen = experiment_of(experiment)
     settings = Settings(
