@@ -71,7 +71,7 @@ def train(data, out, devices):
             optimizer="sgd",
             lr=0.1,
             weight_decay=0.0,
-            knn_every=0,
+            knn_every=2,
             workers=0,
             precision="32",
             accelerator="cpu",

@@ -18,11 +18,12 @@ from coulomb.report import build_report
 from coulomb.training.assess import assess
 from coulomb.training.config import Config, load_config
 from coulomb.training.embed import embed_to_parquet
+from coulomb.training.examine import examine
 from coulomb.training.journal import read_metrics
-from coulomb.training.launch import first_process, resume, start
+from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.objects import Objects
 from coulomb.training.run_folder import RunFolder, free_folder, read_json
-from coulomb.training.seeds import folder_of, plan, planned, summarise
+from coulomb.training.seeds import folder_of, is_plan, plan, planned, summarise
 from coulomb.training.transfer import transfer
 
 
@@ -81,6 +82,11 @@ class Run:
     def evaluation(self) -> dict[str, Any]:
         """The content of ``evaluation.json``."""
         return read_json(self.folder.evaluation)
+
+    @property
+    def doctor(self) -> dict[str, Any]:
+        """The content of ``doctor.json``: what is wrong with the run, if anything."""
+        return read_json(self.folder.doctor)
 
     @property
     def report(self) -> Path:
@@ -149,6 +155,7 @@ def train(
         folder, prepared = start(text, objects, progress=progress)
     if evaluate and first_process():
         assess(folder, prepared, objects, progress=progress)
+        examine(folder, prepared, objects, progress=progress)
         build_report(folder.path)
     return Run(folder.path, objects.encoder)
 
@@ -228,7 +235,7 @@ def evaluate(
     """Measure a run again, write ``evaluation.json`` and a new report, and return the figures.
 
     Args:
-        run: the run folder.
+        run: the run folder, or one of several seeds: then each is measured again, and the result is their summary.
         data, test, encoder, views: needed only where the run was handed objects instead of names.
         on, on_test: other labelled data to measure the frozen encoder on instead (``on_test``: its held-out images; without
             it a fifth is held out); the figures go to ``transfer/NAME.json``. on_labels: their column in a table.
@@ -240,6 +247,13 @@ def evaluate(
         InputError: the folder is no run, its data changed, or something handed over is wrong.
     """
     folder = RunFolder(run)
+    if is_plan(run):
+        if on is not None:
+            raise InputError(f"on={on!r}: {str(run)!r} holds several runs; give one of them")
+        handed: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
+        for seed in planned(folder.path)[0]:
+            evaluate(folder_of(folder.path, seed).path, **handed, progress=progress, **options)
+        return summarise(folder.path)
     folder.require()
     known = ("knn_k", "knn_sigma", "many_above", "few_below")
     if unknown := sorted(set(options) - set(known)):
@@ -253,9 +267,37 @@ def evaluate(
     elif on_test is not None or on_labels is not None:
         raise InputError("on_test and on_labels belong to other data: give it as on")
     else:
-        result = assess(folder, objects=objects, **shared)
+        prepared = reopen(folder, objects, progress=progress)[1]
+        result = assess(folder, prepared, objects, **shared)
+        examine(folder, prepared, objects, progress=progress)
     build_report(folder.path)
     return result
+
+
+def diagnose(
+    run: str | Path,
+    *,
+    data: Any = None,
+    test: Any = None,
+    encoder: str | nn.Module | None = None,
+    views: ViewMaker | None = None,
+    method: type[nn.Module] | None = None,
+    quick: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Look for what is wrong with a run, write ``doctor.json``, and return it; see `coulomb.doctor.diagnose`.
+
+    Args:
+        run: the run folder; it may still be training, or have stopped.
+        data, test, encoder, views, method: needed only where the run was handed objects instead of names.
+        quick: by the figures in the folder alone, in an instant: neither images nor checkpoint are opened.
+        progress: show what goes on.
+
+    Raises:
+        InputError: the folder is no run, its data changed, or something handed over is wrong.
+    """
+    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=method)
+    return examine(RunFolder(run), None, objects, quick=quick, progress=progress)
 
 
 def load(run: str | Path, module: nn.Module | None = None) -> Run:

@@ -107,7 +107,10 @@ def train(**given: Any) -> None:
     if not first_process():
         return  # the first of several processes speaks for all
     if evaluate:
+        from coulomb.doctor import verdict_lines
+
         say(evaluation_table(run.evaluation))
+        say(verdict_lines(run.doctor))
         say(f"report: {run.report}")
     say(f"run folder: {run.path}")
 
@@ -224,6 +227,26 @@ def evaluate(
     result = coulomb.evaluate(run, **options, progress=not as_json)
     table = summary_table if "seeds" in result else evaluation_table
     say(json.dumps(result) if as_json else table(result))
+
+
+@app.command()
+def doctor(
+    run: Annotated[Path, typer.Argument(help="run folder; it may still be training")],
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="by the figures in the folder alone, in an instant")] = False,
+    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+) -> None:
+    """Say what is wrong with a run, if anything: each verdict with its evidence, consequence and remedy.
+
+    Exit code 0: nothing is sick; 1: something is; 2: the run cannot be read. Verdicts go to doctor.json, and into the report
+    when it is written next.
+    """
+    from coulomb.doctor import render
+
+    found = coulomb.diagnose(run, encoder=encoder, quick=quick, progress=not as_json)
+    say(json.dumps(found) if as_json else render(found))
+    if not found["healthy"]:
+        raise typer.Exit(1)
 
 
 @app.command()

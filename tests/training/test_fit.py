@@ -215,3 +215,10 @@ def test_mistakes_are_named(tmp_path, digit_tree, quick, options, words):
         coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick | options)
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_value_that_the_method_refuses_leaves_no_folder_behind(digit_tree, tmp_path):
+    given = {"out": str(tmp_path / "run"), "method": "moco", "progress": False, "epochs": 1, "batch_size": 8}
+    with pytest.raises(InputError, match="size must be at least 1, got -1"):
+        coulomb.train(digit_tree, method_options={"queue_size": -1}, **given)
+    assert not (tmp_path / "run").exists()

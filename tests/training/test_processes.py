@@ -51,6 +51,9 @@ def test_two_processes_are_one_with_the_doubled_batch(digit_tree, tmp_path, monk
         torch.testing.assert_close(
             torch.tensor(two), torch.tensor(one), rtol=1e-5, atol=1e-5, msg=lambda m: f"{name}: {m}"
         )
+        one, two = (gradients(tmp_path / processes / name) for processes in ("one", "two"))
+        assert len(one) == 2
+        torch.testing.assert_close(two, one, rtol=1e-3, atol=1e-5, msg=lambda m: f"class gradients of {name}: {m}")
         first, second = (torch.load(tmp_path / "two" / name / f"stored.{rank}") for rank in (0, 1))
         assert first.keys() == second.keys() and ("queue_size" not in two_processes.RUNS[name] or first)
         assert all(torch.equal(first[key], second[key]) for key in first)
@@ -59,3 +62,10 @@ def test_two_processes_are_one_with_the_doubled_batch(digit_tree, tmp_path, monk
 def losses(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
+
+
+def gradients(folder):
+    """Mean gradient norm by class and the number of its views, of each line that has them."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    told = [line for line in lines if "class_gradient_norm" in line]
+    return torch.tensor([[line["class_gradient_norm"], line["class_gradient_views"]] for line in told])

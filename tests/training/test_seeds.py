@@ -65,6 +65,12 @@ def test_ordinary_runs_that_can_be_continued(tmp_path, digit_tree):
     kept = (out / "seed4" / "evaluation.json").stat().st_mtime_ns
     assert coulomb.train_seeds(resume_from=out, progress=False)[0] == summary
     assert (out / "seed4" / "evaluation.json").stat().st_mtime_ns == kept
+    # Measured again: each of them, and the mean.
+    again = coulomb.evaluate(out, knn_k=1, progress=False)
+    assert coulomb.load(out / "seed5").evaluation["trained"]["protocol"]["knn"]["k"] == 1
+    assert again["figures"]["trained"]["linear"] == summary["figures"]["trained"]["linear"]
+    with pytest.raises(InputError, match="several runs"):
+        coulomb.evaluate(out, on="digits", progress=False)
 
 
 @pytest.mark.parametrize(

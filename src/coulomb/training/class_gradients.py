@@ -19,13 +19,14 @@ class ClassGradients(pl.Callback):
 
     The gradient passes there anyway, so this costs a norm a row. Features, not embeddings, because every method has them,
     and what reaches the encoder through a classifier (PaCo's centres) passes them too. Views that a method encodes
-    without gradient do not count. On several processes these are the first one's images, a random share.
+    without gradient do not count. On several processes the images of all of them do.
     """
 
     def __init__(self, journal: Journal, num_classes: int):
         self.journal, self.num_classes = journal, num_classes
         self.sums = torch.zeros(num_classes, dtype=torch.float64)
         self.counts = torch.zeros(num_classes, dtype=torch.int64)
+        self.fresh = torch.zeros(2, num_classes, dtype=torch.float64)  # sums and counts of this batch and process
         self.labels: Tensor | None = None
         self.scale = 1.0
 
@@ -39,13 +40,11 @@ class ClassGradients(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Listen to what the encoder returns."""
-        if trainer.is_global_zero:
-            self.handle = module.method.encoder.register_forward_hook(self._listen)
+        self.handle = module.method.encoder.register_forward_hook(self._listen)
 
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Stop listening: the encoder is saved and used without this."""
-        if trainer.is_global_zero:
-            self.handle.remove()
+        self.handle.remove()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
         """Note whose features the next ones are."""
@@ -61,16 +60,17 @@ class ClassGradients(pl.Callback):
         def add(gradient: Tensor) -> None:
             if bool(gradient.isfinite().all()):  # a loss that broke is told of elsewhere
                 sums, counts = class_gradient_norms(gradient * self.scale, labels.to(gradient.device), self.num_classes)
-                self.sums, self.counts = self.sums + sums, self.counts + counts
+                self.fresh += torch.stack([sums, counts.double()])
 
         features.register_hook(add)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Write when enough epochs are complete, and begin anew."""
+        """Add up over the processes; write when enough epochs are complete, and begin anew."""
         self.labels = None
+        self._add_up(module)
         epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
         every, last = module.config.knn_every, module.config.epochs
-        if rest or not every or (epoch % every and epoch != last) or not trainer.is_global_zero:
+        if rest or not every or (epoch % every and epoch != last):
             return
         norms = (self.sums / self.counts).tolist()
         line = {
@@ -80,4 +80,14 @@ class ClassGradients(pl.Callback):
             "class_gradient_views": self.counts.tolist(),
         }
         self.sums, self.counts = torch.zeros_like(self.sums), torch.zeros_like(self.counts)
-        self.journal.write(line)
+        if trainer.is_global_zero:
+            self.journal.write(line)
+
+    def _add_up(self, module: Any) -> None:
+        """At every batch, so that all processes hold the same totals and a checkpoint of one is that of all."""
+        if torch.distributed.is_initialized():
+            everywhere = self.fresh.to(module.device, torch.float32)
+            torch.distributed.all_reduce(everywhere)
+            self.fresh = everywhere.cpu().double()
+        self.sums, self.counts = self.sums + self.fresh[0], self.counts + self.fresh[1].long()
+        self.fresh = torch.zeros_like(self.fresh)

@@ -1,5 +1,6 @@
 """From prepared images to a trained encoder."""
 
+import dataclasses
 import logging
 import os
 from pathlib import Path
@@ -8,9 +9,12 @@ import lightning.pytorch as pl
 import torch
 
 from coulomb.data.views import ViewMaker, contact_sheet
+from coulomb.doctor import Watcher
+from coulomb.errors import InputError
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.randomness import generator
+from coulomb.training.alarm import Alarm
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.class_gradients import ClassGradients
 from coulomb.training.config import Config
@@ -63,8 +67,14 @@ def fit(
     if objects.encoder is not None and not resume:
         # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
         save_encoder(encoder, folder.initial)
+    try:
+        method = method_of(config, prepared, objects, encoder, len(learned))
+    except InputError:
+        if not resume:
+            folder.discard_unbegun()  # so that the mended command may take the same folder
+        raise
     training = ContrastiveTraining(
-        method_of(config, prepared, objects, encoder, len(learned)),
+        method,
         views,
         label_tensor(prepared.train),
         position_tensor(learned),
@@ -83,6 +93,7 @@ def fit(
         TrainingFigures(journal, lambda: pulse.figures),
         LiveEvaluation(prepared, views, config, journal),
         *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
+        Alarm(journal, _watcher(config, prepared, method)),
         *progress_callbacks(),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
@@ -101,6 +112,12 @@ def fit(
         save_encoder(encoder.cpu(), folder.path)
         write_json(folder.data, prepared.describe(corrupt.listed()))
     log.info("trained %d steps", trainer.global_step)
+
+
+def _watcher(config: Config, prepared: Prepared, method: torch.nn.Module) -> Watcher:
+    """The doctor's ear, told what the figures are of."""
+    facts = {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
+    return Watcher(dataclasses.asdict(config), facts, bool(getattr(method, "needs_labels", False)))
 
 
 def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> None:

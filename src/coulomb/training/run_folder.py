@@ -1,6 +1,7 @@
 """The files of a run, and how they are written: whole or not at all."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ class RunFolder:
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
         self.evaluation = self.path / "evaluation.json"
+        self.doctor = self.path / "doctor.json"
         self.transfer = self.path / "transfer"
         self.samples = self.path / "samples.npz"
         self.views = self.path / "views.png"
@@ -45,6 +47,11 @@ class RunFolder:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"out={str(self.path)!r}: cannot be created ({error.strerror})") from None
+
+    def discard_unbegun(self) -> None:
+        """Remove the folder if no training has begun in it: nothing would be in it but options that were refused."""
+        if not (self.metrics.exists() or self.checkpoint.exists()):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def require(self) -> None:
         """Refuse a folder that is no run."""
