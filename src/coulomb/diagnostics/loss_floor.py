@@ -1,0 +1,64 @@
+"""How far down can a loss go, and how much of the way has it gone?"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from coulomb.errors import InputError
+
+
+@dataclass(frozen=True)
+class LossFloor:
+    """The least value of InfoNCE: ``bound``, below which no embeddings get; ``even``, an approximation of what they reach."""
+
+    bound: float
+    even: float
+
+
+def infonce_floor(negatives: int, temperature: float, dim: int, *, images: int | None = None) -> LossFloor:
+    """`LossFloor` of InfoNCE with N ``negatives`` an anchor at τ, unit vectors in ``dim`` dimensions, positives aligned.
+
+    With s⁺ = 1/τ the loss is ln(1 + Σ_j e^{(cos_j − 1)/τ}), a mean over anchors:
+
+    - ``bound`` = ln(1 + N·e^{−(1 + c)/τ}), as log-sum-exp is convex and mean cosine between n points at least −1/(n − 1):
+      c = 1/(n − 1) where the negatives are the views of ``images`` = n images which are anchors in turn (NT-Xent of n
+      images: N = 2n − 2), reached by a simplex when n ≤ dim + 1; c = 1 for keys from elsewhere (a queue), which might all
+      lie opposite the anchor.
+    - ``even`` = ln(1 + N·E e^{(t − 1)/τ}), t the cosine with a point drawn evenly from the sphere: what embeddings that
+      fill it evenly come to. An approximation for many points, and the bound itself where that is reached.
+      E e^{κt} = Γ(D/2)·(2/κ)^{D/2−1}·I_{D/2−1}(κ), by its power series.
+
+    Raises `InputError` for numbers out of range.
+    """
+    if negatives < 1 or dim < 1 or not 0 < temperature < math.inf or (images is not None and images < 2):
+        raise InputError(
+            f"negatives={negatives}, dim={dim} must be at least 1, temperature={temperature} positive, "
+            f"images={images} at least 2"
+        )
+    lowest = -1.0 if images is None else -1 / (images - 1)
+    bound = math.log1p(negatives * math.exp((lowest - 1) / temperature))
+    if images is not None and images <= dim + 1:
+        return LossFloor(bound, bound)
+    mean = math.exp(log_mean_exp(1 / temperature, dim) - 1 / temperature)
+    return LossFloor(bound, math.log1p(negatives * mean))
+
+
+def log_mean_exp(kappa: float, dim: int) -> float:
+    """ln E e^{κt}, t the first coordinate of a point drawn evenly from the unit sphere in ``dim`` dimensions.
+
+    Σ_m (κ/2)^{2m}·Γ(D/2)/(m!·Γ(m + D/2)); the largest term is before m = κ/2.
+    """
+    if kappa == 0:
+        return 0.0
+    m = torch.arange(int(2 * kappa) + 200, dtype=torch.float64)
+    half = torch.tensor(dim / 2, dtype=torch.float64)
+    terms = 2 * m * math.log(kappa / 2) + torch.lgamma(half) - torch.lgamma(m + 1) - torch.lgamma(m + half)
+    return float(terms.logsumexp(0))
+
+
+def way_gone(loss: float, no_signal: float, floor: float) -> float:
+    """(no_signal − loss)/(no_signal − floor): 0 knows nothing, 1 is at the floor; below 0 is worse than knowing nothing."""
+    if not floor < no_signal:
+        raise InputError(f"floor={floor} must be below no_signal={no_signal}")
+    return (no_signal - loss) / (no_signal - floor)
