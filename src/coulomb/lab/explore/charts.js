@@ -78,7 +78,7 @@ function bandNames(chart, state, order, shares) {
   let floor = 0, text = "";
   order.forEach(([, k, j], rank) => {
     const share = shares[t][k];
-    if (share * chart.height > 13) text += `<text class="bandname${rank < order.length * 0.35 ? " deep" : ""}" x="${(x + 6 * side).toFixed(1)}" y="${(chart.at.y(floor + share / 2) + 4).toFixed(1)}" text-anchor="${side > 0 ? "start" : "end"}">${nameOf(j, count)}</text>`;
+    if (share * chart.height > 13) text += `<text class="bandname${Math.round(rank * 9 / Math.max(1, order.length - 1)) < 3 ? " deep" : ""}" x="${(x + 6 * side).toFixed(1)}" y="${(chart.at.y(floor + share / 2) + 4).toFixed(1)}" text-anchor="${side > 0 ? "start" : "end"}">${nameOf(j, count)}</text>`;
     if (Number.isFinite(share)) floor += share;
   });
   return text;

@@ -2,7 +2,7 @@
 // The state, and what changes it. `app` is the state; app.redraw() draws it in the next frame.
 
 const SPACES = { circle: "Circle", sphere: "Sphere" };
-const ARROWS = { each: "On each point", anchor: "On the anchor", all: "All together" };
+const ARROWS = { each: "on each point", anchor: "on the anchor", all: "all together" };
 const KNOBS = {
   weight: [0, 1, 0.01], topK: [1, 18, 1], tauPlus: [0, 0.5, 0.01], beta: [0, 4, 0.1], alpha: [0, 1, 0.01], centreTemperature: [0.05, 2, 0.05],
 };

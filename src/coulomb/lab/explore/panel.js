@@ -83,6 +83,10 @@ function drawLegend(host, state) {
     span.append(text);
     return span;
   }));
-  const arrows = { each: "arrows: force on each point, and on the anchor in all", anchor: "arrows: each force on the anchor, and their sum", all: "arrows: where each point goes when all are anchors" }[state.arrows];
+  const arrows = {
+    each: "arrows: the force on each point; on the anchor, their sum", anchor: "arrows: each force on the anchor; black, their sum",
+    all: "arrows: where points go when all are anchors",
+  }[state.arrows].replace("black", matchMedia("(prefers-color-scheme: dark)").matches ? "white" : "black");
+  if (state.landscape) htmlNode("span", "ramp", state.sphere ? "loss if the anchor stood there" : "ring: loss if the anchor stood there", host);
   htmlNode("span", "arrowtext", arrows + (state.magnified > 1.01 ? ` · ×${digits(state.magnified, 1)}` : ""), host);
 }
