@@ -293,9 +293,9 @@ def test_all_figures_of_a_run_are_shown(page_of, maker):
     page = page_of(maker.changes["figures"])
     for expected in (
         "The doctor found 1 illness and 1 warning",
-        "effective rank of embeddings: 1.30 (below the threshold 5, at epoch 20)",
+        "effective rank of embeddings: 1.3 (below the threshold 5, at epoch 20)",
         "Raise the learning rate",
-        "Temperature 0.200: few negatives count",
+        "Temperature 0.2: few negatives count",
         "1 not judged",
         "Spectrum of the embeddings",
         "all 510",

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from coulomb.report.embedding_map import TSNE_FROM, layouts
+from coulomb.report.embedding_map import NEIGHBOURS_FROM, layouts
 from coulomb.report.neighbours import agreement, draw_queries, nearest
 
 
@@ -68,7 +68,7 @@ def test_tsne_comes_first_where_it_is_possible_and_separates_clusters():
     assert gaps.min() > spread
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, TSNE_FROM - 1])
+@pytest.mark.parametrize("n", [1, 2, 3, NEIGHBOURS_FROM - 1])
 def test_few_images_have_pca_alone(n):
     maps = layouts(np.random.default_rng(0).standard_normal((n, 4)))
     assert [found.key for found in maps] == (["pca"] if n > 1 else [])

@@ -80,7 +80,7 @@ def _majority(run: Run, labels: np.ndarray) -> str:
     if len(found) == 0:
         return ""
     most = int(counts.argmax())
-    return f": {percent(counts[most] / len(labels), 0)} {run.class_name(int(found[most]))}"
+    return f": mostly {run.class_name(int(found[most]))} ({percent(counts[most] / len(labels), 0)})"
 
 
 def _by_agreement(samples: Samples, neighbours: np.ndarray) -> Colouring | None:

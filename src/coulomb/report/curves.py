@@ -17,7 +17,7 @@ def loss_chart(run: Run) -> Chart | None:
         levels.append(Level(signal[-1], f"no signal: {_formula(run, signal[-1])}{figure(signal[-1])}", "nosignal"))
     floor = loss_floor(run.config, signal[-1] if signal else None)
     if floor is not None:
-        levels.append(Level(floor, f"floor: {figure(floor)}", "nosignal floor"))
+        levels.append(Level(floor, f"floor: {figure(floor)}", "nosignal floor below"))
     chart = line_chart(
         points(run.training, "step", "loss"),
         title="Training loss",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from coulomb.report.axes import short
 from coulomb.report.collect import Run, finite
 from coulomb.report.wording import count, figure, plural
 
@@ -75,7 +76,7 @@ def _value(value: Any) -> str:
     number = finite(value)
     if number is None:
         return str(value)
-    return count(number) if number.is_integer() else figure(number)
+    return count(number) if number.is_integer() else short(figure(number))
 
 
 def _headline(findings: list[Finding], checked: list[tuple[str, str, str]]) -> str:

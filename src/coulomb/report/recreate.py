@@ -17,8 +17,11 @@ def command_line(config: dict[str, Any]) -> str:
         flag = shlex.quote("--" + str(name).replace("_", "-"))
         if name == "data" or value is None:
             continue
-        if isinstance(value, dict):  # strengths of single views: --view flip=0
-            words += [f"--view {shlex.quote(f'{key}={item}')}" for key, item in value.items()]
+        if isinstance(
+            value, dict
+        ):  # strengths of single views: --view flip=0; options of the method: --option top_k=20
+            option = "--option" if name == "method_options" else "--view"
+            words += [f"{option} {shlex.quote(f'{key}={item}')}" for key, item in value.items()]
             continue
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from coulomb.report.axes import short
 from coulomb.report.collect import Run, finite
 from coulomb.report.wording import figure, percent, position
 
@@ -52,7 +53,9 @@ def similarity_section(run: Run) -> SimilaritySection | None:
         )
         for line, (edges, shares) in found
     ]
-    return SimilaritySection(groups, snapshots, [(50 + 50 * at, figure(at)) for at in (-1.0, -0.5, 0.0, 0.5, 1.0)])
+    return SimilaritySection(
+        groups, snapshots, [(50 + 50 * at, short(figure(at))) for at in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+    )
 
 
 def _shares(histogram: Any) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:

@@ -1,5 +1,6 @@
 """The small charts of a run's course, in groups: embeddings, negatives and gradients, optimiser, the method's own."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,13 +12,15 @@ from coulomb.report.wording import figure, percent
 
 @dataclass(frozen=True)
 class Small:
-    """A small chart: ``curves`` is key of a metrics line → name; ``share``: written in percent."""
+    """A small chart: ``curves`` is key of a metrics line → name; ``share``: written in percent;
+    ``cosine``: not above 1."""
 
     title: str
     meaning: str
     reading: str
     curves: dict[str, str]
     share: bool = False
+    cosine: bool = False
 
 
 SIMILARITIES = {
@@ -33,7 +36,7 @@ GRADIENTS = {
 }
 GROUPS: dict[str, list[Small]] = {
     "Embeddings": [
-        Small("Similarities", "mean cosine", "Views should rise above other images.", SIMILARITIES),
+        Small("Similarities", "mean cosine", "Views should rise above other images.", SIMILARITIES, cosine=True),
         Small(
             "Effective rank",
             "directions in use",
@@ -42,7 +45,7 @@ GROUPS: dict[str, list[Small]] = {
         ),
         Small("Separation", "share of pairs", "How often a view pair beats other images.", {"separation": ""}, True),
         Small("Purity", "share of 10 neighbours", "How many neighbours are of the class.", {"purity": ""}, True),
-        Small("Tolerance", "mean cosine", "Higher: images of one class lie closer.", {"tolerance": ""}),
+        Small("Tolerance", "mean cosine", "Higher: images of one class lie closer.", {"tolerance": ""}, cosine=True),
         Small(
             "View retrieval", "share found", "How often an image’s other view is found.", {"view_retrieval": ""}, True
         ),
@@ -53,7 +56,13 @@ GROUPS: dict[str, list[Small]] = {
         ),
         Small("Who carries the gradient", "share of the push", "From the hardest negatives.", GRADIENTS, True),
         Small("Drift", "1 − cosine", "Online against momentum encoder.", {"drift": ""}),
-        Small("Similarity in training", "mean cosine", "Of two training views.", {"train_positive_similarity": ""}),
+        Small(
+            "Similarity in training",
+            "mean cosine",
+            "Of two training views.",
+            {"train_positive_similarity": ""},
+            cosine=True,
+        ),
     ],
     "Optimiser": [
         Small("Gradient", "norm", "Spikes are unstable steps.", {"gradient_norm": ""}),
@@ -96,7 +105,7 @@ def _chart(run: Run, small: Small) -> Chart | None:
         x_name=x,
         write=write,
         levels=_levels(lines) if "effective_negatives" in keys else [],
-        limits=(0.0, 1.0) if small.share else (-float("inf"), float("inf")),
+        limits=(0.0, 1.0) if small.share else (-1.0, 1.0) if small.cosine else (-math.inf, math.inf),
     )
     if chart is not None:
         chart.note = small.reading
