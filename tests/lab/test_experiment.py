@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from coulomb.cli import app
 from coulomb.errors import InputError
+from coulomb.lab import imbalance as imbalance_module
 from coulomb.lab import longtail as longtail_module
 from coulomb.lab.experiment import perform
 from coulomb.lab.experiments import EXPERIMENTS, experiment_of, listing
@@ -16,6 +17,7 @@ from coulomb.lab.settings import Settings
 from coulomb.lab.text import render
 from coulomb.methods import METHODS
 
+UNTRAINED = {"two-infonce"}  # nothing is trained for them
 TINY = {"epochs": 1, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 8, "knn_every": 1}
 
 
@@ -31,11 +33,13 @@ def test_the_optimum_is_within_one_percent(table):
 
 
 def test_every_experiment_names_its_runs():
-    assert set(EXPERIMENTS) == {"methods", "longtail", "collapse", "queue"}
+    asked = "temperature two-infonce hard-negatives batch-size queue collapse alignment-uniformity imbalance nce augmentations"
+    assert set(EXPERIMENTS) >= {*asked.split(), "methods", "longtail"}
     for made in EXPERIMENTS.values():
-        names = [arm.name for arm in made.arms(Settings())]
-        assert len(set(names)) == len(names) > 3
-        assert made.name in listing()
+        for settings in (Settings(), Settings(quick=True), Settings(data="photos/")):
+            names = [arm.name for arm in made.arms(settings)]
+            assert len(set(names)) == len(names) and (len(names) > 2 or made.name in UNTRAINED)
+        assert made.name in listing() and made.question in listing()
     assert [arm.name for arm in EXPERIMENTS["methods"].arms(Settings())].count("simclr") == 1
     assert {arm.name for arm in EXPERIMENTS["methods"].arms(Settings())} == set(METHODS)
     with pytest.raises(InputError, match="'nothing'.*longtail"):
@@ -44,9 +48,14 @@ def test_every_experiment_names_its_runs():
 
 def test_nothing_is_judged_without_a_run(table, monkeypatch):
     monkeypatch.setattr(longtail_module, "optimum_table", lambda: table)
+    monkeypatch.setattr(imbalance_module, "optimum_table", lambda: table)
     for made in EXPERIMENTS.values():
+        if made.name in UNTRAINED:
+            continue
         judged = made.judge({}, Settings())
-        assert all(claim["holds"] is None for claim in judged["claims"] if "free logits" not in claim["claim"])
+        by_theory = ("free logits", "L_extra")
+        claims = [claim for claim in judged["claims"] if not any(text in claim["claim"] for text in by_theory)]
+        assert all(claim["holds"] is None for claim in claims) and claims
     assert verdict([]) == "None of the claims could be judged by these runs."
     assert verdict([{"holds": True}, {"holds": None}]) == "All 1 claims hold here."
     assert verdict([{"holds": True}, {"holds": False}]) == "1 of 2 claims hold here."
@@ -73,6 +82,34 @@ def test_a_long_tail_is_measured_by_frequency_and_by_gradient(longtail):
     held = {claim["claim"].split()[0]: claim["holds"] for claim in result["claims"]}
     assert held["PaCo"] is None  # beside SupCon, which was not asked for
     assert json.loads((settings.out / "longtail" / "result.json").read_text())["rows"].keys() == result["rows"].keys()
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    settings = Settings(
+        out=tmp_path_factory.mktemp("lab"), quick=True, seeds=2, only=("tau0.3", "simple"), options=TINY
+    )
+    return perform(EXPERIMENTS["temperature"], settings), settings
+
+
+def test_several_seeds_have_a_mean_and_a_deviation(seeds):
+    result, settings = seeds
+    folder = settings.out / "temperature"
+    first, second = (json.loads((folder / f"simple{end}.json").read_text())["figures"] for end in ("", "-seed1"))
+    row = result["rows"]["simple"]
+    assert row["uniformity"] == pytest.approx((first["uniformity"] + second["uniformity"]) / 2)
+    assert row["uniformity_std"] == pytest.approx(abs(first["uniformity"] - second["uniformity"]) / 2**0.5)
+    assert (result["seeds"], row["seeds"]) == ([0, 1], 2) and first["uniformity"] != second["uniformity"]
+    assert "±" in render(result) and "±" in render_page(result)
+    assert len(result["rows"]["tau0.3"]["limits"]["cold"]) == 5
+    again = perform(EXPERIMENTS["temperature"], settings)
+    assert again["rows"] == result["rows"]
+
+
+def test_an_experiment_without_runs_has_a_page(tmp_path):
+    result = perform(EXPERIMENTS["two-infonce"], Settings(out=tmp_path))
+    text, page = render(result), render_page(result)
+    assert "Every tensor on the way" in text and "Every tensor on the way" in page and "The runs" not in page
 
 
 def test_text_and_page_say_the_same(longtail):

@@ -41,10 +41,14 @@ def chart_of(found: dict[str, Any]) -> Chart | None:
 
     A point is (x, y) or (x, y, deviation). Points that are not finite (and on a logarithmic axis not positive) are left out;
     None where nothing is left. Options: ``path``: the points are joined in their own order and the last is the end, not by
-    x; ``smooth``: no dots; ``note``: a line below; a series may be ``dashed``: not measured here.
+    x; ``note``: a line below. A series may be ``dashed`` (not measured here), ``smooth`` (no
+    dots) or ``scattered`` (no line).
     """
     log_x, write = bool(found.get("log_x")), percent if found.get("percent") else figure
-    path, dashed = bool(found.get("path")), {one["name"] for one in found["series"] if one.get("dashed")}
+    path = bool(found.get("path"))
+    dashed, smooth, scattered = (
+        {one["name"] for one in found["series"] if one.get(how)} for how in ("dashed", "smooth", "scattered")
+    )
     series = [(one["name"], _finite(one["points"], log_x)) for one in found["series"]]
     series = [(name, points if path else sorted(points)) for name, points in series if points]
     if not series:
@@ -67,8 +71,10 @@ def chart_of(found: dict[str, Any]) -> Chart | None:
     curves = []
     for colour, (name, points) in enumerate(shown):
         places = [(10 * across(x), 10 * down(y)) for x, y, _ in points]
-        line = "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in places) if len(places) > 1 else ""
-        dotted = [] if found.get("smooth") and line else places[-1:] if path else places
+        line = (
+            "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in places) if len(places) > 1 and name not in scattered else ""
+        )
+        dotted = [] if name in smooth and line else places[-1:] if path else places
         dots = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in dotted)
         bars = "".join(
             f"M{10 * across(x):.0f} {10 * down(y - std):.0f}V{10 * down(y + std):.0f}" for x, y, std in points if std

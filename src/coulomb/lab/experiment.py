@@ -19,6 +19,8 @@ from coulomb.training.run_folder import RunFolder, read_json, write_json
 
 log = logging.getLogger("coulomb")
 
+QUICK = "A quick look: a few epochs each; signs may turn round in a longer training. Judge by a run without --quick."
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -63,7 +65,8 @@ def perform(experiment: Experiment, settings: Settings, command: list[str] | Non
     first = next((arm for arm in arms if "failed" not in runs[arm.name, settings.seed]), None)
     if experiment.baselines and first is not None:
         rows |= _baselines(folder, first, settings)
-    ends = {name: found for name, found in rows.items() if "failed" not in found}
+    judged = experiment.judge({name: found for name, found in rows.items() if "failed" not in found}, settings)
+    judged["notes"] = [*judged["notes"], *([QUICK] if settings.quick and rows else [])]
     result = {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -76,7 +79,7 @@ def perform(experiment: Experiment, settings: Settings, command: list[str] | Non
         "arms": {arm.name: arm.options for arm in arms},
         "protocol": _protocol(folder / first.name) if first else {},
         "environment": environment(),
-        **experiment.judge(ends, settings),
+        **judged,
     }
     write_json(folder / "result.json", result)
     return result

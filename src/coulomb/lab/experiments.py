@@ -1,13 +1,35 @@
 """What the lab can do, by name."""
 
 from coulomb.errors import InputError
+from coulomb.lab.alignment_uniformity import ALIGNMENT_UNIFORMITY
+from coulomb.lab.augmentations import AUGMENTATIONS
+from coulomb.lab.batch_size import BATCH_SIZE
 from coulomb.lab.collapse import COLLAPSE
 from coulomb.lab.experiment import Experiment
+from coulomb.lab.hard_negatives import HARD_NEGATIVES
+from coulomb.lab.imbalance import IMBALANCE
 from coulomb.lab.longtail import LONGTAIL
 from coulomb.lab.methods import METHODS_TABLE
+from coulomb.lab.nce import NCE
 from coulomb.lab.queue import QUEUE
+from coulomb.lab.temperature import TEMPERATURE
+from coulomb.lab.two_infonce import TWO_INFONCE
 
-EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in (METHODS_TABLE, LONGTAIL, COLLAPSE, QUEUE)}
+ALL = (
+    METHODS_TABLE,
+    TEMPERATURE,
+    TWO_INFONCE,
+    HARD_NEGATIVES,
+    BATCH_SIZE,
+    QUEUE,
+    NCE,
+    COLLAPSE,
+    ALIGNMENT_UNIFORMITY,
+    AUGMENTATIONS,
+    LONGTAIL,
+    IMBALANCE,
+)
+EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in ALL}
 
 
 def experiment_of(name: str) -> Experiment:
@@ -23,5 +45,7 @@ def experiment_of(name: str) -> Experiment:
 
 def listing() -> str:
     """Names and questions, a line each."""
-    width = max(map(len, EXPERIMENTS))
-    return "\n".join(f"{made.name:<{width}}  {made.question}" for made in EXPERIMENTS.values())
+    entries = [(made.name, made.question) for made in EXPERIMENTS.values()]
+    entries.append(("explore", "What does the temperature do? A page: drag points, move τ, see every push."))
+    width = max(len(name) for name, _ in entries)
+    return "\n".join(f"{name:<{width}}  {question}" for name, question in entries)

@@ -22,7 +22,7 @@ from coulomb.training.prepare import Part, Prepared
 from coulomb.training.run_folder import RunFolder
 
 SHOTS = (1, 5, 10)
-GEOMETRY = ("embedding_rank", "embedding_std", "uniformity", "alignment")
+GEOMETRY = ("embedding_rank", "embedding_std", "uniformity", "alignment", "tolerance", "separation")
 Sides = tuple[Tensor, Tensor, Tensor, Tensor]
 
 

@@ -72,8 +72,6 @@ def _notes(settings: Settings) -> list[str]:
         )
     if settings.digits:
         notes.append("On digits kNN is near its ceiling before any training; few labels tell encoders apart.")
-    if settings.quick:
-        notes.append("A quick look: a few epochs each. Judge by a run without --quick.")
     return notes
 
 

@@ -20,7 +20,7 @@ def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for key in well[0]:
         values = [run.get(key) for run in well]
         found[key] = mean_of(values)
-        numbers = [value for value in values if _number(value)]
+        numbers = [float(value) for value in values if value is not None and _number(value)]
         if _number(found[key]) and len(numbers) > 1:
             found[f"{key}_std"] = deviation(numbers)
     return found | {"seeds": len(well)} | ({"failed_seeds": len(runs) - len(well)} if len(well) < len(runs) else {})

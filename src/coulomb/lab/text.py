@@ -53,8 +53,12 @@ def render(result: dict[str, Any]) -> str:
         ]
         lines += _aligned(listed)
     for one in result.get("tables", []):
-        lines += ["", one["title"], *_aligned([one["head"], *one["rows"]])]
+        lines += ["", one["title"], *_aligned([one["head"], *(_lines(row) for row in one["rows"])])]
     return "\n".join([*lines, "", *(f"note: {note}" for note in result["notes"])])
+
+
+def _lines(row: list[str]) -> list[str]:
+    return [text.replace("\n", " · ") for text in row]
 
 
 def _aligned(table: list[list[str]]) -> list[str]:

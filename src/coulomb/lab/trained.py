@@ -1,0 +1,62 @@
+"""A finished run's whole method again, and its embeddings."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from coulomb.evaluation import frozen
+from coulomb.models import load_encoder
+from coulomb.randomness import generator
+from coulomb.training.config import load_config
+from coulomb.training.network import learned_from, method_of
+from coulomb.training.objects import Objects
+from coulomb.training.prepare import Prepared, position_tensor
+from coulomb.training.run_folder import RunFolder
+
+PAIRS = 512  # images at most
+PREFIX = "method."  # of the method's tensors in a checkpoint
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run has learned.
+
+    Attributes:
+        method: the module that was trained, with its buffers (a bank, a queue).
+        first, second: embeddings of two views of n held-out images, [n, D], unit length, float64.
+        labels: [n], −1 unknown; None without labels.
+        slots: [n], the images' positions among the training images; −1 for held-out ones.
+        temperature: τ of the run.
+    """
+
+    method: nn.Module
+    first: Tensor
+    second: Tensor
+    labels: Tensor | None
+    slots: Tensor
+    temperature: float
+
+
+def trained(run: RunFolder, prepared: Prepared, most: int = PAIRS, *, seen: bool = False) -> Trained:
+    """The method from the run's checkpoint, and two views of at most ``most`` held-out (or ``seen``) images through it."""
+    config, objects = load_config(run.config), Objects()
+    learned = learned_from(prepared, objects.method_of(config))
+    method: Any = method_of(config, prepared, objects, load_encoder(run.path), len(learned))
+    state = torch.load(run.checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+    method.load_state_dict({name.removeprefix(PREFIX): value for name, value in state.items()})
+    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    part = prepared.train if seen or not len(prepared.test.indices) else prepared.test
+    pairs, index = [], []
+    with frozen(method), torch.no_grad():
+        for number, batch in enumerate(part.images.batches(part.sample(most, config.seed, "pairs").indices, 256)):
+            drawn = views(batch["image"], generator(config.seed, "lab views", number), n=2, aspect=batch["aspect"])
+            pairs.append(torch.stack([normalize(method.head(method.encoder(view)).double(), dim=1) for view in drawn]))
+            index.append(batch["index"])
+    first, second = torch.cat(pairs, dim=1)
+    labels = None if part.labels is None else torch.from_numpy(part.labels)[torch.cat(index)]
+    shown = torch.cat(index)
+    slots = position_tensor(learned)[shown] if part is prepared.train else torch.full_like(shown, -1)
+    return Trained(method, first, second, labels, slots, config.temperature)
