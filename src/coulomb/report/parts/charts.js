@@ -46,7 +46,7 @@ const charts = (readouts) => {
       if (event.key === "Escape") hide();
       if (!step && !(other && curves.length > 1)) return;
       event.preventDefault();
-      if (step) show(which, at < 0 ? (step > 0 ? 0 : last - 1) : at + step);
+      if (step) show(which, at < 0 ? (step === 1 || step === -last ? 0 : last - 1) : at + step);
       else show((which + other + curves.length) % curves.length, Math.max(at, 0));
     });
   }
