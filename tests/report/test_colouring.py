@@ -23,11 +23,8 @@ def test_clusters_find_the_blobs_and_are_named_by_their_majority():
     labels = np.repeat([0, 1, 2], 10)
     labels[0] = 1  # a mislabelled image
     one = found(three_blobs(labels))
-    assert sorted(mark.name for mark in one["cluster"].marks) == [
-        "1: mostly a (90\u202f%)",
-        "2: mostly b (100\u202f%)",
-        "3: mostly c (100\u202f%)",
-    ]
+    named = {mark.name.split(": ")[1] for mark in one["cluster"].marks}
+    assert named == {"mostly a (90\u202f%)", "mostly b (100\u202f%)", "mostly c (100\u202f%)"}
     assert len({(c, b) for c, b in zip(one["cluster"].of_sample, np.repeat([0, 1, 2], 10), strict=True)}) == 3
     assert one["neighbours"].of_sample == [1] + [0] * 29
 

@@ -25,9 +25,9 @@ def loss_floor(config: dict[str, Any], no_signal: float | None) -> float | None:
         return None
     if method != "simclr" or finite(config.get("n_views", 2)) != 2 or not temperature or no_signal is None:
         return None
-    images = (math.exp(no_signal) + 1) / 2
-    if temperature < 0 or images < 1.5 or no_signal > 50:
+    if temperature < 0 or not math.log(2) <= no_signal <= 50:
         return None
+    images = (math.exp(no_signal) + 1) / 2
     negatives = math.log(2 * images - 2)
     exponent = negatives - (1 + 1 / (images - 1)) / temperature
     return float(np.logaddexp(0.0, exponent))

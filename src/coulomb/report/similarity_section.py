@@ -67,12 +67,14 @@ def _shares(histogram: Any) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
         counts = {key: np.asarray(histogram[key], dtype=float) for key in GROUPS if histogram.get(key) is not None}
     except (KeyError, TypeError, ValueError):
         return None
+    if edges.ndim != 1 or not np.isfinite(edges).all():
+        return None
     good = {
         key: n / n.sum()
         for key, n in counts.items()
         if n.ndim == 1 and len(n) + 1 == len(edges) and np.isfinite(n).all() and (n >= 0).all() and n.sum() > 0
     }
-    return (edges, good) if edges.ndim == 1 and np.isfinite(edges).all() and good else None
+    return (edges, good) if good else None
 
 
 def _path(edges: np.ndarray, shares: np.ndarray, highest: float) -> str:
