@@ -5,7 +5,7 @@ const TAUS = Array.from({ length: 121 }, (_, k) => 10 ** (-2 + 3 * k / 120));
 const HEIGHT = 210, EDGE = { left: 40, right: 14, top: 12, bottom: 34 };
 
 function frame(host, x, y, { xTicks, yTicks, xName, xText = String, yText = String }) {
-  const width = Math.max(220, host.clientWidth), w = width - EDGE.left - EDGE.right, h = HEIGHT - EDGE.top - EDGE.bottom;
+  const width = Math.max(220, widthOf(host)), w = width - EDGE.left - EDGE.right, h = HEIGHT - EDGE.top - EDGE.bottom;
   const at = { x: (v) => EDGE.left + w * (v - x[0]) / (x[1] - x[0]), y: (v) => EDGE.top + h * (1 - (v - y[0]) / (y[1] - y[0])) };
   const grid = yTicks.map((v) => `<path class="grid" d="M${EDGE.left} ${at.y(v).toFixed(1)}h${w}"/><text class="tick" x="${EDGE.left - 7}" y="${(at.y(v) + 4).toFixed(1)}" text-anchor="end">${yText(v)}</text>`);
   const below = xTicks.map((v) => `<text class="tick" x="${at.x(v).toFixed(1)}" y="${HEIGHT - EDGE.bottom + 15}" text-anchor="middle">${xText(v)}</text>`);

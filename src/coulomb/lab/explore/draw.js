@@ -40,8 +40,18 @@ const SHAPES = {  // of the same area, by class
   2: "M0-11.6L11.6 0L0 11.6L-11.6 0Z",
 };
 
-// The colours of the page as [r, g, b].
-function pageColour(name) {
+// Sizes and colours are read once, and again after measure(): to read them between writes would lay out the page each time.
+const measured = new Map();
+const measure = () => measured.clear();
+function once(key, read) {
+  if (!measured.has(key)) measured.set(key, read());
+  return measured.get(key);
+}
+const widthOf = (node) => once(node.id, () => node.clientWidth);
+const pageColour = (name) => once(name, () => readColour(name));
+
+// A colour of the page as [r, g, b].
+function readColour(name) {
   const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const hex = text.length === 4 ? text.replace(/[0-9a-f]/gi, "$&$&") : text;
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));

@@ -1,10 +1,10 @@
 "use strict";
 // The landscape: the loss if the anchor stood there, from blue (low) over nothing to orange (high).
 
-const GRAIN = 60, AROUND = 240;  // pixels across the sphere; pieces around the circle
+const COARSE = 38, FINE = 88, AROUND = 240;  // pixels across the sphere, moving and at rest; pieces around the circle
 
-function landscape(state, canvas, radius) {
-  const size = canvas.clientWidth, ratio = Math.min(2, window.devicePixelRatio || 1);
+function landscape(state, canvas, radius, grain) {
+  const size = widthOf(canvas), ratio = Math.min(2, window.devicePixelRatio || 1);
   if (!size) return;
   if (canvas.width !== Math.round(size * ratio)) canvas.width = canvas.height = Math.round(size * ratio);
   const context = canvas.getContext("2d"), middle = canvas.width / 2, reach = radius / 180 * middle;
@@ -16,7 +16,7 @@ function landscape(state, canvas, radius) {
     return anchorLoss({ ...state.scene, points }, state.anchor, state.options).value;
   };
   const colour = { low: pageColour("--pull"), high: pageColour("--push") };
-  if (state.sphere) sphereLandscape(state, context, middle, reach, lossAt, colour);
+  if (state.sphere) sphereLandscape(state, context, middle, reach, lossAt, colour, grain);
   else circleLandscape(context, middle, reach, lossAt, colour);
 }
 
@@ -31,19 +31,19 @@ function tint(t, { low, high }) {
   return [r, g, b, Math.pow(Math.abs(2 * t - 1), 1.25) * 0.62];
 }
 
-function sphereLandscape(state, context, middle, reach, lossAt, colour) {
+function sphereLandscape(state, context, middle, reach, lossAt, colour, grain) {
   const small = document.createElement("canvas"), values = [], places = [];
-  small.width = small.height = GRAIN;
-  for (let row = 0; row < GRAIN; row++) {
-    for (let column = 0; column < GRAIN; column++) {
-      const x = (column + 0.5) / GRAIN * 2 - 1, y = 1 - (row + 0.5) / GRAIN * 2, out = Math.hypot(x, y);
+  small.width = small.height = grain;
+  for (let row = 0; row < grain; row++) {
+    for (let column = 0; column < grain; column++) {
+      const x = (column + 0.5) / grain * 2 - 1, y = 1 - (row + 0.5) / grain * 2, out = Math.hypot(x, y);
       if (out > 1.06) continue;
       const flat = out > 0.995 ? [x / out * 0.995, y / out * 0.995] : [x, y];
-      places.push(row * GRAIN + column);
+      places.push(row * grain + column);
       values.push(lossAt(unseen(state.camera, [flat[0], flat[1], Math.sqrt(Math.max(0, 1 - flat[0] ** 2 - flat[1] ** 2))])));
     }
   }
-  const pixels = new ImageData(GRAIN, GRAIN);
+  const pixels = new ImageData(grain, grain);
   scaled(values).forEach((t, k) => {
     const [r, g, b, alpha] = tint(t, colour);
     pixels.data.set([r, g, b, 255 * alpha], 4 * places[k]);

@@ -10,7 +10,7 @@ const KNOBS_OF = { infonce: [], simple: ["weight"], hard: ["topK"], debiased: ["
 
 const app = {
   preset: "hard", images: 6, sphere: false, camera: LEVEL, scene: null, anchor: 0, arrows: "each", landscape: true, magnify: false,
-  highlight: null, trail: [], before: null, running: false, playing: false, magnified: 1, freeWeight: false,
+  highlight: null, trail: [], before: null, running: false, playing: false, unseen: new Set(), magnified: 1, freeWeight: false,
   options: { loss: "infonce", temperature: 0.2, weight: 0.1, topK: 3, tauPlus: 0.1, beta: 1, alpha: 0.05, centreWeight: 1, gamma: 1, centreTemperature: 0.2, counts: null },
 
   redraw() { if (!app.waiting) { app.waiting = true; requestAnimationFrame(() => { app.waiting = false; drawAll(); }); } },
@@ -52,26 +52,50 @@ function drawAll() {
   const shares = {}, limits = limitsOf(scene, app.anchor, options), told = { ...scene, anchor: app.anchor };
   for (const entry of tally.pushes) if (!entry.centre) shares[entry.index] = entry.share;
   stage.draw(app, found, shares);
-  landscape(app, byId("field"), radiusOf(app));
+  landscape(app, byId("field"), radiusOf(app), COARSE);
+  clearTimeout(app.resting);
+  if (app.sphere && app.landscape) app.resting = setTimeout(() => landscape(app, byId("field"), radiusOf(app), FINE), 140);
   byId("tau").textContent = tauText(options.temperature);
   byId("temperature").setAttribute("aria-valuetext", `τ = ${tauText(options.temperature)}`);
   byId("temperature").disabled = options.loss === "simple";
   byId("who").textContent = nameOf(app.anchor, scene.points.length);
   byId("value").textContent = digits(found.value, 3);
   byId("effective").textContent = `${digits(effectiveNumber(found), 1)} of ${found.negatives.length}`;
-  byId("said").textContent = sentences(told, found, options).join(" ");
+  say(sentences(told, found, options).join(" "));
   drawBalance(byId("balance"), found, options.loss);
   drawBars(app, tally);
   drawLegend(byId("legend"), app);
   tellLimits(app, found, limits);
-  const swept = sweep(app);
-  lossChart(byId("losschart"), app, found, swept, limits);
-  shareChart(byId("sharechart"), app, swept);
-  reachChart(byId("reachchart"), app, found);
-  planeChart(byId("planechart"), app);
+  drawCharts(found, limits);
   byId("alignment").textContent = digits(alignmentOf(scene.points), 3);
   byId("uniformity").textContent = digits(uniformityOf(scene.points));
   byId("meanloss").textContent = digits(batchLoss(scene, options).value, 3);
+}
+
+// Only what is in view; what comes into view is drawn then.
+function drawCharts(found, limits) {
+  const swept = ["losschart", "sharechart"].some((id) => !app.unseen.has(id)) ? sweep(app) : null;
+  if (!app.unseen.has("losschart")) lossChart(byId("losschart"), app, found, swept, limits);
+  if (!app.unseen.has("sharechart")) shareChart(byId("sharechart"), app, swept);
+  if (!app.unseen.has("reachchart")) reachChart(byId("reachchart"), app, found);
+  if (!app.unseen.has("planechart")) planeChart(byId("planechart"), app);
+}
+
+function watchCharts() {
+  const watcher = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) app.unseen[isIntersecting ? "delete" : "add"](target.id);
+    app.redraw();
+  }, { rootMargin: "150px" });
+  for (const chart of document.querySelectorAll(".chart")) watcher.observe(chart);
+  addEventListener("beforeprint", () => { app.unseen.clear(); measure(); drawAll(); });
+}
+
+// At once for the eye; for a screen reader when things have come to rest.
+function say(text) {
+  if (byId("said").textContent === text) return;
+  byId("said").textContent = text;
+  clearTimeout(app.saying);
+  app.saying = setTimeout(() => { byId("live").textContent = text; }, 700);
 }
 
 // Choices as radio buttons: one group a fieldset.
@@ -215,8 +239,10 @@ function begin() {
   Object.assign(byId("reachchart").dataset, { label: "The push on a negative against its angle to the anchor" });
   Object.assign(byId("planechart").dataset, { label: "Alignment against uniformity" });
   listen(byId("drawing"), stage, app);
-  new ResizeObserver(app.redraw).observe(document.querySelector("main"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", app.redraw);
+  const anew = () => { measure(); app.redraw(); };
+  new ResizeObserver(anew).observe(document.querySelector("main"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
+  watchCharts();
   setSpace(app.sphere ? "sphere" : "circle");
   app.setTau(options.temperature);
 }

@@ -71,11 +71,11 @@ function listen(svg, stage, app) {
 
   svg.addEventListener("keydown", (event) => {
     const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
-    const dot = event.target.closest(".dot"), index = dot ? Number(dot.dataset.index) : -1, step = event.shiftKey ? 0.2 : 0.05;
-    if (dot && (event.key === "Enter" || event.key === " ")) {
+    const node = event.target.closest(".dot"), index = node ? Number(node.dataset.index) : -1, step = event.shiftKey ? 0.2 : 0.05;
+    if (node && (event.key === "Enter" || event.key === " ")) {
       event.preventDefault();
       app.choose(index);
-    } else if (way && dot) {
+    } else if (way && node) {
       event.preventDefault();
       const point = everything()[index], push = tangent(point, unseen(app.camera, [way[0], way[1], 0])), size = norm(push);
       if (size > 0.15) app.move(index, walk(point, times(push, step / size)));
@@ -86,8 +86,8 @@ function listen(svg, stage, app) {
   });
   for (const [name, on] of [["focusin", true], ["focusout", false]]) {
     svg.addEventListener(name, (event) => {
-      const dot = event.target.closest(".dot"), index = dot && on ? Number(dot.dataset.index) : null;
-      if (dot && dot.matches(":focus-visible")) app.mark(index !== null && index !== app.anchor ? index : null);
+      const node = event.target.closest(".dot"), index = node && on ? Number(node.dataset.index) : null;
+      if (node && node.matches(":focus-visible")) app.mark(index !== null && index !== app.anchor ? index : null);
       if (!on) app.mark(null);
     });
   }

@@ -59,7 +59,7 @@ function arrowPath(state, force, by) {
 function makeStage(svg) {
   const ball = svgNode("circle", { class: "ball", cx: 0, cy: 0 }, svg), net = pathLayer(svg, "graticule");
   const links = pathLayer(svg, "links"), shafts = pathLayer(svg, "shafts"), dots = svgNode("g", { class: "dots" }, svg);
-  const tips = pathLayer(svg, "tips"), kept = [];
+  const crown = svgNode("g", { class: "dot crown", "aria-hidden": "true" }, svg), tips = pathLayer(svg, "tips"), kept = [];
 
   function dotNode(k) {
     if (kept[k]) return kept[k];
@@ -112,6 +112,9 @@ function makeStage(svg) {
       mark.setAttribute("d", SHAPES[classes ? group_class : 0]);
       label.textContent = centre ? "ABC"[k - count] : nameOf(k, count);
     });
+    const own = kept[anchor].group;  // the anchor once more, above its neighbours
+    put(crown, { class: `${own.getAttribute("class")} crown`, transform: own.getAttribute("transform") });
+    crown.replaceChildren(...[...own.children].slice(1).map((child) => child.cloneNode(true)));
     for (let k = all.length; k < kept.length; k++) { kept[k].group.setAttribute("visibility", "hidden"); kept[k].group.setAttribute("tabindex", "-1"); }
     for (let k = 0; k < all.length; k++) kept[k].group.setAttribute("tabindex", "0");
   }

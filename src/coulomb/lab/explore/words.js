@@ -34,15 +34,15 @@ function sentences(scene, found, options) {
   const order = shares.map((_, k) => k).sort((a, b) => Math.abs(shares[b]) - Math.abs(shares[a]));
   const first = found.negatives[order[0]], name = first === undefined ? "" : nameOf(first, count), top = shares[order[0]] || 0;
   const effective = effectiveNumber(found), { push, pull } = balanceOf(found), { loss } = options;
+  const classless = loss !== "supcon" && loss !== "paco", theirs = classless ? "the push" : "the negatives’ push";
   if (number === 0) return ["Every other point is of the anchor’s class: there is nothing to push away."];
   if (loss === "simple") said.push(`Every one of the ${number} negatives is pushed by λ = ${digits(options.weight)}, whether it is near or far.`);
   else if (found.bounded) said.push("The estimate has fallen to its lower bound: negatives get no gradient at all, only the positive pulls. A higher τ or a lower τ⁺ ends this.");
   else if (pull < 0.02) said.push("Almost nothing pulls or pushes: the positive is so much nearer than any negative that, at this τ, the anchor has nothing to learn.");
-  else if (top > 0.8) said.push(`A low temperature for these points: ${name}, the nearest negative, takes ${percent(top)} of the push. The others hardly count, as in a triplet loss.`);
+  else if (top > 0.8) said.push(`A low temperature for these points: ${name}, the nearest negative, takes ${percent(top)} of ${theirs}. The others hardly count, as in a triplet loss.`);
   else if (effective > 0.85 * number && loss !== "hard") said.push(`A high temperature: all ${number} negatives are pushed almost alike, near or far, as by the simple loss.`);
-  else said.push(`Between the extremes: ${name} takes ${percent(top)} of the push, and about ${digits(effective, 1)} of ${number} negatives count.`);
+  else said.push(`Between the extremes: ${name} takes ${percent(top)} of ${theirs}, and about ${digits(effective, 1)} of ${number} negatives count.`);
   if (shares.some((share) => share < -0.001)) said.push("Some far negatives are pulled: their bars point to the left.");
-  const classless = loss !== "supcon" && loss !== "paco";
   if (classless && top > 0.2 && scene.labels[first] === scene.labels[scene.anchor] && scene.showClasses) {
     said.push(`But ${name} is of the anchor’s own class (same shape): a false negative. The lower τ, the more the loss rests on it. Compare SupCon.`);
   }
