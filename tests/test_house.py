@@ -22,6 +22,7 @@ FLOORS = {
     "evaluation": 2,
     "diagnostics": 2,
     "methods": 3,
+    "doctor": 3,
     "training": 4,
     "report": 5,
     "bench": 5,

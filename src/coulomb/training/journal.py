@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ class Journal:
         tensorboard: folder for event files; None for none. They are a convenience: when they cannot be written, a warning
             says so and the run goes on. TensorBoard's own writer hangs for ever on a full disk, so records are
             written here, without a thread.
+
+    ``listeners`` are called with every line once it is written.
     """
 
     def __init__(self, path: Path, tensorboard: Path | None = None):
         self.path = path
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.events: Path | None = None
         if tensorboard is not None:
             tensorboard.mkdir(parents=True, exist_ok=True)
@@ -46,6 +50,8 @@ class Journal:
             ) from None
         if self.events is not None:
             self._scalars(line)
+        for listener in self.listeners:
+            listener(line)
 
     def forget_after(self, step: int) -> list[dict[str, Any]]:
         """Drop lines after ``step``, which a resumed run writes again, the same; returns those that stay."""

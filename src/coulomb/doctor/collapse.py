@@ -1,0 +1,81 @@
+"""Collapse: all images get the same embedding, or embeddings use few of their dimensions."""
+
+from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
+
+SPREAD = 0.1  # √D·std of unit vectors = √(1 − ‖mean‖²): the cosine of two random images is then .99
+DIRECTIONS = 3.0  # fewer cannot hold many images apart; or half of what so few dimensions or classes allow
+
+
+def complete(evidence: Evidence) -> Judgement:
+    """The spread of held-out embeddings after training."""
+    spread = evidence.last("embedding_std")
+    if spread is None or not evidence.updates:
+        return unknown("no embeddings were looked at after training (knn_every=0?)")
+    return judged(Figure("spread of the embeddings (1: even, 0: one point)", spread[0], SPREAD, "below", spread[1]))
+
+
+def dimensional(evidence: Evidence) -> Judgement:
+    """The effective rank of held-out embeddings and features after training, against what the method needs."""
+    found = {"embeddings": evidence.last("embedding_rank"), "encoder's features": evidence.last("effective_rank")}
+    if found["embeddings"] is None or not evidence.updates:
+        return unknown("no embeddings were looked at after training (knn_every=0?)")
+    least = least_rank(evidence)
+    if least is None:
+        return unknown("two classes need no more than one direction")
+    figures = [
+        Figure(f"effective rank of the {name}", rank[0], least, "below", rank[1])
+        for name, rank in found.items()
+        if rank is not None
+    ]
+    return judged(*figures, enough=any)
+
+
+def least_rank(evidence: Evidence) -> float | None:
+    """The effective rank below which embeddings have collapsed: 3, or half of the dimensions if these are below 6.
+
+    A high rank is not asked for: a head may drop directions that the encoder's features keep (Jing et al., 2022). Methods that
+    learn from labels pull each class into one point, and the points to the corners of a simplex, whose rank is classes − 1:
+    for them no more than half of that is asked for, and nothing of two classes.
+    """
+    least = min(DIRECTIONS, int(evidence.config.get("embedding_dim", 128)) / 2)
+    if evidence.traits.labels:
+        if evidence.classes is None or evidence.classes < 3:
+            return None
+        least = min(least, (evidence.classes - 1) / 2)
+    return least
+
+
+COMPLETE = Rule(
+    name="complete-collapse",
+    title="All images have nearly the same embedding.",
+    judge=complete,
+    consequence="The encoder tells nothing apart: whatever is built on it works no better than chance.",
+    remedy="Methods without negatives need stop_gradient and predictor switched on, and batch norm in their head; with "
+    "negatives look for a learning rate that is too high, or a head whose output is zero.",
+    explained_by=(
+        "learning-rate-too-high",
+        "learning-rate-too-low",
+        "temperature-too-low",
+        "momentum-wrong",
+        "queue-stale",
+    ),
+    live=True,
+)
+DIMENSIONAL = Rule(
+    name="dimensional-collapse",
+    title="The embeddings use only a few of their dimensions.",
+    judge=dimensional,
+    consequence="Images that differ in any other direction fall together; more training or a wider head does not help.",
+    remedy="Look for a bottleneck in the head; use weaker views, a lower temperature, more negatives, a lower weight decay.",
+    explained_by=(
+        "complete-collapse",
+        "learning-rate-too-high",
+        "learning-rate-too-low",
+        "no-signal",
+        "augmentation-too-strong",
+        "temperature-too-low",
+        "momentum-wrong",
+        "queue-stale",
+    ),
+)

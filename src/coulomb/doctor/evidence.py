@@ -1,0 +1,94 @@
+"""What a doctor may look at: the figures of a run, nothing else. Rules are functions of this value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from coulomb.doctor.traits import Traits, traits_of
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The findings of a run. Everything but ``config`` may be empty: a rule without its figure says "unknown".
+
+    Args:
+        config: the options of the run, as in ``config.yaml``.
+        metrics: the lines of ``metrics.jsonl``, in order.
+        evaluation: ``evaluation.json``, if there is one.
+        data: facts about the images: ``train``, ``test`` (how many), ``class_counts``; ``copies`` {"images", "exact",
+            "near"} and ``leaks`` likewise, as `coulomb.training.examine` finds them.
+        network: figures of the trained network: ``scale_change``, ``distance``, ``growth``, ``pixel_retrieval``,
+            ``negatives`` and ``sweep``, as `coulomb.training.examine_network` finds them.
+        failed: what stopped the training, if it ended with NaN or infinite values.
+        needs_labels: whether the method learns from labels; None: as its name says.
+    """
+
+    config: Line
+    metrics: Sequence[Line] = ()
+    evaluation: Line | None = None
+    data: Line = field(default_factory=dict)
+    network: Line = field(default_factory=dict)
+    failed: str | None = None
+    needs_labels: bool | None = None
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return str(self.config.get("method"))
+
+    @property
+    def traits(self) -> Traits:
+        """What is normal for the method."""
+        return traits_of(self.method, self.needs_labels)
+
+    def option(self, name: str) -> Any:
+        """An option of the method itself; None where it has none of this name."""
+        return (self.config.get("method_options") or {}).get(name)
+
+    @property
+    def updates(self) -> int:
+        """Updates that the run has made."""
+        return max((int(line["step"]) for line in self.metrics if "loss" in line), default=0)
+
+    @property
+    def classes(self) -> int | None:
+        """Classes that occur in the training images; None without labels."""
+        counts = self.data.get("class_counts")
+        return None if not counts or not any(counts) else sum(count > 0 for count in counts)
+
+    def first(self, name: str) -> tuple[float, int] | None:
+        """The first figure of this name, and its epoch."""
+        return _figure(self.metrics, name)
+
+    def last(self, name: str) -> tuple[float, int] | None:
+        """The last figure of this name, and its epoch."""
+        return _figure(self.metrics[::-1], name)
+
+    def late(self, name: str, share: float = 0.25) -> float | None:
+        """The median over the last ``share`` of the lines that have the figure: single steps are noisy."""
+        values = self.all(name)
+        return median(values[-max(1, round(len(values) * share)) :]) if values else None
+
+    def typical(self, name: str) -> float | None:
+        """The median over all lines that have the figure."""
+        values = self.all(name)
+        return median(values) if values else None
+
+    def all(self, name: str) -> list[float]:
+        """Every figure of this name, in order."""
+        return [float(line[name]) for line in self.metrics if isinstance(line.get(name), int | float)]
+
+    def evaluated(self, contestant: str, name: str) -> float | None:
+        """A figure of ``evaluation.json``: of ``trained``, ``random_init`` or ``raw_pixels``."""
+        value = ((self.evaluation or {}).get(contestant) or {}).get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+
+def _figure(lines: Sequence[Line], name: str) -> tuple[float, int] | None:
+    for line in lines:
+        if isinstance(line.get(name), int | float):
+            return float(line[name]), int(line.get("epoch", 0))
+    return None

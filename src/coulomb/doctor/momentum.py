@@ -1,0 +1,49 @@
+"""The momentum encoder: one that never leaves its start, or that follows at once."""
+
+import math
+
+from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
+
+START = 0.5  # share of the momentum encoder that is still its random start at the end
+QUICK = 0.5  # momentum below which keys of one step and the next come from different networks
+
+
+def remains(momentum: float, updates: int, schedule: str) -> float:
+    """The share of the start in an average after ``updates``: the product of its momenta."""
+    if schedule != "cosine":
+        return momentum**updates
+    towards = [(1 - momentum) * (math.cos(math.pi * (i + 1) / updates) + 1) / 2 for i in range(updates)]
+    return math.prod(1 - step for step in towards)
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """The share of the start that remains; the momentum itself, where a queue keeps what it made."""
+    momentum = evidence.option("momentum")
+    if not evidence.traits.momentum or momentum is None or evidence.option("generalized"):
+        return unknown(f"{evidence.method} has no momentum encoder")
+    if not evidence.updates:
+        return unknown("no step was taken")
+    default = "cosine" if evidence.method == "byol" else "constant"
+    schedule = evidence.option("momentum_schedule") or default
+    start = remains(float(momentum), evidence.updates, schedule)
+    frozen = Figure("share of its random start in the momentum encoder", start, START, "above")
+    if frozen.crossed:
+        more = f"Lower it: with {evidence.updates} updates, {1 - 5 / max(evidence.updates, 6):.3g} or less."
+        return judged(frozen, remedy=more)
+    if evidence.option("queue_size"):
+        return judged(
+            Figure("momentum", float(momentum), QUICK, "below"),
+            remedy="Raise it: .99 for short trainings, .999 for long ones.",
+        )
+    return judged(frozen)
+
+
+MOMENTUM = Rule(
+    name="momentum-wrong",
+    title="The momentum encoder does not do its part: it stands still, or jumps with every step.",
+    judge=judge,
+    consequence="Standing still, it says what a random network says. Jumping, it fills the queue with keys of networks that "
+    "cannot be compared (He et al., 2020: m = 0 does not converge).",
+    remedy="A momentum of .99 to .999, the longer the training the nearer to 1.",
+)

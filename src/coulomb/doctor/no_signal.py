@@ -1,0 +1,68 @@
+"""No signal: the loss stays where it is when embeddings say nothing."""
+
+import math
+
+from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown, well
+
+LEARNED = 0.05  # of the way from knowing nothing to the floor
+ENOUGH = 40  # updates before which nothing need have been learned
+
+
+def floor_of(evidence: Evidence, no_signal: float) -> float:
+    """The loss of a perfect encoder, given what knowing nothing costs.
+
+    With M = e^no_signal − 1 negatives at right angles and positives that coincide it is ln(1 + M·e^(−1/τ)). With labels,
+    class mates stay in the denominator: ln(M·(1/C + e^(−1/τ))). A classifier's is 0.
+    """
+    floor, tau = evidence.traits.floor, float(evidence.config.get("temperature", 0.5))
+    if floor == "zero":
+        return 0.0
+    push = math.exp(-1 / tau)
+    negatives = math.expm1(min(no_signal, 700.0))
+    if floor == "classes":
+        return math.log1p(negatives * min(1.0, 1 / (evidence.classes or 1) + push))
+    return math.log1p(negatives * push)
+
+
+def learned(evidence: Evidence) -> float | None:
+    """How much of the way from ``no_signal`` to the floor the loss has come by the last quarter of training."""
+    loss, none = evidence.late("loss"), evidence.late("no_signal")
+    if loss is None or none is None:
+        return None
+    room = none - floor_of(evidence, none)
+    return (none - loss) / room if room > 1e-9 else None
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """The share of what can be learned that was."""
+    if evidence.updates < ENOUGH:
+        return unknown(f"{evidence.updates} updates are too few to tell")
+    if not evidence.traits.ceiling:
+        return unknown("the margin lifts the loss above that of no signal")
+    share, loss, none = learned(evidence), evidence.late("loss"), evidence.late("no_signal")
+    if share is None or loss is None or none is None:
+        return unknown(f"{evidence.method} has no loss of no signal")
+    figure = Figure("share of the way from the loss of no signal to its floor", share, LEARNED, "below")
+    found = judged(figure)
+    told = f"loss {loss:.3f}, {none:.3f} without signal, {floor_of(evidence, none):.3f} at best"
+    return well(told, figure) if not figure.crossed else Judgement(found.state, told, (figure,))
+
+
+NO_SIGNAL = Rule(
+    name="no-signal",
+    title="The loss is where it is when embeddings say nothing about the images.",
+    judge=judge,
+    consequence="Nothing is being learned: the pairs that should attract look no more alike than any other two.",
+    remedy="Look at views.png: are the two views of a row of one image? Check that views and labels are in the same order, "
+    "that the encoder's weights receive gradient, and that images are not blank.",
+    explained_by=(
+        "learning-rate-too-high",
+        "learning-rate-too-low",
+        "augmentation-too-strong",
+        "complete-collapse",
+        "momentum-wrong",
+        "queue-stale",
+    ),
+    live=True,
+)

@@ -1,0 +1,96 @@
+"""What a rule is, and what it answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from coulomb.doctor.evidence import Evidence
+
+SICK, WARNING, WELL, UNKNOWN = "sick", "warning", "well", "unknown"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that was looked at, and the threshold it was held against.
+
+    Args:
+        what: the figure, in words.
+        value: as found.
+        threshold: the limit.
+        bad: on which side of it lies sickness: ``"above"`` or ``"below"``.
+        at_epoch: when it was measured; None: over the whole run, or of the data.
+    """
+
+    what: str
+    value: float
+    threshold: float
+    bad: str
+    at_epoch: int | None = None
+
+    @property
+    def crossed(self) -> bool:
+        """Whether the value lies on the bad side."""
+        return self.value > self.threshold if self.bad == "above" else self.value < self.threshold
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "what": self.what,
+            "value": self.value,
+            "threshold": self.threshold,
+            "bad": self.bad,
+            "at_epoch": self.at_epoch,
+        }
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A rule's answer: ``state`` is sick, warning, well or unknown, ``why`` a phrase; ``remedy`` where the rule has a
+    more fitting one than its usual, ``title`` likewise."""
+
+    state: str
+    why: str
+    figures: tuple[Figure, ...] = ()
+    remedy: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One sickness: its name, how it is judged, what it does to the run, and what to do about it.
+
+    Args:
+        name: as in ``doctor.json``.
+        title: one plain sentence.
+        judge: evidence → judgement, without side effects.
+        consequence: why it matters.
+        remedy: what to do.
+        explained_by: sicknesses that have this one as a symptom: where one of them is found, this is not said again.
+        live: can be told during training from the lines of ``metrics.jsonl`` alone.
+    """
+
+    name: str
+    title: str
+    judge: Callable[[Evidence], Judgement]
+    consequence: str
+    remedy: str
+    explained_by: tuple[str, ...] = ()
+    live: bool = False
+
+
+def unknown(why: str) -> Judgement:
+    """There is nothing to judge by."""
+    return Judgement(UNKNOWN, why)
+
+
+def well(why: str, *figures: Figure) -> Judgement:
+    """Nothing wrong."""
+    return Judgement(WELL, why, figures)
+
+
+def judged(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all, **more: str | None) -> Judgement:
+    """``state`` where all figures (``enough=any``: one of them) crossed their thresholds, else well."""
+    bad = enough(figure.crossed for figure in figures)
+    told = [figure for figure in figures if figure.crossed == bad] or list(figures)
+    why = ", ".join(f"{figure.what} {figure.value:.3g}" for figure in told)
+    return Judgement(state, why, figures, **more) if bad else Judgement(WELL, why, figures)

@@ -1,0 +1,130 @@
+"""``python -m coulomb.lab.doctor``: does the doctor find every sickness, and none where there is none?"""
+
+import argparse
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from coulomb.doctor import RULES
+from coulomb.errors import InputError, NonFiniteError
+from coulomb.lab.sick import CASES, SMALL, Case
+from coulomb.methods.choice import OWN
+from coulomb.training.assess import assess
+from coulomb.training.examine import examine
+from coulomb.training.launch import start
+from coulomb.training.objects import Objects
+from coulomb.training.run_folder import RunFolder, write_json
+
+log = logging.getLogger("coulomb")
+
+START, END = "<!-- confusion table: python -m coulomb.lab.doctor -->", "<!-- end of the confusion table -->"
+
+
+def run_case(case: Case, folder: Path, seed: int = 0) -> dict[str, Any]:
+    """Train a case, or find it trained, and let the doctor look at it; the content of its ``doctor.json``."""
+    run, objects = RunFolder(folder / case.name), Objects(method=case.method)
+    prepared = None
+    if not run.environment.exists():
+        options = SMALL | case.options | {"out": str(run.path), "seed": seed}
+        if case.method is not None:
+            options["method"] = OWN + case.method.__name__
+        if case.data is not None:
+            options |= case.data(folder / "data")
+        with suppress(NonFiniteError):
+            _, prepared = start(options, objects, progress=False)
+        if case.evaluate:
+            assess(run, prepared, objects, progress=False)
+    return examine(run, prepared, objects, progress=False)
+
+
+def perform(folder: Path, only: tuple[str, ...] = (), seed: int = 0) -> dict[str, Any]:
+    """All cases: ``rows`` [{"case", "expected", "sick", "warnings", "found"}], ``missed`` and ``alarms`` by case.
+
+    ``found``: of a sick run, whether its verdict is among those given; of a healthy one, whether there is none that says sick.
+    """
+    rows = []
+    for case in CASES:
+        if only and case.name not in only:
+            continue
+        log.info("doctor: %s", case.name)
+        verdicts = run_case(case, folder, seed)["verdicts"]
+        sick = [verdict["name"] for verdict in verdicts if verdict["severity"] == "sick"]
+        rows.append(
+            {
+                "case": case.name,
+                "expected": case.expected,
+                "sick": sick,
+                "warnings": [verdict["name"] for verdict in verdicts if verdict["severity"] != "sick"],
+                "found": case.expected in sick if case.expected else not sick,
+            }
+        )
+        log.info("doctor: %s: %s", case.name, ", ".join(sick) or "healthy")
+    return {
+        "rows": rows,
+        "missed": [row["case"] for row in rows if row["expected"] and not row["found"]],
+        "alarms": [row["case"] for row in rows if not row["expected"] and not row["found"]],
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The confusion table in Markdown: a row a run, a column a verdict that any run got."""
+    given = {name for row in result["rows"] for name in row["sick"] + row["warnings"]}
+    expected = {row["expected"] for row in result["rows"]}
+    columns = [rule.name for rule in RULES if rule.name in given | expected]
+    numbers = {name: str(number) for number, name in enumerate(columns, 1)}
+    lines = ["| run | made sick by design | " + " | ".join(numbers.values()) + " |"]
+    lines.append("|---|---|" + "---|" * len(columns))
+    for row in result["rows"]:
+        marks = [
+            "**●**" if c in row["sick"] and c == row["expected"] else "●" if c in row["sick"] else "" for c in columns
+        ]
+        marks = ["○" if c in row["warnings"] else mark for c, mark in zip(columns, marks, strict=True)]
+        lines.append(f"| {row['case']} | {row['expected'] or 'healthy'} | " + " | ".join(marks) + " |")
+    named = ", ".join(f"{number} {name}" for name, number in numbers.items())
+    sick, healthy = ([r for r in result["rows"] if bool(r["expected"]) is kind] for kind in (True, False))
+    told = (
+        f"{sum(r['found'] for r in sick)} of {len(sick)} sicknesses found; "
+        f"{len(result['alarms'])} false alarms in {len(healthy)} healthy runs."
+    )
+    key = f"● sick, ○ warning; **●** the verdict that the run was made for. Columns: {named}."
+    return "\n".join([told, "", *lines, "", key])
+
+
+def write_table(result: dict[str, Any], page: Path) -> None:
+    """Put the table between its marks in a Markdown page.
+
+    Raises:
+        InputError: the page has no such marks.
+    """
+    text = page.read_text(encoding="utf-8")
+    before, found, rest = text.partition(START)
+    if not found or END not in rest:
+        raise InputError(f"{page}: no place for the table; it needs the lines {START!r} and {END!r}")
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{START}\n\n{table(result)}\n\n{END}{after}", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the suite; 0 if every sickness was found and no healthy run was called sick."""
+    parser = argparse.ArgumentParser(prog="python -m coulomb.lab.doctor", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/lab/doctor"), help="folder for runs and results")
+    parser.add_argument("--only", action="append", default=[], help="only this case; may be repeated")
+    parser.add_argument("--seed", type=int, default=0, help="of every random draw")
+    parser.add_argument("--page", type=Path, help="Markdown page whose table is to be replaced")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    unknown = set(given.only) - {case.name for case in CASES}
+    if unknown:
+        raise InputError(f"--only {sorted(unknown)[0]!r}: no such case; there are {', '.join(c.name for c in CASES)}")
+    result = perform(given.out, tuple(given.only), given.seed)
+    write_json(given.out / "confusion.json", result)
+    sys.stdout.write(table(result) + "\n")
+    if given.page is not None:
+        write_table(result, given.page)
+    return 1 if result["missed"] or result["alarms"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""Every rule on made-up evidence: well on one side of its threshold, sick on the other, silent where it cannot know."""
+
+import math
+
+import pytest
+
+from coulomb.doctor import RULES, Evidence, diagnose
+from coulomb.doctor.augmentation import APART, COIN, TRIVIAL
+from coulomb.doctor.collapse import DIRECTIONS, SPREAD
+from coulomb.doctor.copies import LEAKED, REPEATED
+from coulomb.doctor.false_negatives import MOST
+from coulomb.doctor.head_scale import CHANGE
+from coulomb.doctor.learning_rate import GROWN, JUMP, STILL, WORSE
+from coulomb.doctor.no_signal import LEARNED, floor_of
+from coulomb.doctor.queue_keys import STALE
+from coulomb.doctor.temperature import ALIKE, FEW
+from doctor_cases import NO_SIGNAL, evidence
+
+BY_NAME = {rule.name: rule for rule in RULES}
+
+
+def state(name, found):
+    return BY_NAME[name].judge(found).state
+
+
+def tail(loss):
+    """A loss that has come ``LEARNED`` ± something of its way."""
+    return evidence(step={"loss": loss})
+
+
+FLOOR = floor_of(evidence(), NO_SIGNAL)
+
+
+def loss_at(share):
+    return NO_SIGNAL - share * (NO_SIGNAL - FLOOR)
+
+
+def triplet(times):
+    """A loss that may lie at its no-signal value without another verdict: below 40 updates nothing is asked of it."""
+    return evidence(steps=45, step={"loss": NO_SIGNAL * times})
+
+
+def copies(exact, near, of=1000):
+    return {"images": of, "exact": exact, "near": near}
+
+
+def by_class(rare, frequent):
+    rows = [{"train": 10 * (n + 1) ** 2, "knn": rare if n < 3 else frequent} for n in range(10)]
+    return {"trained": {"per_class": rows}}
+
+
+TAIL = {"class_counts": [10 * (n + 1) ** 2 for n in range(10)]}
+MOCO = {"momentum": 0.95, "queue_size": 1024, "symmetric": True, "exclude_own": False}
+EPS = 1e-3
+
+# name of the rule, evidence that is well, evidence that is sick: on both sides of the threshold.
+SIDES = [
+    (
+        "complete-collapse",
+        evidence(look={"embedding_std": SPREAD + EPS}),
+        evidence(look={"embedding_std": SPREAD - EPS}),
+    ),
+    (
+        "dimensional-collapse",
+        evidence(look={"embedding_rank": DIRECTIONS + EPS}),
+        evidence(look={"embedding_rank": DIRECTIONS - EPS}),
+    ),
+    ("no-signal", tail(loss_at(LEARNED + EPS)), tail(loss_at(LEARNED - EPS))),
+    (
+        "augmentation-too-weak",
+        evidence(network={"pixel_retrieval": TRIVIAL - EPS}),
+        evidence(network={"pixel_retrieval": TRIVIAL + EPS}),
+    ),
+    (
+        "augmentation-too-strong",
+        evidence(look={"separation": APART - EPS}, network={"pixel_separation": COIN + EPS}),
+        evidence(look={"separation": APART - EPS}, network={"pixel_separation": COIN - EPS}),
+    ),
+    (
+        "augmentation-too-strong",
+        evidence(look={"separation": APART + EPS}, network={"pixel_separation": COIN - EPS}),
+        evidence(look={"separation": APART - EPS}, network={"pixel_separation": COIN - EPS}),
+    ),
+    ("temperature-too-low", evidence(step={"top1_gradient": FEW - EPS}), evidence(step={"top1_gradient": FEW + EPS})),
+    (
+        "temperature-too-high",
+        evidence(step={"top10pct_gradient": ALIKE + EPS}),
+        evidence(step={"top10pct_gradient": ALIKE - EPS}),
+    ),
+    (
+        "false-negatives",
+        evidence(step={"false_negative_gradient": MOST - EPS}),
+        evidence(step={"false_negative_gradient": MOST + EPS}),
+    ),
+    (
+        "learning-rate-too-high",
+        evidence(step={"update_ratio": JUMP - EPS}),
+        evidence(step={"update_ratio": JUMP + EPS}),
+    ),
+    ("learning-rate-too-high", triplet(WORSE - EPS), triplet(WORSE + EPS)),
+    (
+        "learning-rate-too-high",
+        evidence(network={"growth": GROWN - EPS}),
+        evidence(network={"growth": GROWN + EPS}),
+    ),
+    ("learning-rate-too-high", evidence(), evidence(failed="the loss became non-finite at step 3")),
+    (
+        "learning-rate-too-low",
+        evidence(network={"distance": STILL + EPS}),
+        evidence(network={"distance": STILL - EPS}),
+    ),
+    (
+        "learning-rate-too-low",
+        evidence(network={"distance": None}, step={"update_ratio": 2 * STILL / 100}),
+        evidence(network={"distance": None}, step={"update_ratio": 0.5 * STILL / 100}),
+    ),
+    (
+        "queue-stale",
+        evidence("moco", step={"queue_age_mean": 0.9 * STALE / 0.02}, options=MOCO),
+        evidence("moco", step={"queue_age_mean": 1.1 * STALE / 0.02}, options=MOCO),
+    ),
+    (
+        "queue-larger-than-data",
+        evidence("moco", options=MOCO | {"queue_size": 2 * 1438}),
+        evidence("moco", options=MOCO | {"queue_size": 2 * 1438 + 1}),
+    ),
+    (
+        "queue-larger-than-data",
+        evidence("moco", options=MOCO | {"queue_size": 1438, "symmetric": False}),
+        evidence("moco", options=MOCO | {"queue_size": 1439, "symmetric": False}),
+    ),
+    (
+        "head-not-normalised",
+        evidence(network={"scale_change": CHANGE - EPS}),
+        evidence(network={"scale_change": CHANGE + EPS}),
+    ),
+    (  # .993 ** 100 = .495, .994 ** 100 = .548
+        "momentum-wrong",
+        evidence("moco", options=MOCO | {"momentum": 0.993}),
+        evidence("moco", options=MOCO | {"momentum": 0.994}),
+    ),
+    (
+        "momentum-wrong",
+        evidence("moco", options=MOCO | {"momentum": 0.5}),
+        evidence("moco", options=MOCO | {"momentum": 0.49}),
+    ),
+    (
+        "imbalance",
+        evidence(data=TAIL, evaluation=by_class(0.46, 0.9)),
+        evidence(data=TAIL, evaluation=by_class(0.44, 0.9)),
+    ),
+    (
+        "imbalance",
+        evidence(data={"class_counts": [100] * 9 + [10]}, evaluation=by_class(0.1, 0.9)),
+        evidence(data={"class_counts": [101] * 9 + [10]}, evaluation=by_class(0.1, 0.9)),
+    ),
+    (
+        "duplicates",
+        evidence(data={"copies": copies(20, round(1000 * REPEATED) - 20)}),
+        evidence(data={"copies": copies(20, round(1000 * REPEATED) - 19)}),
+    ),
+    ("evaluation-leak", evidence(), evidence(data={"leaks": copies(6, round(1000 * LEAKED) - 5)})),
+]
+
+
+def test_there_is_a_case_for_every_rule():
+    assert {name for name, _, _ in SIDES} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "healthy", "sick"), SIDES, ids=[f"{n}-{name}" for n, (name, _, _) in enumerate(SIDES)]
+)
+def test_both_sides_of_the_threshold(name, healthy, sick):
+    assert state(name, healthy) == "well"
+    assert state(name, sick) == "sick"
+    # And of all rules together it is this one that speaks.
+    assert [verdict["name"] for verdict in diagnose(healthy)["verdicts"]] == []
+    assert name in [verdict["name"] for verdict in diagnose(sick)["verdicts"]]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_without_its_figures_a_rule_says_unknown_and_why(rule):
+    found = rule.judge(Evidence(config={"method": "simclr"}))
+    assert found.state == "unknown"
+    assert found.why
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_causes_are_rules_and_words_are_there(rule):
+    assert set(rule.explained_by) <= set(BY_NAME) - {rule.name}
+    for text in (rule.title, rule.consequence, rule.remedy):
+        assert text.endswith(".")
+        assert len(text) > 20
+
+
+def test_a_few_leaking_images_are_a_warning_and_no_sickness():
+    found = diagnose(evidence(data={"leaks": copies(1, 0)}))
+    assert [(each["name"], each["severity"]) for each in found["verdicts"]] == [("evaluation-leak", "warning")]
+    assert found["healthy"]
+    assert found["verdicts"][0]["evidence"][0]["value"] == pytest.approx(0.001)
+
+
+class TestWhatIsNormalForTheMethod:
+    def test_classes_that_fall_together_are_no_collapse(self):
+        rank, six = {"embedding_rank": 2.6}, {"class_counts": [240] * 6}
+        assert (
+            state("dimensional-collapse", evidence("supcon", look=rank, data=six)) == "well"
+        )  # 6 classes: 5 directions, half
+        assert state("dimensional-collapse", evidence("simclr", look=rank)) == "sick"
+        assert state("dimensional-collapse", evidence("supcon", look={"embedding_rank": 2.4}, data=six)) == "sick"
+
+    def test_features_can_collapse_behind_a_wide_head(self):
+        assert state("dimensional-collapse", evidence(look={"effective_rank": 2.9})) == "sick"
+
+    def test_two_classes_need_one_direction(self):
+        two = evidence("softmax", look={"embedding_rank": 1.0}, data={"class_counts": [700, 700]})
+        assert state("dimensional-collapse", two) == "unknown"
+
+    def test_narrow_embeddings_can_have_no_high_rank(self):
+        narrow = evidence(look={"embedding_rank": 2.5}, config={"embedding_dim": 4})
+        assert state("dimensional-collapse", narrow) == "well"
+
+    @pytest.mark.parametrize("method", ["byol", "simsiam", "triplet", "arcface", "softmax", "balanced_softmax"])
+    def test_no_negatives_no_temperature(self, method):
+        for name in ("temperature-too-low", "temperature-too-high", "false-negatives"):
+            found = evidence(
+                method, step={"top1_gradient": 1.0, "top10pct_gradient": 0.1, "false_negative_gradient": 1.0}
+            )
+            assert state(name, found) == "unknown"
+
+    def test_class_mates_are_no_false_negatives_of_methods_with_labels(self):
+        assert state("false-negatives", evidence("supcon", step={"false_negative_gradient": 0.9})) == "unknown"
+
+    def test_weak_views_do_not_harm_methods_with_labels(self):
+        assert state("augmentation-too-weak", evidence("supcon", network={"pixel_retrieval": 1.0})) == "unknown"
+
+    def test_the_margin_of_arcface_lifts_its_loss_above_that_of_no_signal(self):
+        found = evidence("arcface", step={"loss": 4.8, "no_signal": 4.17})
+        assert state("learning-rate-too-high", found) == "well"
+        assert state("no-signal", found) == "unknown"
+
+    def test_a_classifier_may_be_confident(self):
+        assert state("head-not-normalised", evidence("softmax", network={"scale_change": 1.0})) == "unknown"
+
+    def test_a_queue_that_leaves_out_own_keys_may_be_long(self):
+        long = MOCO | {"queue_size": 8192}
+        assert state("queue-larger-than-data", evidence("moco", options=long | {"exclude_own": True})) == "unknown"
+        assert state("queue-larger-than-data", evidence("paco", options=long)) == "unknown"
+
+    def test_byol_may_copy_its_network_and_rests_at_the_end(self):
+        assert state("momentum-wrong", evidence("byol", options={"momentum": 0.0})) == "well"
+        # The cosine halves the way: .99 leaves .37 of the start after 100 updates, with it .61.
+        assert state("momentum-wrong", evidence("moco", options=MOCO | {"momentum": 0.99})) == "well"
+        assert state("momentum-wrong", evidence("byol", options={"momentum": 0.99})) == "sick"
+
+
+def test_floors_of_the_loss():
+    simclr = evidence()
+    assert floor_of(simclr, NO_SIGNAL) == pytest.approx(math.log(1 + 510 * math.exp(-5)))
+    hot = evidence(config={"temperature": 10.0})
+    assert NO_SIGNAL - floor_of(hot, NO_SIGNAL) == pytest.approx(0.1, abs=0.01)  # all that can be learned there
+    assert floor_of(evidence("softmax"), math.log(10)) == 0
+    supcon = floor_of(evidence("supcon"), NO_SIGNAL)
+    assert NO_SIGNAL - math.log(10) < supcon < NO_SIGNAL  # class mates stay in the denominator
+
+
+def test_few_updates_are_not_judged():
+    assert state("no-signal", evidence(steps=20, step={"loss": NO_SIGNAL})) == "unknown"
