@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shlex
 import warnings
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def run_block(block, name, names=None, strict=True):
             warnings.simplefilter("error")
         exec(compile(block, str(name), "exec"), {} if names is None else names)
     said = re.findall(r"^# → (.*)", block, flags=re.M)
-    assert not said or printed.getvalue().splitlines() == said
+    if said:
+        assert printed.getvalue().splitlines() == said
 
 
 def make_photos(folder):
@@ -67,3 +69,24 @@ def broken_links(page):
         if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors_of(there)):
             broken.append(target)
     return broken
+
+
+def parse_command(line):
+    """A line for the shell: what it names must exist, options and types must be those of the command line itself."""
+    import typer.main
+
+    from coulomb.cli import app
+
+    words = shlex.split(line, comments=True)
+    while words and re.fullmatch(r"\w+=\S*", words[0]):  # settings of the environment
+        words = words[1:]
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+        return
+    assert words[0] in ("coulomb", "pip"), f"what is {words[0]}?"
+    if words[0] == "coulomb":
+        command, rest = typer.main.get_command(app), words[1:]
+        while hasattr(command, "commands"):
+            assert rest and rest[0] in command.commands, f"there is no command {rest[:1]}"
+            command, rest = command.commands[rest[0]], rest[1:]
+        command.make_context("coulomb", list(rest))

@@ -19,7 +19,22 @@ def add(app: Sphinx, error: Exception | None) -> None:
     build_explorer(out / "explore.html")
 
 
+# Files beside docs/ that pages link to, and the pages that include them.
+INCLUDED = {
+    "../../LOG.md": "../log.md",
+    "../../CONTRIBUTING.md": "../contributing.md",
+    "../../CHANGELOG.md": "../changelog.md",
+}
+
+
+def point_inside(app: Sphinx, name: str, source: list[str]) -> None:
+    """Links to included files lead to the site's own pages."""
+    for file, page in INCLUDED.items():
+        source[0] = source[0].replace(f"]({file}", f"]({page}")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """When the build is finished."""
+    """Links when a page is read, pages when the build is finished."""
+    app.connect("source-read", point_inside)
     app.connect("build-finished", add)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
