@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -74,6 +75,7 @@ def run(photos, tmp_path_factory):
         (["train", "digits", "--view", "flip"], ["flip", "name=value"]),
         (["train", "--resume", "nowhere"], ["nowhere", "not a run folder"]),
         (["evaluate", "nowhere"], ["nowhere"]),
+        (["doctor", "nowhere"], ["nowhere", "not a run folder"]),
         (["embed", "nowhere", "digits", "--out", "x.parquet"], ["nowhere"]),
         (["report", "nowhere"], ["nowhere"]),
         (["check", "nowhere/"], ["nowhere"]),
@@ -135,6 +137,19 @@ def test_evaluate_prints_one_json_object(run):
     found = json.loads(result.stdout)
     for name in ("trained", "random_init", "raw_pixels"):
         assert {"knn", "linear", "few_shot", "protocol"} <= found[name].keys()
+
+
+def test_doctor_says_by_its_exit_code_whether_a_run_is_sick(run):
+    healthy = coulomb("doctor", run, "--json", cwd=run.parent)
+    assert healthy.returncode == 0, healthy.stdout + healthy.stderr
+    found = json.loads(healthy.stdout)
+    assert found["healthy"] and json.loads((run / "doctor.json").read_text()) == found
+    lines = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(re.sub(r'"update_ratio": [^,}]*', '"update_ratio": 0.9', lines))
+    sick = coulomb("doctor", run, "--quick", cwd=run.parent)
+    (run / "metrics.jsonl").write_text(lines)
+    assert sick.returncode == 1, sick.stderr
+    assert "learning-rate-too-high" in sick.stdout and "What to do: " in sick.stdout
 
 
 def test_embed_writes_every_image(run, photos):
@@ -212,5 +227,5 @@ def test_runs_side_by_side(run, tmp_path):
 
 def test_version_and_help(tmp_path):
     assert coulomb("--version", cwd=tmp_path).stdout.strip().count(".") == 2
-    for command in ("train", "evaluate", "embed", "report", "views", "check", "bench"):
+    for command in ("train", "evaluate", "doctor", "embed", "report", "views", "check", "bench"):
         assert coulomb(command, "--help", cwd=tmp_path).returncode == 0

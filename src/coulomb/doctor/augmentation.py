@@ -1,6 +1,6 @@
 """Augmentation: views so alike that there is nothing to learn, or so different that nothing can be."""
 
-from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.evidence import BEGUN, Evidence
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 
 TRIVIAL = 0.9  # share of views that raw pixels match to their partner: the task is solved before training
@@ -20,15 +20,19 @@ def too_weak(evidence: Evidence) -> Judgement:
 
 
 def too_strong(evidence: Evidence) -> Judgement:
-    """Whether held-out views of an image are nearer than views of two images, after training."""
+    """Whether held-out views of an image are nearer than views of two images, after training and by raw pixels."""
     separation = evidence.last("separation") or _probed(evidence)
-    if separation is None or not evidence.updates:
+    if separation is None:
         return unknown("the separation of held-out views was not measured")
-    figures = [Figure("P(views of one image nearer than of two)", separation[0], APART, "below", separation[1])]
+    if evidence.updates < BEGUN:
+        return unknown(f"{evidence.updates} updates are too few to tell")
+    figure = Figure("P(views of one image nearer than of two)", separation[0], APART, "below", separation[1])
     pixels = evidence.network.get("pixel_separation")
-    if pixels is not None:  # what pixels tell apart, the views did not destroy
-        figures.append(Figure("the same by raw pixels", pixels, COIN, "below"))
-    return judged(*figures)
+    if not figure.crossed:
+        return judged(figure)
+    if pixels is None:  # a network that learned nothing separates no views either
+        return unknown("whether raw pixels could match the views was not measured")
+    return judged(figure, Figure("the same by raw pixels", pixels, COIN, "below"))
 
 
 def _probed(evidence: Evidence) -> tuple[float, int | None] | None:

@@ -1,6 +1,6 @@
 """Collapse: all images get the same embedding, or embeddings use few of their dimensions."""
 
-from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.evidence import BEGUN, Evidence
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 
 SPREAD = 0.1  # √D·std of unit vectors = √(1 − ‖mean‖²): the cosine of two random images is then .99
@@ -10,16 +10,20 @@ DIRECTIONS = 3.0  # fewer cannot hold many images apart; or half of what so few 
 def complete(evidence: Evidence) -> Judgement:
     """The spread of held-out embeddings after training."""
     spread = evidence.last("embedding_std")
-    if spread is None or not evidence.updates:
-        return unknown("no embeddings were looked at after training (knn_every=0?)")
+    if spread is None:
+        return unknown("no embeddings were looked at (knn_every=0?)")
+    if evidence.updates < BEGUN:
+        return unknown(f"{evidence.updates} updates are too few to tell")
     return judged(Figure("spread of the embeddings (1: even, 0: one point)", spread[0], SPREAD, "below", spread[1]))
 
 
 def dimensional(evidence: Evidence) -> Judgement:
     """The effective rank of held-out embeddings and features after training, against what the method needs."""
     found = {"embeddings": evidence.last("embedding_rank"), "encoder's features": evidence.last("effective_rank")}
-    if found["embeddings"] is None or not evidence.updates:
-        return unknown("no embeddings were looked at after training (knn_every=0?)")
+    if found["embeddings"] is None:
+        return unknown("no embeddings were looked at (knn_every=0?)")
+    if evidence.updates < BEGUN:
+        return unknown(f"{evidence.updates} updates are too few to tell")
     least = least_rank(evidence)
     if least is None:
         return unknown("two classes need no more than one direction")

@@ -8,6 +8,7 @@ from typing import Any
 from coulomb.doctor.traits import Traits, traits_of
 
 Line = Mapping[str, Any]
+BEGUN = 20  # updates before which a run has hardly begun: neither collapse nor rest can be told from the start
 
 
 @dataclass(frozen=True)

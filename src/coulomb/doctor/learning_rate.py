@@ -1,6 +1,6 @@
 """Learning rate: weights that are thrown about, or hardly move."""
 
-from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.evidence import BEGUN, Evidence
 from coulomb.doctor.no_signal import ENOUGH
 from coulomb.doctor.rule import SICK, Figure, Judgement, Rule, judged, unknown
 
@@ -30,8 +30,8 @@ def too_high(evidence: Evidence) -> Judgement:
 
 def too_low(evidence: Evidence) -> Judgement:
     """How far the weights have come from their start; without the checkpoint, how far they can have come."""
-    if not evidence.updates:
-        return unknown("no step was taken")
+    if evidence.updates < BEGUN:
+        return unknown(f"{evidence.updates} updates are too few to tell")
     distance, ratio = evidence.network.get("distance"), evidence.typical("update_ratio")
     if distance is not None:
         return judged(Figure("way of the encoder's weights from their start, in their size", distance, STILL, "below"))

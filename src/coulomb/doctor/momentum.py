@@ -2,7 +2,7 @@
 
 import math
 
-from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.evidence import BEGUN, Evidence
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 
 START = 0.5  # share of the momentum encoder that is still its random start at the end
@@ -22,8 +22,8 @@ def judge(evidence: Evidence) -> Judgement:
     momentum = evidence.option("momentum")
     if not evidence.traits.momentum or momentum is None or evidence.option("generalized"):
         return unknown(f"{evidence.method} has no momentum encoder")
-    if not evidence.updates:
-        return unknown("no step was taken")
+    if evidence.updates < BEGUN:
+        return unknown(f"{evidence.updates} updates are too few to tell")
     default = "cosine" if evidence.method == "byol" else "constant"
     schedule = evidence.option("momentum_schedule") or default
     start = remains(float(momentum), evidence.updates, schedule)

@@ -1,0 +1,78 @@
+"""The suite of sick runs: that it is complete, its table, and a few of its runs."""
+
+import pytest
+
+from coulomb.doctor import RULES
+from coulomb.errors import InputError
+from coulomb.lab.doctor import END, START, main, run_case, table, write_table
+from coulomb.lab.sick import CASES, HEALTHY, SICK
+from coulomb.methods import METHODS
+
+RESULT = {
+    "rows": [
+        {
+            "case": "hot",
+            "expected": "temperature-too-high",
+            "sick": ["temperature-too-high"],
+            "warnings": [],
+            "found": True,
+        },
+        {
+            "case": "leak",
+            "expected": "evaluation-leak",
+            "sick": ["duplicates"],
+            "warnings": ["no-signal"],
+            "found": False,
+        },
+        {"case": "healthy-simclr", "expected": None, "sick": [], "warnings": [], "found": True},
+    ],
+    "missed": ["leak"],
+    "alarms": [],
+}
+
+
+def test_every_verdict_has_a_sick_run_and_every_method_a_healthy_one():
+    assert {case.expected for case in SICK} == {rule.name for rule in RULES}
+    assert [case.options["method"] for case in HEALTHY] == list(METHODS)
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_the_table_marks_what_was_found(tmp_path):
+    text = table(RESULT)
+    assert text.startswith("1 of 2 sicknesses found; 0 false alarms in 1 healthy runs.")
+    columns = ["no-signal", "temperature-too-high", "duplicates", "evaluation-leak"]
+    assert ", ".join(f"{n} {name}" for n, name in enumerate(columns, 1)) in text
+    lines = text.splitlines()
+    assert "| hot | temperature-too-high |  | **●** |  |  |" in lines
+    assert "| leak | evaluation-leak | ○ |  | ● |  |" in lines
+    assert "| healthy-simclr | healthy |  |  |  |  |" in lines
+
+
+def test_a_page_gets_the_table_between_its_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    write_table(RESULT, page)
+    write_table(RESULT, page)  # again: nothing is added twice
+    assert page.read_text() == f"before\n{START}\n\n{table(RESULT)}\n\n{END}\nafter\n"
+    page.write_text("no place")
+    with pytest.raises(InputError, match="no place for the table"):
+        write_table(RESULT, page)
+
+
+def test_a_case_that_there_is_not_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such case"):
+        main(["--only", "plague", "--out", str(tmp_path)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bottleneck", "mispaired", "weak-views", "hot", "still", "unnormalised", "leak"])
+def test_sicknesses_are_found(name, tmp_path):
+    (case,) = [case for case in SICK if case.name == name]
+    assert case.expected in [verdict["name"] for verdict in run_case(case, tmp_path)["verdicts"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["simclr", "simsiam", "supcon", "softmax"])
+def test_healthy_runs_are_healthy(method, tmp_path):
+    (case,) = [case for case in HEALTHY if case.options["method"] == method]
+    assert run_case(case, tmp_path)["healthy"]
