@@ -15,9 +15,10 @@ SHORT = {"epochs=20": "epochs=1, batch_size=4, progress=False", "epochs=5": "epo
 
 
 def commands_of(page):
-    """The lines of a page's shell blocks."""
-    joined = "\n".join(blocks_of(page, "sh")).replace("\\\n", " ")
-    return [line for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    """The lines of a page's shell blocks, and those that are set off by four spaces."""
+    lines = "\n".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines()
+    lines += re.findall(r"^    ((?:coulomb|make) .*)", page.read_text(encoding="utf-8"), flags=re.M)
+    return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 COMMANDS = [(page.name, line) for page in PAGES for line in commands_of(page)]
@@ -66,8 +67,14 @@ def test_every_page_is_in_the_table_of_contents():
         assert f"guide/{page.stem}\n" in index, page.name
 
 
-def test_every_public_place_has_a_page_of_the_api():
+def test_every_public_name_is_in_the_api():
     import importlib
+
+    import coulomb
+
+    page = (DOCS / "api" / "coulomb.md").read_text(encoding="utf-8")
+    for name in set(coulomb.__all__) - {"__version__"}:
+        assert re.search(rf"^.. auto(?:function|class):: {name}$", page, flags=re.M), name
 
     for place in ("losses", "similarity", "negatives", "diagnostics", "evaluation", "data", "models", "methods"):
         assert importlib.import_module(f"coulomb.{place}").__all__
