@@ -338,6 +338,15 @@ def bench_views_command(as_json: Annotated[bool, typer.Option("--json", help="pr
     say(json.dumps(result) if as_json else render(result))
 
 
+@bench.command("pulse")
+def bench_pulse_command(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
+    """What the look at negatives, gradients and weights costs a training, in per cent."""
+    from coulomb.bench.pulse import bench_pulse, render
+
+    result = bench_pulse()
+    say(json.dumps(result) if as_json else render(result))
+
+
 @bench.command("losses")
 def bench_losses_command(
     case: Annotated[list[str] | None, typer.Option(help="only this case; may be repeated (see --list)")] = None,

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.diagnostics import separation, similarity_histogram, strips, view_similarities
+from coulomb.diagnostics import (
+    hardness,
+    near_duplicates,
+    neighbourhood_purity,
+    separation,
+    similarity_histogram,
+    strips,
+    temperature_sweep,
+    tolerance,
+    view_similarities,
+)
 from coulomb.errors import InputError
 from diagnostics_oracles import cosines, labels_of, normal, two_views
 
@@ -68,6 +78,33 @@ def test_separation_at_its_ends():
     collapsed = torch.ones(300, 5) + 1e-8 * torch.rand(300, 5)
     assert separation(collapsed, collapsed.flip(0)) == 0.5  # rounding decides nothing
     assert separation(x, normal(200, 16, 5)) == pytest.approx(0.5, abs=0.06)
+
+
+def about_labels(diagnostic):
+    return lambda x: diagnostic(x, torch.arange(len(x)) % 7)
+
+
+STREAMING = {
+    "view_similarities": lambda x: view_similarities(x, x),
+    "similarity_histogram": lambda x: similarity_histogram(x, x),
+    "separation": lambda x: separation(x, x),
+    "hardness": lambda x: hardness(x, 0.1),
+    "temperature_sweep": lambda x: temperature_sweep(x, (0.1, 0.5)),
+    "near_duplicates": near_duplicates,
+    "tolerance": about_labels(tolerance),
+    "neighbourhood_purity": about_labels(neighbourhood_purity),
+}
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_no_matrix_of_all_pairs(name, monkeypatch):
+    from torch.profiler import ProfilerActivity, profile
+
+    monkeypatch.setattr(strips, "STRIP", 2**15)
+    x = normal(1200, 8).float()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        STREAMING[name](x)
+    assert max(event.self_cpu_memory_usage for event in seen.events()) < 1200 * 1200 * 4 / 4
 
 
 @pytest.mark.parametrize("diagnostic", [view_similarities, similarity_histogram, separation])

@@ -69,7 +69,10 @@ def look(loss: nn.Module, given: tuple[Any, ...], named: dict[str, Any], method:
     if looking is None:
         return Seen()
     call = inspect.signature(loss.forward).bind(*given, **named).arguments
-    found: Seen = looking(loss, call, method, labels)
+    try:
+        found: Seen = looking(loss, call, method, labels)
+    except KeyError:  # a loss derived from one of these that takes other arguments
+        return Seen()
     return found
 
 
