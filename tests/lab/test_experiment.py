@@ -59,6 +59,8 @@ def test_nothing_is_judged_without_a_run(table, monkeypatch):
     assert verdict([]) == "None of the claims could be judged by these runs."
     assert verdict([{"holds": True}, {"holds": None}]) == "All 1 claims hold here."
     assert verdict([{"holds": True}, {"holds": False}]) == "1 of 2 claims hold here."
+    told = verdict([{"holds": True, "chance": True}, {"holds": False}])
+    assert told == "1 of 2 claims hold here; 1 of the verdicts may be chance."
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 from coulomb.lab.claims import best_inside, monotone, told
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import chart, curve, looked_at_quickly, published, sweep
+from coulomb.lab.text import mark
 
 ROWS = {
     "a": {"knn": 0.5, "knn_std": 0.1, "uniformity": -3.0},
@@ -41,6 +42,16 @@ def test_the_best_is_inside():
     claim = best_inside(ROWS, [*PLACES[:2], (0.5, "c")], "knn", "", "")
     assert claim.holds is False
     assert best_inside(ROWS, PLACES[:2], "knn", "", "").holds is None
+
+
+def test_what_may_be_chance_is_marked():
+    assert monotone(ROWS, PLACES[:2], "knn", True, "", "").chance is False  # .2 apart, deviations of .1 and .01
+    near = {"a": {"knn": 0.70}, "b": {"knn": 0.705}, "c": {"knn": 0.6}}
+    assert monotone(near, [(1, "a"), (2, "b")], "knn", True, "", "").chance is True
+    assert monotone(near, [(1, "a"), (2, "b"), (3, "c")], "knn", True, "", "").chance is False  # it certainly falls
+    assert monotone(near, [(1, "c"), (2, "b"), (3, "a")], "knn", True, "", "").chance is True
+    assert best_inside(near, [(1, "a"), (2, "b"), (3, "c")], "knn", "", "").chance is True
+    assert mark({"holds": False, "chance": True}) == "does not hold here, perhaps by chance"
 
 
 def test_deviations_are_told():

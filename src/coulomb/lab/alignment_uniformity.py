@@ -36,8 +36,7 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         agreement(rows | elsewhere, key, "both", "Aligned and uniform embeddings are good ones."),
     ]  # fmt: skip
     here = [trajectory(name, found["course"]) for name, found in rows.items() if found.get("course")]
-    there = [trajectory(name, found["course"]) for name, found in elsewhere.items() if found.get("course")]
-    charts = [plane("Every run's way", here)] + ([plane("Runs of the other experiments", there)] if there else [])
+    charts = [plane("Every run's way", here), *ways(elsewhere)]
     return {
         "claims": [asdict(claim) for claim in claims],
         "charts": charts,
@@ -51,16 +50,30 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
 
 
 def others(out: Path, data: str) -> Rows:
-    """Finished runs of the lab's other experiments on the same data, by ``experiment/run``."""
+    """Finished runs of the lab's other experiments on the same data, none of a long tail, by ``experiment/run``."""
     found: Rows = {}
     for path in sorted(out.glob("*/*.json")):
         if path.parent.name == ALIGNMENT_UNIFORMITY.name:
             continue
         record = read_json(path)
         figures = record.get("figures") if isinstance(record, dict) else None
-        if figures and figures.get("uniformity") is not None and record["asked"]["data"] == data:
+        if figures and figures.get("uniformity") is not None and _comparable(record["asked"], data):
             found[f"{path.parent.name}/{path.stem}"] = figures
     return found
+
+
+def _comparable(asked: dict[str, Any], data: str) -> bool:
+    return asked["data"] == data and asked.get("long_tail") is None
+
+
+def ways(rows: Rows) -> list[dict[str, Any]]:
+    """A plane for each of the other experiments."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, figures in rows.items():
+        experiment, _, run = name.partition("/")
+        if figures.get("course"):
+            found.setdefault(experiment, []).append(trajectory(run, figures["course"]))
+    return [plane(experiment, series) for experiment, series in found.items()]
 
 
 def trajectory(name: str, course: list[dict[str, Any]]) -> dict[str, Any]:
@@ -98,7 +111,8 @@ def agreement(rows: Rows, key: str, which: str, claim: str) -> Claim:
     found = float(spearmanr([x for x, _ in points], [y for _, y in points]).statistic)
     of = "−uniformity" if which == "uniformity" else "−(alignment + uniformity)"
     text = f"rank correlation of {NAMES.get(key, key)} with {of} over {len(points)} runs: {found:+.2f}"
-    return Claim(claim, WANG, text, None if math.isnan(found) else found >= AGREE)
+    chance = abs(found - AGREE) < 1 / math.sqrt(len(points) - 1)  # its deviation
+    return Claim(claim, WANG, text, None if math.isnan(found) else found >= AGREE, chance)
 
 
 def _ends(rows: Rows, key: str) -> dict[str, Any]:

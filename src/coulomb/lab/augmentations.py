@@ -68,11 +68,13 @@ def _worst(rows: Rows, parts: list[str], key: str, claim: str, expected: str, pu
     if expected not in drops or len(drops) < len(parts):
         return Claim(claim, published, "not measured", None)
     worst = max(drops, key=lambda part: drops[part])
-    text = f"without {worst} {100 * drops[worst]:+.1f} points lost, without {expected} {100 * drops[expected]:+.1f}"
-    text += (
-        "" if worst == expected else doubt(rows, f"no-{worst}", f"no-{expected}", key, drops[worst] - drops[expected])
+    rival = max(set(drops) - {worst}, key=lambda part: drops[part])
+    text = ", ".join(
+        f"{-100 * drops[part]:+.1f} points without {part}" for part in dict.fromkeys((worst, rival, expected))
     )
-    return Claim(claim, published, text, worst == expected)
+    against = rival if worst == expected else expected
+    doubtful = doubt(rows, f"no-{worst}", f"no-{against}", key, drops[worst] - drops[against])
+    return Claim(claim, published, text + doubtful, worst == expected, bool(doubtful))
 
 
 def _all_needed(rows: Rows, parts: list[str], key: str) -> Claim:
@@ -80,8 +82,11 @@ def _all_needed(rows: Rows, parts: list[str], key: str) -> Claim:
     drops = {part: drop for part in parts if (drop := _drop(rows, part, key)) is not None}
     if not drops or len(drops) < len(parts):
         return Claim(claim, CHEN, "not measured", None)
-    idle = [f"{part} ({100 * drop:+.1f} points lost without)" for part, drop in drops.items() if drop <= 0]
-    return Claim(claim, CHEN, f"not missed: {', '.join(idle)}" if idle else "all are missed", not idle)
+    idle = {part: drop for part, drop in drops.items() if drop <= 0}
+    text = ", ".join(f"{part} ({-100 * drop:+.1f} points without it)" for part, drop in idle.items())
+    unsure = [bool(doubt(rows, "all", f"no-{part}", key, drop)) for part, drop in (idle or drops).items()]
+    chance = all(unsure) if idle else any(unsure)
+    return Claim(claim, CHEN, f"not missed: {text}" if idle else "all are missed", not idle, chance)
 
 
 def _losses(rows: Rows, parts: list[str], key: str) -> dict[str, Any]:

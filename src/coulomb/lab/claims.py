@@ -28,12 +28,16 @@ Places = Sequence[tuple[float, str]]  # where on an axis, and the name of the ru
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the field says, what was published, what was measured here, and whether it ``holds`` (None: not measured)."""
+    """Something the field says, what was published, what was measured here, and whether it ``holds`` (None: not measured).
+
+    ``chance``: by so little, or fails by so little, that another seed may turn it round.
+    """
 
     claim: str
     published: str
     measured: str
     holds: bool | None
+    chance: bool = False
 
 
 def value(rows: Rows, name: str, key: str) -> float | None:
@@ -73,8 +77,8 @@ def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: st
         return Claim(claim, published, "not measured", None)
     apart = f"{100 * (first - second):+.1f} points" if key in SHARES else f"a difference of {plain(first - second)}"
     text = f"{NAMES.get(key, key)} {told(rows, high, key)} of {high}, {told(rows, low, key)} of {low}: {apart}"
-    text += doubt(rows, high, low, key, first - second - margin)
-    return Claim(claim, published, text, first - second >= margin - 1e-9)
+    doubtful = doubt(rows, high, low, key, first - second - margin)
+    return Claim(claim, published, text + doubtful, first - second >= margin - 1e-9, bool(doubtful))
 
 
 def monotone(rows: Rows, places: Places, key: str, rises: bool, claim: str, published: str) -> Claim:
@@ -85,7 +89,11 @@ def monotone(rows: Rows, places: Places, key: str, rises: bool, claim: str, publ
         return Claim(claim, published, "not measured", None)
     steps = [after - before for before, after in itertools.pairwise(figures)]
     text = f"{NAMES.get(key, key)}: " + ", ".join(f"{told(rows, name, key)} of {name}" for _, name in sorted(places))
-    return Claim(claim, published, text, all(step > 0 if rises else step < 0 for step in steps))
+    names = [name for _, name in sorted(places)]
+    sure = [not doubt(rows, a, b, key, step) for (a, b), step in zip(itertools.pairwise(names), steps, strict=True)]
+    right = [step > 0 if rises else step < 0 for step in steps]
+    against = any(certain and not fits for certain, fits in zip(sure, right, strict=True))
+    return Claim(claim, published, text, all(right), not against and not all(sure))
 
 
 def best_inside(rows: Rows, places: Places, key: str, claim: str, published: str) -> Claim:
@@ -98,8 +106,9 @@ def best_inside(rows: Rows, places: Places, key: str, claim: str, published: str
     ends = (names[0], names[-1])
     text = f"{NAMES.get(key, key)}: " + ", ".join(f"{told(rows, name, key)} of {name}" for name in names)
     nearest = max(ends, key=lambda name: found[name] or 0.0)
-    text += doubt(rows, best, nearest, key, (found[best] or 0.0) - (found[nearest] or 0.0)) if best != nearest else ""
-    return Claim(claim, published, text, best not in ends)
+    rival = nearest if best not in ends else max(set(names) - set(ends), key=lambda name: found[name] or 0.0)
+    doubtful = doubt(rows, best, rival, key, (found[best] or 0.0) - (found[rival] or 0.0))
+    return Claim(claim, published, text + doubtful, best not in ends, bool(doubtful))
 
 
 def all_above(rows: Rows, names: Iterable[str], key: str, bound: float, claim: str, published: str) -> Claim:

@@ -1,5 +1,6 @@
 """`coulomb lab longtail`: few images of many classes, many of few."""
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +18,7 @@ from coulomb.lab.settings import Settings
 METHODS = ("softmax", "balanced_softmax", "supcon", "paco")
 GROUPS = ("many", "medium", "few")
 WITHIN = 0.01  # of the formulas
+NEAR = 0.1  # exponents of one seed that may be alike
 
 
 def arms(settings: Settings) -> list[Arm]:
@@ -153,7 +155,9 @@ def gradients_claim(rows: Rows, supcon_arm: str, paco_arm: str) -> Claim:
         return Claim(claim, published, "not measured", None)
     told = f"by an image, norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
     told += f"; summed over a class's images, b = {1 + supcon:+.2f} and {1 + paco:+.2f}"
-    return Claim(claim, published, told, abs(paco) < abs(supcon))
+    stds = [value(rows, name, "exponent_std") for name in (supcon_arm, paco_arm)]
+    unsure = NEAR if None in stds else math.hypot(*[std or 0.0 for std in stds])
+    return Claim(claim, published, told, abs(paco) < abs(supcon), abs(abs(paco) - abs(supcon)) < unsure)
 
 
 def optimum_claim(table: list[dict[str, Any]]) -> Claim:

@@ -37,7 +37,7 @@ def arms(settings: Settings) -> list[Arm]:
     def options(noise: float) -> dict[str, Any]:
         return shared | {"method_options": {"full": False, "noise_samples": int(noise)}}
 
-    return [*sweep(samples(settings), name_of, options, 12), Arm(FULL, shared | {"method_options": {"full": True}}, 12)]
+    return [*sweep(samples(settings), name_of, options, 24), Arm(FULL, shared | {"method_options": {"full": True}}, 24)]
 
 
 def more(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
@@ -75,7 +75,8 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         ],
         "notes": [
             "The gradients are by 64 embeddings of training images, over the bank of the full softmax; means of four draws. "
-            "NCE has the true Z there; in training it is a moving average.",
+            "NCE has the true Z there, one for all queries, so that it stays apart from the softmax, where each query has "
+            "its own; in training Z is a moving average.",
             "Noise is drawn with replacement from a bank of as many slots as training images.",
         ],
     }

@@ -8,7 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from coulomb.lab.curves import chart_of
-from coulomb.lab.text import BASELINES, MARKS, cell
+from coulomb.lab.text import BASELINES, cell, mark
 from coulomb.models.saving import write_atomically
 from coulomb.report.wording import count, shorten
 
@@ -29,13 +29,12 @@ def render_page(result: dict[str, Any]) -> str:
         lstrip_blocks=True,
         loader=jinja2.DictLoader({"page.html": _part("coulomb.lab", "page.html")}),
     )
-    environment.filters |= {"cell": cell, "shorten": shorten, "count": count}
+    environment.filters |= {"cell": cell, "mark": mark, "shorten": shorten, "count": count}
     return environment.get_template("page.html").render(
         result=result,
         style=Markup(_part("coulomb.report", "page.css") + _part("coulomb.lab", "page.css")),  # our own files
         rows=[(name, BASELINES.get(name, name), name in BASELINES, found) for name, found in result["rows"].items()],
         best=best(result),
-        marks=MARKS,
         charts=[chart for found in result["charts"] if (chart := chart_of(found)) is not None],
         verdict=verdict(result["claims"]),
         facts=facts(result),
@@ -58,7 +57,9 @@ def verdict(claims: list[dict[str, Any]]) -> str:
     if not judged:
         return "None of the claims could be judged by these runs."
     held = sum(claim["holds"] for claim in judged)
-    return f"{held} of {len(judged)} claims hold here." if held < len(judged) else f"All {held} claims hold here."
+    told = f"{held} of {len(judged)} claims hold here" if held < len(judged) else f"All {held} claims hold here"
+    doubtful = sum(bool(claim.get("chance")) for claim in judged)
+    return told + (f"; {doubtful} of the verdicts may be chance." if doubtful else ".")
 
 
 def facts(result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -15,6 +15,13 @@ WRITE: dict[str, Callable[[float], str]] = {
 BASELINES = {"untrained": "untrained encoder", "raw_pixels": "raw pixels"}
 MARKS = {True: "holds here", False: "does not hold here", None: "not measured"}
 
+CHANCE = ", perhaps by chance"
+
+
+def mark(claim: dict[str, Any]) -> str:
+    """The verdict on a claim."""
+    return MARKS[claim["holds"]] + (CHANCE if claim.get("chance") else "")
+
 
 def cell(value: Any, kind: str, std: float | None = None) -> str:
     """A figure as it is written everywhere, and its deviation over seeds; '–' where there is none."""
@@ -40,7 +47,7 @@ def render(result: dict[str, Any]) -> str:
     lines = [result["title"], result["question"], "", *(_aligned(table) if rows else []), ""]
     for claim in result["claims"]:
         lines += [
-            f"{MARKS[claim['holds']].upper()}: {claim['claim']}",
+            f"{mark(claim).upper()}: {claim['claim']}",
             f"    here: {claim['measured']}",
             f"    published: {claim['published']}",
         ]
