@@ -27,7 +27,7 @@ def run_block(block, name, names=None, strict=True):
         exec(compile(block, str(name), "exec"), {} if names is None else names)
     said = re.findall(r"^# → (.*)", block, flags=re.M)
     if said:
-        assert printed.getvalue().splitlines() == said
+        assert printed.getvalue().splitlines() == said, printed.getvalue()
 
 
 def make_photos(folder):
