@@ -67,7 +67,7 @@ def test_the_push_of_beta_zero_is_the_softmax_and_a_large_one_the_hardest():
     weights = (x @ x.T / 0.5).fill_diagonal_(-torch.inf).softmax(1)
     same = labels[:, None] == labels
     assert push(x, labels, 0.5, 0.0)["same_class"] == pytest.approx(float((weights * same).sum(1).mean()))
-    assert push(x, labels, 0.5, 500.0)["top1pct"] == pytest.approx(1.0, abs=1e-3)
+    assert push(x, labels, 0.5, 500.0)["top1pct"] == pytest.approx(1.0, abs=1e-2)
 
 
 def test_nce():
