@@ -16,6 +16,7 @@ SMALL = 8  # pixels a side in which candidates are searched
 ALIKE, SAME = 0.998, 0.98  # correlation of the small pictures and of the pictures themselves: nearly identical
 ASKED = 2_000  # images for which a nearly identical one is searched
 AMONG = 50_000  # training images that are searched
+STREAMED = 50_000, 10_000  # training and test images that are read at most where they are not in memory
 FLAT = 2 / 255  # standard deviation of an image with nothing in it: compared exactly alone
 
 
@@ -24,9 +25,14 @@ def copies(prepared: Prepared, views: ViewMaker, seed: int) -> dict[str, Any]:
 
     ``exact``: how many of the images are copies (beyond the first of each group), or are in the training part too, with the
     same pixels. ``near``: how many further ones are nearly identical to a training image: correlation above .98, up to
-    brightness and contrast; looked for among at most 50,000 training images for at most 2,000, and scaled up.
+    brightness and contrast; looked for among at most 50,000 training images for at most 2,000, and scaled up. Images that
+    do not fit into memory are sampled: copies are then found of the sample, within the sample, so that these are lower bounds.
     """
-    train, test = (_Pictures(part, views) for part in (prepared.train, prepared.test))
+    parts = [
+        part if part.images.cached else part.sample(most, seed, "doctor copies")
+        for part, most in zip((prepared.train, prepared.test), STREAMED, strict=True)
+    ]
+    train, test = (_Pictures(part, views) for part in parts)
     known = Counter(train.hashes)
     repeated = np.array([known[each] > 1 for each in train.hashes], dtype=bool)
     leaked = np.array([each in known for each in test.hashes], dtype=bool)

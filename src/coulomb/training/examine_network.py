@@ -1,14 +1,17 @@
 """Figures of a run's network that its lines do not hold: from the checkpoint, on a batch of views."""
 
 import copy
+import logging
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.diagnostics import hardness, separation, temperature_sweep
 from coulomb.evaluation import frozen, view_retrieval
+from coulomb.methods import METHODS
 from coulomb.models import Encoder
 from coulomb.models.saving import load_encoder
 from coulomb.randomness import generator
@@ -18,7 +21,9 @@ from coulomb.training.objects import Objects
 from coulomb.training.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.run_folder import RunFolder
 
-BATCH, HELD_OUT = 256, 512  # images at most
+MOST, PIXELS = 256, 2**20  # images, and pixels of them, at most: seconds on a CPU, whatever the encoder
+
+log = logging.getLogger("coulomb")
 
 
 def network_figures(
@@ -49,14 +54,23 @@ def network_figures(
     found = _movement(start, _weights(encoder))
     if any(not bool(value.isfinite().all()) for value in own.values() if value.is_floating_point()):
         return found
-    found |= _matching(method, encoder, prepared.unseen, views, config)
-    found |= _batch(method, Part(prepared.train.images, learned, prepared.train.labels), prepared, views, config)
+    most = max(16, min(MOST, PIXELS // prepared.facts.image_size**2))
+    try:
+        found |= _matching(method, encoder, prepared.unseen.sample(most, config.seed, "pairs"), views, config)
+        part = Part(prepared.train.images, learned, prepared.train.labels)
+        part = part.sample(min(most, config.batch_size), config.seed, "doctor")
+        found |= _batch(method, part, position_tensor(learned), views, config)
+    except Exception as error:
+        if config.method in METHODS:
+            raise
+        log.warning("the doctor could not try %s (%s: %s)", config.method, type(error).__name__, error)
     return found
 
 
 def _weights(encoder: nn.Module) -> Tensor:
     """All matrices and filters in one vector; norms and biases say little about movement."""
-    return torch.cat([p.detach().flatten().double() for p in encoder.parameters() if p.ndim > 1])
+    found = [p.detach().flatten().double() for p in encoder.parameters() if p.ndim > 1]
+    return torch.cat(found) if found else torch.empty(0)
 
 
 def _movement(start: Tensor, end: Tensor) -> dict[str, Any]:
@@ -67,9 +81,9 @@ def _movement(start: Tensor, end: Tensor) -> dict[str, Any]:
 
 
 def _matching(method: Any, encoder: Encoder, part: Part, views: ViewMaker, config: Config) -> dict[str, Any]:
-    chosen, pixels, heads = part.sample(HELD_OUT, config.seed, "pairs").indices, [], []
+    pixels, heads = [], []
     with frozen(method):
-        for number, batch in enumerate(part.images.batches(chosen, 256)):
+        for number, batch in enumerate(part.images.batches(part.indices, 256)):
             pair = views(batch["image"], generator(config.seed, "doctor views", number), n=2, aspect=batch["aspect"])
             pixels.append(torch.stack([encoder.normalise(view).flatten(1) for view in pair]))
             if hasattr(method, "head"):
@@ -84,22 +98,22 @@ def _matching(method: Any, encoder: Encoder, part: Part, views: ViewMaker, confi
     return found
 
 
-def _batch(method: Any, part: Part, prepared: Prepared, views: ViewMaker, config: Config) -> dict[str, Any]:
-    size = min(BATCH, config.batch_size)
-    chosen = part.sample(size, config.seed, "doctor batch").indices
-    batch = next(part.images.batches(chosen, size))
+def _batch(method: Any, part: Part, positions: Tensor, views: ViewMaker, config: Config) -> dict[str, Any]:
+    batch = next(part.images.batches(part.indices, len(part.indices)))
     drawn = views(batch["image"], generator(config.seed, "doctor batch"), n=config.n_views, aspect=batch["aspect"])
-    all_labels = label_tensor(prepared.train)
+    all_labels = label_tensor(part)
     labels = None if all_labels is None else all_labels[batch["index"]]
     found: dict[str, Any] = {}
     if hasattr(method, "head"):
-        found["scale_change"] = _scale_change(method, drawn, labels, position_tensor(part.indices)[batch["index"]])
+        found["scale_change"] = _scale_change(method, drawn, labels, positions[batch["index"]])
         found |= _sweep(method, drawn, batch["index"], labels, config)
     return found
 
 
 def _scale_change(method: Any, drawn: list[Tensor], labels: Tensor | None, index: Tensor) -> float | None:
-    """|L(2z) − L(z)| over |L(z)|, in training mode, on a copy."""
+    """|L(2z) − L(z)| over |L(z)|, in training mode, on a copy; None where losses would wait for other processes."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return None
     trial = copy.deepcopy(method).train()
 
     def loss() -> float:
