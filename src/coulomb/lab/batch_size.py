@@ -1,5 +1,6 @@
 """`coulomb lab batch-size`: what more negatives in a batch are worth, and why memory stops others."""
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -88,10 +89,13 @@ def memory_claims(table: list[dict[str, Any]]) -> list[Claim]:
         return [Claim(square, SQUARE, "not measured", None), Claim(linear, own, "not measured", None)]
     largest = table[-1]
     dense = [row for row in table if row["dense_measured"]]
-    told = f"{largest['views']:,} views need {largest['dense'] / 1e3:.0f} GB for the loss alone"
-    told += f"; measured at {dense[-1]['views']:,}: {dense[-1]['dense_measured']:.0f} MB" if dense else ""
-    most = int((CARD / 1e6 / largest["dense"]) ** 0.5 * largest["views"])
-    told += f"; 80 GB are full at {most:,} views, without any network"
+    base, known = (dense[-1], "dense_measured") if dense else (largest, "dense")
+    needed = base[known] * (largest["views"] / base["views"]) ** 2
+    told = (
+        f"{base['views']:,} views: {base[known]:,.0f} MB{' measured' if dense else ''}; so {largest['views']:,} need "
+    )
+    most = math.floor(base["views"] * (CARD / 1e6 / base[known]) ** 0.5 / 1000) * 1000
+    told += f"{needed / 1e3:.0f} GB for the loss alone, and 80 GB are full at some {most:,} views, without any network"
     ours = [row for row in table if row["ours"] is not None]
     claims = [Claim(square, SQUARE, told, _grows(dense, "dense_measured", 1.5) if len(dense) > 1 else None)]
     if len(ours) < 2:
@@ -113,7 +117,7 @@ def _shown(table: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "title": "Memory of the loss",
         "lead": "NT-Xent, 128 dimensions, forward and backward, above its inputs; measured in a fresh process each.",
-        "head": ["views", "stored matrix, by arithmetic", "stored, measured", "streamed, measured"],
+        "head": ["views", "stored, four copies of N²", "stored, measured", "streamed, measured"],
         "rows": [[f"{r['views']:,}", mb(r["dense"]), mb(r["dense_measured"]), mb(r["ours"])] for r in table],
     }
 
