@@ -30,7 +30,8 @@ class InfoNCELoss(nn.Module):
     negatives of their own queries.
     Temperature: negative k is pushed in proportion to its softmax e^{s_ik}, and all together as much as the positive
     pulls. τ → 0 leaves the hardest alone (τL → max(s_max − s⁺, 0) in cosines), τ → ∞ pushes all alike. CLIP learns it.
-    Cost: 8u, u = N²·D, in one direction or both; 4u, u = N·K·D, with a queue that has no gradient; memory linear.
+    Cost: 6u, u = N²·D, in one direction (8u above 32,768 keys or at a τ below .018), 8u in both; 4u, u = N·K·D, with a queue
+    that has no gradient; memory linear.
     Reference: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding, 2018,
     arXiv:1807.03748; He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020,
     arXiv:1911.05722; Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,

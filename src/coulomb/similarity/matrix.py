@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.similarity import contrast, dense, graph, order, products
+from coulomb.similarity import ahead, contrast, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.problem import Problem, below, full_precision, tile_for
@@ -215,6 +215,8 @@ class Similarity:
         if self._small and plain and self.group is None and contrast.fits(problem, offset):
             out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
             return out
+        if plain and self.group is None and self._chosen_backend != "dense" and ahead.fits(problem, offset):
+            return ahead.contrast(problem, self.scale)
         rows, columns = self.lse_both(over) if both else (self.lse(over), None)
         return contrast.losses(rows, columns, contrast.positives(problem, offset))
 
