@@ -54,11 +54,14 @@ def instdisc_paper(facts: Facts) -> Config:
 
 
 def byol_small(facts: Facts) -> Config:
-    """BYOL for CPUs: momentum from .99 to 1, embeddings of 128; for digits, in 1000 updates, from .9, a third of the rate."""
+    """BYOL for CPUs: momentum from .97 to 1, embeddings of 128; for digits, in 1000 updates, from .9, a third of the rate.
+
+    In 1250 updates on 16,000 images of CIFAR-10, kNN is .413 from .97 on, .398 from .99 on (4,000 other training images).
+    """
     shared: dict[str, Any] = {"embedding_dim": 128, "head_hidden_dim": 512}
     if tiny(facts):
         return small("byol", facts, **shared, lr=2e-3, method_options={"momentum": 0.9})
-    return small("byol", facts, **shared, method_options={"momentum": 0.99})
+    return small("byol", facts, **shared, method_options={"momentum": 0.97})
 
 
 def byol_paper(facts: Facts) -> Config:
