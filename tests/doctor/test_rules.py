@@ -255,6 +255,13 @@ def test_low_separation_alone_does_not_blame_the_views():
     assert state("augmentation-too-strong", unseen) == "unknown"
 
 
+def test_a_run_under_way_is_judged_by_where_its_momentum_encoder_will_be():
+    slow = MOCO | {"momentum": 0.994}
+    under_way = {"epochs": 40, "batch_size": 256, "accumulate": 1}  # 200 updates in all: .994 ** 200 = .30
+    assert state("momentum-wrong", evidence("moco", options=slow, config=under_way)) == "well"
+    assert state("momentum-wrong", evidence("moco", options=slow, config=under_way | {"accumulate": 2})) == "sick"
+
+
 def test_floors_of_the_loss():
     simclr = evidence()
     assert floor_of(simclr, NO_SIGNAL) == pytest.approx(math.log(1 + 510 * math.exp(-5)))

@@ -55,6 +55,14 @@ class Evidence:
         return max((int(line["step"]) for line in self.metrics if "loss" in line), default=0)
 
     @property
+    def planned(self) -> int:
+        """Updates that the run has made or, while it is under way, will have made as far as its options tell."""
+        epochs, batch, images = self.config.get("epochs"), self.config.get("batch_size"), self.data.get("train")
+        if not epochs or not batch or not images:
+            return self.updates
+        return max(self.updates, epochs * (images // batch) // (self.config.get("accumulate") or 1))
+
+    @property
     def classes(self) -> int | None:
         """Classes that occur in the training images; None without labels."""
         counts = self.data.get("class_counts")

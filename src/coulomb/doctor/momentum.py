@@ -26,10 +26,11 @@ def judge(evidence: Evidence) -> Judgement:
         return unknown(f"{evidence.updates} updates are too few to tell")
     default = "cosine" if evidence.method == "byol" else "constant"
     schedule = evidence.option("momentum_schedule") or default
-    start = remains(float(momentum), evidence.updates, schedule)
+    updates = evidence.planned  # a run that is under way is judged by where it will be
+    start = remains(float(momentum), updates, schedule)
     frozen = Figure("share of its random start in the momentum encoder", start, START, "above")
     if frozen.crossed:
-        more = f"Lower it: with {evidence.updates} updates, {1 - 5 / max(evidence.updates, 6):.3g} or less."
+        more = f"Lower it: with {updates} updates, {1 - 5 / max(updates, 6):.3g} or less."
         return judged(frozen, remedy=more)
     if evidence.option("queue_size"):
         return judged(
