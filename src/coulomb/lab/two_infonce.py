@@ -81,7 +81,7 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
               all(max(one["value"], one["gradient"]) <= most for _, most, one in found)),
         Claim("coulomb's InfoNCELoss is the same function.", MOCO, f"{of}: {', '.join(ours)}",
               all(one["ours"] <= most for _, most, one in found)),
-        Claim("So either may be used, at any temperature.", "often said",
+        Claim("So either may be used, at any temperature.", "they are shown side by side as alternatives",
               f"float32, τ = {COLDEST:g}: {cold['finite']:.0%} of the quotient's losses are finite (e^(1/τ) overflows below "
               f"τ = 1/88.7); coulomb's are {cold['ours']:.1e} from cross-entropy's", cold["finite"] == 1.0),
         Claim("Equal logits with 65,536 negatives cost ln 65,537 = 11.0904.", "by arithmetic", f"{alike:.4f}",
