@@ -301,7 +301,7 @@ def test_all_figures_of_a_run_are_shown(page_of, maker):
         "all 510",
         "Who carries the gradient",
         "queue age mean",
-        "in 98.0\u202f% of cases",
+        "in 98.0 % of cases",
         "other images of the class",
         "floor: 1.47",
         "many 1 class",
