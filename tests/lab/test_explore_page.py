@@ -202,7 +202,9 @@ def test_the_sphere_turns_and_its_points_stay_on_it(visit):
     assert camera != start
     for a in range(3):
         for b in range(3):
-            assert sum(p * q for p, q in zip(camera[a], camera[b], strict=True)) == pytest.approx(float(a == b), abs=1e-9)
+            assert sum(p * q for p, q in zip(camera[a], camera[b], strict=True)) == pytest.approx(
+                float(a == b), abs=1e-9
+            )
     page.locator("#drawing").focus()
     page.keyboard.press("ArrowLeft")
     assert page.evaluate("app.camera") != camera
