@@ -17,7 +17,7 @@ TARGET = 0.03  # of a step's time
 PERIOD = int(Config().pulse)
 IMAGES = 2048  # as if trained on
 CASES: dict[str, dict[str, Any]] = {
-    "digits: simclr, convnet of width 32": {"method": "simclr", "encoder": "convnet", "channels": 1, "size": 28},
+    "digits: simclr, convnet": {"method": "simclr", "encoder": "convnet", "channels": 1, "size": 28},
     "digits: moco, queue of 1024": {
         "method": "moco",
         "encoder": "convnet",
@@ -25,19 +25,18 @@ CASES: dict[str, dict[str, Any]] = {
         "size": 28,
         "own": {"queue_size": 1024},
     },
-    "CIFAR: simclr, resnet10 of width 32": {"method": "simclr", "encoder": "resnet10", "channels": 3, "size": 32},
-    "CIFAR: moco, queue of 4096": {"method": "moco", "encoder": "resnet10", "channels": 3, "size": 32},
-    "CIFAR: byol": {"method": "byol", "encoder": "resnet10", "channels": 3, "size": 32},
+    "digits: byol": {"method": "byol", "encoder": "convnet", "channels": 1, "size": 28},
+    "CIFAR: moco, resnet10, queue of 4096": {"method": "moco", "encoder": "resnet10", "channels": 3, "size": 32},
 }
 
 
 def bench_pulse(batch: int = 256, repeats: int = 5, cases: list[str] | None = None) -> dict[str, Any]:
     """Seconds of a training step with and without the pulse (medians), and the pulse's share of training at its period.
 
-    A step is the method's forward, backward and update on random images of a batch; making the views, which training
-    spends time on too, is left out, so the share is an upper one. The first update of a run, which is looked at too, is not
-    counted. Returns ``{"batch", "period", "threads", "repeats", "cases": {case: {"step", "with_pulse", "share"}}}``. Raises
-    `InputError` for numbers below 1.
+    Encoders are of width 32. A step is the method's forward, backward and update on random images of a batch; making the
+    views, which training spends time on too, is left out, so the share is an upper one. The first update of a run, which is
+    looked at too, is not counted. Returns ``{"batch", "period", "threads", "repeats", "cases": {case: {"step",
+    "with_pulse", "share"}}}``. Raises `InputError` for numbers that are too small.
     """
     if batch < 2 or repeats < 1:
         raise InputError(f"batch={batch} must be at least 2, repeats={repeats} at least 1")
