@@ -59,7 +59,7 @@ function tellLimits(state, found, limits) {
   const balance = balanceOf(found), even = Math.abs(balance.push - balance.pull) < 5e-4;
   byId("identity").textContent = found.bounded
     ? "Not now: at its lower bound the estimate of the negatives is a constant, so they get no push, and only the positive pulls."
-    : even ? `What pushes adds up to ${digits(balance.push, 3)}, what pulls to ${digits(balance.pull, 3)}, at every τ: the softmax shares out exactly what the positive lacks, ${options.loss === "supcon" || options.loss === "paco" ? "Σ P − Σ targets = 0" : "1 − P⁺"}. The temperature decides who gets it.`
+    : even ? `What pushes adds up to ${digits(balance.push, 3)}, what pulls to ${digits(balance.pull, 3)}. The two are equal at every τ: the softmax shares out exactly what the positive lacks, ${options.loss === "supcon" || options.loss === "paco" ? "Σ P − Σ targets = 0" : "1 − P⁺"}. The temperature decides who gets it.`
     : `Push ${digits(balance.push)}, pull ${digits(balance.pull)}: the simple loss balances at λ = 1/${count - 2} = ${digits(1 / (count - 2), 3)} alone; no softmax sees to it.`;
   if (!limits) {
     byId("cold").textContent = "The simple loss has no temperature; it never looks for the hardest negative.";
