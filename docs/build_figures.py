@@ -150,13 +150,13 @@ def charges() -> str:
         share = (push / push.sum()).tolist()
         middle, height, radius = 180 + 350 * number, 170, 112
         parts.append(f'<circle class="grid" cx="{middle}" cy="{height}" r="{radius}"/>')
-        parts.append(text(middle, 22, f"τ = {temperature:g}", "middle", size=17))
+        parts.append(text(middle, 22, f"τ = {temperature:g}", "middle", size=16))
         parts.append(f'<circle cx="{middle}" cy="{height - radius}" r="8" style="fill:{COLOURS[2]}"/>')
         parts.append(text(middle, height - radius + 26, "anchor", "middle"))
         for cosine, side, part in zip(cosines.tolist(), sides, share, strict=True):
             angle = side * math.acos(cosine)
             x, y = middle + radius * math.sin(angle), height - radius * math.cos(angle)
-            length = 66 * part
+            length = 90 * part
             over, under = side * math.cos(angle) * length, side * math.sin(angle) * length
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:{COLOURS[1]}"/>')
             if length > 2:
@@ -167,7 +167,7 @@ def charges() -> str:
             parts.append(
                 text(middle + out * math.sin(angle), height - out * math.cos(angle) + 4, f"{part:.0%}", "middle")
             )
-    return svg(710, 312, "\n".join(parts))
+    return svg(710, 330, "\n".join(parts))
 
 
 def _head(x: float, y: float, angle: float) -> str:

@@ -58,7 +58,7 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
 ) -> str:
     """Curves in one frame, their names beside their ends."""
-    width, height, left, right, top, bottom = 700.0, 380.0, 62.0, 172.0, 36.0, 56.0
+    width, height, left, right, top, bottom = 700.0, 380.0, 56.0, 150.0, 34.0, 52.0
     xs = [x for curve in curves for x, _ in curve.points]
     ys = [y for curve in curves for _, y in curve.points]
     low, high = y_range or (min(ys), max(ys))
@@ -81,7 +81,7 @@ def line_chart(
         parts.append(text(left - 8, down(tick) + 4, f"{tick:g}", "end"))
     for tick in x_ticks:
         parts.append(f'<path class="grid" d="M{across(tick):.1f} {top:g}V{height - bottom:g}"/>')
-        parts.append(text(across(tick), height - bottom + 20, f"{tick:g}", "middle"))
+        parts.append(text(across(tick), height - bottom + 18, f"{tick:g}", "middle"))
     ends = []
     for curve in curves:
         drawn = [(x, y) for x, y in curve.points if y_range is None or y_range[0] <= y <= y_range[1]]
@@ -91,7 +91,7 @@ def line_chart(
         ends.append([down(drawn[-1][1]), across(drawn[-1][0]), curve.name, colour])
     ends.sort()
     for before, here in itertools.pairwise(ends):
-        here[0] = max(here[0], before[0] + 18)
+        here[0] = max(here[0], before[0] + 17)
     over = max(0.0, ends[-1][0] - (height - bottom))
     parts += [text(x + 8, y - over + 4, name, colour=colour) for y, x, name, colour in ends]
     return svg(width, height, "\n".join(parts))
