@@ -51,3 +51,8 @@ def test_the_command_writes_it(tmp_path):
         assert (done.exit_code, done.output) == (0, f"page: {path}\n")
         assert path.read_text(encoding="utf-8") == render_explorer()
     assert "explore  " in listing()
+
+
+def test_options_of_training_are_refused(tmp_path):
+    done = CliRunner().invoke(app, ["lab", "explore", "--out", str(tmp_path), "--epochs", "3", "--json"])
+    assert isinstance(done.exception, InputError) and "--epochs, --json: explore trains nothing" in str(done.exception)

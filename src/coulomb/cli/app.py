@@ -1,0 +1,46 @@
+"""The application, and what becomes of its errors."""
+
+import logging
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+import coulomb
+from coulomb.cli.console import Console, fail, one_line_warning, say, with_value
+from coulomb.errors import InputError, NonFiniteError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+UsageError: Any = typer.BadParameter.__base__  # Typer carries its own copy of click and exports no other name for it
+
+
+def main() -> None:
+    """Entry point: mistakes that the user can mend are one line on stderr and exit code 2."""
+    logging.getLogger("coulomb").addHandler(Console(logging.INFO))
+    logging.getLogger("coulomb").setLevel(logging.INFO)
+    warnings.showwarning = one_line_warning
+    try:
+        code = app(standalone_mode=False) or 0
+    except UsageError as error:
+        code = fail(with_value(error.format_message()), 2)
+    except InputError as error:
+        code = fail(str(error), 2)
+    except NonFiniteError as error:
+        code = fail(str(error), 1)
+    except OSError as error:
+        code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = fail("interrupted; continue with: coulomb train --resume RUN", 130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def _alone(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False
+) -> None:
+    """coulomb: contrastive representation learning, exact at any batch size."""
+    if version:
+        say(coulomb.__version__)
+    elif context.invoked_subcommand is None:
+        say(context.get_help())

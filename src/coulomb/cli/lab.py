@@ -1,0 +1,82 @@
+"""`coulomb lab`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coulomb.cli.app import app
+from coulomb.cli.console import fail, pairs, say
+from coulomb.errors import InputError
+
+
+@app.command()
+def lab(
+    experiment: Annotated[str | None, typer.Argument(help="its name; without one, all are listed")] = None,
+    data: Annotated[str, typer.Option(help="images with labels, as for train")] = "digits",
+    test: Annotated[str | None, typer.Option(help="held-out images; without it a split of the data is made")] = None,
+    out: Annotated[Path, typer.Option(help="folder for runs and results")] = Path("runs/lab"),
+    quick: Annotated[bool, typer.Option("--quick", help="a few epochs each: about three minutes for digits")] = False,
+    epochs: Annotated[int | None, typer.Option(help="of every run; default: each recipe's own", min=1)] = None,
+    budget: Annotated[float | None, typer.Option(help="minutes of training for every run, instead of epochs")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="only this run; may be repeated")] = None,
+    option: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="an option of train")] = None,
+    long_tail: Annotated[str, typer.Option(help="of the experiment longtail")] = "exponential:100",
+    seed: Annotated[int, typer.Option(help="of every random draw; the first of several")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(help="of every run, for mean ± deviation; default 3, with --quick 1", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted.
+
+    explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html).
+    """
+    from coulomb.lab.experiment import perform
+    from coulomb.lab.experiments import experiment_of, listing
+    from coulomb.lab.page import save_page
+    from coulomb.lab.settings import Settings
+    from coulomb.lab.text import render
+
+    if experiment is None:
+        say(listing())
+        return
+    if experiment == "explore":
+        from coulomb.lab.explore import build_explorer
+
+        trained = {
+            "--test": test,
+            "--quick": quick,
+            "--epochs": epochs,
+            "--budget": budget,
+            "--only": only,
+            "--set": option,
+        }
+        if idle := [name for name, value in (trained | {"--seeds": seeds, "--json": as_json}).items() if value]:
+            raise InputError(f"{', '.join(idle)}: explore trains nothing; it takes --out alone")
+        say(f"page: {build_explorer(out if out.suffix == '.html' else out / 'explore' / 'index.html')}")
+        return
+    chosen = experiment_of(experiment)
+    settings = Settings(
+        data=data,
+        test=test,
+        out=out,
+        quick=quick,
+        epochs=epochs,
+        budget=budget,
+        seed=seed,
+        seeds=seeds,
+        long_tail=long_tail,
+        only=tuple(only) if only else None,
+        options=pairs(option or [], "--set batch_size=128"),
+    )
+    try:
+        result = perform(chosen, settings, ["coulomb", *sys.argv[1:]])
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on with what is left", 130)
+        raise typer.Exit(130) from None
+    page = save_page(result, out / experiment)
+    say(json.dumps(result) if as_json else render(result))
+    print(f"coulomb: page: {page}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,107 @@
+"""What is done with a finished run: `evaluate`, `doctor`, `embed`, `report`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import coulomb
+from coulomb.cli.app import app
+from coulomb.cli.console import say
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="run folder, or a folder of several seeds")],
+    full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
+    on: Annotated[str | None, typer.Option(help="other labelled images to measure the frozen encoder on")] = None,
+    on_test: Annotated[str | None, typer.Option(help="their held-out images; default: a stratified fifth")] = None,
+    on_labels: Annotated[str | None, typer.Option(help="column of a table that holds their labels")] = None,
+    knn_k: Annotated[int | None, typer.Option(help="neighbours of the kNN; default: the run's", min=1)] = None,
+    many_above: Annotated[int | None, typer.Option(help="'many': more training images; default 100", min=0)] = None,
+    few_below: Annotated[int | None, typer.Option(help="'few': fewer training images; default 20", min=0)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+) -> None:
+    """Measure a run: the trained encoder beside the same untrained and raw pixels, all on frozen features.
+
+    kNN, linear probe (strength chosen on a held-out part of the training images), few-shot, retrieval by class (R@k, MAP@R,
+    R-precision), clustering (NMI, ARI, accuracy), the classifier of the run if it trained one, and all of these by class and
+    for classes with many, a medium number of and few training images. Figures go to evaluation.json, each with its
+    protocol, and into the report.
+
+    --on OTHER measures the encoder on other data, without training it; figures go to transfer/NAME.json. --full trains
+    copies of the whole encoder with a share of the labels; the run stays as it is.
+    """
+    given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "full": full, "encoder": encoder}
+    from coulomb.report.tables import evaluation_table, summary_table
+
+    result = coulomb.evaluate(run, **options, progress=not as_json)
+    table = summary_table if "seeds" in result else evaluation_table
+    say(json.dumps(result) if as_json else table(result))
+
+
+@app.command()
+def doctor(
+    run: Annotated[Path, typer.Argument(help="run folder; it may still be training")],
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="by the figures in the folder alone, in an instant")] = False,
+    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+) -> None:
+    """Say what is wrong with a run, if anything: each verdict with its evidence, consequence and remedy.
+
+    Exit code 0: nothing is sick; 1: something is; 2: the run cannot be read. Verdicts go to doctor.json, and into the report
+    when it is written next.
+    """
+    from coulomb.doctor import render
+
+    found = coulomb.diagnose(run, encoder=encoder, quick=quick, progress=not as_json)
+    say(json.dumps(found) if as_json else render(found))
+    if not found["healthy"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def embed(
+    run: Annotated[Path, typer.Argument(help="run folder")],
+    data: Annotated[str, typer.Argument(help="images, as for train")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write")],
+    workers: Annotated[int, typer.Option(help="processes that decode images", min=0)] = 0,
+    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+) -> None:
+    """Write the encoder's features of any images to a Parquet file."""
+    from coulomb.api import load_module
+
+    done = coulomb.load(run, load_module(encoder)).embed(data, out, workers=workers)
+    for failure in done["failed"]:
+        print(f"coulomb: warning: skipped {failure['id']}: {failure['reason']}", file=sys.stderr)  # noqa: T201
+    say(f"{done['rows']} rows of {done['features']} features in {out}, {len(done['failed'])} images skipped")
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="run folders; one of several seeds stands for them all")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="page to write; default: report.html in the run, or compare.html for several")
+    ] = None,
+) -> None:
+    """Write a run's report.html again, or one page that compares several runs."""
+    from coulomb.report import build_comparison, build_report
+    from coulomb.training.run_folder import RunFolder
+    from coulomb.training.seeds import folder_of, is_plan, planned
+
+    shown = []
+    for run in runs:
+        shown += [folder_of(run, seed).path for seed in planned(run)[0]] if is_plan(run) else [run]
+    for run in shown:
+        RunFolder(run).require()
+    if len(shown) == 1:
+        say(f"report: {build_report(shown[0], out)}")
+    else:
+        say(f"comparison: {build_comparison(shown, out or Path('compare.html'))}")
