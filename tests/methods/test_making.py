@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from coulomb.errors import InputError
-from coulomb.methods import METHODS, MoCo, PaCo, SimCLR, Softmax
+from coulomb.methods import METHODS, MoCo, PaCo, Softmax, SupCon
 from coulomb.methods.making import complete_options, make_method, own_options
 from method_cases import encoder
 
@@ -25,7 +25,7 @@ class Strict(nn.Module):
 def test_own_options_are_those_beside_the_shared_and_the_facts():
     assert "queue_size" in own_options(MoCo) and "temperature" not in own_options(MoCo)
     assert "class_counts" not in own_options(PaCo)
-    assert list(own_options(SimCLR)) == []
+    assert list(own_options(SupCon)) == []
     assert list(own_options(Own)) == ["strength", "kind"]
 
 
@@ -41,7 +41,7 @@ def test_defaults_complete_what_was_given():
     [
         (MoCo, {"queue_sise": 3}, "no option 'queue_sise'; did you mean 'queue_size'"),
         (MoCo, {"zebra": 3}, "no option 'zebra'; it has queue_size"),
-        (SimCLR, {"zebra": 3}, "it has none"),
+        (SupCon, {"zebra": 3}, "it has none"),
         (MoCo, {"temperature": 0.1}, "--temperature"),
         (MoCo, {"queue_size": "big"}, "queue_size='big'.*expected int"),
         (MoCo, {"queue_size": 2.5}, "expected int"),
