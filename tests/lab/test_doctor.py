@@ -1,7 +1,9 @@
 """The suite of sick runs: that it is complete, its table, and a few of its runs."""
 
 import pytest
+from typer.testing import CliRunner
 
+from coulomb.cli import app
 from coulomb.doctor import RULES
 from coulomb.errors import InputError
 from coulomb.lab.doctor import END, START, main, run_case, table, write_table
@@ -76,3 +78,16 @@ def test_sicknesses_are_found(name, tmp_path):
 def test_healthy_runs_are_healthy(method, tmp_path):
     (case,) = [case for case in HEALTHY if case.options["method"] == method]
     assert run_case(case, tmp_path)["healthy"]
+
+
+def test_the_command_runs_it_and_tells_by_its_exit_code(tmp_path, monkeypatch):
+    def suite(folder, only, seed):
+        assert (folder, only, seed) == (tmp_path / "doctor", ("hot",), 3)
+        return RESULT
+
+    monkeypatch.setattr("coulomb.lab.doctor.suite", suite)
+    asked = ["lab", "doctor", "--out", str(tmp_path), "--only", "hot", "--seed", "3"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1 and done.stdout == table(RESULT) + "\n"
+    refused = CliRunner().invoke(app, [*asked, "--quick"])
+    assert isinstance(refused.exception, InputError) and "--quick: doctor has no such option" in str(refused.exception)

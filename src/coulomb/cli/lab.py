@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,8 @@ def lab(
 ) -> None:
     """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted.
 
-    explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html).
+    explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html). doctor trains
+    runs that are sick on purpose, and healthy ones, and shows what the doctor finds.
     """
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
@@ -43,21 +45,27 @@ def lab(
     if experiment is None:
         say(listing())
         return
+    given = {
+        "--test": test,
+        "--quick": quick,
+        "--epochs": epochs,
+        "--budget": budget,
+        "--set": option,
+        "--seeds": seeds,
+    }
     if experiment == "explore":
         from coulomb.lab.explore import build_explorer
 
-        trained = {
-            "--test": test,
-            "--quick": quick,
-            "--epochs": epochs,
-            "--budget": budget,
-            "--only": only,
-            "--set": option,
-        }
-        if idle := [name for name, value in (trained | {"--seeds": seeds, "--json": as_json}).items() if value]:
-            raise InputError(f"{', '.join(idle)}: explore trains nothing; it takes --out alone")
+        _refuse(experiment, given | {"--only": only, "--seed": seed, "--json": as_json})
         say(f"page: {build_explorer(out if out.suffix == '.html' else out / 'explore' / 'index.html')}")
         return
+    if experiment == "doctor":
+        from coulomb.lab.doctor import suite, table
+
+        _refuse(experiment, given)
+        found = suite(out / "doctor", tuple(only or ()), seed)
+        say(json.dumps(found) if as_json else table(found))
+        raise typer.Exit(1 if found["missed"] or found["alarms"] else 0)
     chosen = experiment_of(experiment)
     settings = Settings(
         data=data,
@@ -80,3 +88,11 @@ def lab(
     page = save_page(result, out / experiment)
     say(json.dumps(result) if as_json else render(result))
     print(f"coulomb: page: {page}", file=sys.stderr)  # noqa: T201
+
+
+def _refuse(experiment: str, given: Mapping[str, object]) -> None:
+    """Nothing that was asked for is passed over in silence."""
+    if idle := [name for name, value in given.items() if value]:
+        raise InputError(
+            f"{', '.join(idle)}: {experiment} has no such option; it has --out, and doctor --only and --seed"
+        )

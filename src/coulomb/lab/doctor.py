@@ -1,4 +1,4 @@
-"""``python -m coulomb.lab.doctor``: does the doctor find every sickness, and none where there is none?"""
+"""`coulomb lab doctor`: does the doctor find every sickness, and none where there is none?"""
 
 import argparse
 import logging
@@ -68,6 +68,19 @@ def perform(folder: Path, only: tuple[str, ...] = (), seed: int = 0) -> dict[str
     }
 
 
+def suite(folder: Path, only: tuple[str, ...] = (), seed: int = 0) -> dict[str, Any]:
+    """`perform`, with the result in ``folder/confusion.json``.
+
+    Raises:
+        InputError: ``only`` names no case.
+    """
+    if unknown := set(only) - {case.name for case in CASES}:
+        raise InputError(f"only={sorted(unknown)[0]!r}: no such case; there are {', '.join(c.name for c in CASES)}")
+    result = perform(folder, only, seed)
+    write_json(folder / "confusion.json", result)
+    return result
+
+
 def table(result: dict[str, Any]) -> str:
     """The confusion table in Markdown: a row a run, a column a verdict that any run got."""
     given = {name for row in result["rows"] for name in row["sick"] + row["warnings"]}
@@ -115,11 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, help="Markdown page whose table is to be replaced")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    unknown = set(given.only) - {case.name for case in CASES}
-    if unknown:
-        raise InputError(f"--only {sorted(unknown)[0]!r}: no such case; there are {', '.join(c.name for c in CASES)}")
-    result = perform(given.out, tuple(given.only), given.seed)
-    write_json(given.out / "confusion.json", result)
+    result = suite(given.out, tuple(given.only), given.seed)
     sys.stdout.write(table(result) + "\n")
     if given.page is not None:
         write_table(result, given.page)

@@ -46,6 +46,7 @@ def experiment_of(name: str) -> Experiment:
 def listing() -> str:
     """Names and questions, a line each."""
     entries = [(made.name, made.question) for made in EXPERIMENTS.values()]
+    entries.append(("doctor", "Does the doctor find every sickness, and none where there is none?"))
     entries.append(("explore", "What does the temperature do? A page: drag points, move τ, see every push."))
     width = max(len(name) for name, _ in entries)
     return "\n".join(f"{name:<{width}}  {question}" for name, question in entries)
