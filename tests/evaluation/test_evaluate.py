@@ -78,7 +78,9 @@ def test_one_class():
     assert found["knn"] == 1.0 and found["linear"] is None and found["few_shot"] is None
     assert "one class" in found["protocol"]["linear"]
     assert found["clustering"] is None and "one class" in found["protocol"]["clustering"]
-    assert found["per_class"] == [{"label": 2, "class": "2", "train": 20, "test": 20, "knn": 1.0, "taken_for": {"2": 20}}]
+    assert found["per_class"] == [
+        {"label": 2, "class": "2", "train": 20, "test": 20, "knn": 1.0, "taken_for": {"2": 20}}
+    ]
 
 
 def test_no_labels():
