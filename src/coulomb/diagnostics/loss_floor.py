@@ -16,6 +16,11 @@ class LossFloor:
     even: float
 
 
+def infonce_at(negatives: float, temperature: float, cosine: float) -> float:
+    """ln(1 + N·e^{(cos − 1)/τ}): InfoNCE where positives coincide and all N ``negatives`` lie at this ``cosine``."""
+    return math.log1p(negatives * math.exp((cosine - 1) / temperature))
+
+
 def infonce_floor(negatives: int, temperature: float, dim: int, *, images: int | None = None) -> LossFloor:
     """`LossFloor` of InfoNCE with N ``negatives`` an anchor at τ, unit vectors in ``dim`` dimensions, positives aligned.
 
@@ -37,7 +42,7 @@ def infonce_floor(negatives: int, temperature: float, dim: int, *, images: int |
             f"images={images} at least 2"
         )
     lowest = -1.0 if images is None else -1 / (images - 1)
-    bound = math.log1p(negatives * math.exp((lowest - 1) / temperature))
+    bound = infonce_at(negatives, temperature, lowest)
     if images is not None and images <= dim + 1:
         return LossFloor(bound, bound)
     mean = math.exp(log_mean_exp(1 / temperature, dim) - 1 / temperature)

@@ -2,6 +2,7 @@
 
 import math
 
+from coulomb.diagnostics.loss_floor import infonce_at, way_gone
 from coulomb.doctor.evidence import Evidence
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown, well
 
@@ -18,11 +19,10 @@ def floor_of(evidence: Evidence, no_signal: float) -> float:
     floor, tau = evidence.traits.floor, float(evidence.config.get("temperature", 0.5))
     if floor == "zero":
         return 0.0
-    push = math.exp(-1 / tau)
     negatives = math.expm1(min(no_signal, 700.0))
     if floor == "classes":
-        return math.log1p(negatives * min(1.0, 1 / (evidence.classes or 1) + push))
-    return math.log1p(negatives * push)
+        return math.log1p(negatives * min(1.0, 1 / (evidence.classes or 1) + math.exp(-1 / tau)))
+    return infonce_at(negatives, tau, 0.0)
 
 
 def learned(evidence: Evidence) -> float | None:
@@ -30,8 +30,8 @@ def learned(evidence: Evidence) -> float | None:
     loss, none = evidence.late("loss"), evidence.late("no_signal")
     if loss is None or none is None:
         return None
-    room = none - floor_of(evidence, none)
-    return (none - loss) / room if room > 1e-9 else None
+    floor = floor_of(evidence, none)
+    return way_gone(loss, none, floor) if none - floor > 1e-9 else None
 
 
 def judge(evidence: Evidence) -> Judgement:

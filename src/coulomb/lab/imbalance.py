@@ -9,6 +9,7 @@ from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.longtail import (
+    LONGTAIL,
     accuracy_chart,
     counts_of,
     derive,
@@ -122,14 +123,5 @@ IMBALANCE = Experiment(
     arms=arms,
     judge=judge,
     derive=derive,
-    columns=(
-        ("classifier", "accuracy", "percent"),
-        ("many", "many", "percent"),
-        ("medium", "medium", "percent"),
-        ("few", "few", "percent"),
-        ("knn", "kNN", "percent"),
-        ("exponent", "gradient b", "figure"),
-        ("epochs", "epochs", "count"),
-        ("seconds", "training", "duration"),
-    ),
+    columns=tuple(column for column in LONGTAIL.columns if column[0] != "linear"),
 )

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from coulomb.training.seeds import deviation
+
 
 def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means of the figures, with ``NAME_std`` (n − 1) beside every number of them, and ``seeds``, how many there are.
@@ -38,12 +40,6 @@ def mean_of(values: Sequence[Any]) -> Any:
     if all(isinstance(value, dict) for value in there):
         return {key: mean_of([value.get(key) for value in there]) for key in there[0]}
     return there[0]
-
-
-def deviation(numbers: Sequence[float]) -> float:
-    """The standard deviation of a sample, n − 1."""
-    mean = math.fsum(numbers) / len(numbers)
-    return math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1))
 
 
 def _number(value: Any) -> bool:

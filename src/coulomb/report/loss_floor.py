@@ -3,8 +3,7 @@
 import math
 from typing import Any
 
-import numpy as np
-
+from coulomb.diagnostics.loss_floor import infonce_at
 from coulomb.report.collect import finite
 
 NEGATIVE_COSINE = {"byol": 0.0, "simsiam": -1.0}  # losses of cosines alone: every prediction on its target
@@ -28,6 +27,4 @@ def loss_floor(config: dict[str, Any], no_signal: float | None) -> float | None:
     if temperature < 0 or not math.log(2) <= no_signal <= 50:
         return None
     images = (math.exp(no_signal) + 1) / 2
-    negatives = math.log(2 * images - 2)
-    exponent = negatives - (1 + 1 / (images - 1)) / temperature
-    return float(np.logaddexp(0.0, exponent))
+    return infonce_at(2 * images - 2, temperature, -1 / (images - 1))

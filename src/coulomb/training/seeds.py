@@ -91,11 +91,12 @@ def _spread(runs: list[dict[str, float]]) -> dict[str, dict[str, Any]]:
     found = {}
     for name in shared:
         values = [run[name] for run in runs]
-        mean = math.fsum(values) / len(values)
-        squares = math.fsum((value - mean) ** 2 for value in values)
-        found[name] = {
-            "mean": mean,
-            "std": math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0,
-            "values": values,
-        }
+        std = deviation(values) if len(values) > 1 else 0.0
+        found[name] = {"mean": math.fsum(values) / len(values), "std": std, "values": values}
     return found
+
+
+def deviation(numbers: Sequence[float]) -> float:
+    """The standard deviation of a sample of at least two, n − 1."""
+    mean = math.fsum(numbers) / len(numbers)
+    return math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1))
