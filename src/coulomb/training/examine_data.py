@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from coulomb.data.views import ViewMaker
+from coulomb.evaluation.neighbours import nearest
+from coulomb.randomness import numpy_generator
 from coulomb.training.prepare import Part, Prepared
 
 SMALL = 8  # pixels a side in which candidates are searched
@@ -84,15 +86,14 @@ def _near(asked: _Pictures, rows: np.ndarray, among: _Pictures, bank: np.ndarray
     """How many of all images of ``asked`` have a nearly identical one in the bank, from the share among ``rows``."""
     if not len(rows) or not len(bank):
         return 0.0
-    own = torch.from_numpy(bank)
     best, where = [], []
-    for part in np.array_split(rows, -(-len(rows) // 256)):
-        cosines = asked.small[part] @ among.small[bank].T
+    two = min(2 if asked is among else 1, len(bank))  # the nearest may be the image itself
+    for block, cosines, columns in nearest(asked.small[rows], among.small[bank], two):
         if asked is among:
-            cosines[torch.from_numpy(part)[:, None] == own] = -1
+            cosines.masked_fill_(torch.from_numpy(bank)[columns] == torch.from_numpy(rows[block])[:, None], -1)
         top = cosines.max(1)
         best.append(top.values)
-        where.append(top.indices)
+        where.append(columns.gather(1, top.indices[:, None])[:, 0])
     alike = torch.cat(best) > ALIKE
     if not bool(alike.any()):
         return 0.0
@@ -105,4 +106,4 @@ def _near(asked: _Pictures, rows: np.ndarray, among: _Pictures, bank: np.ndarray
 def _sampled(positions: np.ndarray, most: int, seed: int) -> np.ndarray:
     if len(positions) <= most:
         return positions
-    return np.sort(np.random.default_rng(seed).choice(positions, most, replace=False))
+    return np.sort(numpy_generator(seed, "doctor copies").choice(positions, most, replace=False))
