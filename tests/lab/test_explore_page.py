@@ -147,7 +147,7 @@ def test_the_temperature_by_slider_keys_and_play(visit):
     page.keyboard.press("Home")
     assert shown(page, "tau") == "0.01"
     assert page.locator("#temperature").get_attribute("aria-valuetext") == "τ = 0.01"
-    assert page.locator(".row .share").first.inner_text() == "100%"
+    assert settled(page).locator(".row .share").first.inner_text() == "100%"
     assert "triplet" in shown(page, "said")
     page.keyboard.press("End")
     assert shown(page, "tau") == "10"
@@ -177,14 +177,14 @@ def test_every_loss_shows_its_own_figures(visit):
         page.get_by_role("radio", name=name, exact=True).check()
         seen[name] = shown(page, "value") + shown(page, "formula")
     assert len(set(seen.values())) == 7
-    assert page.get_by_role("button", name="centre of class A").is_visible()
+    assert settled(page).get_by_role("button", name="centre of class A").is_visible()
     page.locator("#longtail").check()
     assert page.evaluate("app.options.counts") == [100, 10, 1]
     page.get_by_role("radio", name="Hard", exact=True).check()
     page.locator("#knob-topK").fill("1")
     assert shown(page, "effective") == "1.0 of 10"
     page.get_by_role("radio", name="Simple", exact=True).check()
-    assert page.locator("#temperature").is_disabled()
+    assert settled(page).locator("#temperature").is_disabled()
     page.get_by_role("radio", name="InfoNCE", exact=True).check()
     assert "false negative" in shown(page, "said")
 

@@ -32,6 +32,13 @@ ALL = (
 EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in ALL}
 
 
+# What is no experiment with runs to judge: commands of their own, by name and question.
+FURTHER = {
+    "doctor": "Does the doctor find every sickness, and none where there is none?",
+    "explore": "What does the temperature do? A page: drag points, move τ, see every push.",
+}
+
+
 def experiment_of(name: str) -> Experiment:
     """The experiment of a name.
 
@@ -39,14 +46,12 @@ def experiment_of(name: str) -> Experiment:
         InputError: there is none.
     """
     if name not in EXPERIMENTS:
-        raise InputError(f"experiment {name!r}: there is none; the lab has {', '.join(EXPERIMENTS)}")
+        raise InputError(f"experiment {name!r}: there is none; the lab has {', '.join((*EXPERIMENTS, *FURTHER))}")
     return EXPERIMENTS[name]
 
 
 def listing() -> str:
     """Names and questions, a line each."""
-    entries = [(made.name, made.question) for made in EXPERIMENTS.values()]
-    entries.append(("doctor", "Does the doctor find every sickness, and none where there is none?"))
-    entries.append(("explore", "What does the temperature do? A page: drag points, move τ, see every push."))
+    entries = [*((made.name, made.question) for made in EXPERIMENTS.values()), *FURTHER.items()]
     width = max(len(name) for name, _ in entries)
     return "\n".join(f"{name:<{width}}  {question}" for name, question in entries)
