@@ -1,4 +1,9 @@
+"""What every room's tests may ask for: processes, small real images, a run of seconds."""
+
+import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from processes import Processes
 
@@ -8,3 +13,30 @@ def processes(tmp_path_factory):
     pool = Processes(tmp_path_factory.mktemp("processes"))
     yield pool
     pool.stop()
+
+
+@pytest.fixture(scope="session")
+def digit_tree(tmp_path_factory):
+    """60 handwritten digits as PNG files, one folder a class (0 to 4)."""
+    root = tmp_path_factory.mktemp("digit-tree")
+    digits = load_digits()
+    for label in range(5):
+        (root / f"digit-{label}").mkdir()
+        for number, index in enumerate(np.flatnonzero(digits.target == label)[:12]):
+            Image.fromarray((digits.images[index] * 15.9).astype(np.uint8)).resize((24, 24)).save(
+                root / f"digit-{label}" / f"{number:02}.png"
+            )
+    return root
+
+
+@pytest.fixture
+def quick():
+    """Options of a run of a few seconds."""
+    return {
+        "epochs": 3,
+        "batch_size": 8,
+        "encoder": "convnet",
+        "encoder_width": 8,
+        "image_size": 16,
+        "embedding_dim": 8,
+    }

@@ -13,7 +13,7 @@ class PowerCut(BaseException):
 
 def stopped_at(step, data, out, **options):
     """A run that ended right after the line of update ``step`` was written; its folder."""
-    write = coulomb.training.journal.Journal.write
+    write = coulomb.runs.journal.Journal.write
 
     def stop(self, line):
         write(self, line)
@@ -21,7 +21,7 @@ def stopped_at(step, data, out, **options):
             raise PowerCut
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("coulomb.training.journal.Journal.write", stop)
+        patch.setattr("coulomb.runs.journal.Journal.write", stop)
         with pytest.raises(PowerCut):
             coulomb.train(data, out=out, evaluate=False, progress=False, **{"checkpoint_every": 4} | options)
     return out

@@ -23,14 +23,17 @@ FLOORS = {
     "diagnostics": 2,
     "methods": 3,
     "doctor": 3,
-    "training": 4,
-    "report": 5,
-    "bench": 5,
-    "lab": 6,  # shows its results with the report's pieces
-    "api": 6,
-    "cli": 7,
-    "__init__": 8,
-    "__main__": 8,
+    "runs": 4,
+    "watching": 5,
+    "training": 6,
+    "assessment": 7,
+    "report": 8,
+    "bench": 8,
+    "lab": 9,  # shows its results with the report's pieces
+    "api": 9,
+    "cli": 10,
+    "__init__": 11,
+    "__main__": 11,
 }
 GROUND = {"errors", "checked", "randomness"}  # may be imported from anywhere, floor 0 included
 

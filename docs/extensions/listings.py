@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from coulomb.lab.experiments import EXPERIMENTS
-from coulomb.training.config import Config
+from coulomb.runs.config import Config
 
 
 def rows() -> list[tuple[str, str, str]]:

@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coulomb.assessment.assess import assess
+from coulomb.assessment.embed import embed_to_parquet
+from coulomb.assessment.examine import examine
+from coulomb.assessment.transfer import transfer
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.methods.choice import OWN, checked_class
@@ -15,16 +19,12 @@ from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.own_file import from_own_file, is_own_file
 from coulomb.report import build_report
-from coulomb.training.assess import assess
-from coulomb.training.config import Config, load_config
-from coulomb.training.embed import embed_to_parquet
-from coulomb.training.examine import examine
-from coulomb.training.journal import read_metrics
+from coulomb.runs.config import Config, load_config
+from coulomb.runs.journal import read_metrics
+from coulomb.runs.objects import Objects
+from coulomb.runs.run_folder import RunFolder, free_folder, read_json
+from coulomb.runs.seeds import folder_of, is_plan, plan, planned, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
-from coulomb.training.objects import Objects
-from coulomb.training.run_folder import RunFolder, free_folder, read_json
-from coulomb.training.seeds import folder_of, is_plan, plan, planned, summarise
-from coulomb.training.transfer import transfer
 
 
 class Run:
@@ -126,7 +126,7 @@ def train(
             if they were objects.
         evaluate: evaluate and write the report at the end.
         progress: show bars.
-        **options: any field of ``coulomb.training.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
+        **options: any field of ``coulomb.runs.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
             ``method_options`` holds the method's own: ``{"queue_size": 4096}``.
 
     Raises:
@@ -181,7 +181,7 @@ def train_seeds(
         progress: show bars.
 
     Returns:
-        The content of ``out/summary.json``, see `coulomb.training.seeds.summarise`, and ``out``.
+        The content of ``out/summary.json``, see `coulomb.runs.seeds.summarise`, and ``out``.
 
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are asked for.

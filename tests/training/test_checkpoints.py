@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
+from coulomb.runs.config import Config
 from coulomb.training.checkpoints import Checkpoints
-from coulomb.training.config import Config
 from coulomb.training.module import ContrastiveTraining
 
 

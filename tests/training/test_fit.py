@@ -11,7 +11,7 @@ from torch import nn
 
 import coulomb
 from coulomb.errors import InputError, NonFiniteError
-from coulomb.training.config import load_config
+from coulomb.runs.config import load_config
 
 
 def losses(run):

@@ -7,10 +7,10 @@ import coulomb
 from coulomb.errors import InputError
 from coulomb.methods import MoCo, SimCLR, Softmax, SupCon
 from coulomb.models import build_encoder
-from coulomb.training.config import Config
+from coulomb.runs.config import Config
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Facts, Part, Prepared
 from coulomb.training.network import learned_from, method_of
-from coulomb.training.objects import Objects
-from coulomb.training.prepare import Facts, Part, Prepared
 
 
 def prepared(labels, train=range(10)):

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.training.config import Config
+from coulomb.runs.config import Config
 from coulomb.training.lars import LARS
 from coulomb.training.optimizers import build_optimizer, parameter_groups
 

@@ -10,8 +10,8 @@ from coulomb.errors import InputError
 from coulomb.methods import METHODS
 from coulomb.models import build_encoder
 from coulomb.randomness import generator
-from coulomb.training.config import Config
-from coulomb.training.pulse import Pulse
+from coulomb.runs.config import Config
+from coulomb.watching.pulse import Pulse
 
 TARGET = 0.03  # of a step's time
 PERIOD = int(Config().pulse)

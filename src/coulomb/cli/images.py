@@ -21,7 +21,7 @@ def views(
     seed: Annotated[int, typer.Option(help="of every random draw")] = 0,
 ) -> None:
     """Save a contact sheet: what the network will see."""
-    from coulomb.training.preview import preview
+    from coulomb.runs.preview import preview
 
     used = preview(
         data, out, preset=preset, options=pairs(view or [], "--view flip=0"), image_size=image_size, n=n, seed=seed
@@ -38,7 +38,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Look at a data set before hours are spent on it."""
-    from coulomb.training.preview import preflight
+    from coulomb.runs.preview import preflight
 
     result, text = preflight(data, batch_size=batch_size, method=method, preset=preset, progress=not as_json)
     say(json.dumps(result) if as_json else text)

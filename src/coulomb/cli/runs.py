@@ -93,8 +93,8 @@ def report(
 ) -> None:
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
-    from coulomb.training.run_folder import RunFolder
-    from coulomb.training.seeds import folder_of, is_plan, planned
+    from coulomb.runs.run_folder import RunFolder
+    from coulomb.runs.seeds import folder_of, is_plan, planned
 
     shown = []
     for run in runs:

@@ -13,7 +13,7 @@ import coulomb
 from coulomb.cli.app import app
 from coulomb.cli.console import pairs, say
 from coulomb.errors import InputError
-from coulomb.training.config import Config
+from coulomb.runs.config import Config
 
 
 def train(**given: Any) -> None:
@@ -73,7 +73,7 @@ def _train_seeds(
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    from coulomb.training.config import load_config
+    from coulomb.runs.config import load_config
 
     return {k: v for k, v in dataclasses.asdict(load_config(path)).items() if k != "out"}
 

@@ -10,7 +10,7 @@ from coulomb.lab.claims import NAMES, Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, looked_at_quickly
-from coulomb.training.run_folder import read_json
+from coulomb.runs.run_folder import read_json
 
 METHODS, QUICK = ("simclr", "moco", "instdisc", "byol", "simsiam", "supcon"), ("simclr", "moco", "byol", "supcon")
 WITH_NEGATIVES = ("simclr", "moco", "instdisc")

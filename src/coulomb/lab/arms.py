@@ -12,10 +12,10 @@ from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab.budget import epochs_for
 from coulomb.lab.measure import measure
 from coulomb.lab.settings import Settings
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Prepared
+from coulomb.runs.run_folder import RunFolder, read_json, write_json
 from coulomb.training.launch import resume, start
-from coulomb.training.objects import Objects
-from coulomb.training.prepare import Prepared
-from coulomb.training.run_folder import RunFolder, read_json, write_json
 
 More = Callable[[RunFolder, Prepared], dict[str, Any]]  # what an experiment measures of a run besides
 

@@ -11,7 +11,7 @@ from coulomb.lab.claims import Claim, Rows, at_least
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, sweep
-from coulomb.training.run_folder import read_json, write_json
+from coulomb.runs.run_folder import read_json, write_json
 
 SIZES, QUICK = (32, 64, 128, 256, 512), (32, 128, 512)
 BASE = 256  # the recipe's batch, for which its learning rate is

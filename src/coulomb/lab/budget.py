@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from coulomb.training.estimate import estimate
+from coulomb.runs.estimate import estimate
+from coulomb.runs.objects import Objects
 from coulomb.training.launch import configure
-from coulomb.training.objects import Objects
 
 
 def epochs_for(options: dict[str, Any], minutes: float) -> int:

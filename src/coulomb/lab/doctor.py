@@ -7,15 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from coulomb.assessment.assess import assess
+from coulomb.assessment.examine import examine
 from coulomb.doctor import RULES
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab.sick import CASES, SMALL, Case
 from coulomb.methods.choice import OWN
-from coulomb.training.assess import assess
-from coulomb.training.examine import examine
+from coulomb.runs.objects import Objects
+from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import start
-from coulomb.training.objects import Objects
-from coulomb.training.run_folder import RunFolder, write_json
 
 log = logging.getLogger("coulomb")
 

@@ -13,9 +13,9 @@ from coulomb.lab.claims import Rows
 from coulomb.lab.measure import baselines
 from coulomb.lab.seeds import over_seeds
 from coulomb.lab.settings import Settings
-from coulomb.training.config import load_config
-from coulomb.training.environment import environment
-from coulomb.training.run_folder import RunFolder, read_json, write_json
+from coulomb.runs.config import load_config
+from coulomb.runs.environment import environment
+from coulomb.runs.run_folder import RunFolder, read_json, write_json
 
 log = logging.getLogger("coulomb")
 

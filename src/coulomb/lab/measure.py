@@ -13,13 +13,13 @@ from coulomb.errors import InputError
 from coulomb.evaluation import class_table, extract_features, few_shot, knn_accuracy, linear_probe, pixel_features
 from coulomb.models import load_encoder
 from coulomb.models.classifier import DESCRIPTION, load_classifier
-from coulomb.training.config import Config, load_config
-from coulomb.training.journal import read_metrics
+from coulomb.runs.config import Config, load_config
+from coulomb.runs.journal import read_metrics
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Part, Prepared
+from coulomb.runs.run_folder import RunFolder
 from coulomb.training.launch import reopen
 from coulomb.training.network import make_encoder
-from coulomb.training.objects import Objects
-from coulomb.training.prepare import Part, Prepared
-from coulomb.training.run_folder import RunFolder
 
 SHOTS = (1, 5, 10)
 GEOMETRY = ("embedding_rank", "embedding_std", "uniformity", "alignment", "tolerance", "separation")

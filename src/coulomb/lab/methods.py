@@ -8,7 +8,7 @@ from coulomb.lab.claims import Claim, Rows, all_above, at_least, within
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.methods import METHODS
-from coulomb.training.recipes import RECIPES
+from coulomb.runs.recipes import RECIPES
 
 ABOVE_PIXELS = 0.04  # on digits, with 5 labels a class
 ABOVE_UNTRAINED = 0.12  # elsewhere, kNN

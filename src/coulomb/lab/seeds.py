@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from coulomb.training.seeds import deviation
+from coulomb.runs.seeds import deviation
 
 
 def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from coulomb.lab.limits import limits, tables
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, looked_at_quickly, published, sweep
 from coulomb.lab.trained import trained
-from coulomb.training.prepare import Prepared
-from coulomb.training.run_folder import RunFolder
+from coulomb.runs.prepare import Prepared
+from coulomb.runs.run_folder import RunFolder
 
 TAUS = (0.07, 0.3, 0.7, 1.0)  # of the paper's tables
 FULL = (0.03, *TAUS, 2.0)

@@ -10,11 +10,11 @@ from torch.nn.functional import normalize
 from coulomb.evaluation import frozen
 from coulomb.models import load_encoder
 from coulomb.randomness import generator
-from coulomb.training.config import load_config
+from coulomb.runs.config import load_config
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Prepared, position_tensor
+from coulomb.runs.run_folder import RunFolder
 from coulomb.training.network import learned_from, method_of
-from coulomb.training.objects import Objects
-from coulomb.training.prepare import Prepared, position_tensor
-from coulomb.training.run_folder import RunFolder
 
 PAIRS = 512  # images at most
 PREFIX = "method."  # of the method's tensors in a checkpoint

@@ -1,1 +1,1 @@
-"""The run: configuration, data, the training loop, checkpoints, evaluation."""
+"""The training: network, order of the images, optimizers, the loop, checkpoints, the second stage."""

@@ -14,24 +14,24 @@ from coulomb.errors import InputError
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.randomness import generator
-from coulomb.training.alarm import Alarm
+from coulomb.runs.config import Config
+from coulomb.runs.corrupt import CorruptImages
+from coulomb.runs.journal import Journal
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
+from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.checkpoints import Checkpoints
-from coulomb.training.class_gradients import ClassGradients
-from coulomb.training.config import Config
-from coulomb.training.corrupt import CorruptImages
-from coulomb.training.journal import Journal
-from coulomb.training.live_evaluation import LiveEvaluation
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import learned_from, make_encoder, method_of
-from coulomb.training.objects import Objects
 from coulomb.training.order import RunLoader, RunOrder
-from coulomb.training.prepare import Prepared, label_tensor, position_tensor
-from coulomb.training.progress import progress_callbacks
-from coulomb.training.pulse import Pulse
 from coulomb.training.quiet import quiet_lightning
-from coulomb.training.run_folder import RunFolder, write_json
 from coulomb.training.second_stage import classifier_of
-from coulomb.training.training_figures import TrainingFigures
+from coulomb.watching.alarm import Alarm
+from coulomb.watching.class_gradients import ClassGradients
+from coulomb.watching.figures import TrainingFigures
+from coulomb.watching.live_evaluation import LiveEvaluation
+from coulomb.watching.progress import progress_callbacks
+from coulomb.watching.pulse import Pulse
 
 log = logging.getLogger("coulomb")
 

@@ -14,15 +14,15 @@ from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
 from coulomb.models.own_file import absolute, is_own_file
 from coulomb.models.published import is_published
-from coulomb.training.config import Config, check_names, load_config
-from coulomb.training.corrupt import CorruptImages
-from coulomb.training.environment import environment
+from coulomb.runs.config import Config, check_names, load_config
+from coulomb.runs.corrupt import CorruptImages
+from coulomb.runs.environment import environment
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Prepared, measure, open_data, prepare
+from coulomb.runs.recipes import recipe_of
+from coulomb.runs.run_folder import RunFolder, free_folder, read_json, write_json
 from coulomb.training.fit import JOINED, fit
-from coulomb.training.objects import Objects
-from coulomb.training.prepare import Prepared, measure, open_data, prepare
-from coulomb.training.recipes import recipe_of
-from coulomb.training.run_folder import RunFolder, free_folder, read_json, write_json
-from coulomb.training.train_log import train_log
+from coulomb.watching.train_log import train_log
 
 
 def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, Any]:

@@ -12,10 +12,10 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import NonFiniteError
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
-from coulomb.training.config import Config
+from coulomb.runs.config import Config
+from coulomb.runs.schedule import rate
 from coulomb.training.nonfinite import first_nonfinite, save_batch
 from coulomb.training.optimizers import build_optimizer
-from coulomb.training.schedule import rate
 
 
 class ContrastiveTraining(pl.LightningModule):

@@ -12,9 +12,9 @@ from coulomb.errors import InputError
 from coulomb.methods.making import SHARED, make_method
 from coulomb.models import Encoder, build_encoder, wrap_encoder
 from coulomb.randomness import derive_seed
-from coulomb.training.config import Config
-from coulomb.training.objects import Objects
-from coulomb.training.prepare import Prepared
+from coulomb.runs.config import Config
+from coulomb.runs.objects import Objects
+from coulomb.runs.prepare import Prepared
 
 log = logging.getLogger("coulomb")
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from coulomb.training.config import Config
+from coulomb.runs.config import Config
 from coulomb.training.lars import LARS
 
 

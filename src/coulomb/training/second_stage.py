@@ -13,7 +13,7 @@ from coulomb.evaluation.linear import MOST_ROWS, MOST_ROWS_TO_CHOOSE, choose, fi
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.randomness import numpy_generator
-from coulomb.training.prepare import Prepared
+from coulomb.runs.prepare import Prepared
 
 log = logging.getLogger("coulomb")
 

@@ -1,0 +1,83 @@
+"""Features of any images, streamed into a Parquet file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coulomb.data import Images, open_source
+from coulomb.data.progress import track
+from coulomb.data.views import plain_view
+from coulomb.errors import InputError
+from coulomb.evaluation import extract_features
+from coulomb.models import Encoder
+from coulomb.runs.prepare import canvas_size
+
+ROWS = 4_096  # images a row group
+
+
+def embed_to_parquet(
+    encoder: Encoder, data: Any, out: str | Path, *, workers: int = 0, batch_size: int = 256, progress: bool = True
+) -> dict[str, Any]:
+    """Write one row an image: ``id``, ``label`` (and ``class``) when known, ``features`` as a fixed-size list of float32.
+
+    Memory does not grow with the data: images are decoded, embedded and written 4,096 at a time.
+
+    Returns:
+        ``{"rows", "features", "failed": [{"id", "reason"}]}``; unreadable images have no row and are listed.
+
+    Raises:
+        InputError: ``out`` exists or cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = Path(out)
+    if out.exists():
+        raise InputError(f"out={str(out)!r}: already exists; choose another file")
+    source = open_source(data)
+    images = Images(
+        source, size=canvas_size(source, encoder.image_size), channels=encoder.channels, cache_bytes=0, workers=workers
+    )
+    schema = pa.schema(
+        [("id", pa.string())]
+        + ([] if source.labels is None else [("label", pa.int64())])
+        + ([] if source.labels is None or source.class_names is None else [("class", pa.string())])
+        + [("features", pa.list_(pa.float32(), encoder.feature_dim))]
+    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    encoder = encoder.to(device)
+
+    def table_of(indices: np.ndarray) -> pa.Table:
+        features, kept = extract_features(
+            encoder, images, indices, plain, batch_size=batch_size, device=device, workers=workers
+        )
+        columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in kept]}
+        if source.labels is not None:
+            known = [None if label < 0 else int(label) for label in source.labels[kept]]
+            columns["label"] = known
+            if source.class_names is not None:
+                columns["class"] = [None if label is None else source.class_names[label] for label in known]
+        columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), encoder.feature_dim)
+        return pa.table(columns, schema=schema)
+
+    def plain(canvas: Tensor, aspect: Tensor | None) -> Tensor:
+        return plain_view(canvas, encoder.image_size, aspect)
+
+    temporary = out.with_name(out.name + ".tmp")
+    rows = 0
+    try:
+        blocks = [np.arange(first, min(first + ROWS, len(source))) for first in range(0, len(source), ROWS)]
+        with pq.ParquetWriter(temporary, schema) as writer:
+            counted = ((len(block), table_of(block)) for block in blocks)
+            for table in track(counted, len(source), "embedding", progress):
+                writer.write_table(table)
+                rows += table.num_rows
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"out={str(out)!r}: cannot be written ({error.strerror})") from None
+    failed = [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(images.failures.items())]
+    return {"rows": rows, "features": encoder.feature_dim, "failed": failed}

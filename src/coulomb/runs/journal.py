@@ -1,0 +1,95 @@
+"""Where a run writes its figures: ``metrics.jsonl`` for programs, TensorBoard files for those who like them."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coulomb.errors import InputError
+from coulomb.runs.run_folder import write_text
+
+log = logging.getLogger("coulomb")
+
+
+class Journal:
+    """One JSON object a line, complete on disk before the next step begins; the same figures as TensorBoard scalars.
+
+    Args:
+        path: ``metrics.jsonl``.
+        tensorboard: folder for event files; None for none. They are a convenience: when they cannot be written, a warning
+            says so and the run goes on. TensorBoard's own writer hangs for ever on a full disk, so records are
+            written here, without a thread.
+
+    ``listeners`` are called with every line once it is written.
+    """
+
+    def __init__(self, path: Path, tensorboard: Path | None = None):
+        self.path = path
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self.events: Path | None = None
+        if tensorboard is not None:
+            tensorboard.mkdir(parents=True, exist_ok=True)
+            self.events = tensorboard / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}.coulomb"
+            self._record(file_version="brain.Event:2")
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line; it must hold ``step``.
+
+        Raises:
+            InputError: the disk is full, or the folder cannot be written any more.
+        """
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror}); free some space, then continue with --resume"
+            ) from None
+        if self.events is not None:
+            self._scalars(line)
+        for listener in self.listeners:
+            listener(line)
+
+    def forget_after(self, step: int) -> list[dict[str, Any]]:
+        """Drop lines after ``step``, which a resumed run writes again, the same; returns those that stay."""
+        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+        return kept
+
+    def _scalars(self, line: dict[str, Any]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in line.items()
+            if name != "step" and isinstance(value, int | float)
+        ]
+        self._record(step=line["step"], summary=Summary(value=values))
+
+    def _record(self, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        assert self.events is not None
+        try:
+            with self.events.open("ab") as file:
+                RecordWriter(file).write(Event(wall_time=time.time(), **content).SerializeToString())
+        except OSError as error:
+            log.warning("TensorBoard files cannot be written (%s); metrics.jsonl has the same figures", error.strerror)
+            self.events = None
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All complete lines; a last line cut short by a kill is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines

@@ -1,0 +1,245 @@
+"""From what the user handed over to images ready for training: opened, measured, split, decoded."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from coulomb.data import (
+    Images,
+    Source,
+    match_classes,
+    open_source,
+    split_sentence,
+    stratified_split,
+    suggest_image_size,
+    survey,
+)
+from coulomb.data.long_tail import LongTail, imbalance, long_tail_subset
+from coulomb.data.names import some, visible
+from coulomb.data.samplers import most_shown
+from coulomb.data.workers import cores
+from coulomb.errors import InputError
+from coulomb.randomness import numpy_generator
+from coulomb.runs.config import Config
+
+log = logging.getLogger("coulomb")
+
+
+@dataclass
+class Part:
+    """One side of the split: which images of which store, with their labels by image index (None: no labels)."""
+
+    images: Images
+    indices: np.ndarray
+    labels: np.ndarray | None
+
+    @property
+    def own_labels(self) -> np.ndarray | None:
+        """Labels of ``indices``, in their order."""
+        return None if self.labels is None else self.labels[self.indices]
+
+    def sample(self, most: int, seed: int, purpose: str) -> "Part":
+        """The same images of the same store, at most ``most`` of them, drawn by ``seed`` and ``purpose``, in order."""
+        chosen = self.indices
+        if len(chosen) > most:
+            chosen = np.sort(numpy_generator(seed, purpose).choice(chosen, most, replace=False))
+        return Part(self.images, chosen, self.labels)
+
+
+@dataclass
+class Facts:
+    """What a recipe may decide by."""
+
+    images: int  # to train on: held-out ones and those that a long tail leaves out do not count
+    image_size: int
+    channels: int
+    labelled: int
+    digits: bool
+    fast_bf16: bool
+
+
+@dataclass
+class Prepared:
+    """Images for training and for evaluation, and what was found out about them."""
+
+    train: Part
+    test: Part
+    facts: Facts
+    class_names: list[str] | None
+    split: str
+    source: dict[str, Any]
+    long_tail: str | None = None
+
+    @property
+    def unseen(self) -> Part:
+        """What is shown and matched in the evaluation: held-out images, or training images where fewer than two are."""
+        return self.test if len(self.test.indices) >= 2 else self.train
+
+    @property
+    def class_counts(self) -> list[int] | None:
+        """Training images of each class, by label."""
+        labels = self.train.own_labels
+        if labels is None:
+            return None
+        return np.bincount(labels[labels >= 0], minlength=len(self.class_names or [])).tolist()
+
+    def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
+        """The content of ``data.json``."""
+        return {
+            "source": self.source,
+            "train": len(self.train.indices),
+            "test": len(self.test.indices),
+            "labelled": self.facts.labelled,
+            "classes": self.class_names,
+            "class_counts": self.class_counts,
+            "long_tail": self.long_tail,
+            "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
+            "image_size": self.facts.image_size,
+            "channels": self.facts.channels,
+            "kind": self.source.get("kind"),
+            "split": self.split,
+            "corrupt": corrupt,
+            "rounded": sum(
+                store.rounded for store in {id(s): s for s in (self.train.images, self.test.images)}.values()
+            ),
+        }
+
+
+def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Source, Source | None]:
+    """The sources of a run: objects given in Python, or what ``config`` names."""
+    source = open_source(config.data if data is None else data, labels=config.labels, root=config.root)
+    wanted = config.test if test is None else test
+    test_source = None if wanted is None else open_source(wanted, labels=config.labels, root=config.root)
+    if len(source) < 2:
+        raise InputError(f"data={config.data!r}: {len(source)} image; contrastive learning needs at least 2")
+    return source, test_source
+
+
+def split(config: Config, source: Source, test_source: Source | None) -> tuple[np.ndarray, np.ndarray, str]:
+    """Indices of the training images, of the held-out ones (of ``test_source``, if there is one), and a sentence on both."""
+    labels = source.labels
+    if test_source is not None:
+        train, test = np.arange(len(source)), np.arange(len(test_source))
+        told = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
+    else:
+        train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
+        told = split_sentence(labels, train, test, config.test_fraction, config.seed)
+    if config.long_tail is not None:
+        whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
+        told += (
+            f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
+        )
+    return train, test, told
+
+
+def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
+    """How many images there are to train on; size and channels that the network will see, by option or by a survey."""
+    found = survey(source, seed=config.seed)
+    largest = 96 if config.preset == "small" else 224
+    return Facts(
+        images=len(split(config, source, test_source)[0]),
+        image_size=config.image_size or suggest_image_size(found, largest),
+        channels=config.channels or found.channels,
+        labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
+        digits=source.kind == "digits",
+        fast_bf16=fast_bf16(),
+    )
+
+
+def fast_bf16() -> bool:
+    """Whether this machine multiplies bfloat16 in hardware; emulated it is slower than float32."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in probes)
+
+
+def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
+    """Split, decode into the bounded cache, and leave out what cannot be read."""
+    source, test_source = sources
+    for note in source.notes + (() if test_source is None else test_source.notes):
+        log.info("%s", note)
+    store = _store(source, facts, config, progress)
+    labels = source.labels
+    train, test, told = split(config, source, test_source)
+    if test_source is None:
+        test_store, test_labels = store, labels
+    else:
+        test_store = _store(test_source, facts, config, progress)
+        test_labels = match_classes(test_source, source.class_names)
+    found = Prepared(
+        train=Part(store, np.intersect1d(train, store.usable), labels),
+        test=Part(test_store, np.intersect1d(test, test_store.usable), test_labels),
+        facts=facts,
+        class_names=source.class_names,
+        split=told,
+        source=source.describe(),
+        long_tail=config.long_tail,
+    )
+    _tell_classes(found, config)
+    return found
+
+
+def _tell_classes(prepared: Prepared, config: Config) -> None:
+    """Log the training images of each class of a long tail, and what a sampler makes of them."""
+    labels, counts = prepared.train.own_labels, prepared.class_counts
+    if config.sampler != "uniform" and (labels is None or not (labels >= 0).any()):
+        raise InputError(f"sampler={config.sampler!r}: needs labels, and {prepared.source['name']!r} has none")
+    if labels is None or not counts or not any(counts):
+        return
+    names = prepared.class_names or [str(label) for label in range(len(counts))]
+    if config.long_tail is not None:
+        log.info(
+            "long tail %s: %d training images, imbalance %.3g: %s",
+            config.long_tail,
+            len(prepared.train.indices),
+            imbalance(np.array(counts)),
+            some([f"{name} {count}" for name, count in zip(names, counts, strict=True)], 20),
+        )
+    if config.sampler != "uniform":
+        label, times = most_shown(labels, config.sampler)
+        log.info(
+            "sampler %s: each of the %d images of %s is shown %.3g times an epoch on average",
+            config.sampler,
+            counts[label],
+            visible(names[label]),
+            times,
+        )
+
+
+def label_tensor(part: Part) -> torch.Tensor | None:
+    """Labels by image index as a tensor."""
+    return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
+
+
+def position_tensor(indices: np.ndarray) -> torch.Tensor:
+    """Position among ``indices`` (0 … len − 1) by image index; −1 elsewhere."""
+    positions = torch.full((int(indices.max(initial=-1)) + 1,), -1)
+    positions[torch.from_numpy(indices)] = torch.arange(len(indices))
+    return positions
+
+
+def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:
+    """Side of the stored square: the images' own when they are small and all alike, else a third above what is seen.
+
+    The margin keeps crops sharp: a crop of 9/16 of the area is still at full resolution.
+    """
+    found = survey(source, seed=seed)
+    if found.uniform and found.width == found.height and found.width <= 2 * image_size:
+        return int(found.width)
+    return int(np.ceil(image_size * 4 / 3 / 8) * 8)
+
+
+def _store(source: Source, facts: Facts, config: Config, progress: bool) -> Images:
+    images = Images(
+        source,
+        size=canvas_size(source, facts.image_size, config.seed),
+        channels=facts.channels,
+        cache_bytes=int(config.cache_gb * 2**30),
+        workers=cores() if config.workers is None else config.workers,
+    )
+    images.load(progress=progress)
+    return images

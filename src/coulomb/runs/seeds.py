@@ -1,0 +1,102 @@
+"""One configuration with several seeds: mean and deviation of every figure."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coulomb.errors import InputError
+from coulomb.runs.run_folder import RunFolder, read_json, write_json
+
+PLAN, SUMMARY = "seeds.json", "summary.json"
+LEFT_OUT = ("protocol", "per_class")  # of an evaluation
+
+
+def plan(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
+    """Create ``out`` and write down which seeds will run with which options.
+
+    Raises:
+        InputError: ``out`` exists, or more than one process was asked for.
+    """
+    if (options.get("devices") or 1) > 1 or options.get("num_nodes", 1) > 1:
+        raise InputError("seeds: several processes train one run at a time; give --seed 0, --seed 1, … one by one")
+    RunFolder(out).refuse_existing()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / PLAN, {"seeds": list(seeds), "options": dict(options)})
+    except OSError as error:
+        raise InputError(f"out={str(out)!r}: cannot be created ({error.strerror})") from None
+
+
+def is_plan(path: str | Path) -> bool:
+    """Whether ``path`` is a folder of several seeds."""
+    return (Path(path) / PLAN).is_file()
+
+
+def planned(out: Path) -> tuple[list[int], dict[str, Any]]:
+    """Seeds and options of a folder that `plan` made."""
+    found = read_json(out / PLAN)
+    return found["seeds"], found["options"]
+
+
+def folder_of(out: Path, seed: int) -> RunFolder:
+    """The run folder of one seed."""
+    return RunFolder(out / f"seed{seed}")
+
+
+def summarise(out: Path) -> dict[str, Any]:
+    """Mean and deviation (n − 1) over the seeds of every figure of their evaluations; written to ``summary.json``.
+
+    Returns:
+        ``{"seeds": [...], "figures": {"trained": {"knn": {"mean", "std", "values"}, "few_shot.5": ..., ...}, ...},
+        "protocol": {...}}``. A figure that a run lacks is left out.
+    """
+    seeds, _ = planned(out)
+    evaluations = [read_json(folder_of(out, seed).evaluation) for seed in seeds]
+    own_split = RunFolder(out / f"seed{seeds[0]}").config.read_text(encoding="utf-8")
+    result = {
+        "seeds": seeds,
+        "runs": [folder_of(out, seed).path.name for seed in seeds],
+        "figures": {
+            name: _spread([dict(figures(evaluation[name])) for evaluation in evaluations])
+            for name in evaluations[0]
+            if name != "protocol"
+        },
+        "protocol": {
+            "deviation": "over seeds, n − 1",
+            "varies": "weights, order, views, draws of the evaluation"
+            + (" and the split" if "\ntest: null" in own_split else ""),
+            "of_each_run": {key: evaluations[0]["protocol"].get(key) for key in ("data", "epochs", "image_size")},
+        },
+    }
+    write_json(out / SUMMARY, result)
+    return result
+
+
+def figures(evaluation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of an evaluation by a dotted name; where there is a mean over draws, that."""
+    for key, value in evaluation.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            if "mean" in value:
+                yield name, value["mean"]
+            elif key not in LEFT_OUT:
+                yield from figures(value, name + ".")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, float(value)
+
+
+def _spread(runs: list[dict[str, float]]) -> dict[str, dict[str, Any]]:
+    shared = [name for name in runs[0] if all(name in run for run in runs)]
+    found = {}
+    for name in shared:
+        values = [run[name] for run in runs]
+        std = deviation(values) if len(values) > 1 else 0.0
+        found[name] = {"mean": math.fsum(values) / len(values), "std": std, "values": values}
+    return found
+
+
+def deviation(numbers: Sequence[float]) -> float:
+    """The standard deviation of a sample of at least two, n − 1."""
+    mean = math.fsum(numbers) / len(numbers)
+    return math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1))

@@ -1,0 +1,107 @@
+"""How good the encoder is by now: kNN on held-out images every few epochs, and the geometry of the embeddings."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coulomb.data.views import ViewMaker
+from coulomb.diagnostics import effective_rank
+from coulomb.evaluation import extract_features, frozen, knn_accuracy
+from coulomb.randomness import generator
+from coulomb.runs.config import Config
+from coulomb.runs.journal import Journal
+from coulomb.runs.prepare import Part, Prepared
+from coulomb.watching.geometry import view_geometry
+
+BANK = 10_000  # training images that vote
+QUERIES = 2_000  # held-out images that are judged
+PAIRS = 1_024  # held-out images whose two views are compared
+
+
+@dataclass
+class LiveEvaluation(pl.Callback):
+    """Every ``config.knn_every`` epochs, and before the first: kNN, effective rank, and the figures of `view_geometry`.
+
+    The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time;
+    the geometry is of the head's embeddings of two views of at most 1,024 held-out images.
+    """
+
+    prepared: Prepared
+    views: ViewMaker
+    config: Config
+    journal: Journal
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """The untrained encoder: where the curve starts."""
+        if self.config.knn_every and trainer.global_step == 0:
+            self.measure(trainer, module, epoch=0)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Measure when enough epochs are complete."""
+        epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
+        if self.config.knn_every and rest == 0 and (epoch % self.config.knn_every == 0 or epoch == self.config.epochs):
+            self.measure(trainer, module, epoch)
+
+    def measure(self, trainer: pl.Trainer, module: Any, epoch: int) -> None:
+        """Write one evaluation line."""
+        if not trainer.is_global_zero:
+            return
+        line = {"epoch": epoch, "step": trainer.global_step}
+        line |= self.neighbours(module.method.encoder, module.device) | self.geometry(module.method, module.device)
+        self.journal.write(line)
+        if "knn" in line:
+            module.latest_knn = line["knn"]
+
+    def neighbours(self, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
+        """kNN accuracy, when both sides have labels."""
+        bank = self.labelled(self.prepared.train, BANK, "bank")
+        queries = self.labelled(self.prepared.test, QUERIES, "queries")
+        if not len(bank) or not len(queries):
+            return {}
+        train, test = self.prepared.train, self.prepared.test
+        bank_x, bank = self.features(encoder, train, bank, device)
+        queries_x, queries = self.features(encoder, test, queries, device)
+        assert train.labels is not None and test.labels is not None
+        k = min(self.config.knn_k, len(bank))
+        labels = torch.from_numpy(train.labels[bank]), torch.from_numpy(test.labels[queries])
+        accuracy = knn_accuracy(bank_x, labels[0], queries_x, labels[1], k=k, sigma=self.config.knn_sigma)
+        return {
+            "knn": accuracy,
+            "knn_k": k,
+            "knn_sigma": self.config.knn_sigma,
+            "effective_rank": effective_rank(queries_x),
+        }
+
+    def geometry(self, method: Any, device: torch.device) -> dict[str, Any]:
+        """Two views of held-out images through encoder and head."""
+        part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
+        chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
+        found, seen = [], []
+        with frozen(method):
+            for number, batch in enumerate(part.images.batches(chosen, 256)):
+                draw = generator(self.config.seed, "live views", number)
+                pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
+                found.append(torch.stack([method.head(method.encoder(view)).float().cpu() for view in pair]))
+                seen.append(batch["index"].cpu())
+        if not found:
+            return {}
+        labels = None if part.labels is None else torch.from_numpy(part.labels)[torch.cat(seen)]
+        first, second = torch.cat(found, dim=1)
+        return view_geometry(first, second, labels)
+
+    def features(
+        self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
+    ) -> tuple[Tensor, np.ndarray]:
+        """Encoder features of some images."""
+        return extract_features(encoder, part.images, indices, self.views.plain, device=device)
+
+    def labelled(self, part: Part, most: int, purpose: str) -> np.ndarray:
+        """At most ``most`` labelled images, always the same."""
+        if part.labels is None:
+            return np.empty(0, dtype=np.int64)
+        known = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
+        return known.sample(most, self.config.seed, purpose).indices
