@@ -65,20 +65,69 @@ def test_only_what_learns_gets_a_gradient():
     torch.testing.assert_close(grads, contrast(sides(9, 4), backend="dense")[1][:2])
 
 
-def test_taken_where_both_sides_learn_and_a_strip_has_room():
+def test_taken_where_the_keys_learn_and_a_strip_has_room():
     def takes(queries, keys, **options):
         S = Similarity(queries, keys, scale=4.0, instances=9, unit=True, **options)
-        return ahead.fits(S._problem("negatives"), 0)
+        return ahead.fits(S._problem("negatives"))
 
     queries, keys, _ = sides(9, 4)
-    assert takes(queries, keys)
-    assert not takes(queries, keys.detach()) and not takes(queries.detach(), keys)  # a mean key is cheaper: 4u
+    assert takes(queries, keys) and takes(queries.detach(), keys)
+    assert not takes(queries, keys.detach())  # a mean key is as cheap: 4u
     with torch.no_grad():
         assert not takes(queries, keys)
-    long = torch.zeros(ahead.STRIP // ahead.LEAST_ROWS + 1, 1, requires_grad=True)
-    assert not takes(long, long.detach().requires_grad_())
+    many = ahead.STRIP // ahead.LEAST_ROWS + 1
+    narrow, wide = (torch.zeros(many, dim, requires_grad=True) for dim in (1, ahead.LEAST_ROWS))
+    assert not takes(narrow, narrow.detach().requires_grad_())
+    assert takes(wide, wide.detach().requires_grad_())  # no more memory than the keys take
     steep = Similarity(queries, keys, scale=1e4, instances=9, unit=True)  # needs a maximum
-    assert not ahead.fits(steep._problem("negatives"), 0)
+    assert not ahead.fits(steep._problem("negatives"))
+
+
+def classes(n, m, dim, *, frozen=(), backend="streaming"):
+    """Rows against class centres with a bias; some rows have no class. Loss of those that have, and gradients."""
+    draw = torch.Generator().manual_seed(n + m)
+    made = {
+        "queries": torch.randn(n, dim, dtype=torch.float64, generator=draw),
+        "keys": torch.randn(m, dim, dtype=torch.float64, generator=draw),
+        "scale": torch.tensor(0.7, dtype=torch.float64),
+        "bias": torch.randn(m, dtype=torch.float64, generator=draw),
+        "own": torch.randn(n, dtype=torch.float64, generator=draw),
+    }
+    labels = torch.randint(-1, m, (n,), generator=draw)
+    for name, value in made.items():
+        value.requires_grad_(name not in frozen)
+    S = Similarity(
+        made["queries"], made["keys"], scale=made["scale"], column_bias=made["bias"], query_ids=labels,
+        key_ids=torch.arange(m), backend=backend, tile=5,
+    )  # fmt: skip
+    known = labels >= 0
+    loss = S.against(made["own"], counted=known).masked_fill(~known, 0)
+    learning = [value for value in made.values() if value.requires_grad]
+    return loss, torch.autograd.grad(loss.sum() / 3, learning, retain_graph=True), known, learning
+
+
+@pytest.mark.parametrize("frozen", [(), ("queries",), ("queries", "scale"), ("bias", "own"), ("keys",), ("scale",)])
+@pytest.mark.parametrize(("n", "m"), [(13, 7), (1, 1), (4, 1), (5, 31)])
+def test_a_value_against_class_centres_with_a_bias_and_unknown_classes(frozen, n, m, recomputed):
+    loss, grads, _, _ = classes(n, m, 6, frozen=frozen)
+    expected, wanted, _, _ = classes(n, m, 6, frozen=frozen, backend="dense")
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(grads, wanted, rtol=1e-10, atol=1e-12)
+    assert len(recomputed) == ("keys" in frozen)
+
+
+def test_rows_that_are_asked_for_different_things_among_unknown_ones(recomputed):
+    weights = torch.arange(13.0, dtype=torch.float64)
+    loss, _, _, learning = classes(13, 7, 6)
+    expected, _, _, same = classes(13, 7, 6, backend="dense")
+    assert not recomputed
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, learning, weights),
+        torch.autograd.grad(expected, same, weights),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+    assert len(recomputed) == 1
 
 
 def test_no_second_derivative():

@@ -56,7 +56,7 @@ COMPLETE = Rule(
     judge=complete,
     consequence="The encoder tells nothing apart: whatever is built on it works no better than chance.",
     remedy="Methods without negatives need stop_gradient and predictor switched on, and batch norm in their head; with "
-    "negatives look for a learning rate that is too high, or a head whose output is zero.",
+    "negatives look for a learning rate that is too high, a head whose output is zero, or hard losses with too small a top_k.",
     explained_by=(
         "learning-rate-too-high",
         "learning-rate-too-low",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from coulomb.losses.arguments import checked_labels, reduced, warn_counted
 from coulomb.similarity import Similarity
@@ -16,13 +17,22 @@ class ClassScores:
 
     Attributes:
         own: s_iy, [B]; of class 0 where the label is unknown.
-        rest: LSE_{c≠y} s_ic, [B].
-        mean: mean_c s_ic, [B].
+        mean: mean_c s_ic, [B]; None unless asked for.
+        rest: LSE_{c≠y} s_ic, [B]; None where it is streamed.
+        similarity: then the matrix, in which all centres but the own are negatives.
     """
 
     own: Tensor
-    rest: Tensor
     mean: Tensor | None
+    rest: Tensor | None
+    similarity: Similarity | None
+
+    def loss(self, own: Tensor, known: Tensor | None) -> Tensor:
+        """softplus(LSE_{c≠y} s_ic − own_i), [B]; rows that are not ``known`` will not be used."""
+        if self.similarity is not None:
+            return self.similarity.against(own, counted=known)
+        assert self.rest is not None
+        return softplus(self.rest - own, threshold=50)
 
 
 def class_scores(
@@ -40,11 +50,10 @@ def class_scores(
     plain = Similarity(features, centers, scale=scale, column_bias=bias, unit=unit)
     if plain.few:
         logits = plain.matrix
-        return ClassScores(*own_and_rest(logits, target), logits.mean(1) if mean else None)
-    similarity = by_class(features, centers, labels, scale=scale, bias=bias, unit=unit)
-    return ClassScores(
-        similarity.positives(target), similarity.lse("negatives"), similarity.mean("all") if mean else None
-    )
+        own, rest = own_and_rest(logits, target)
+        return ClassScores(own, logits.mean(1) if mean else None, rest, None)
+    streamed = by_class(features, centers, labels, scale=scale, bias=bias, unit=unit)
+    return ClassScores(streamed.positives(target), streamed.mean("all") if mean else None, None, streamed)
 
 
 def by_class(

@@ -30,8 +30,8 @@ class InfoNCELoss(nn.Module):
     negatives of their own queries.
     Temperature: negative k is pushed in proportion to its softmax e^{s_ik}, and all together as much as the positive
     pulls. τ → 0 leaves the hardest alone (τL → max(s_max − s⁺, 0) in cosines), τ → ∞ pushes all alike. CLIP learns it.
-    Cost: 6u, u = N²·D, in one direction (8u above 32,768 keys or at a τ below .018), 8u in both; 4u, u = N·K·D, with a queue
-    that has no gradient; memory linear.
+    Cost: 6u, u = N²·D, in one direction (8u at a τ below .018, or with more than 32,768 keys of D < 128), 8u in
+    both; 4u, u = N·K·D, with a queue that has no gradient; memory linear.
     Reference: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding, 2018,
     arXiv:1807.03748; He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020,
     arXiv:1911.05722; Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
@@ -120,8 +120,9 @@ class InfoNCELoss(nn.Module):
                 half=dtype,
             )
             over = "all" if query_ids is None else "negatives"
-            lse = against.lse(over)
-            loss = softplus(lse - in_batch.positives(), threshold=50)
+            lse = against.lse(over) if self.diagnose else None
+            own = in_batch.positives()
+            loss = against.against(own, over) if lse is None else softplus(lse - own, threshold=50)
         loss = reduced_in(group, loss, self.reduction, anchors)
         if not self.diagnose:
             return loss

@@ -87,7 +87,8 @@ class HardSimpleLoss(SimpleContrastiveLoss):
     The simple loss on each anchor's ``top_k`` nearest negatives alone; they are found by a streamed threshold.
 
     When to use: attention to hard negatives without a temperature to choose.
-    Needs: one positive a query, and more negatives than ``top_k``. No labels. λ should fall with ``top_k``.
+    Needs: one positive a query, and more negatives than ``top_k``. No labels. λ should fall with ``top_k``,
+    and ``top_k`` be no smaller than training gets going with; see `HardContrastiveLoss`.
     Temperature: none; ``top_k`` takes its place (a few: the hardest alone; all: the simple loss), and λ weighs the
     push.
     Cost: 10u, u = N²·D, or 8u, u = N·K·D, with a queue that has no gradient; and a top-k a row; memory linear.

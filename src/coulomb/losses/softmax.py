@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
 from coulomb.losses.classes import (
@@ -30,7 +29,7 @@ class SoftmaxLoss(nn.Module):
     Needs: labels, and centres (a linear layer's weight).
     Temperature: with ``normalize=True`` the logits lie in ±1/τ, and the loss cannot fall below log(1 + (C−1)e^{−2/τ}):
     the more classes, the lower must τ be. Without, the lengths of features and centres do its work.
-    Cost: 8u, u = B·C·D; 4u with frozen centres; memory linear.
+    Cost: 6u, u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres; memory linear.
     Reference: label smoothing: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016,
     arXiv:1512.00567.
 
@@ -77,6 +76,7 @@ class SoftmaxLoss(nn.Module):
         require_batch("centers", centers)
         classes = len(centers)
         labels = class_labels(labels, len(features), classes, features)
+        known = known_of(labels)
         scores = class_scores(
             features,
             centers,
@@ -86,12 +86,12 @@ class SoftmaxLoss(nn.Module):
             unit=self.normalize,
             mean=self.label_smoothing > 0,
         )
-        loss = softplus(scores.rest - scores.own, threshold=50)
+        loss = scores.loss(scores.own, known)
         if scores.mean is not None:
             loss = loss + self.label_smoothing * (scores.own - scores.mean)
         if classes == 1:
             warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
-        return reduced_over(loss, known_of(labels), self.reduction)
+        return reduced_over(loss, known, self.reduction)
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
         if bias is None:
@@ -120,7 +120,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
     Needs: labels, centres, and the counts of the data as it is drawn: with class-balanced sampling the counts are
     equal, and this is `SoftmaxLoss`.
     Temperature: as in `SoftmaxLoss`; it does not divide log π.
-    Cost: 8u, u = B·C·D; 4u with frozen centres; memory linear.
+    Cost: 6u, u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres; memory linear.
     Reference: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, arXiv:2007.10740.
 
     Args:

@@ -2,8 +2,8 @@
 
 Memory is one or two tiles and a few vectors; the backward pass recomputes the tiles. Costs, with u = N·M·D flops (a
 product is 2u): keys that are the queries 4u (S = Sᵀ: the upper triangle suffices), both directions 8u, one direction 8u,
-6u if the queries are frozen and 4u if the keys are (the softmax's mean key comes with the forward pass). Where the keys
-are as many as the queries, `coulomb.similarity.ahead` does one direction in 6u.
+6u if the queries are frozen and 4u if the keys are (the softmax's mean key comes with the forward pass). One value a row
+against its pairs, with keys that learn, `coulomb.similarity.ahead` does in 6u.
 
 Everything is kept in powers of two: t = s·log2(e), exp s = exp2(t). When |t| is bounded by `SAFE_EXPONENT` no maximum is
 needed, so that one exponential serves row i and column j alike; otherwise an online maximum keeps any magnitude exact.

@@ -35,9 +35,12 @@ def moco_paper(facts: Facts) -> Config:
 
 
 def instdisc_small(facts: Facts) -> Config:
-    """Instance discrimination for CPUs: the full softmax over the bank, as on CIFAR-10; NCE from 200,000 images on."""
+    """Instance discrimination for CPUs: the full softmax over the bank, as on CIFAR-10; NCE from 200,000 images on.
+
+    In 1250 updates on 16,000 images of CIFAR-10, kNN is .401 with τ = .2, .375 with the paper's .1, which digits keep.
+    """
     own = {"full": facts.images < 200_000, "normalizer": "ema"}
-    return small("instdisc", facts, temperature=0.1, head_layers=1, method_options=own)
+    return small("instdisc", facts, temperature=0.1 if tiny(facts) else 0.2, head_layers=1, method_options=own)
 
 
 def instdisc_paper(facts: Facts) -> Config:
