@@ -21,8 +21,11 @@ class Layout:
     places: np.ndarray
 
 
-def layouts(features: np.ndarray, seed: int = 0) -> list[Layout]:
-    """The maps worth showing, the one to begin with first. Distances are between directions: rows get unit length."""
+def layouts(features: np.ndarray, seed: int = 0, problems: list[str] | None = None) -> list[Layout]:
+    """The maps worth showing, the one to begin with first. Distances are between directions: rows get unit length.
+
+    A UMAP that is installed but fails becomes a sentence in ``problems``.
+    """
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     centred = unit - unit.mean(0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)
@@ -41,8 +44,14 @@ def layouts(features: np.ndarray, seed: int = 0) -> list[Layout]:
     if not NEIGHBOURS_FROM <= len(features) <= NEIGHBOURS_UP_TO:
         return [pca]
     reduced = np.ascontiguousarray(scores[:, :50], dtype=np.float32)
-    found = [_tsne(reduced, seed), _umap(reduced, seed) if importlib.util.find_spec("umap") else None, pca]
-    return [layout for layout in found if layout is not None and np.isfinite(layout.places).all()]
+    found = [_tsne(reduced, seed), pca]
+    if importlib.util.find_spec("umap"):
+        try:
+            found.insert(1, _umap(reduced, seed))
+        except Exception as error:  # an unfit NumPy for example; a picture more is not worth a report less
+            if problems is not None:
+                problems.append(f"UMAP is installed but fails ({type(error).__name__}: {error}): no map by it.")
+    return [layout for layout in found if np.isfinite(layout.places).all()]
 
 
 def _tsne(scores: np.ndarray, seed: int) -> Layout:
@@ -63,18 +72,13 @@ def _tsne(scores: np.ndarray, seed: int) -> Layout:
     )
 
 
-def _umap(scores: np.ndarray, seed: int) -> Layout | None:
-    """None where the installed UMAP does not run, on an unfit NumPy for example."""
-    neighbours = min(15, len(scores) - 1)
-    try:
-        from umap import UMAP
+def _umap(scores: np.ndarray, seed: int) -> Layout:
+    from umap import UMAP
 
-        start = scores[:, :2] / max(float(np.abs(scores[:, :2]).max()), 1e-12) * 10
-        placed = UMAP(n_neighbors=neighbours, init=start, random_state=_state(seed, "umap"), n_jobs=1).fit_transform(
-            scores
-        )
-    except Exception:  # a picture more is not worth a report less
-        return None
+    neighbours = min(15, len(scores) - 1)
+    start = scores[:, :2] / max(float(np.abs(scores[:, :2]).max()), 1e-12) * 10
+    model = UMAP(n_neighbors=neighbours, init=start, random_state=_state(seed, "umap"), n_jobs=1)
+    placed = model.fit_transform(scores)
     return Layout(
         "umap",
         "UMAP",

@@ -89,7 +89,7 @@ def gallery(run: Run, seed: int) -> Gallery | None:
         draw_queries(samples.labels[:first], seed=seed),
         neighbours,
         agreement(neighbours[:first], samples.labels[:first]),
-        layouts(samples.features, seed),
+        layouts(samples.features, seed, run.problems),
         colourings(run, samples, neighbours, seed),
         effective_rank(torch.from_numpy(samples.features[:first])),
         samples,
