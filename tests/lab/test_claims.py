@@ -12,7 +12,7 @@ def test_a_margin_is_met_or_not():
     assert at_least(ROWS, "a", "b", "knn", 0.05, "", "").holds is False
     assert "may be chance" in at_least(ROWS, "a", "b", "knn", 0.045, "", "").measured
     told = at_least(ROWS, "b", "a", "knn", 0.0, "", "").measured
-    assert told == "kNN 86.0% of b, 90.0% of a: -4.0 points"
+    assert told == "kNN 86.0% of b, 90.0% of a: −4.0 points"
 
 
 def test_what_was_not_measured_is_not_judged():

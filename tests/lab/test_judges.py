@@ -119,7 +119,7 @@ def test_augmentations():
     assert list(dropped(PRESETS["small-natural"]())) == ["crop", "flip", "jitter", "grey"]
     rows = few(all=0.9, none=0.5) | {f"no-{part}": {"few_5": 0.85} for part in parts} | few(no_jitter=0.6)
     claims, judged = held("augmentations", rows)
-    assert set(claims.values()) == {True} and judged["tables"][0]["rows"][0] == ["jitter", "60.0%", "-30.0"]
+    assert set(claims.values()) == {True} and judged["tables"][0]["rows"][0] == ["jitter", "60.0%", "−30.0"]
     rows |= few(no_blur=0.95, no_affine=0.4)
     claims, _ = held("augmentations", rows)
     assert starts(claims, "Each of them") is False and starts(claims, "Changes of brightness") is False

@@ -273,6 +273,8 @@ def test_the_theme_is_the_readers_choice(visit):
     assert light != dark
     button.click()
     assert (button.inner_text(), page.evaluate(paper)) == ("Theme: dark", dark)
+    page.reload()
+    assert (button.inner_text(), page.evaluate(paper)) == ("Theme: dark", dark)
     page.emulate_media(color_scheme="light")
     assert page.evaluate(paper) == dark
     button.click()

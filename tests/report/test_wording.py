@@ -4,7 +4,7 @@ import shlex
 import pytest
 
 from coulomb.report.recreate import command_line
-from coulomb.report.wording import count, duration, figure, percent, plural, shorten
+from coulomb.report.wording import count, duration, figure, percent, plural, shorten, signed
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,7 @@ def test_command_line_quotes_what_a_shell_would_run():
         *(w for i in range(9) for w in (f"--option-{i}", "y" * 20)),
     ]
     assert command_line({}) == ""
+
+
+def test_differences_have_a_sign():
+    assert (signed(4.66), signed(-0.42), signed(-1.234, 2)) == ("+4.7", "−0.4", "−1.23")

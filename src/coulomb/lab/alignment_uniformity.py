@@ -10,6 +10,7 @@ from coulomb.lab.claims import NAMES, Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, looked_at_quickly
+from coulomb.report.wording import signed
 from coulomb.runs.run_folder import read_json
 
 METHODS, QUICK = ("simclr", "moco", "instdisc", "byol", "simsiam", "supcon"), ("simclr", "moco", "byol", "supcon")
@@ -110,7 +111,7 @@ def agreement(rows: Rows, key: str, which: str, claim: str) -> Claim:
         return Claim(claim, WANG, f"not measured: {len(points)} runs, {FEWEST} are needed", None)
     found = float(spearmanr([x for x, _ in points], [y for _, y in points]).statistic)
     of = "−uniformity" if which == "uniformity" else "−(alignment + uniformity)"
-    text = f"rank correlation of {NAMES.get(key, key)} with {of} over {len(points)} runs: {found:+.2f}"
+    text = f"rank correlation of {NAMES.get(key, key)} with {of} over {len(points)} runs: {signed(found, 2)}"
     chance = abs(found - AGREE) < 1 / math.sqrt(len(points) - 1)  # its deviation
     return Claim(claim, WANG, text, None if math.isnan(found) else found >= AGREE, chance)
 

@@ -10,6 +10,7 @@ from coulomb.lab.claims import Claim, Rows, at_least, doubt, told, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, looked_at_quickly
+from coulomb.report.wording import signed
 
 CHEN = "SimCLR, ImageNet: crops with colour distortion count most, no single one suffices (Chen et al., 2020, fig. 5)"
 OWN = "this project's log for digits: without changes of brightness an encoder learns how bright images are"
@@ -70,7 +71,7 @@ def _worst(rows: Rows, parts: list[str], key: str, claim: str, expected: str, pu
     worst = max(drops, key=lambda part: drops[part])
     rival = max(set(drops) - {worst}, key=lambda part: drops[part])
     text = ", ".join(
-        f"{-100 * drops[part]:+.1f} points without {part}" for part in dict.fromkeys((worst, rival, expected))
+        f"{signed(-100 * drops[part])} points without {part}" for part in dict.fromkeys((worst, rival, expected))
     )
     against = rival if worst == expected else expected
     doubtful = doubt(rows, f"no-{worst}", f"no-{against}", key, drops[worst] - drops[against])
@@ -83,7 +84,7 @@ def _all_needed(rows: Rows, parts: list[str], key: str) -> Claim:
     if not drops or len(drops) < len(parts):
         return Claim(claim, CHEN, "not measured", None)
     idle = {part: drop for part, drop in drops.items() if drop <= 0}
-    text = ", ".join(f"{part} ({-100 * drop:+.1f} points without it)" for part, drop in idle.items())
+    text = ", ".join(f"{part} ({signed(-100 * drop)} points without it)" for part, drop in idle.items())
     unsure = [bool(doubt(rows, "all", f"no-{part}", key, drop)) for part, drop in (idle or drops).items()]
     chance = all(unsure) if idle else any(unsure)
     return Claim(claim, CHEN, f"not missed: {text}" if idle else "all are missed", not idle, chance)
@@ -92,7 +93,7 @@ def _all_needed(rows: Rows, parts: list[str], key: str) -> Claim:
 def _losses(rows: Rows, parts: list[str], key: str) -> dict[str, Any]:
     drops = {part: drop for part in parts if (drop := _drop(rows, part, key)) is not None}
     order = sorted(drops, key=lambda part: -drops[part])
-    lines = [[part, told(rows, f"no-{part}", key), f"{-100 * drops[part]:+.1f}"] for part in order]
+    lines = [[part, told(rows, f"no-{part}", key), signed(-100 * drops[part])] for part in order]
     return {"title": "What each is worth", "lead": "", "head": ["left out", "accuracy", "points"], "rows": lines}
 
 

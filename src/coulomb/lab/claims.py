@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coulomb.report.wording import figure as plain
+from coulomb.report.wording import signed
 
 Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its figures
 
@@ -75,7 +76,7 @@ def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: st
     first, second = value(rows, high, key), value(rows, low, key)
     if first is None or second is None:
         return Claim(claim, published, "not measured", None)
-    apart = f"{100 * (first - second):+.1f} points" if key in SHARES else f"a difference of {plain(first - second)}"
+    apart = f"{signed(100 * (first - second))} points" if key in SHARES else f"a difference of {plain(first - second)}"
     text = f"{NAMES.get(key, key)} {told(rows, high, key)} of {high}, {told(rows, low, key)} of {low}: {apart}"
     doubtful = doubt(rows, high, low, key, first - second - margin)
     return Claim(claim, published, text + doubtful, first - second >= margin - 1e-9, bool(doubtful))

@@ -14,6 +14,7 @@ from coulomb.lab.claims import Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.optimum import optimum_table
 from coulomb.lab.settings import Settings
+from coulomb.report.wording import signed
 
 METHODS = ("softmax", "balanced_softmax", "supcon", "paco")
 GROUPS = ("many", "medium", "few")
@@ -153,8 +154,8 @@ def gradients_claim(rows: Rows, supcon_arm: str, paco_arm: str) -> Claim:
     supcon, paco = value(rows, supcon_arm, "exponent"), value(rows, paco_arm, "exponent")
     if supcon is None or paco is None:
         return Claim(claim, published, "not measured", None)
-    told = f"by an image, norm ∝ images^b with b = {supcon:+.2f} for SupCon, {paco:+.2f} for PaCo"
-    told += f"; summed over a class's images, b = {1 + supcon:+.2f} and {1 + paco:+.2f}"
+    told = f"by an image, norm ∝ images^b with b = {signed(supcon, 2)} for SupCon, {signed(paco, 2)} for PaCo"
+    told += f"; summed over a class's images, b = {signed(1 + supcon, 2)} and {signed(1 + paco, 2)}"
     stds = [value(rows, name, "exponent_std") for name in (supcon_arm, paco_arm)]
     unsure = NEAR if None in stds else math.hypot(*[std or 0.0 for std in stds])
     return Claim(claim, published, told, abs(paco) < abs(supcon), abs(abs(paco) - abs(supcon)) < unsure)

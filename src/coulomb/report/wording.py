@@ -10,6 +10,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f}{NARROW}%"
 
 
+def signed(number: float, digits: int = 1) -> str:
+    """A difference: −4.72 → '−4.7'."""
+    return f"{number:+.{digits}f}".replace("-", "−")
+
+
 def count(number: float | None) -> str:
     """12345 → '12,345'."""
     return "–" if number is None else f"{round(number):,}"
