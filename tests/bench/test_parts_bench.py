@@ -10,7 +10,7 @@ import torch
 
 from bench_small import SMALL_CASES
 from coulomb import cli, losses
-from coulomb.bench import contenders, dense, dense_small, floors, memory, peers
+from coulomb.bench import contenders, dense, dense_small, floors, peak, peers
 from coulomb.bench.cases import BY_NAME, CASES
 from coulomb.bench.contenders import UnavailableError
 from coulomb.bench.growth import slope
@@ -127,22 +127,22 @@ def test_slopes():
     assert slope([(n, 5 * n**1.7) for n in (10, 20, 80)]) == pytest.approx(1.7)
 
 
-@pytest.mark.skipif(not memory.STATUS.exists(), reason="needs /proc")
+@pytest.mark.skipif(not peak.STATUS.exists(), reason="needs /proc")
 def test_memory_of_a_fresh_process_is_seen():
     case = replace(BY_NAME["ntxent-8192x128"], n=4096, m=4096, dim=16)
-    dense_mb, own_mb = (memory.peak_of_fresh_process(name, case) for name in ("dense", "coulomb"))
+    dense_mb, own_mb = (peak.peak_of_fresh_process(name, case) for name in ("dense", "coulomb"))
     matrix = 4096 * 4096 * 4 / 2**20
     assert dense_mb > 2 * matrix > own_mb > 0
 
 
 def test_memory_of_a_process_that_fails_is_unknown():
-    assert memory.peak_of_fresh_process("coulomb", replace(SMALL_CASES[0], loss="NothingLoss")) is None
+    assert peak.peak_of_fresh_process("coulomb", replace(SMALL_CASES[0], loss="NothingLoss")) is None
 
 
 @pytest.mark.slow
 def test_memory_of_the_largest_case():
     # Speed is for `coulomb bench losses` on a quiet machine: on a busy one a test of it measures the neighbours.
-    assert memory.peak_of_fresh_process("coulomb", BY_NAME["ntxent-8192x128"]) <= 100
+    assert peak.peak_of_fresh_process("coulomb", BY_NAME["ntxent-8192x128"]) <= 100
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):

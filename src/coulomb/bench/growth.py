@@ -8,8 +8,8 @@ from typing import Any
 from coulomb.bench.cases import ntxent
 from coulomb.bench.contenders import UnavailableError, run_of
 from coulomb.bench.measure import Bench
-from coulomb.bench.memory import peak_of_fresh_process
 from coulomb.bench.parity import compare
+from coulomb.bench.peak import peak_of_fresh_process
 from coulomb.bench.timing import interleaved, medians
 
 SIZES = tuple(2**power for power in range(10, 16))

@@ -8,8 +8,9 @@ from coulomb.bench.cases import BY_NAME, Case, Target
 from coulomb.bench.contenders import Step, UnavailableError, run_of
 from coulomb.bench.floors import KERNELS, Floor
 from coulomb.bench.inputs import Inputs, make_inputs
-from coulomb.bench.memory import peak_of_fresh_process, too_large
+from coulomb.bench.memory import too_large
 from coulomb.bench.parity import PEER_TOLERANCE, Reference, compare, reference
+from coulomb.bench.peak import peak_of_fresh_process
 from coulomb.bench.peers import CONTENDERS
 from coulomb.bench.timing import interleaved, medians
 

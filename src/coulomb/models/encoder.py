@@ -10,9 +10,10 @@ from coulomb.errors import InputError
 from coulomb.models.convnet import ConvNet
 from coulomb.models.dry_run import feature_dim_of
 from coulomb.models.initialisation import seeded_initialisation
+from coulomb.models.libraries import installed, is_published, parse
 from coulomb.models.normalisation import Normalisation
 from coulomb.models.pooling import pooled
-from coulomb.models.published import installed, is_published, parse, published_backbone
+from coulomb.models.published import published_backbone
 from coulomb.models.resnet import ResNet, resnet, resnet10, resnet18, resnet34, resnet50
 from coulomb.models.vit import ViT
 

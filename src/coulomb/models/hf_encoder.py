@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from coulomb.errors import InputError
-from coulomb.models.published import Published, broken
+from coulomb.models.libraries import Published, broken
 
 
 class HFBackbone(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coulomb.errors import InputError
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
 from coulomb.models.initialisation import seeded_initialisation
-from coulomb.models.published import is_published
+from coulomb.models.libraries import is_published
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from coulomb.errors import InputError
-from coulomb.models.published import Published
+from coulomb.models.libraries import Published
 
 
 def build(

@@ -12,8 +12,8 @@ from coulomb.errors import InputError
 from coulomb.methods.choice import short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
+from coulomb.models.libraries import is_published
 from coulomb.models.own_file import absolute, is_own_file
-from coulomb.models.published import is_published
 from coulomb.runs.config import Config, check_names, load_config
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.environment import environment
