@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import coulomb
+from coulomb.diagnostics import lidar
 from coulomb.watching.geometry import view_geometry
 
 FIGURES = {
-    "alignment", "uniformity", "embedding_rank", "embedding_std", "embedding_norm", "view_retrieval",
+    "alignment", "uniformity", "embedding_rank", "embedding_std", "embedding_norm", "view_retrieval", "lidar",
     "positive_similarity", "negative_similarity", "hardest_similarity", "separation", "spectrum", "similarity_histogram",
 }  # fmt: skip
 BY_LABEL = {"tolerance", "purity", "false_negative_rate"}
@@ -45,6 +46,11 @@ def test_norms_are_of_the_heads_output():
     assert found["embedding_norm"] == pytest.approx((5 + 1 + 15 + 3) / 4)
     assert found["positive_similarity"] == pytest.approx(1)
     assert json.dumps(found)
+
+
+def test_lidar_is_of_the_heads_output_with_two_views():
+    x, y = torch.randn(2, 20, 5, generator=torch.Generator().manual_seed(0))
+    assert view_geometry(x, y, None)["lidar"] == lidar(torch.stack([x, y], 1)) != lidar(torch.stack([2 * x, 2 * y], 1))
 
 
 def test_one_image_says_nothing():

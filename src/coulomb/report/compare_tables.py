@@ -12,6 +12,7 @@ LAST = {
     "knn": ("live kNN", percent, 1),
     "effective_rank": ("effective rank of the features", figure, 1),
     "embedding_rank": ("effective rank of the embeddings", figure, 1),
+    "lidar": ("LiDAR, two views", figure, 1),
     "alignment": ("alignment", figure, 0),
     "uniformity": ("uniformity", figure, 0),
     "separation": ("separation", percent, 1),

@@ -43,6 +43,7 @@ GROUPS: dict[str, list[Small]] = {
             "Higher: more directions are used.",
             {"effective_rank": "features", "embedding_rank": "embeddings"},
         ),
+        Small("LiDAR", "directions that tell images apart", "Higher: beyond what views move.", {"lidar": ""}),
         Small("Separation", "share of pairs", "How often a view pair beats other images.", {"separation": ""}, True),
         Small("Purity", "share of 10 neighbours", "How many neighbours are of the class.", {"purity": ""}, True),
         Small("Tolerance", "mean cosine", "Higher: images of one class lie closer.", {"tolerance": ""}, cosine=True),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -10,6 +11,7 @@ from coulomb.diagnostics import (
     effective_rank,
     false_negative_rate,
     feature_std,
+    lidar,
     neighbourhood_purity,
     separation,
     similarity_histogram,
@@ -28,6 +30,8 @@ def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]
     """Everything that is measured of two views ``x``, ``y`` [n,D] of the same images, as the head gives them.
 
     - ``alignment``, ``uniformity``, ``embedding_rank``, ``embedding_std``, ``view_retrieval``;
+    - ``lidar``: LiDAR of the head's outputs with q = 2 views an image and δ = 1e-4; the paper's protocol has 50 views of 1000
+      images, so that it compares within a run and between runs of the same settings, not with published figures;
     - ``positive_similarity``, ``negative_similarity``, ``hardest_similarity``: mean cosines;
     - ``separation``: P(a positive's cosine > a negative's), ties ½;
     - ``spectrum``: at most 64 singular values of the unit embeddings over the largest;
@@ -49,6 +53,7 @@ def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]
         "embedding_rank": effective_rank(first),
         "embedding_std": feature_std(first),
         "embedding_norm": norm,
+        "lidar": lidar(torch.stack([x, y], dim=1)),
         "view_retrieval": view_retrieval(first, second),
         "positive_similarity": near.positive,
         "negative_similarity": near.negative,
