@@ -80,6 +80,8 @@ def run(photos, tmp_path_factory):
         (["report", "nowhere"], ["nowhere"]),
         (["check", "nowhere/"], ["nowhere"]),
         (["views", "nowhere/"], ["nowhere"]),
+        (["train", "digits", "--seeds", "0"], ["seeds=0", "at least 2"]),
+        (["lab", "temprature"], ["temprature", "did you mean 'temperature'"]),
         (["dance"], ["dance"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

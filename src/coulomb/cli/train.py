@@ -28,7 +28,7 @@ def train(**given: Any) -> None:
         options["view_options"] = pairs(given["view_options"], "--view flip=0")
     if given.get("method_options"):
         options["method_options"] = pairs(given["method_options"], "--option queue_size=4096")
-    if given_seeds or (resume is not None and (resume / "seeds.json").is_file()):
+    if given_seeds is not None or (resume is not None and (resume / "seeds.json").is_file()):
         _train_seeds(given_seeds, resume, options, evaluate=evaluate, quiet=quiet)
         return
     if resume is not None:
@@ -64,7 +64,7 @@ def _train_seeds(
         assert seeds is not None
         summary, out = coulomb.train_seeds(seeds, **options, progress=not quiet)
     else:
-        extra = sorted(set(options) - {"encoder"}) + (["seeds"] if seeds else [])
+        extra = sorted(set(options) - {"encoder"}) + (["seeds"] if seeds is not None else [])
         if extra:
             raise InputError(f"--resume continues the runs with their own options; remove {', '.join(extra)}")
         summary, out = coulomb.train_seeds(resume_from=resume, encoder=options.get("encoder"), progress=not quiet)

@@ -1,5 +1,7 @@
 """What the lab can do, by name."""
 
+import difflib
+
 from coulomb.errors import InputError
 from coulomb.lab.alignment_uniformity import ALIGNMENT_UNIFORMITY
 from coulomb.lab.augmentations import AUGMENTATIONS
@@ -46,7 +48,10 @@ def experiment_of(name: str) -> Experiment:
         InputError: there is none.
     """
     if name not in EXPERIMENTS:
-        raise InputError(f"experiment {name!r}: there is none; the lab has {', '.join((*EXPERIMENTS, *FURTHER))}")
+        names = [*EXPERIMENTS, *FURTHER]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"experiment {name!r}: there is none; the lab has {', '.join(names)}{hint}")
     return EXPERIMENTS[name]
 
 
