@@ -18,9 +18,9 @@ class HardContrastiveLoss(nn.Module):
 
     When to use: many negatives (a long queue), most of them too easy to teach anything, and a τ that need not be low
     for it.
-    Needs: one positive a query, and more negatives than ``top_k``. No labels. Not too small a ``top_k``: where the top k
-    lie nearer than the positive, as they may at the start of a training, the loss is above log(1 + k), its value for
-    identical features, and falls by shrinking them to a point (as with the hardest triplets).
+    Needs: one positive a query, and more negatives than ``top_k``. No labels. Not too small a ``top_k``: the nearer the
+    top k lie than the positive at the start of a training, the likelier all embeddings shrink to a point, where the loss
+    is log(1 + k) (as with the hardest triplets).
     Temperature: as in `InfoNCELoss`, within the top k: τ → 0 the hardest alone, τ → ∞ the top k alike. The choice by
     rank stands in for a low τ.
     Cost: 10u, u = N²·D, or 6u, u = N·K·D, with a queue that has no gradient; and a top-k a row; memory linear.
