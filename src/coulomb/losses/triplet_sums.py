@@ -37,27 +37,33 @@ def strip_terms(
     """(sum of the terms [R], how many are not zero [R], ∂sum/∂distance [R, N]) for a strip of anchors."""
     if soft:
         return _soft_terms(distance, positive, negative, margin, semihard)
-    reach = distance + margin
-    below = distance.masked_fill(~negative, torch.inf).sort(1).values
+    rows, columns, place, most = _positives(positive)
+    near = distance.new_full((len(distance), most), -torch.inf)  # each row's positives, then nothing
+    near[rows, place] = distance[rows, columns]
+    reach = near + margin
+    below, order = distance.masked_fill(~negative, torch.inf).sort(1)
     totals = below.masked_fill(below == torch.inf, 0).double().cumsum(1)
     totals = torch.cat([torch.zeros_like(totals[:, :1]), totals], 1)
     # A positive p meets the negatives n < p + margin; semi-hard: only those farther than itself, p < n.
     upper = torch.searchsorted(below, reach)
-    lower = torch.searchsorted(below, distance, right=True) if semihard else torch.zeros_like(upper)
-    count = (upper - lower).clamp_min(0).masked_fill(~positive, 0)
+    lower = torch.searchsorted(below, near, right=True).minimum(upper) if semihard else torch.zeros_like(upper)
+    count = upper - lower
     sums = count * reach.double() - (totals.gather(1, upper) - totals.gather(1, lower))
-    # A negative n meets the positives with p + margin > n; semi-hard: less those with p ≥ n.
-    met = _at_or_above(reach, positive, distance, right=True)
-    if semihard:
-        met = met - _at_or_above(distance, positive, distance, right=False)
-    weight = count - met.clamp_min(0).masked_fill(~negative, 0)
+    # How many positives each negative meets: +1 from `lower` on, −1 from `upper` on, summed up in the order of `below`.
+    ends = torch.zeros(len(distance), distance.shape[1] + 1, dtype=torch.long, device=distance.device)
+    one = torch.ones_like(count)
+    met = ends.scatter_add_(1, lower, one).scatter_add_(1, upper, -one).cumsum(1)[:, :-1]
+    weight = torch.zeros_like(met).scatter_(1, order, -met)
+    weight[rows, columns] = count[rows, place]
     return sums.masked_fill(count == 0, 0).sum(1).to(distance.dtype), count.sum(1), weight.to(distance.dtype)
 
 
-def _at_or_above(values: Tensor, kept: Tensor, thresholds: Tensor, *, right: bool) -> Tensor:
-    """How many of a row's kept values are above each threshold (``right``), or at least as large."""
-    ordered = values.masked_fill(~kept, -torch.inf).sort(1).values
-    return values.shape[1] - torch.searchsorted(ordered, thresholds, right=right)
+def _positives(positive: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Row, column and place within its row of every positive, and the most that a row has."""
+    rows, columns = positive.nonzero(as_tuple=True)
+    number = positive.sum(1)
+    place = torch.arange(len(rows), device=rows.device) - (number.cumsum(0) - number)[rows]
+    return rows, columns, place, max(1, int(number.max()))
 
 
 def _soft_terms(
