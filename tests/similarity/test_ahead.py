@@ -134,3 +134,10 @@ def test_no_second_derivative():
     loss, _ = contrast(operands := sides(9, 4))
     with pytest.raises(RuntimeError, match="use_backend"):
         torch.autograd.grad(loss.sum(), operands[0], create_graph=True)
+
+
+def test_small_problems_keep_their_second_derivative():
+    queries, keys, scale = sides(9, 4)
+    loss = Similarity(queries, keys, scale=scale).against(torch.zeros(9, dtype=torch.float64), "all").sum()
+    (first,) = torch.autograd.grad(loss, keys, create_graph=True)
+    assert torch.autograd.grad(first.sum(), queries)[0].abs().max() > 0

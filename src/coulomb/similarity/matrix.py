@@ -228,7 +228,8 @@ class Similarity:
         """
         problem = self._problem(over)
         plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-        if plain and self.group is None and self._chosen_backend != "dense" and ahead.fits(problem):
+        large = self.group is None and self._chosen_backend != "dense" and not self._small
+        if plain and large and ahead.fits(problem):
             return ahead.against(problem, self.scale, own, counted)
         return contrast.losses(self.lse(over), None, own)
 
