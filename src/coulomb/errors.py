@@ -1,5 +1,7 @@
 """The errors that a user can mend."""
 
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """Something the caller handed over is wrong, and the message says what, with which value, and what to do.
@@ -14,3 +16,11 @@ class NonFiniteError(RuntimeError):
 
 class CoulombWarning(UserWarning):
     """Part of what was handed over carries no signal; the message counts it (anchors without positives, zero vectors)."""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of a message about a ``name`` that is none of ``names``: "; did you mean 'simclr'?", or nothing."""
+    import difflib  # for errors alone
+
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

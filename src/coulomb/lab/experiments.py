@@ -1,8 +1,6 @@
 """What the lab can do, by name."""
 
-import difflib
-
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
 from coulomb.lab.alignment_uniformity import ALIGNMENT_UNIFORMITY
 from coulomb.lab.augmentations import AUGMENTATIONS
 from coulomb.lab.batch_size import BATCH_SIZE
@@ -49,8 +47,7 @@ def experiment_of(name: str) -> Experiment:
     """
     if name not in EXPERIMENTS:
         names = [*EXPERIMENTS, *FURTHER]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, names)
         raise InputError(f"experiment {name!r}: there is none; the lab has {', '.join(names)}{hint}")
     return EXPERIMENTS[name]
 

@@ -106,11 +106,11 @@ class InfoNCELoss(nn.Module):
         if count == 0:
             warn_counted(n, n, "anchors have no negative: their loss is 0 and teaches nothing")
         if negatives is None:
-            against, over, lse = in_batch, "negatives", None
+            scores, over, lse = in_batch, "negatives", None
             loss = in_batch.contrast(both=self.symmetric)
         else:
             keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            against = Similarity(
+            scores = Similarity(
                 query,
                 keys,
                 scale=scale,
@@ -120,13 +120,13 @@ class InfoNCELoss(nn.Module):
                 half=dtype,
             )
             over = "all" if query_ids is None else "negatives"
-            lse = against.lse(over) if self.diagnose else None
+            lse = scores.lse(over) if self.diagnose else None
             own = in_batch.positives()
-            loss = against.against(own, over) if lse is None else softplus(lse - own, threshold=50)
+            loss = scores.against(own, over) if lse is None else softplus(lse - own, threshold=50)
         loss = reduced_in(group, loss, self.reduction, anchors)
         if not self.diagnose:
             return loss
-        return loss, diagnose_rows(against, over, lse=lse, positive=in_batch.positives())
+        return loss, diagnose_rows(scores, over, lse=lse, positive=in_batch.positives())
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

@@ -1,12 +1,11 @@
 """Which method: one of ours by name, or a class in the user's own file."""
 
-import difflib
 import inspect
 from typing import Any
 
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.models.own_file import from_own_file, is_own_file
 
@@ -17,10 +16,8 @@ def check_method_name(name: str) -> None:
     """Refuse what is neither a method's name nor ``file.py:Class``, with the nearest name."""
     if name in METHODS or is_own_file(name) or name.startswith(OWN):
         return
-    near = difflib.get_close_matches(name, METHODS, n=1)
     raise InputError(
-        f"method={name!r}: must be one of {', '.join(METHODS)}, or my_file.py:MyMethod"
-        + (f"; did you mean {near[0]!r}?" if near else "")
+        f"method={name!r}: must be one of {', '.join(METHODS)}, or my_file.py:MyMethod" + did_you_mean(name, METHODS)
     )
 
 

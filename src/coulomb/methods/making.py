@@ -1,6 +1,5 @@
 """A method made by its signature: it is given what it asks for by name, and nothing else."""
 
-import difflib
 import inspect
 import types
 import typing
@@ -8,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
 from coulomb.models import Encoder
 
 SHARED = ("temperature", "embedding_dim", "head_layers", "head_hidden_dim", "seed")  # options of every run
@@ -38,9 +37,8 @@ def complete_options(name: str, method: type[nn.Module], given: dict[str, Any]) 
         if option not in known:
             if open_ended and option not in FACTS:
                 continue
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
-            raise InputError(f"method {name!r} has no option {option!r}; {hint}")
+            hint = did_you_mean(option, known) or f"; it has {', '.join(known) or 'none'}"
+            raise InputError(f"method {name!r} has no option {option!r}{hint}")
         _check_type(name, option, value, _hints(method).get(option, Any))
     plain = (type(None), bool, int, float, str)
     defaults = {option: p.default for option, p in known.items() if isinstance(p.default, plain)}

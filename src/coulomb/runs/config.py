@@ -12,7 +12,7 @@ import yaml
 
 from coulomb.data.long_tail import LongTail
 from coulomb.data.samplers import SAMPLERS
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
 from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
@@ -135,12 +135,9 @@ def load_config(path: Path) -> Config:
 
 def check_names(values: dict[str, Any]) -> None:
     """Refuse option names that do not exist, with the nearest that do."""
-    import difflib
-
     for name in values:
         if name not in option_names():
-            near = difflib.get_close_matches(str(name), option_names(), n=1)
-            raise InputError(f"unknown option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise InputError(f"unknown option {name!r}{did_you_mean(str(name), option_names())}")
 
 
 def _validate(option: dataclasses.Field, hint: Any, value: Any) -> None:

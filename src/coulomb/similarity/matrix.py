@@ -211,8 +211,7 @@ class Similarity:
         A loss near 0 keeps its digits, where lse − s⁺ would cancel. Small problems take one operation for all of it.
         """
         problem = self._problem(over, both=both)
-        plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-        if self._small and plain and self.group is None and contrast.fits(problem, offset):
+        if self._small and _eager() and self.group is None and contrast.fits(problem, offset):
             out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
             return out
         if not both:
@@ -227,11 +226,9 @@ class Similarity:
         Where the keys learn and every row that counts is asked for the same (a mean, a sum), it takes 6u instead of 8u.
         """
         problem = self._problem(over)
-        plain = not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-        large = self.group is None and self._chosen_backend != "dense" and not self._small
-        if plain and large and ahead.fits(problem):
+        if _eager() and self.group is None and not self.few and ahead.fits(problem):
             return ahead.against(problem, self.scale, own, counted)
-        return contrast.losses(self.lse(over), None, own)
+        return contrast.losses(self._fold(problem)[0].squeeze(0), None, own)
 
     def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
@@ -431,6 +428,11 @@ class Similarity:
         """S itself, [N, M], with gradients."""
         with full_precision(self.queries_ND):
             return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
+
+
+def _eager() -> bool:
+    """Neither in a graph being compiled nor under a transform of torch.func: autograd functions of our own may be used."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
 
 
 def _checked_backend(backend: str) -> str:
