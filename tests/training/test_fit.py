@@ -217,8 +217,15 @@ def test_mistakes_are_named(tmp_path, digit_tree, quick, options, words):
         assert word in str(error.value)
 
 
-def test_a_value_that_the_method_refuses_leaves_no_folder_behind(digit_tree, tmp_path):
-    given = {"out": str(tmp_path / "run"), "method": "moco", "progress": False, "epochs": 1, "batch_size": 8}
-    with pytest.raises(InputError, match="size must be at least 1, got -1"):
-        coulomb.train(digit_tree, method_options={"queue_size": -1}, **given)
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"method": "moco", "method_options": {"queue_size": -1}}, "size must be at least 1, got -1"),
+        ({"encoder": "vit", "encoder_width": 7}, "width=7 must be a multiple"),
+    ],
+)
+def test_a_value_that_method_or_encoder_refuses_leaves_no_folder_behind(digit_tree, tmp_path, options, message):
+    given = {"out": str(tmp_path / "run"), "progress": False, "epochs": 1, "batch_size": 8}
+    with pytest.raises(InputError, match=message):
+        coulomb.train(digit_tree, **given, **options)
     assert not (tmp_path / "run").exists()

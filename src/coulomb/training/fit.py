@@ -63,11 +63,11 @@ def fit(
         sampler=config.sampler,
         labels=None if prepared.train.labels is None else prepared.train.labels[learned],
     )
-    encoder = make_encoder(config, prepared, objects.encoder)
-    if objects.encoder is not None and not resume:
-        # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
-        save_encoder(encoder, folder.initial)
     try:
+        encoder = make_encoder(config, prepared, objects.encoder)
+        if objects.encoder is not None and not resume:
+            # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
+            save_encoder(encoder, folder.initial)
         method = method_of(config, prepared, objects, encoder, len(learned))
     except InputError:
         if not resume:
