@@ -1,6 +1,5 @@
 from coulomb.lab.claims import best_inside, monotone, told
-from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import chart, curve, looked_at_quickly, published, sweep
+from coulomb.lab.sweep import chart, curve, published, sweep
 from coulomb.lab.text import mark
 
 ROWS = {
@@ -17,7 +16,6 @@ def test_a_run_for_each_value():
         ("t0.1", {"temperature": 0.1}, 3),
         ("t1", {"temperature": 1.0}, 3),
     ]
-    assert looked_at_quickly(Settings(quick=True)) and not looked_at_quickly(Settings())
 
 
 def test_a_series_is_in_the_order_of_the_axis_and_has_deviations():

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from coulomb.data.views import PRESETS
@@ -32,7 +34,7 @@ def test_every_method_has_both():
 
 def test_a_class_of_ones_own_has_the_small_one(tmp_path):
     config = recipe_of("mine.py:Mine", "small")(KINDS["digits"])
-    assert (config.method, config.encoder, config.epochs) == ("mine.py:Mine", "convnet", 200)
+    assert (config.method, config.encoder, config.epochs) == ("mine.py:Mine", "convnet", 100)
     with pytest.raises(InputError, match="preset='paper'"):
         recipe_of("mine.py:Mine", "paper")
 
@@ -46,7 +48,9 @@ def test_small_follows_the_images():
 
 def test_few_images_are_seen_more_often():
     epochs = {kind: RECIPES["simclr", "small"](facts).epochs for kind, facts in KINDS.items()}
-    assert epochs == {"digits": 200, "small photos": 12, "photos": 200, "microscopy": 200}
+    assert epochs == {"digits": 100, "small photos": 12, "photos": 200, "microscopy": 200}
+    many = dataclasses.replace(KINDS["digits"], images=60_000)
+    assert RECIPES["simclr", "small"](many).epochs == 33
 
 
 def test_bf16_only_where_it_is_fast():

@@ -9,7 +9,7 @@ from coulomb.lab.arms import Arm
 from coulomb.lab.claims import NAMES, Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES, looked_at_quickly
+from coulomb.lab.sweep import HEADLINES
 from coulomb.report.wording import signed
 from coulomb.runs.run_folder import read_json
 
@@ -23,7 +23,7 @@ WANG = "Wang & Isola (2020): both agree with accuracy, over hundreds of encoders
 def arms(settings: Settings) -> list[Arm]:
     """Methods with negatives, without, and with labels."""
     names = QUICK if settings.quick else METHODS
-    return [Arm(name, {"method": name, "knn_every": 1} | looked_at_quickly(settings), 12) for name in names]
+    return [Arm(name, {"method": name, "knn_every": 1}, 12) for name in names]
 
 
 def judge(rows: Rows, settings: Settings) -> dict[str, Any]:

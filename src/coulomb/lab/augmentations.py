@@ -9,7 +9,7 @@ from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least, doubt, told, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES, looked_at_quickly
+from coulomb.lab.sweep import HEADLINES
 from coulomb.report.wording import signed
 
 CHEN = "SimCLR, ImageNet: crops with colour distortion count most, no single one suffices (Chen et al., 2020, fig. 5)"
@@ -33,7 +33,7 @@ def arms(settings: Settings) -> list[Arm]:
     """All of them, each but one, none."""
     preset = preset_of(settings)
     parts = dropped(PRESETS[preset]())
-    shared = {"method": "simclr", "views": preset} | looked_at_quickly(settings)
+    shared = {"method": "simclr", "views": preset}
     nothing = {name: value for options in parts.values() for name, value in options.items()}
     made = [Arm("all", shared, 10)]
     made += [Arm(f"no-{name}", shared | {"view_options": options}, 10) for name, options in parts.items()]

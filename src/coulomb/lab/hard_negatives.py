@@ -10,7 +10,7 @@ from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Rows, at_least, best_inside
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES, chart, curve, looked_at_quickly
+from coulomb.lab.sweep import HEADLINES, chart, curve
 from coulomb.lab.trained import trained
 from coulomb.runs.prepare import Prepared
 from coulomb.runs.run_folder import RunFolder
@@ -36,7 +36,7 @@ def arms(settings: Settings) -> list[Arm]:
     """β at one τ⁺, τ⁺ at one β, and neither."""
     betas, shares = (QUICK_BETAS, QUICK_SHARES) if settings.quick else (BETAS, SHARES)
     wanted = [(0.0, 0.0), *((beta, TAU_PLUS) for beta in betas), *((BETA, s) for s in shares if s != TAU_PLUS)]
-    shared = {"method": "hard", "temperature": TEMPERATURE} | looked_at_quickly(settings)
+    shared = {"method": "hard", "temperature": TEMPERATURE}
     return [
         Arm(name_of(beta, plus), shared | {"method_options": {"beta": beta, "tau_plus": plus}}, 12)
         for beta, plus in wanted

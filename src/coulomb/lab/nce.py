@@ -8,7 +8,7 @@ from coulomb.lab.claims import Claim, Rows, at_least
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.noise import gradient_cosines
 from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES, chart, curve, looked_at_quickly, sweep
+from coulomb.lab.sweep import HEADLINES, chart, curve, sweep
 from coulomb.lab.trained import trained
 from coulomb.runs.prepare import Prepared
 from coulomb.runs.run_folder import RunFolder
@@ -32,7 +32,7 @@ def samples(settings: Settings) -> tuple[int, ...]:
 
 def arms(settings: Settings) -> list[Arm]:
     """Instance discrimination by NCE with more and more noise, and by the exact softmax."""
-    shared = {"method": "instdisc"} | looked_at_quickly(settings)
+    shared = {"method": "instdisc"}
 
     def options(noise: float) -> dict[str, Any]:
         return shared | {"method_options": {"full": False, "noise_samples": int(noise)}}

@@ -17,7 +17,7 @@ from coulomb.randomness import numpy_generator
 
 SMALL = {"data": "digits", "encoder_width": 16, "epochs": 10, "knn_every": 2}
 NO_VIEWS = {"affine": 0.0, "elastic": 0.0, "jitter": 0.0, "blur": 0.0, "noise": 0.0, "cutout": 0.0}
-EPOCHS = {"moco": 60, "byol": 60}  # healthy runs whose momentum encoder has to leave its random start first
+EPOCHS = {"byol": 60}  # a healthy run whose momentum encoder has to leave its random start first
 HEALTHY_EPOCHS = 20
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import NAMES, SHARES, Places, Rows, value
-from coulomb.lab.settings import Settings
 
 HEADLINES = (("knn", "kNN", "percent"), ("linear", "linear", "percent"), ("few_5", "5 labels", "percent"))
 
@@ -15,11 +14,6 @@ def sweep(
 ) -> list[Arm]:
     """A run for each value."""
     return [Arm(name(at), options(at), quick) for at in values]
-
-
-def looked_at_quickly(settings: Settings) -> dict[str, Any]:
-    """Options that ``--quick`` gives digits: batches of 128, so that a few epochs make updates enough to learn from."""
-    return {"batch_size": 128} if settings.quick and settings.digits else {}
 
 
 def curve(rows: Rows, places: Places, key: str, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from coulomb.lab.claims import Claim, Rows, at_least, best_inside, monotone
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.limits import limits, tables
 from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES, chart, curve, looked_at_quickly, published, sweep
+from coulomb.lab.sweep import HEADLINES, chart, curve, published, sweep
 from coulomb.lab.trained import trained
 from coulomb.runs.prepare import Prepared
 from coulomb.runs.run_folder import RunFolder
@@ -44,7 +44,7 @@ def swept(settings: Settings) -> tuple[float, ...]:
 
 def arms(settings: Settings) -> list[Arm]:
     """SimCLR over τ; the hard loss; the simple and the hard simple loss, which have no τ."""
-    shared = {"method": "simclr"} | looked_at_quickly(settings)
+    shared = {"method": "simclr"}
 
     def made(loss: str) -> dict[str, Any]:
         return shared | {"method_options": {"loss": loss}}
