@@ -34,6 +34,8 @@ def by_hand(embeddings, row):
 def test_loss_is_the_formula(loss, row):
     embeddings = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(made(loss=loss).criterion(embeddings), by_hand(embeddings, row))
+    half = made(loss=loss, top_k=None)  # 3 of 5
+    torch.testing.assert_close(half.criterion(embeddings), by_hand(embeddings, row))
     views = list(torch.rand(2, 6, 1, 8, 8))
     method = made(loss=loss).eval()
     expected = method.criterion(torch.stack([method.head(method.encoder(view)) for view in views], dim=1))
@@ -47,6 +49,7 @@ def test_is_pure_and_resumes_and_equal_images_give_no_signal(loss):
     same = [torch.full((4, 1, 8, 8), 0.5)] * 2
     assert float(made(loss=loss).eval()(same).detach()) == pytest.approx(made(loss=loss).no_signal(4, 2), abs=1e-6)
     assert made(loss="hard").no_signal(9, 2) == math.log(4)
+    assert made(loss="hard", top_k=None).no_signal(9, 2) == math.log(5)
 
 
 def test_mistakes_are_named():

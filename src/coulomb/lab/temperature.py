@@ -104,8 +104,8 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
     notes = [
         "Uniformity is log mean e^(−2d²) of held-out embeddings, less is more even; tolerance is the mean cosine of pairs of "
         "a class.",
-        "The hard losses keep the 128 nearest of an image's negatives (the paper: 4,095 of some 50,000; the 20 nearest "
-        "collapse on digits); the simple loss has λ = 1/K.",
+        "The hard losses keep the nearer half of an image's negatives (the paper: 4,095 of some 50,000, a share that "
+        "collapses on digits); the simple loss has λ = 1/K.",
         "The limits are of the held-out embeddings of tau0.3, in float64. In the fourth chart the same embeddings are looked "
         "at with other temperatures: the effective number of negatives is e^entropy of their shares of the push.",
     ]

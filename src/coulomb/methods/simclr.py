@@ -27,8 +27,8 @@ class SimCLR(nn.Module):
         head_hidden_dim: width between them; None means the feature width, as in the paper.
         loss: ``"contrastive"``: NT-Xent; or one of Wang & Liu's (2021) on two views: ``"hard"``, ``"simple"``,
             ``"hard_simple"``; see `BothWays`.
-        top_k: negatives that count in the hard losses; 128, half of a batch of 256. The paper's 4095 of 50,000 would be 20 of
-            it, which collapses on digits; see `HardContrastiveLoss`.
+        top_k: negatives that count in the hard losses; None: half of those in the batch. The paper's share, 4095 of 50,000,
+            would be a twelfth, which collapses on digits; see `HardContrastiveLoss`.
         seed: of the head's first weights.
     """
 
@@ -43,7 +43,7 @@ class SimCLR(nn.Module):
         head_layers: int = 2,
         head_hidden_dim: int | None = None,
         loss: str = "contrastive",
-        top_k: int = 128,
+        top_k: int | None = None,
         seed: int = 0,
     ):
         super().__init__()
