@@ -51,6 +51,27 @@ def test_equal_images_give_the_value_of_no_signal(name):
     assert math.isclose(float(loss.detach()), method.no_signal(4, 2), rel_tol=1e-5)
 
 
+def simplex(n):
+    """n unit vectors with cosines −1/(n − 1)."""
+    centred = torch.eye(n, dtype=torch.float64) - 1 / n
+    return centred / centred.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 40])
+@pytest.mark.parametrize("temperature", [0.07, 0.5, 2.0])
+def test_the_floor_of_simclr_is_reached_by_a_simplex_and_by_nothing_random(n, temperature):
+    method = SimCLR(encoder(), temperature=temperature, embedding_dim=5)
+    floor, corners = method.floor(n, 2), simplex(n)
+    assert floor == pytest.approx(float(method.criterion(torch.stack([corners, corners], dim=1))), rel=1e-9)
+    generator = torch.Generator().manual_seed(0)
+    assert float(method.criterion(torch.randn(n, 2, 5, generator=generator, dtype=torch.float64))) > floor
+
+
+def test_no_floor_is_told_where_none_is_known():
+    assert SimCLR(encoder()).floor(8, 4) is None and SimCLR(encoder()).floor(1, 2) is None
+    assert SimCLR(encoder(), loss="hard").floor(8, 2) is None
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_seed_sets_the_head(name):
     first, again, other = (made(name, seed).head.state_dict() for seed in (1, 1, 2))

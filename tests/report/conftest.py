@@ -61,6 +61,7 @@ def training_lines(epochs: int = 30, steps: int = 20, batch: int = 256) -> list[
             "loss": top - 3.4 * (1 - math.exp(-step / total * 5)) + 0.05 * float(rng.standard_normal()),
             "lr": 1e-3 * 0.5 * (1 + math.cos(math.pi * step / total)),
             "no_signal": top,
+            "floor": 1.47,
             "images_per_second": 8000 + 300 * float(rng.standard_normal()),
         }
         for step in range(1, total + 1)

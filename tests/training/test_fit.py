@@ -61,6 +61,7 @@ def test_metric_lines(finished):
     assert [line["step"] for line in training] == list(range(1, len(training) + 1))
     assert {"step", "epoch", "loss", "lr", "no_signal"} <= training[0].keys()
     assert all(line["no_signal"] == math.log(2 * 8 - 1) for line in training)
+    assert all(0 < line["floor"] < line["no_signal"] for line in training)
     live = [line for line in lines if "knn" in line]
     assert [line["epoch"] for line in live] == [0, 1, 2, 3]
     assert all(0 <= line["knn"] <= 1 and line["effective_rank"] >= 1 for line in live)

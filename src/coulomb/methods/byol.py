@@ -79,5 +79,9 @@ class BYOL(nn.Module):
         if self.target is not None:
             self.target.update(self._network(), progress)
 
+    def floor(self, batch: int, views: int) -> float:
+        """Every prediction on its target."""
+        return 0.0
+
     def no_signal(self, batch: int, views: int) -> None:
         """There is no such value: embeddings that are all alike have the least loss."""

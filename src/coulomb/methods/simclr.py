@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from coulomb.diagnostics.loss_floor import infonce_at
 from coulomb.errors import InputError
 from coulomb.losses import NTXentLoss
 from coulomb.methods.both_ways import BothWays
@@ -55,6 +56,7 @@ class SimCLR(nn.Module):
             layers=head_layers,
             seed=seed,
         )
+        self.temperature = temperature
         self.criterion = (
             NTXentLoss(temperature=temperature) if loss == "contrastive" else BothWays(loss, temperature, top_k)
         )
@@ -71,3 +73,13 @@ class SimCLR(nn.Module):
         if isinstance(self.criterion, BothWays):
             return self.criterion.no_signal(batch)
         return math.log(max(batch * views - 1, 1))
+
+    def floor(self, batch: int, views: int) -> float | None:
+        """The least loss of any embeddings, ln(1 + (2N − 2)·exp(−(1 + 1/(N − 1))/τ)), with two views; else None.
+
+        The views of an image coincide, and the N images of all processes (``batch``) form a regular simplex, cos =
+        −1/(N − 1): the least by the convexity of log Σ exp and Σᵢⱼ zᵢ·zⱼ ≥ 0.
+        """
+        if isinstance(self.criterion, BothWays) or views != 2 or batch < 2:
+            return None
+        return infonce_at(2 * batch - 2, self.temperature, -1 / (batch - 1))

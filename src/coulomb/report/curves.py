@@ -4,30 +4,32 @@ import math
 
 from coulomb.report.chart import Chart, Level, line_chart
 from coulomb.report.collect import Run, finite
-from coulomb.report.loss_floor import loss_floor
 from coulomb.report.scores import CONTESTANTS, scores
 from coulomb.report.wording import figure, percent
 
 
 def loss_chart(run: Run) -> Chart | None:
     """The training loss between its floor and that of a network that tells nothing apart, where they are known."""
-    signal = [value for line in run.training if (value := finite(line.get("no_signal"))) is not None]
+    signal, floor = (_last(run, key) for key in ("no_signal", "floor"))
     levels = []
-    if signal:
-        levels.append(Level(signal[-1], f"no signal: {_formula(run, signal[-1])}{figure(signal[-1])}", "nosignal"))
-    floor = loss_floor(run.config, signal[-1] if signal else None)
+    if signal is not None:
+        levels.append(Level(signal, f"no signal: {_formula(run, signal)}{figure(signal)}", "nosignal"))
     if floor is not None:
         levels.append(Level(floor, f"floor: {figure(floor)}", "nosignal floor below"))
     chart = line_chart(
         points(run.training, "step", "loss"),
         title="Training loss",
         x_label="training step",
-        y_label="loss (nats)" if signal else "loss",
+        y_label="loss" if signal is None else "loss (nats)",
         levels=levels,
     )
     if chart is not None and floor is not None:
         chart.note = " ".join(filter(None, [chart.note, "Floor: no embeddings whatever have a smaller loss."]))
     return chart
+
+
+def _last(run: Run, key: str) -> float | None:
+    return next((value for line in reversed(run.training) if (value := finite(line.get(key))) is not None), None)
 
 
 def _formula(run: Run, level: float) -> str:

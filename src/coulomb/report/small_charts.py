@@ -73,7 +73,7 @@ GROUPS: dict[str, list[Small]] = {
     ],
 }
 KNOWN = {key for group in GROUPS.values() for small in group for key in small.curves} | {
-    "step", "epoch", "loss", "no_signal", "seconds", "negatives",
+    "step", "epoch", "loss", "no_signal", "floor", "seconds", "negatives",
 }  # fmt: skip
 MOST_OWN = 8
 STYLES = ("k0", "k1", "k2", "k6")

@@ -83,13 +83,16 @@ class ContrastiveTraining(pl.LightningModule):
         return {
             "loss": loss,
             "value": self.mean_over_processes(loss.detach()),
-            "no_signal": self.no_signal(len(batch["index"])),
+            "no_signal": self.known_loss("no_signal", len(batch["index"])),
+            "floor": self.known_loss("floor", len(batch["index"])),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
 
-    def no_signal(self, images: int) -> float | None:
-        """The loss of knowing nothing, for ``images`` a process: losses take their negatives from all processes."""
-        value_of = getattr(self.method, "no_signal", None)
+    def known_loss(self, name: str, images: int) -> float | None:
+        """The loss of knowing nothing, or its floor, if the method tells it, for ``images`` a process: losses take their
+        negatives from all processes.
+        """
+        value_of = getattr(self.method, name, None)
         return None if value_of is None else value_of(images * self.trainer.world_size, self.config.n_views)
 
     def mean_over_processes(self, loss: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ from coulomb.runs.journal import Journal
 
 
 class TrainingFigures(pl.Callback):
-    """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``lr``, ``images_per_second``,
-    ``seconds`` (of training so far, evaluations included, interruptions not), the method's own figures, and those of
-    ``more``, asked for at every line.
+    """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``floor``, ``lr``,
+    ``images_per_second``, ``seconds`` (of training so far, evaluations included, interruptions not), the method's own
+    figures, and those of ``more``, asked for at every line.
 
-    ``no_signal`` is null where the method has no such value.
+    ``no_signal``, the loss of knowing nothing, and ``floor``, the least there is, are null where the method has no such value.
 
     ``loss`` is the mean over processes and over the accumulated batches of the update and is written in full
     precision. ``epoch`` counts from 1 and is the epoch that the step belongs to.
@@ -52,6 +52,7 @@ class TrainingFigures(pl.Callback):
                 "epoch": batch_idx // module.steps_per_epoch + 1,
                 "loss": sum(self.pending) / len(self.pending),
                 "no_signal": outputs["no_signal"],
+                "floor": outputs["floor"],
                 "lr": outputs["lr"],
                 "images_per_second": round(self.images * trainer.world_size / max(now - self.clock, 1e-9), 1),
                 "seconds": round(self.seconds, 3),
