@@ -17,26 +17,21 @@ TARGET = 0.03  # of a step's time
 PERIOD = int(Config().pulse)
 IMAGES = 2048  # as if trained on
 CASES: dict[str, dict[str, Any]] = {
-    "digits: simclr, convnet": {"method": "simclr", "encoder": "convnet", "channels": 1, "size": 28},
-    "digits: moco, queue of 1024": {
-        "method": "moco",
-        "encoder": "convnet",
-        "channels": 1,
-        "size": 28,
-        "own": {"queue_size": 1024},
-    },
-    "digits: byol": {"method": "byol", "encoder": "convnet", "channels": 1, "size": 28},
-    "CIFAR: moco, resnet10, queue of 4096": {"method": "moco", "encoder": "resnet10", "channels": 3, "size": 32},
+    "digits: simclr": {"method": "simclr", "channels": 1, "size": 16},
+    "digits: moco, queue of 1024": {"method": "moco", "channels": 1, "size": 16, "own": {"queue_size": 1024}},
+    "digits: byol": {"method": "byol", "channels": 1, "size": 16},
+    "CIFAR: simclr": {"method": "simclr", "channels": 3, "size": 32},
+    "CIFAR: moco, queue of 4096": {"method": "moco", "channels": 3, "size": 32, "own": {"queue_size": 4096}},
 }
 
 
-def bench_pulse(batch: int = 256, repeats: int = 5, cases: list[str] | None = None) -> dict[str, Any]:
+def bench_pulse(batch: int = 128, repeats: int = 5, cases: list[str] | None = None) -> dict[str, Any]:
     """Seconds of a training step with and without the pulse (medians), and the pulse's share of training at its period.
 
-    Encoders are of width 32. A step is the method's forward, backward and update on random images of a batch; making the
-    views, which training spends time on too, is left out, so the share is an upper one. The first update of a run, which is
-    looked at too, is not counted. Returns ``{"batch", "period", "threads", "repeats", "cases": {case: {"step",
-    "with_pulse", "share"}}}``. Raises `InputError` for numbers that are too small.
+    As the small preset has them: ConvNets of width 32, batches of 128. A step is the method's forward, backward and update
+    on random images of a batch; making the views, which training spends time on too, is left out, so the share is an upper
+    one. The first update of a run, which is looked at too, is not counted. Returns ``{"batch", "period", "threads",
+    "repeats", "cases": {case: {"step", "with_pulse", "share"}}}``. Raises `InputError` for numbers that are too small.
     """
     if batch < 2 or repeats < 1:
         raise InputError(f"batch={batch} must be at least 2, repeats={repeats} at least 1")
@@ -67,10 +62,8 @@ def render(result: dict[str, Any]) -> str:
 class _Steps:
     """A method and its optimiser, stepped as the trainer steps them."""
 
-    def __init__(
-        self, batch: int, *, method: str, encoder: str, channels: int, size: int, own: dict[str, Any] | None = None
-    ):
-        network = build_encoder(encoder, channels=channels, image_size=size, width=32)
+    def __init__(self, batch: int, *, method: str, channels: int, size: int, own: dict[str, Any] | None = None):
+        network = build_encoder("convnet", channels=channels, image_size=size, width=32)
         made: Any = METHODS[method](network, **(own or {}))
         self.method = made.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD([p for p in made.parameters() if p.requires_grad], lr=1e-3, momentum=0.9)
