@@ -3,12 +3,12 @@
 from dataclasses import asdict
 from typing import Any
 
+from coulomb.doctor.collapse import DIRECTIONS, SPREAD
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 
-RANK, SPREAD = 2.0, 0.1  # below either, embeddings have collapsed: 1 and 0 are complete collapse, 1 is an even spread
 PARTS = {"no-stop-gradient": {"stop_gradient": False}, "no-predictor": {"use_predictor": False}}
 PUBLISHED = {
     "simsiam": "SimSiam, ImageNet: 68.1 (100 epochs); without stop-gradient the loss falls to −1 at once (Chen & He, 2021)",
@@ -29,11 +29,14 @@ def arms(settings: Settings) -> list[Arm]:
 
 
 def collapsed(figures: dict[str, Any]) -> bool | None:
-    """Whether held-out embeddings have collapsed: effective rank below 2, or √D·std of unit vectors below .1."""
+    """Whether held-out embeddings have collapsed, by the doctor's thresholds: effective rank or spread too small.
+
+    Batch norm at the end of SimSiam's head keeps a spread: embeddings then collapse to a line (rank 1 to 2), not to a point.
+    """
     rank, spread = figures.get("embedding_rank"), figures.get("embedding_std")
     if rank is None:
         return None
-    return bool(rank < RANK or (spread is not None and spread < SPREAD))
+    return bool(rank < DIRECTIONS or (spread is not None and spread < SPREAD))
 
 
 def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         )
     ]
     notes = [
-        f"Collapse is detected by an effective rank below {RANK:g} or a spread below {SPREAD:g} of held-out embeddings."
+        f"Collapse is detected by an effective rank below {DIRECTIONS:g} or a spread below {SPREAD:g} of held-out embeddings."
     ]
     return {"claims": [asdict(claim) for claim in claims], "charts": charts, "notes": notes}
 
