@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -24,6 +25,15 @@ def test_no_signal_is_the_best_constant():
         labels = torch.tensor([0] * 3 + [1, 2])
         constant = cross_entropy(best.log().expand(5, 3), labels, label_smoothing=smoothing)
         assert math.isclose(method.no_signal(5, 2), float(constant), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_floor_is_the_loss_of_the_best_logits(smoothing):
+    method = Softmax(encoder(), class_counts=COUNTS, label_smoothing=smoothing)
+    target = torch.full((1, 3), smoothing / 3, dtype=torch.float64)
+    target[0, 1] += 1 - smoothing
+    best = cross_entropy(target.clamp_min(1e-300).log(), torch.tensor([1]), label_smoothing=smoothing)
+    assert math.isclose(method.floor(5, 2), float(best), rel_tol=1e-6, abs_tol=1e-9)
 
 
 def test_the_classifier_says_what_the_head_says():

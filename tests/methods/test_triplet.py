@@ -26,3 +26,4 @@ def test_equal_images_give_the_value_of_no_signal(options, value):
     assert math.isclose(float(loss.detach()), value, rel_tol=1e-4)
     assert math.isclose(method.no_signal(4, 2), value)
     assert Triplet(encoder(), mining="semihard").no_signal(4, 2) is None
+    assert Triplet(encoder()).floor(4, 2) == 0 and Triplet(encoder(), soft=True).floor(4, 2) is None

@@ -48,6 +48,12 @@ class Softmax(nn.Module):
         """The loss of the best constant prediction: the entropy of the class frequencies, ln C when they are equal."""
         return self.constant
 
+    def floor(self, batch: int, views: int) -> float:
+        """The loss of a classifier that is sure and right: the entropy of a smoothed label, 0 without smoothing."""
+        certain = torch.zeros(self.head.out_features)
+        certain[0] = 1
+        return entropy(certain, self.criterion.label_smoothing)
+
     def classifier(self) -> Classifier:
         """The classifier as it is now: plain logits."""
         return Classifier(self.head.weight, self.head.bias, how="linear, cross-entropy, trained with the encoder")

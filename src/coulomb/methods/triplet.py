@@ -67,3 +67,7 @@ class Triplet(nn.Module):
         if self.criterion.mining == "semihard":
             return None
         return math.log(2) if self.criterion.soft else self.criterion.margin
+
+    def floor(self, batch: int, views: int) -> float | None:
+        """0, where every negative is farther than every positive by the margin; ``soft`` never quite gets there: None."""
+        return None if self.criterion.soft else 0.0
