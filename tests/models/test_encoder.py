@@ -73,7 +73,7 @@ def test_normalisation_is_inside():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": "resnet11"}, "resnet11.*choose one of.*resnet18"),
+        ({"name": "resnet11"}, "resnet11.*choose one of.*resnet18.*did you mean 'resnet18'"),
         ({"widht": 3}, "widht=3.*it takes width"),
         ({"width": 0}, "width=0"),
         ({"width": 2.5}, "width=2.5"),

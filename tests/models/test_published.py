@@ -129,7 +129,7 @@ def test_size_and_channels_of_a_configuration_are_the_runs(transformers):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("timm:tiny_vitt", "did you mean timm:tiny_vit"),
+        ("timm:tiny_vitt", "did you mean 'timm:tiny_vit'"),
         ("timm:tiny@weights", "weights cannot be had.*no network"),
         ("timm:", "write timm:NAME"),
         ("hf:org/none", "no such configuration.*org/none is not a local folder"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
 from coulomb.models.convnet import ConvNet
 from coulomb.models.dry_run import feature_dim_of
 from coulomb.models.initialisation import seeded_initialisation
@@ -140,7 +140,8 @@ def require_encoder(name: str) -> None:
         installed(parse(name).kind)
     elif name not in BACKBONES:
         raise InputError(
-            f"encoder={name!r} is unknown: choose one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME, or wrap your own module."
+            f"encoder={name!r} is unknown: choose one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME, or wrap your own module"
+            + did_you_mean(name, BACKBONES)
         )
 
 

@@ -1,12 +1,11 @@
 """``timm:NAME``: the image models of timm."""
 
-import difflib
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
 from coulomb.models.libraries import Published
 
 
@@ -20,8 +19,8 @@ def build(
     """
     known = timm.is_model(asked.name.partition(".")[0])
     if not known:
-        near = difflib.get_close_matches(asked.name, timm.list_models(), n=1)
-        hint = f"; did you mean timm:{near[0]}?" if near else "; timm.list_models() has their names"
+        names = (f"timm:{name}" for name in timm.list_models())
+        hint = did_you_mean(f"timm:{asked.name}", names) or "; timm.list_models() has their names"
         raise InputError(f"encoder={text!r}: timm has no model {asked.name!r}{hint}")
     published = timm.get_pretrained_cfg(asked.name)
     options: dict[str, Any] = {"in_chans": channels}
