@@ -15,7 +15,7 @@ def loss_chart(run: Run) -> Chart | None:
     if signal is not None:
         levels.append(Level(signal, f"no signal: {_formula(run, signal)}{figure(signal)}", "nosignal"))
     if floor is not None:
-        levels.append(Level(floor, f"floor: {figure(floor)}", "nosignal floor below"))
+        levels.append(Level(floor, f"floor: {figure(floor)}", "nosignal floor"))
     chart = line_chart(
         points(run.training, "step", "loss"),
         title="Training loss",
