@@ -19,7 +19,8 @@ which is exported; ``head``, features → embeddings, which are watched; and wha
         def after_batch(self)                       after the backward pass of every batch: fill a queue
         def after_update(self, progress)            after every update; progress: share of the run that is done
         def no_signal(self, batch, views)           the loss when embeddings carry no signal, or None
-        def floor(self, batch, views)               the least loss that any embeddings have, or None
+        def floor(self, batch, views)               the least loss that any embeddings have, or None (a class derived from one
+            of these, with another loss, has to tell both anew)
         def figures(self)                           more numbers for the lines of metrics.jsonl
         def classifier(self)                        a `coulomb.models.classifier.Classifier` to keep with the run
 

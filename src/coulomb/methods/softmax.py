@@ -36,6 +36,7 @@ class Softmax(nn.Module):
             self.head = nn.Linear(encoder.feature_dim, len(class_counts))
         self.criterion = SoftmaxLoss(label_smoothing)
         self.constant = entropy(class_counts, label_smoothing)
+        self.certain = entropy(torch.eye(len(class_counts))[0], label_smoothing)
 
     def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:
         """Loss of one batch: n views [B, C, H, W] each and labels [B] (−1: left out); returns a scalar."""
@@ -50,9 +51,7 @@ class Softmax(nn.Module):
 
     def floor(self, batch: int, views: int) -> float:
         """The loss of a classifier that is sure and right: the entropy of a smoothed label, 0 without smoothing."""
-        certain = torch.zeros(self.head.out_features)
-        certain[0] = 1
-        return entropy(certain, self.criterion.label_smoothing)
+        return self.certain
 
     def classifier(self) -> Classifier:
         """The classifier as it is now: plain logits."""

@@ -10,8 +10,8 @@ from coulomb.runs.recipes.settings import paper, small, small_images, tiny
 def moco_small(facts: Facts) -> Config:
     """MoCo for CPUs: symmetric, a queue of 4096 and momentum .97; for digits 1024 and .99.
 
-    On digits, at .95, a faster key encoder lets queries be told from the queue by its age alone: embeddings collapse to rank
-    1.1 and recover to 4.6 in 1100 updates; at .99 they end with 20.7, and 5 labels give .958 instead of .920.
+    On digits, at .95, embeddings collapse to rank 1.1 and recover to 4.6 in 1100 updates, probably as so fast a key encoder
+    lets keys be told apart by their age; at .99 they end with 20.7, and 5 labels give .958 instead of .920.
     """
     own = {"symmetric": True, "queue_size": 1024 if tiny(facts) else 4096, "momentum": 0.99 if tiny(facts) else 0.97}
     return small("moco", facts, method_options=own)

@@ -39,13 +39,13 @@ def small(method: str, facts: Facts, **changes: Any) -> Config:
     narrow = facts.image_size <= 40
     if tiny(facts):
         values |= {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 1e-4}
-        epochs = min(100, max(12, round(SHOWN / facts.images)))
-        values |= {"epochs": epochs, "warmup_epochs": 2.0}
     else:
         values |= {"optimizer": "sgd", "lr": 0.06 if narrow else 0.12, "weight_decay": 5e-4}
-        epochs = min(200, max(12, round((SHOWN if narrow else 600_000) / facts.images)))
-        values |= {"epochs": epochs, "warmup_epochs": epochs / 24}
+    shown, most = SHOWN if narrow else 600_000, 100 if tiny(facts) else 200
+    epochs = min(most, max(12, round(shown / facts.images)))
     values |= {
+        "epochs": epochs,
+        "warmup_epochs": 2.0 if tiny(facts) else epochs / 24,
         "encoder": "convnet" if narrow else "resnet10",
         "encoder_width": 32,
         "precision": "bf16" if facts.fast_bf16 else "32",
