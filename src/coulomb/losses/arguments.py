@@ -36,15 +36,20 @@ def embeddings(
 
 def paired_embeddings(names: tuple[str, str], first: Tensor, second: Tensor, *, normalize: bool) -> Tensor:
     """The rows of two tensors [N, D] of equal shape, one after the other, [2N, D]; otherwise as `embeddings`."""
+    check_pair(names, first, second)
+    if first.dtype != second.dtype:
+        wide = torch.promote_types(first.dtype, second.dtype)
+        first, second = first.to(wide), second.to(wide)
+    return rows_of(names, torch.cat([first, second]), normalize=normalize)
+
+
+def check_pair(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
+    """Two tensors [N, D] of equal shape, with a sample at least."""
     check_shape(names[0], first)
     check_shape(names[1], second, like=first)
     if first.shape != second.shape:
         raise ValueError(f"{names[1]} has shape {tuple(second.shape)}, {names[0]} {tuple(first.shape)}: they are pairs")
     require_batch(names[0], first)
-    if first.dtype != second.dtype:
-        wide = torch.promote_types(first.dtype, second.dtype)
-        first, second = first.to(wide), second.to(wide)
-    return rows_of(names, torch.cat([first, second]), normalize=normalize)
 
 
 def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None) -> None:

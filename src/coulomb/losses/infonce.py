@@ -1,10 +1,16 @@
 """InfoNCE: pick the positive among negatives from the batch or from a queue."""
 
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
+    check_pair,
+    check_shape,
     checked_choice,
     embeddings,
     paired_embeddings,
@@ -15,6 +21,8 @@ from coulomb.losses.gathering import reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of
+from coulomb.similarity.problem import LOG2E
+from coulomb.similarity.products import product, transposed_product
 
 
 class InfoNCELoss(nn.Module):
@@ -96,8 +104,93 @@ class InfoNCELoss(nn.Module):
             raise ValueError(
                 "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
             )
+        check_pair(("query", "positive"), query, positive)
+        scale, n = scale_of(self.temperature), len(query)
+        if negatives is not None:
+            check_shape("negatives", negatives, like=query)
+        keys = n if negatives is None else len(negatives)
+        if at_once.fits(n, keys, query, reduction=self.reduction, plainly=self._plainly(n, negatives, query_ids)):
+            if negatives is None:
+                find = partial(self._in_batch_at_once, query, positive, scale)
+                return at_once.known(find, self._streamed, query, positive, None, scale)
+            find = partial(self._queue_at_once, query, positive, negatives, scale)
+            return at_once.known(find, self._streamed, query, positive, negatives, scale)
+        return self._streamed(query, positive, negatives, scale, query_ids, negative_ids)
+
+    def _plainly(self, n: int, negatives: Tensor | None, query_ids: Tensor | None) -> bool:
+        if self.diagnose or query_ids is not None:
+            return False
+        return len(negatives) > 0 if negatives is not None else n > 1 and group_of(self.gather) is None
+
+    def _in_batch_at_once(
+        self, query: Tensor, positive: Tensor, scale: float | Tensor, learning: bool
+    ) -> at_once.Found:
+        n, both = len(query), self.symmetric
+        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
+        first, second = rows.unit[:n], rows.unit[n:]
+        t = at_once.exponents(first, second, scale)
+        within = at_once.within_range(t, scale, rows)
+        own = t.diagonal().clone()
+        t.fill_diagonal_(at_once.HIDDEN)
+        turned = t.T.contiguous() if both and not within else None  # a row's maximum is not its columns'
+        total, lse = at_once.softmax_(t, within=within)
+        loss, pull = at_once.pulled(lse, own, self.reduction)
+        weight = (pull / total)[:, None]
+        if both:
+            if turned is None:
+                column_total = t.sum(0)
+                column_lse = column_total.log()
+            else:
+                column_total, column_lse = at_once.softmax_(turned, within=False)
+            column_loss, column_pull = at_once.pulled(column_lse, own, self.reduction)
+            loss, pull, column_weight = (loss + column_loss).div_(2), pull + column_pull, column_pull / column_total
+        if not learning:
+            return loss, ()
+        if both and turned is None:
+            weight = weight + column_weight
+        gradient = t.mul_(weight)
+        if turned is not None:
+            gradient += turned.mul_(column_weight[:, None]).T
+        gradient.diagonal().copy_(pull.neg_())
+        grad, factor = torch.empty_like(rows.unit), at_once.factor_of(self.reduction, n) / (1 + both)
+        grad[:n] = product(gradient, second.T)
+        grad[n:] = transposed_product(gradient, first)
+        grad_scale = (first * grad[:n]).sum().mul_(factor) if isinstance(scale, Tensor) else None
+        return loss, (*rows.back(grad, scale * factor), None, grad_scale)
+
+    def _queue_at_once(
+        self, query: Tensor, positive: Tensor, negatives: Tensor, scale: float | Tensor, learning: bool
+    ) -> at_once.Found:
+        n = len(query)
+        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
+        keys = at_once.Rows(("negatives",), (negatives,), normalize=self.normalize)
+        first, second = rows.unit[:n], rows.unit[n:]
+        t = at_once.exponents(first, keys.unit, scale)
+        total, lse = at_once.softmax_(t, within=at_once.within_range(t, scale, rows, keys))
+        own = (first * second).sum(1).mul_(scale * LOG2E)
+        loss, pull = at_once.pulled(lse, own, self.reduction)
+        if not learning:
+            return loss, ()
+        gradient, factor, grad_keys = t.mul_((pull / total)[:, None]), at_once.factor_of(self.reduction, n), None
+        if negatives.requires_grad:
+            (grad_keys,) = keys.back(transposed_product(gradient, first), scale * factor)
+        grad, pull = torch.empty_like(rows.unit), pull.neg_()[:, None]
+        torch.addcmul(product(gradient, keys.unit.T), second, pull, out=grad[:n])
+        torch.mul(first, pull, out=grad[n:])
+        grad_scale = (first * grad[:n]).sum().mul_(factor) if isinstance(scale, Tensor) else None
+        return loss, (*rows.back(grad, scale * factor), grad_keys, grad_scale)
+
+    def _streamed(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        negatives: Tensor | None,
+        scale: float | Tensor,
+        query_ids: Tensor | None = None,
+        negative_ids: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
-        n, dtype, scale = len(query), query.dtype, scale_of(self.temperature)
+        n, dtype = len(query), query.dtype
         query, positive = both.view(2, n, -1).unbind()
         group = group_of(self.gather) if negatives is None else None
         in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, half=dtype, group=group)

@@ -1,9 +1,13 @@
 """NT-Xent: among all other views of the batch, recognise your own other view."""
 
+from functools import partial
+
 from torch import Tensor, nn
 
+from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
+    check_pair,
     check_shape,
     checked_choice,
     paired_embeddings,
@@ -16,6 +20,7 @@ from coulomb.losses.temperature import Temperature, checked_temperature, describ
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of
+from coulomb.similarity.products import product
 
 
 class NTXentLoss(nn.Module):
@@ -72,6 +77,37 @@ class NTXentLoss(nn.Module):
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
+        scale = scale_of(self.temperature)
+        if view1 is not None:
+            check_pair(("view0", "view1"), view0, view1)
+            rows, plainly = 2 * len(view0), not self.diagnose and group_of(self.gather) is None and len(view0) > 1
+            if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly):
+                return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
+        return self._streamed(view0, view1, scale)
+
+    def _at_once(self, view0: Tensor, view1: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found:
+        n = len(view0)
+        rows = at_once.Rows(("view0", "view1"), (view0, view1), normalize=self.normalize)
+        unit = rows.unit
+        t = at_once.exponents(unit, unit, scale)
+        within = at_once.within_range(t, scale, rows)
+        own = t.diagonal(n).clone()
+        t.view(2, n, 2, n).diagonal(dim1=1, dim2=3).fill_(at_once.HIDDEN)
+        total, lse = at_once.softmax_(t, within=within)
+        loss, pull = at_once.pulled(lse.view(2, n), own, self.reduction)
+        if not learning:
+            return loss, ()
+        gradient = at_once.weighted_(t, pull.view(-1) / total, within=within)
+        both = pull.sum(0).neg_()
+        gradient.diagonal(n).copy_(both)
+        gradient.diagonal(-n).copy_(both)
+        grad, factor = product(gradient, unit.T), at_once.factor_of(self.reduction, 2 * n)
+        grad_scale = (unit * grad).sum().mul_(factor / 2) if isinstance(scale, Tensor) else None
+        return loss, (*rows.back(grad, scale * factor), grad_scale)
+
+    def _streamed(
+        self, view0: Tensor, view1: Tensor | None, scale: float | Tensor
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
             require_batch("view0", view0)
@@ -82,7 +118,7 @@ class NTXentLoss(nn.Module):
         else:
             rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
             n, views = len(view0), 2
-        scale, group = scale_of(self.temperature), group_of(self.gather)
+        group = group_of(self.gather)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == views:

@@ -1,10 +1,21 @@
 """Softmax cross-entropy and balanced softmax over class centres, which may be a million."""
 
+import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
+from coulomb.losses import at_once
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    check_shape,
+    checked_choice,
+    embeddings,
+    require_batch,
+    warn_counted,
+)
 from coulomb.losses.classes import (
     checked_counts,
     checked_smoothing,
@@ -16,6 +27,9 @@ from coulomb.losses.classes import (
 )
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
+from coulomb.similarity.problem import full_precision
+
+SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
 
 
 class SoftmaxLoss(nn.Module):
@@ -70,28 +84,50 @@ class SoftmaxLoss(nn.Module):
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
+        check_shape("features", features)
+        check_shape("centers", centers, like=features)
         require_batch("features", features)
+        require_batch("centers", centers)
+        labels = class_labels(labels, len(features), len(centers), features)
+        known, bias, scale = known_of(labels), self._column_bias(bias, centers), scale_of(self.temperature)
+        plainly = known is None and len(centers) > 1
+        if at_once.fits(len(features), len(centers), features, reduction=self.reduction, plainly=plainly):
+            loss = self._plain(features, labels, centers, bias, scale)
+            if loss is not None:
+                return loss
         features = embeddings("features", features, normalize=self.normalize)
         centers = embeddings("centers", centers, normalize=self.normalize, like=features)
-        require_batch("centers", centers)
-        classes = len(centers)
-        labels = class_labels(labels, len(features), classes, features)
-        known = known_of(labels)
         scores = class_scores(
             features,
             centers,
             labels,
-            scale=scale_of(self.temperature),
-            bias=self._column_bias(bias, centers),
+            scale=scale,
+            bias=bias,
             unit=self.normalize,
             mean=self.label_smoothing > 0,
         )
         loss = scores.loss(scores.own, known)
         if scores.mean is not None:
             loss = loss + self.label_smoothing * (scores.own - scores.mean)
-        if classes == 1:
+        if len(centers) == 1:
             warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
         return reduced_over(loss, known, self.reduction)
+
+    def _plain(
+        self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None, scale: float | Tensor
+    ) -> Tensor | None:
+        """torch's own `cross_entropy`, the fastest for few logits; None where it is not exact enough or something is wrong."""
+        if self.normalize:
+            features = embeddings("features", features, normalize=True)
+            centers = embeddings("centers", centers, normalize=True)
+        with full_precision(features):
+            features, centers = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (features, centers))
+            features, centers = at_once.alike(features, centers)
+            logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
+            loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
+        mean = float(loss.detach()) / (len(labels) if self.reduction == "sum" else 1)
+        finite = SMALL_LOSS < mean < math.inf and math.isfinite(float(centers.detach().sum()))
+        return loss if finite else None
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
         if bias is None:

@@ -211,7 +211,7 @@ class Similarity:
         A loss near 0 keeps its digits, where lse − s⁺ would cancel. Small problems take one operation for all of it.
         """
         problem = self._problem(over, both=both)
-        if self._small and _eager() and self.group is None and contrast.fits(problem, offset):
+        if self._small and eager() and self.group is None and contrast.fits(problem, offset):
             out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
             return out
         if not both:
@@ -226,7 +226,7 @@ class Similarity:
         Where the keys learn and every row that counts is asked for the same (a mean, a sum), it takes 6u instead of 8u.
         """
         problem = self._problem(over)
-        if _eager() and self.group is None and not self.few and ahead.fits(problem):
+        if eager() and self.group is None and not self.few and ahead.fits(problem):
             return ahead.against(problem, self.scale, own, counted)
         return contrast.losses(self._fold(problem)[0].squeeze(0), None, own)
 
@@ -366,7 +366,7 @@ class Similarity:
 
     @property
     def _chosen_backend(self) -> str:
-        return _chosen[-1] if self.backend == "auto" else self.backend
+        return chosen_backend() if self.backend == "auto" else self.backend
 
     def _problem(
         self,
@@ -430,9 +430,14 @@ class Similarity:
             return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
 
 
-def _eager() -> bool:
+def eager() -> bool:
     """Neither in a graph being compiled nor under a transform of torch.func: autograd functions of our own may be used."""
     return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
+def chosen_backend() -> str:
+    """What `use_backend` asks for, "auto" by default."""
+    return _chosen[-1]
 
 
 def _checked_backend(backend: str) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 SMALL = 16  # below this many rows, columns or dimensions there is nothing to gain
+WORTHWHILE = 2**22  # below this many multiplications a single product gains nothing either
 
 
 def _find_linear() -> torch._ops.OpOverload | None:
@@ -52,6 +53,20 @@ def scores(queries_RD: Tensor, keys_CD: Tensor, buffer: Tensor) -> Tensor:
     if LINEAR is not None and _suits(queries_RD, keys_CD):
         return LINEAR(queries_RD, keys_CD, None, "none", [], "")
     return torch.mm(queries_RD, keys_CD.T, out=out)
+
+
+def product(a_RD: Tensor, b_CD: Tensor) -> Tensor:
+    """A·Bᵀ [R, C]."""
+    if LINEAR is not None and len(a_RD) * b_CD.numel() >= WORTHWHILE and _suits(a_RD, b_CD):
+        return LINEAR(a_RD, b_CD, None, "none", [], "")
+    return torch.mm(a_RD, b_CD.T)
+
+
+def transposed_product(a_RC: Tensor, b_RD: Tensor) -> Tensor:
+    """Aᵀ·B [C, D], as (Bᵀ·A)ᵀ: oneDNN reads A fast in this order only."""
+    if LINEAR is not None and a_RC.numel() * b_RD.shape[1] >= WORTHWHILE and _suits(a_RC, b_RD):
+        return LINEAR(b_RD.T.contiguous(), a_RC.T, None, "none", [], "").T
+    return torch.mm(a_RC.T, b_RD)
 
 
 def add_product(out_RD: Tensor, tile_RC: Tensor, keys_CD: Tensor) -> None:

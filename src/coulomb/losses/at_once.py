@@ -1,0 +1,201 @@
+"""A small batch's loss and its gradients at once, before anybody asks for them, as one operation of autograd.
+
+A small problem takes as long as its operations are many, and autograd alone doubles them. So where S has few elements
+(`coulomb.similarity.matrix.DENSE_ELEMENTS`) a loss writes out its value and its derivative in as few plain operations as
+it can; its streamed form stays what it is compared with, and what a second derivative is made of.
+
+Everything is in powers of two: t = s·log2(e). What else is fast for torch on a CPU: exp2 (a quarter of exp's time), comparing
+into floats instead of booleans (a tenth), adding a large negative number instead of filling masked places (a tenth).
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from coulomb.checked import ZERO, checked_norms
+from coulomb.errors import CoulombWarning
+from coulomb.similarity import matrix, use_backend
+from coulomb.similarity.problem import LOG2E, SAFE_EXPONENT, UNIT, full_precision
+from coulomb.similarity.products import product
+
+HIDDEN = -1e30  # added to a t that does not count: finite, so that 0 times it is 0
+LN2 = 1 / LOG2E
+EXACT = 2**24  # whole numbers below this are exact in fp32
+
+Gradients = Sequence[Tensor | None]
+Found = tuple[Tensor, Gradients]  # the loss, and the gradient of each input
+
+
+def fits(rows: int, columns: int, like: Tensor, *, reduction: str = "mean", plainly: bool = True) -> bool:
+    """May S [rows, columns] be stored, and is one number wanted of values that are at hand, by nothing but autograd?
+
+    ``plainly``: whatever else must be so, of the loss's own options.
+    """
+    return (
+        plainly
+        and matrix.eager()
+        and reduction != "none"
+        and 0 < rows * columns <= matrix.DENSE_ELEMENTS
+        and matrix.chosen_backend() == "auto"
+        and not like.is_meta
+    )
+
+
+def known(find: Callable[[bool], Found], again: Callable[..., Tensor], *inputs: Tensor | float | None) -> Tensor:
+    """The loss that ``find`` finds, with its gradients for ``inputs``.
+
+    ``find(learning)``: without gradients if not ``learning``. ``again(*inputs)``: the same loss, differentiable any number
+    of times where the dense backend is used.
+    """
+    learning = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
+    assert isinstance(inputs[0], Tensor)
+    with torch.no_grad(), full_precision(inputs[0]):
+        found = find(learning)
+    if not learning:
+        return found[0]
+    loss: Tensor = Known.apply(found, again, *inputs)
+    return loss
+
+
+class Known(torch.autograd.Function):
+    """A value whose gradients are known."""
+
+    @staticmethod
+    def forward(ctx: Any, found: Found, again: Callable[..., Tensor], *inputs: Tensor | float | None) -> Tensor:
+        """The value."""
+        loss, ctx.gradients = found
+        ctx.again = again
+        ctx.given = [None if isinstance(value, Tensor) else value for value in inputs]
+        ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in inputs))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The known gradients times ``grad``; for a second derivative, or a second time, those of the loss done once more."""
+        wanted, found = ctx.needs_input_grad[2:], ctx.gradients
+        if found is None or torch.is_grad_enabled():
+            return None, None, *_differentiable(ctx, wanted, grad)
+        ctx.gradients = None  # they are the caller's now, to keep or to change
+        if grad.device.type != "cpu" or float(grad) != 1:
+            found = [None if one is None else one * grad for one in found]
+        return None, None, *(one if want else None for one, want in zip(found, wanted, strict=True))
+
+
+def _differentiable(ctx: Any, wanted: Sequence[bool], grad: Tensor) -> list[Tensor | None]:
+    saved = zip(ctx.saved_tensors, ctx.given, strict=True)
+    with torch.enable_grad():
+        inputs = [given if tensor is None else tensor.view_as(tensor) for tensor, given in saved]
+    with use_backend("dense"), warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore", CoulombWarning)  # they were counted in the forward pass
+        loss = ctx.again(*inputs)
+    asked = [value for value, want in zip(inputs, wanted, strict=True) if want]
+    twice = torch.is_grad_enabled()
+    found = iter(torch.autograd.grad(loss, asked, grad, create_graph=twice, allow_unused=True))
+    return [next(found) if want else None for want in wanted]
+
+
+class Rows:
+    """Rows of one or several arguments, one argument after the other, of unit length, and the way back.
+
+    Attributes:
+        unit: z = x/‖x‖, fp32 or wider; x itself if not ``normalize``.
+        norm: ‖x‖ [N, 1]; ∞ for a row of zeros. Not known if not ``normalize``: then `within_range` looks for what is not finite.
+    """
+
+    def __init__(self, names: tuple[str, ...], given: Sequence[Tensor], *, normalize: bool) -> None:
+        self.names, self.given, self.normalize = names, given, normalize
+        value = given[0] if len(given) == 1 else torch.cat([*given])
+        self.unit = value = value.to(torch.promote_types(value.dtype, torch.float32))
+        if normalize:
+            self.norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+            # The caller's line is seven frames up: this, find, known, forward, twice the module, there.
+            if checked_norms(self.norm, names, True, ", no gradient", stacklevel=7):
+                self.norm.masked_fill_(self.norm < ZERO, torch.inf)
+            self.unit = value / self.norm
+
+    def check(self) -> None:
+        """Error for what is not finite, naming the argument."""
+        checked_norms(torch.linalg.vector_norm(self.unit, dim=-1), self.names, False, "")
+
+    def back(self, grad: Tensor, factor: float | Tensor) -> list[Tensor]:
+        """Gradient of each argument from that of the unit rows, times ``factor``; ``grad`` is changed."""
+        if not self.normalize:
+            grad = grad if isinstance(factor, float) and factor == 1 else grad.mul_(factor)
+        else:
+            along = (self.unit * grad).sum(-1, keepdim=True)
+            grad.addcmul_(self.unit, along, value=-1).div_(self.norm / factor)
+        start, out = 0, []
+        for one in self.given:
+            part = grad if len(one) == len(grad) else grad[start : start + len(one)]
+            out.append(part if part.dtype == one.dtype else part.to(one.dtype))
+            start += len(one)
+        return out
+
+
+def exponents(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor) -> Tensor:
+    """t = log2(e)·scale·Q·Kᵀ [N, M]."""
+    return product(queries_ND * (scale * LOG2E), keys_MD)
+
+
+def within_range(
+    t: Tensor, scale: float | Tensor, *rows: Rows, power: float = 1.0, biased: bool = False
+) -> bool:
+    """True when no 2^(power·t) can leave the range of its type, so that no maximum is needed. Before anything is hidden.
+
+    ``biased``: t is more than similarities of the rows.
+    """
+    if not biased and all(one.normalize for one in rows):
+        largest = abs(float(scale)) * UNIT * LOG2E
+    else:
+        low, high = t.aminmax()
+        largest = max(-float(low), float(high))
+        if not math.isfinite(largest):
+            for one in rows:
+                one.check()
+    return power * largest <= SAFE_EXPONENT[t.dtype]
+
+
+def softmax_(t_NM: Tensor, *, within: bool) -> tuple[Tensor, Tensor]:
+    """Σ_j 2^(t_ij − m_i) and ln Σ_j 2^t_ij, [N]; t becomes those exponentials. m = 0 if ``within`` the range.
+
+    Each row must hold a t that counts.
+    """
+    if within:
+        total = t_NM.exp2_().sum(1)
+        return total, total.log()
+    largest = t_NM.amax(1, keepdim=True)
+    total = t_NM.sub_(largest).exp2_().sum(1)
+    return total, total.log().add_(largest.squeeze(1), alpha=LN2)
+
+
+def pulled(lse: Tensor, own: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
+    """Mean or sum of log(1 + e^(lse − ln 2·own)); and each one's derivative by lse, which is minus that by ln 2·own."""
+    margin = torch.sub(lse, own, alpha=LN2)
+    losses = softplus(margin, threshold=50)
+    return losses.mean() if reduction == "mean" else losses.sum(), margin.sigmoid_()
+
+
+def weighted_(exponential_NM: Tensor, weight_N: Tensor, *, within: bool) -> Tensor:
+    """G + Gᵀ of G_ij = E_ij·w_i, in place where one exponential serves row i and column j alike (``within``)."""
+    if within:
+        return exponential_NM.mul_(weight_N[:, None] + weight_N)
+    gradient = exponential_NM.mul_(weight_N[:, None])
+    return gradient + gradient.T
+
+
+def factor_of(reduction: str, count: int) -> float:
+    """What the sum over ``count`` anchors is multiplied by."""
+    return 1 / count if reduction == "mean" else 1.0
+
+
+def alike(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the wider of their types."""
+    if first.dtype == second.dtype:
+        return first, second
+    wide = torch.promote_types(first.dtype, second.dtype)
+    return first.to(wide), second.to(wide)
