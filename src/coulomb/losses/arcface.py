@@ -1,14 +1,25 @@
 """ArcFace: softmax over class centres on the sphere, with an angle to spare for the right class."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
+from coulomb.losses import at_once
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    check_shape,
+    checked_choice,
+    embeddings,
+    require_batch,
+    warn_counted,
+)
 from coulomb.losses.classes import by_class, checked_smoothing, class_labels, class_scores, known_of, reduced_over
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.similarity.problem import LOG2E
+from coulomb.similarity.products import product, transposed_product
 
 
 class ArcFaceLoss(nn.Module):
@@ -88,12 +99,40 @@ class ArcFaceLoss(nn.Module):
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
+        check_shape("features", features)
+        check_shape("centers", self.centers, like=features)
         require_batch("features", features)
-        features = embeddings("features", features, normalize=self.normalize)
-        centers = embeddings("centers", self.centers, normalize=self.normalize, like=features)
-        classes = len(centers)
-        labels = class_labels(labels, len(features), classes, features)
+        labels = class_labels(labels, len(features), len(self.centers), features)
         known = known_of(labels)
+        plainly = known is None and self.normalize and len(self.centers) > 1
+        plainly = plainly and not (self.diagnose or self.label_smoothing)
+        if at_once.fits(len(features), len(self.centers), features, reduction=self.reduction, plainly=plainly):
+            find = partial(self._at_once, features, self.centers, labels)
+            return at_once.known(find, partial(self._streamed, labels, known), features, self.centers)
+        return self._streamed(labels, known, features, self.centers)
+
+    def _at_once(self, features: Tensor, centers: Tensor, labels: Tensor, learning: bool) -> at_once.Found:
+        rows = at_once.Rows(("features",), (features,), normalize=True)
+        keys = at_once.Rows(("centers",), (centers,), normalize=True)
+        first, second = at_once.alike(rows.unit, keys.unit)
+        t, place = at_once.exponents(first, second, self.scale), labels[:, None]
+        cos = t.gather(1, place).div_(self.scale * LOG2E)
+        t.scatter_(1, place, at_once.HIDDEN)
+        total, lse = at_once.softmax_(t, within=at_once.within_range(t, self.scale, rows, keys))
+        loss, pull = at_once.pulled(lse[:, None], self._with_margin(cos) * (self.scale * LOG2E), self.reduction)
+        if not learning:
+            return loss, ()
+        gradient, factor = t.mul_(pull / total[:, None]), at_once.factor_of(self.reduction, len(labels))
+        gradient.scatter_(1, place, pull.mul_(self._slope(cos)).neg_())
+        grad_centers = keys.back(transposed_product(gradient, first), self.scale * factor)
+        return loss, (*rows.back(product(gradient, second.T), self.scale * factor), *grad_centers)
+
+    def _streamed(
+        self, labels: Tensor, known: Tensor | None, features: Tensor, centers: Tensor
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
+        features = embeddings("features", features, normalize=self.normalize)
+        centers = embeddings("centers", centers, normalize=self.normalize, like=features)
+        classes = len(centers)
         scores = class_scores(
             features, centers, labels, scale=self.scale, unit=self.normalize, mean=self.label_smoothing > 0
         )
@@ -119,11 +158,15 @@ class ArcFaceLoss(nn.Module):
 
     def _with_margin(self, cos: Tensor) -> Tensor:
         """cos(θ + m), and its continuation where θ + m > π (or θ > π/2)."""
-        sin = ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).tiny).sqrt()
-        moved = cos * math.cos(self.margin) - sin * math.sin(self.margin)
+        moved = cos * math.cos(self.margin) - _sine(cos) * math.sin(self.margin)
         if self.easy_margin:
             return torch.where(cos > 0, moved, cos)
         return torch.where(cos > -math.cos(self.margin), moved, cos - self.margin * math.sin(self.margin))
+
+    def _slope(self, cos: Tensor) -> Tensor:
+        """The derivative of `_with_margin`."""
+        slope = (cos / _sine(cos)).mul_(math.sin(self.margin)).add_(math.cos(self.margin))
+        return torch.where(cos > (0 if self.easy_margin else -math.cos(self.margin)), slope, 1)
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
@@ -133,3 +176,8 @@ class ArcFaceLoss(nn.Module):
             f"label_smoothing={self.label_smoothing:g}, easy_margin={self.easy_margin}, "
             f"normalize={self.normalize}, reduction={self.reduction!r}"
         )
+
+
+def _sine(cos: Tensor) -> Tensor:
+    """sin θ ≥ 0, never 0."""
+    return ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).tiny).sqrt()

@@ -46,8 +46,10 @@ def fits(rows: int, columns: int, like: Tensor, *, reduction: str = "mean", plai
     )
 
 
-def known(find: Callable[[bool], Found], again: Callable[..., Tensor], *inputs: Tensor | float | None) -> Tensor:
-    """The loss that ``find`` finds, with its gradients for ``inputs``.
+def known(
+    find: Callable[[bool], Found | None], again: Callable[..., Tensor], *inputs: Tensor | float | None
+) -> Tensor | None:
+    """The loss that ``find`` finds, with its gradients for ``inputs``; None if it finds none.
 
     ``find(learning)``: without gradients if not ``learning``. ``again(*inputs)``: the same loss, differentiable any number
     of times where the dense backend is used.
@@ -56,8 +58,8 @@ def known(find: Callable[[bool], Found], again: Callable[..., Tensor], *inputs: 
     assert isinstance(inputs[0], Tensor)
     with torch.no_grad(), full_precision(inputs[0]):
         found = find(learning)
-    if not learning:
-        return found[0]
+    if found is None or not learning:
+        return None if found is None else found[0]
     loss: Tensor = Known.apply(found, again, *inputs)
     return loss
 
@@ -142,35 +144,32 @@ def exponents(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor) -> Ten
     return product(queries_ND * (scale * LOG2E), keys_MD)
 
 
-def within_range(
-    t: Tensor, scale: float | Tensor, *rows: Rows, power: float = 1.0, biased: bool = False
-) -> bool:
-    """True when no 2^(power·t) can leave the range of its type, so that no maximum is needed. Before anything is hidden.
+def within(dtype: torch.dtype, scale: float) -> bool:
+    """Can 2^t of unit rows leave the range of its type in neither direction, so that no maximum is needed?"""
+    return abs(scale) * UNIT * LOG2E <= SAFE_EXPONENT[torch.promote_types(dtype, torch.float32)]
 
-    ``biased``: t is more than similarities of the rows.
-    """
+
+def within_range(t: Tensor, scale: float | Tensor, *rows: Rows, biased: bool = False) -> bool:
+    """`within` of t, which is looked at if the rows are not of unit length, or if it is more than their similarities."""
     if not biased and all(one.normalize for one in rows):
-        largest = abs(float(scale)) * UNIT * LOG2E
-    else:
-        low, high = t.aminmax()
-        largest = max(-float(low), float(high))
-        if not math.isfinite(largest):
-            for one in rows:
-                one.check()
-    return power * largest <= SAFE_EXPONENT[t.dtype]
+        return within(t.dtype, float(scale))
+    low, high = t.aminmax()
+    largest = max(-float(low), float(high))
+    if not math.isfinite(largest):
+        for one in rows:
+            one.check()
+    return largest <= SAFE_EXPONENT[t.dtype]
 
 
-def softmax_(t_NM: Tensor, *, within: bool) -> tuple[Tensor, Tensor]:
+def softmax_(t_NM: Tensor, *, within: bool, counts_NM: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Σ_j 2^(t_ij − m_i) and ln Σ_j 2^t_ij, [N]; t becomes those exponentials. m = 0 if ``within`` the range.
 
-    Each row must hold a t that counts.
+    ``counts``: 1 where a t counts, 0 where not; None: all do. Each row must hold one, and its largest.
     """
-    if within:
-        total = t_NM.exp2_().sum(1)
-        return total, total.log()
-    largest = t_NM.amax(1, keepdim=True)
-    total = t_NM.sub_(largest).exp2_().sum(1)
-    return total, total.log().add_(largest.squeeze(1), alpha=LN2)
+    largest = None if within else t_NM.amax(1, keepdim=True)
+    exponential = (t_NM if largest is None else t_NM.sub_(largest)).exp2_()
+    total = (exponential if counts_NM is None else exponential.mul_(counts_NM)).sum(1)
+    return total, total.log() if largest is None else total.log().add_(largest.squeeze(1), alpha=LN2)
 
 
 def pulled(lse: Tensor, own: Tensor, reduction: str) -> tuple[Tensor, Tensor]:

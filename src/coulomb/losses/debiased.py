@@ -2,18 +2,22 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.checked import checked_number
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, warn_counted
+from coulomb.losses import at_once
+from coulomb.losses.arguments import REDUCTIONS, check_pair, checked_choice, paired_embeddings, warn_counted
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import reduced_in
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of
+from coulomb.similarity.problem import powered
+from coulomb.similarity.products import product
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,60 @@ class DebiasedLoss(nn.Module):
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
+        check_pair(("view0", "view1"), view0, view1)
+        scale, rows = scale_of(self.temperature), 2 * len(view0)
+        plainly = self.normalize and not self.diagnose and len(view0) > 1 and group_of(self.gather) is None
+        if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly) and at_once.within(
+            view0.dtype, self._powers()[-1] * float(scale)
+        ):
+            return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
+        return self._streamed(view0, view1, scale)
+
+    def _at_once(self, view0: Tensor, view1: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found:
+        n, powers = len(view0), self._powers()
+        rows = at_once.Rows(("view0", "view1"), (view0, view1), normalize=True)
+        unit, log_count = rows.unit, math.log(2 * n - 2)
+        t = at_once.exponents(unit, unit, scale)
+        own = t.diagonal(n) * at_once.LN2
+        t.view(2, n, 2, n).diagonal(dim1=1, dim2=3).fill_(at_once.HIDDEN)
+        exponentials = list(powered(t, powers, t.new_empty(t.numel()) if len(powers) > 1 else None))
+        totals = [each.sum(1) for each in exponentials]
+        log_negatives = totals[0].log() if len(powers) == 1 else (totals[1] / totals[0]).log_().add_(log_count)
+        excess = log_negatives.view(2, n) - own
+        slope, bounded = torch.ones_like(excess), None
+        if self.tau_plus > 0:
+            share = excess.neg().add_(math.log(self.tau_plus) + log_count)
+            excess, bounded = debiased(excess, log_count, self.tau_plus, log_count - scale - own)
+            slope = torch.where(bounded, 1, torch.expm1(share).reciprocal_().neg_())  # ∂ log N_g / ∂ log Σ
+        losses, pull = softplus(excess, threshold=50), excess.sigmoid().mul_(slope)
+        loss = losses.mean() if self.reduction == "mean" else losses.sum()
+        if not learning:
+            return loss, ()
+        push = pull if bounded is None else pull.masked_fill(bounded, 0)
+        gradient: Tensor | None = None
+        for power, sign, each, total in zip(powers, (-1, 1)[-len(powers) :], exponentials, totals, strict=True):
+            weight = (push.view(-1) / total).mul_(sign * power)
+            part = each.mul_(weight[:, None] + weight)
+            gradient = part if gradient is None else gradient.add_(part)
+        assert gradient is not None
+        both = pull.sum(0).neg_()
+        gradient.diagonal(n).copy_(both)
+        gradient.diagonal(-n).copy_(both)
+        grad, factor, grad_scale = product(gradient, unit.T), at_once.factor_of(self.reduction, 2 * n), None
+        if isinstance(scale, Tensor):
+            at_bound = 0.0 if bounded is None else pull[bounded].sum()
+            grad_scale = ((unit * grad).sum() / 2 - at_bound) * factor
+        return loss, (*rows.back(grad, scale * factor), grad_scale)
+
+    def _powers(self) -> tuple[float, ...]:
+        """Of e^s, whose sums make up N_g: Σ e^s, or with two of them M·Σ e^{second·s}/Σ e^{first·s}."""
+        return (1.0,)
+
+    def _streamed(
+        self, view0: Tensor, view1: Tensor, scale: float | Tensor
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
-        n = len(view0)
-        scale, group = scale_of(self.temperature), group_of(self.gather)
+        n, group = len(view0), group_of(self.gather)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == 2:

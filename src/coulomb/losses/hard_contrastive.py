@@ -1,12 +1,16 @@
 """Hard contrastive: InfoNCE against each anchor's nearest negatives alone."""
 
+from functools import partial
+
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.checked import checked_whole
+from coulomb.losses import at_once
 from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.sources import negatives_of
+from coulomb.losses.pairs_at_once import PairsAtOnce
+from coulomb.losses.sources import fit_at_once, negatives_of
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity.groups import Gather, checked_gather
 
@@ -72,7 +76,25 @@ class HardContrastiveLoss(nn.Module):
         self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        scale = scale_of(self.temperature)
+        scale, pairs = scale_of(self.temperature), (query, positive, negatives)
+        if fit_at_once(*pairs, gather=self.gather, reduction=self.reduction, plainly=not self.diagnose):
+            return at_once.known(partial(self._at_once, *pairs, scale), self._streamed, *pairs, scale)
+        return self._streamed(*pairs, scale)
+
+    def _at_once(
+        self, query: Tensor, positive: Tensor, negatives: Tensor | None, scale: float | Tensor, learning: bool
+    ) -> at_once.Found:
+        pairs = PairsAtOnce(query, positive, negatives, scale, normalize=self.normalize)
+        total, lse = at_once.softmax_(pairs.t, within=pairs.within, counts_NM=pairs.top(self.top_k))
+        loss, pull = at_once.pulled(lse, pairs.own, self.reduction)
+        if not learning:
+            return loss, ()
+        gradient = pairs.t.mul_((pull / total)[:, None])
+        return loss, pairs.back(gradient, pull, at_once.factor_of(self.reduction, len(query)))
+
+    def _streamed(
+        self, query: Tensor, positive: Tensor, negatives: Tensor | None, scale: float | Tensor
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         against = negatives_of(query, positive, negatives, scale=scale, normalize=self.normalize, gather=self.gather)
         lse = against.similarity.lse(against.over, top_k=against.fewer(self.top_k))
         loss = against.reduced(softplus(lse - against.positives, threshold=50), self.reduction)

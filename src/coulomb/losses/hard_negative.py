@@ -63,6 +63,9 @@ class HardNegativeLoss(DebiasedLoss):
         preference, preferred = similarity.lses((self.beta, 1 + self.beta), "negatives").unbind()
         return log_count + preferred - preference
 
+    def _powers(self) -> tuple[float, ...]:
+        return (self.beta, 1 + self.beta) if self.beta else super()._powers()
+
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
         return f"beta={self.beta:g}, {super().extra_repr()}"

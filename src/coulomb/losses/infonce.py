@@ -2,15 +2,12 @@
 
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
-    check_pair,
-    check_shape,
     checked_choice,
     embeddings,
     paired_embeddings,
@@ -18,11 +15,11 @@ from coulomb.losses.arguments import (
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import reduced_in
+from coulomb.losses.pairs_at_once import PairsAtOnce
+from coulomb.losses.sources import fit_at_once
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of
-from coulomb.similarity.problem import LOG2E
-from coulomb.similarity.products import product, transposed_product
 
 
 class InfoNCELoss(nn.Module):
@@ -104,81 +101,37 @@ class InfoNCELoss(nn.Module):
             raise ValueError(
                 "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
             )
-        check_pair(("query", "positive"), query, positive)
-        scale, n = scale_of(self.temperature), len(query)
-        if negatives is not None:
-            check_shape("negatives", negatives, like=query)
-        keys = n if negatives is None else len(negatives)
-        if at_once.fits(n, keys, query, reduction=self.reduction, plainly=self._plainly(n, negatives, query_ids)):
-            if negatives is None:
-                find = partial(self._in_batch_at_once, query, positive, scale)
-                return at_once.known(find, self._streamed, query, positive, None, scale)
-            find = partial(self._queue_at_once, query, positive, negatives, scale)
-            return at_once.known(find, self._streamed, query, positive, negatives, scale)
-        return self._streamed(query, positive, negatives, scale, query_ids, negative_ids)
+        scale, plainly = scale_of(self.temperature), not self.diagnose and query_ids is None
+        pairs = query, positive, negatives
+        if fit_at_once(*pairs, gather=self.gather, reduction=self.reduction, plainly=plainly):
+            return at_once.known(partial(self._at_once, *pairs, scale), self._streamed, *pairs, scale)
+        return self._streamed(*pairs, scale, query_ids, negative_ids)
 
-    def _plainly(self, n: int, negatives: Tensor | None, query_ids: Tensor | None) -> bool:
-        if self.diagnose or query_ids is not None:
-            return False
-        return len(negatives) > 0 if negatives is not None else n > 1 and group_of(self.gather) is None
-
-    def _in_batch_at_once(
-        self, query: Tensor, positive: Tensor, scale: float | Tensor, learning: bool
+    def _at_once(
+        self, query: Tensor, positive: Tensor, negatives: Tensor | None, scale: float | Tensor, learning: bool
     ) -> at_once.Found:
-        n, both = len(query), self.symmetric
-        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
-        first, second = rows.unit[:n], rows.unit[n:]
-        t = at_once.exponents(first, second, scale)
-        within = at_once.within_range(t, scale, rows)
-        own = t.diagonal().clone()
-        t.fill_diagonal_(at_once.HIDDEN)
-        turned = t.T.contiguous() if both and not within else None  # a row's maximum is not its columns'
-        total, lse = at_once.softmax_(t, within=within)
-        loss, pull = at_once.pulled(lse, own, self.reduction)
-        weight = (pull / total)[:, None]
-        if both:
+        pairs = PairsAtOnce(query, positive, negatives, scale, normalize=self.normalize)
+        factor = at_once.factor_of(self.reduction, len(query))
+        turned = pairs.t.T.contiguous() if self.symmetric and not pairs.within else None  # columns have their own maximum
+        total, lse = at_once.softmax_(pairs.t, within=pairs.within)
+        loss, pull = at_once.pulled(lse, pairs.own, self.reduction)
+        weight, extra = (pull / total)[:, None], None
+        if self.symmetric:
             if turned is None:
-                column_total = t.sum(0)
-                column_lse = column_total.log()
+                total = pairs.t.sum(0)
+                lse = total.log()
             else:
-                column_total, column_lse = at_once.softmax_(turned, within=False)
-            column_loss, column_pull = at_once.pulled(column_lse, own, self.reduction)
-            loss, pull, column_weight = (loss + column_loss).div_(2), pull + column_pull, column_pull / column_total
+                total, lse = at_once.softmax_(turned, within=False)
+            back_loss, back = at_once.pulled(lse, pairs.own, self.reduction)
+            loss, pull, factor = (loss + back_loss).div_(2), pull + back, factor / 2
+            if turned is None:
+                weight = weight + back / total
+            else:
+                extra = turned.mul_((back / total)[:, None]).T
         if not learning:
             return loss, ()
-        if both and turned is None:
-            weight = weight + column_weight
-        gradient = t.mul_(weight)
-        if turned is not None:
-            gradient += turned.mul_(column_weight[:, None]).T
-        gradient.diagonal().copy_(pull.neg_())
-        grad, factor = torch.empty_like(rows.unit), at_once.factor_of(self.reduction, n) / (1 + both)
-        grad[:n] = product(gradient, second.T)
-        grad[n:] = transposed_product(gradient, first)
-        grad_scale = (first * grad[:n]).sum().mul_(factor) if isinstance(scale, Tensor) else None
-        return loss, (*rows.back(grad, scale * factor), None, grad_scale)
-
-    def _queue_at_once(
-        self, query: Tensor, positive: Tensor, negatives: Tensor, scale: float | Tensor, learning: bool
-    ) -> at_once.Found:
-        n = len(query)
-        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
-        keys = at_once.Rows(("negatives",), (negatives,), normalize=self.normalize)
-        first, second = rows.unit[:n], rows.unit[n:]
-        t = at_once.exponents(first, keys.unit, scale)
-        total, lse = at_once.softmax_(t, within=at_once.within_range(t, scale, rows, keys))
-        own = (first * second).sum(1).mul_(scale * LOG2E)
-        loss, pull = at_once.pulled(lse, own, self.reduction)
-        if not learning:
-            return loss, ()
-        gradient, factor, grad_keys = t.mul_((pull / total)[:, None]), at_once.factor_of(self.reduction, n), None
-        if negatives.requires_grad:
-            (grad_keys,) = keys.back(transposed_product(gradient, first), scale * factor)
-        grad, pull = torch.empty_like(rows.unit), pull.neg_()[:, None]
-        torch.addcmul(product(gradient, keys.unit.T), second, pull, out=grad[:n])
-        torch.mul(first, pull, out=grad[n:])
-        grad_scale = (first * grad[:n]).sum().mul_(factor) if isinstance(scale, Tensor) else None
-        return loss, (*rows.back(grad, scale * factor), grad_keys, grad_scale)
+        gradient = pairs.t.mul_(weight)
+        return loss, pairs.back(gradient if extra is None else gradient.add_(extra), pull, factor)
 
     def _streamed(
         self,

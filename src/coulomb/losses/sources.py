@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.losses.arguments import embeddings, paired_embeddings, warn_counted
+from coulomb.losses import at_once
+from coulomb.losses.arguments import check_pair, check_shape, embeddings, paired_embeddings, warn_counted
 from coulomb.losses.gathering import reduced_in
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, group_of
@@ -38,6 +39,19 @@ class Negatives:
     def fewer(self, top_k: int) -> int | None:
         """``top_k``; None when that is all of them."""
         return top_k if top_k < self.count else None
+
+
+def fit_at_once(
+    query: Tensor, positive: Tensor, negatives: Tensor | None, *, gather: Gather, reduction: str, plainly: bool
+) -> bool:
+    """`at_once.fits`, of arguments that are checked here."""
+    check_pair(("query", "positive"), query, positive)
+    if negatives is not None:
+        check_shape("negatives", negatives, like=query)
+        keys = len(negatives)
+    else:
+        keys = len(query) if len(query) > 1 and group_of(gather) is None else 0
+    return at_once.fits(len(query), keys, query, reduction=reduction, plainly=plainly)
 
 
 def negatives_of(

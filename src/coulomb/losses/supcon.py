@@ -5,8 +5,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
+    check_shape,
     checked_choice,
     checked_labels,
     embeddings,
@@ -25,6 +27,7 @@ from coulomb.losses.temperature import (
 )
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.products import product
 
 
 class SupConLoss(nn.Module):
@@ -119,9 +122,63 @@ class SupConLoss(nn.Module):
         self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        given = getattr(features, "dtype", None)
-        features = embeddings("features", features, normalize=self.normalize, ndim=(2, 3))
+        check_shape("features", features, ndim=(2, 3))
         require_batch("features", features)
+        scale = scale_of(self.temperature)
+        if mask is None and (labels is None or (isinstance(labels, Tensor) and labels.ndim == 1)):
+            rows, general = features.shape[:-1].numel(), partial(self._streamed, labels, None)
+            ids = self._plain_ids(features, labels)
+            if at_once.fits(rows, rows, features, reduction=self.reduction, plainly=ids is not None):
+                loss = at_once.known(partial(self._at_once, features, ids, scale), general, features, scale)
+                if loss is not None:
+                    return loss
+            return general(features, scale)
+        return self._streamed(labels, mask, features, scale)
+
+    def _plain_ids(self, features: Tensor, labels: Tensor | None) -> Tensor | None:
+        """Numbers that tell whose positive each of the batch's rows is; None where `_at_once` cannot do what is asked."""
+        batch, views = len(features), features.shape[1] if features.ndim == 3 else 1
+        plainly = self.positives == "out" and self.contrast_mode == "all" and not self.diagnose
+        if not plainly or batch * views <= 2 or group_of(self.gather) is not None:
+            return None
+        if labels is None:
+            ids = torch.arange(batch, device=features.device)
+        else:
+            ids = checked_labels(labels, batch, features)
+            low, high = ids.aminmax()
+            if int(low) < 0 or int(high) >= at_once.EXACT:
+                return None
+        return ids if views == 1 else ids.repeat_interleave(views)
+
+    def _at_once(self, features: Tensor, ids: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found | None:
+        rows = at_once.Rows(("features",), (features.reshape(len(ids), -1),), normalize=self.normalize)
+        unit, ids = rows.unit, ids.to(rows.unit.dtype)
+        t = at_once.exponents(unit, unit, scale)
+        within = at_once.within_range(t, scale, rows)
+        same = torch.eq(ids[:, None], ids, out=torch.empty_like(t)).fill_diagonal_(0)
+        count = same.sum(1)
+        if float(count.min()) == 0:
+            return None
+        attraction = (t * same).sum(1).div_(count)
+        t.fill_diagonal_(at_once.HIDDEN)
+        total, lse = at_once.softmax_(t, within=within)
+        factor = at_once.factor_of(self.reduction, len(ids))
+        if self.base_temperature is not None:
+            factor = factor / float(scale * self.base_temperature)
+        loss = lse.sub_(attraction, alpha=at_once.LN2).sum().mul_(factor)
+        if not learning:
+            return loss, ()
+        pull = at_once.weighted_(same, count.reciprocal_(), within=within)
+        gradient = at_once.weighted_(t, total.reciprocal_(), within=within).sub_(pull)
+        grad = product(gradient, unit.T)
+        grad_scale = (unit * grad).sum().mul_(factor / 2) if isinstance(scale, Tensor) else None
+        return loss, (rows.back(grad, scale * factor)[0].view_as(features), grad_scale)
+
+    def _streamed(
+        self, labels: Tensor | None, mask: Tensor | None, features: Tensor, scale: float | Tensor
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
+        given = features.dtype
+        features = embeddings("features", features, normalize=self.normalize, ndim=(2, 3))
         if features.ndim == 2:
             features = features[:, None]
         batch, views = features.shape[:2]
@@ -139,7 +196,7 @@ class SupConLoss(nn.Module):
             Similarity,
             keys[:anchors],
             None if anchors == len(keys) else keys,
-            scale=scale_of(self.temperature),
+            scale=scale,
             query_ids=None if ids is None else ids[:anchors],
             key_ids=None if anchors == len(keys) else ids,
             instances=batch if ids is None else None,

@@ -1,13 +1,16 @@
 """Triplet loss: each anchor nearer to its positives than to its negatives, by a margin."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu, softplus
 
+from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
+    check_shape,
     checked_choice,
     checked_labels,
     embeddings,
@@ -19,6 +22,9 @@ from coulomb.losses.gathering import own_rows, processes_in
 from coulomb.losses.triplet_terms import TripletTerms, distances, hardest_pairs, triplet_terms
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.products import product
+
+APART = 4.0  # more than two cosines differ; small, since it costs their last digits where it is subtracted
 
 
 class TripletLoss(nn.Module):
@@ -92,9 +98,47 @@ class TripletLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss; see the class."""
+        check_shape("embeddings", embeddings)
         require_batch("embeddings", embeddings)
+        labels = checked_labels(labels, len(embeddings), embeddings)
+        plainly = self.mining == "hard" and self.distance == "cosine" and self.normalize and group_of(self.gather) is None
+        if at_once.fits(len(labels), len(labels), embeddings, reduction=self.reduction, plainly=plainly):
+            general = partial(self._streamed, labels)
+            loss = at_once.known(partial(self._at_once, embeddings, labels), general, embeddings)
+            if loss is not None:
+                return loss
+        return self._streamed(labels, embeddings)
+
+    def _at_once(self, embeddings: Tensor, labels: Tensor, learning: bool) -> at_once.Found | None:
+        """None where an anchor lacks a positive or a negative, or no triplet is above 0: that is to be said."""
+        low, high = labels.aminmax()
+        if int(low) < 0 or int(high) >= at_once.EXACT:
+            return None
+        rows = at_once.Rows(("embeddings",), (embeddings,), normalize=True)
+        unit, ids = rows.unit, labels.to(rows.unit.dtype)
+        cosines = product(unit, unit)
+        same = torch.eq(ids[:, None], ids, out=torch.empty_like(cosines))
+        nearest, negative = torch.sub(cosines, same, alpha=APART).max(1)
+        farthest, positive = torch.sub(cosines, same.fill_diagonal_(0), alpha=APART).min(1)
+        if not (float(nearest.min()) > -APART / 2 > float(farthest.max())):
+            return None
+        gap = nearest.sub_(cosines.gather(1, positive[:, None]).squeeze(1))
+        terms = softplus(gap, threshold=50) if self.soft else relu(gap + self.margin)
+        pull = gap.sigmoid() if self.soft else torch.gt(terms, 0, out=torch.empty_like(terms))
+        active = len(terms) if self.soft else int(pull.sum())
+        if active == 0:
+            return None
+        factor = at_once.factor_of(self.reduction, active)
+        loss = terms.sum().mul_(factor)
+        if not learning:
+            return loss, ()
+        moved = unit * pull[:, None]
+        grad = unit.index_select(0, negative).sub_(unit.index_select(0, positive)).mul_(pull[:, None])
+        grad.index_add_(0, negative, moved).index_add_(0, positive, moved, alpha=-1)
+        return loss, rows.back(grad, factor)
+
+    def _streamed(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         rows = _rows(embeddings, normalize=self.normalize)
-        labels = checked_labels(labels, len(rows), rows)
         group = group_of(self.gather)
         own, rows, labels = own_rows(group, len(rows), rows), rows_in(group, rows), rows_in(group, labels)
         if not self.normalize and self.distance == "euclidean":

@@ -1,16 +1,27 @@
 """Uniformity: how evenly the samples are spread."""
 
 import math
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from coulomb.checked import checked_number
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, reduced, require_batch, warn_counted
+from coulomb.losses import at_once
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    check_shape,
+    checked_choice,
+    embeddings,
+    reduced,
+    require_batch,
+    warn_counted,
+)
 from coulomb.losses.gathering import summed_in
 from coulomb.similarity import Similarity
 from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.products import product
 
 
 class UniformityLoss(nn.Module):
@@ -65,8 +76,27 @@ class UniformityLoss(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The loss; see the class."""
-        x = embeddings("x", x, normalize=self.normalize)
+        check_shape("x", x)
         require_batch("x", x)
+        plainly = self.normalize and len(x) > 1 and self.reduction == "mean" and group_of(self.gather) is None
+        if at_once.fits(len(x), len(x), x, plainly=plainly) and at_once.within(x.dtype, 2 * self.t):
+            return at_once.known(partial(self._at_once, x), self._streamed, x)
+        return self._streamed(x)
+
+    def _at_once(self, x: Tensor, learning: bool) -> at_once.Found:
+        rows = at_once.Rows(("x",), (x,), normalize=True)
+        # −t‖x−y‖² = 2t(x·y − 1)
+        exponential = at_once.exponents(rows.unit, rows.unit, 2 * self.t).exp2_()
+        exponential.fill_diagonal_(0)
+        total = exponential.sum()
+        loss = total.log() - (2 * self.t + math.log(len(x) * (len(x) - 1)))
+        if not learning:
+            return loss, ()
+        grad = product(exponential, rows.unit.T).div_(total)
+        return loss, rows.back(grad, 4 * self.t)
+
+    def _streamed(self, x: Tensor) -> Tensor:
+        x = embeddings("x", x, normalize=self.normalize)
         group = group_of(self.gather)
         shift: float | Tensor
         if self.normalize:
