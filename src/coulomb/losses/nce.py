@@ -1,16 +1,26 @@
 """NCE: tell each sample's own memory from noise, one yes-or-no question at a time."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import checked_number, checked_whole
-from coulomb.losses.arguments import REDUCTIONS, check_shape, checked_choice, embeddings, paired_embeddings, reduced
+from coulomb.checked import ZERO, checked_number, checked_whole
+from coulomb.losses import at_once
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    check_pair,
+    check_shape,
+    checked_choice,
+    embeddings,
+    paired_embeddings,
+    reduced,
+)
 from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.losses.unit_rows import lengths_of
+from coulomb.losses.unit_rows import check_norms, lengths_of
 
 AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
 
@@ -90,13 +100,57 @@ class NCELoss(nn.Module):
         self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
-        batch = len(query)
-        query, positive = both.view(2, batch, -1).unbind()
+        check_pair(("query", "positive"), query, positive)
         check_shape("noise", noise, ndim=(3,), like=query)
-        if len(noise) != batch or noise.shape[1] == 0:
-            raise ValueError(f"noise must have shape [{batch}, m, D] with m at least 1, got {tuple(noise.shape)}")
-        scale, m = scale_of(self.temperature), noise.shape[1]
+        batch, m = noise.shape[:2]
+        if batch != len(query) or m == 0:
+            raise ValueError(f"noise must have shape [{len(query)}, m, D] with m at least 1, got {tuple(noise.shape)}")
+        scale = scale_of(self.temperature)
+        plainly = isinstance(self.normalizer, float) and self.noise_log_prob is None and noise_index is None
+        plainly = plainly and m <= AT_ONCE and not (noise.requires_grad or self.diagnose)
+        if at_once.fits(batch, m, query, reduction=self.reduction, plainly=plainly):
+            find = partial(self._at_once, query, positive, noise, scale)
+            loss = at_once.known(find, self._streamed, query, positive, noise, scale)
+            assert loss is not None
+            return loss
+        return self._streamed(query, positive, noise, scale, noise_index)
+
+    def _at_once(
+        self, query: Tensor, positive: Tensor, noise: Tensor, scale: float | Tensor, learning: bool
+    ) -> at_once.Found:
+        batch, m = noise.shape[:2]
+        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
+        first, second, noise = rows.unit[:batch], rows.unit[batch:], noise.to(rows.unit.dtype)
+        length = torch.linalg.vector_norm(noise, dim=-1)
+        if check_norms(length, ("noise",), self.normalize):
+            length.masked_fill_(length < ZERO, torch.inf)
+        length = length if self.normalize else torch.ones_like(length)
+        # log of P : mPₙ, of the positive negated
+        offset = math.log(self.normalizer) + math.log(m) - math.log(self.num_instances)
+        own = (first * second).sum(1).mul_(scale).neg_().add_(offset)
+        others = torch.bmm(noise, first[:, :, None]).squeeze(2).div_(length).mul_(scale).sub_(offset)
+        loss = softplus(own, threshold=50).sum().add_(softplus(others, threshold=50).sum())
+        factor = at_once.factor_of(self.reduction, batch)
+        if not learning:
+            return loss.mul_(factor), ()
+        grad, pull = torch.empty_like(rows.unit), own.sigmoid_().neg_()[:, None]
+        pushed = torch.bmm(others.sigmoid_().div_(length)[:, None], noise).squeeze(1)
+        torch.addcmul(pushed, second, pull, out=grad[:batch])
+        torch.mul(first, pull, out=grad[batch:])
+        grad_scale = (first * grad[:batch]).sum().mul_(factor) if isinstance(scale, Tensor) else None
+        return loss.mul_(factor), (*rows.back(grad, scale * factor), None, grad_scale)
+
+    def _streamed(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        noise: Tensor,
+        scale: float | Tensor,
+        noise_index: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
+        both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
+        batch, m = noise.shape[:2]
+        query, positive = both.view(2, batch, -1).unbind()
         own = scale * (query * positive).sum(1)
         others = scale * _cosines(query, noise, normalize=self.normalize)
         own_noise, others_noise = self._log_noise(noise_index, batch, m, others)

@@ -2,12 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, embeddings, require_batch, warn_counted
+from coulomb.losses import at_once
+from coulomb.losses.arguments import (
+    REDUCTIONS,
+    check_shape,
+    checked_choice,
+    embeddings,
+    require_batch,
+    warn_counted,
+)
 from coulomb.losses.classes import (
     checked_counts,
     checked_smoothing,
@@ -25,6 +34,8 @@ from coulomb.losses.temperature import (
     scale_of,
 )
 from coulomb.similarity import Similarity
+from coulomb.similarity.problem import LOG2E
+from coulomb.similarity.products import product, transposed_product
 
 
 class ParametricCenters(nn.Linear):
@@ -143,12 +154,77 @@ class PaCoLoss(nn.Module):
 
     def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
+        check_shape("features", features)
         require_batch("features", features)
+        self._check_center_logits(center_logits, features)
+        labels = class_labels(labels, len(features), center_logits.shape[1], features)
+        scale, general = scale_of(self.temperature), partial(self._streamed, labels)
+        if at_once.fits(
+            len(center_logits), len(features), features, reduction=self.reduction, plainly=self._plainly(labels)
+        ):
+            find = partial(self._at_once, features, center_logits, scale, labels)
+            loss = at_once.known(find, general, features, center_logits, scale)
+            assert loss is not None
+            return loss
+        return general(features, center_logits, scale)
+
+    def _plainly(self, labels: Tensor) -> bool:
+        if self.diagnose or self.label_smoothing or not (self.beta and self.gamma):
+            return False
+        low, high = labels.aminmax()
+        return int(low) >= 0 and int(high) < at_once.EXACT
+
+    def _at_once(
+        self, features: Tensor, center_logits: Tensor, scale: float | Tensor, labels: Tensor, learning: bool
+    ) -> at_once.Found:
+        anchors = len(center_logits)
+        rows = at_once.Rows(("features",), (features,), normalize=self.normalize)
+        centers = at_once.Rows(("center_logits",), (center_logits,), normalize=False)
+        first, unit = rows.unit[:anchors], rows.unit
+        t, of_centers = at_once.exponents(first, unit, scale), self._logits(centers.unit) * LOG2E
+        within = at_once.within_range(t, scale, rows) & at_once.within_range(of_centers, 1.0, centers)
+        ids, place = labels.to(unit.dtype), labels[:anchors, None]
+        same = torch.eq(ids[:anchors, None], ids, out=torch.empty_like(t)).fill_diagonal_(0)
+        count, own = same.sum(1), of_centers.gather(1, place).squeeze(1)
+        positive = torch.mul(t, same).sum(1)
+        of_centers.scatter_(1, place, at_once.HIDDEN)
+        t.fill_diagonal_(at_once.HIDDEN)
+        if self.gamma != 1:
+            t += math.log2(self.gamma)
+        largest = None if within else torch.maximum(t.amax(1), of_centers.amax(1))
+        if largest is not None:
+            t -= largest[:, None]
+            of_centers -= largest[:, None]
+        total = t.exp2_().sum(1).add_(of_centers.exp2_().sum(1))
+        lse = total.log() if largest is None else total.log().add_(largest, alpha=at_once.LN2)
+        margin, weight = torch.sub(lse, own, alpha=at_once.LN2), count * self.alpha + self.beta
+        factor = at_once.factor_of(self.reduction, anchors)
+        if self.base_temperature is not None:
+            factor = factor / float(scale * self.base_temperature)
+        share = self.alpha * factor
+        toward, away = (share / weight, factor) if self.normalized else (share, weight * factor)
+        loss = (softplus(margin, threshold=50) * away).sum()
+        loss += ((count * own).sub_(positive) * toward).sum().mul_(at_once.LN2)
+        if not learning:
+            return loss, ()
+        pull = margin.sigmoid_().mul_(away)
+        push = (pull / total)[:, None]
+        gradient = t.mul_(push).sub_(same.mul_(toward[:, None] if isinstance(toward, Tensor) else toward))
+        of_centers.mul_(push).scatter_(1, place, (count * toward).sub_(pull)[:, None])
+        grad, attended = transposed_product(gradient, first), product(gradient, unit.T)
+        grad_scale = (first * attended).sum() if isinstance(scale, Tensor) else None
+        grad[:anchors] += attended
+        (grad_features,) = rows.back(grad, scale)
+        (grad_centers,) = centers.back(of_centers, 1 / self.supervised_temperature)
+        return loss, (grad_features, grad_centers, grad_scale)
+
+    def _streamed(
+        self, labels: Tensor, features: Tensor, center_logits: Tensor, scale: float | Tensor
+    ) -> Tensor | tuple[Tensor, Diagnosis]:
         features = embeddings("features", features, normalize=self.normalize)
-        centers = self._center_logits(center_logits, features)
+        centers = embeddings("center_logits", center_logits, normalize=False)
+        centers = self._logits(centers.to(torch.promote_types(centers.dtype, features.dtype)))
         anchors, classes = centers.shape
-        labels = class_labels(labels, len(features), classes, features)
-        scale = scale_of(self.temperature)
         similarity = Similarity(
             features[:anchors],
             None if anchors == len(features) else features,
@@ -179,20 +255,21 @@ class PaCoLoss(nn.Module):
         loss = reduced_over(loss, has_target, self.reduction)
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss
 
-    def _center_logits(self, center_logits: Tensor, features: Tensor) -> Tensor:
-        """(W h + b + log π)/τ_sup, [B, C]."""
-        centers = embeddings("center_logits", center_logits, normalize=False)
-        if centers.device != features.device:
-            raise ValueError(f"center_logits is on {centers.device}, features on {features.device}")
-        if not 1 <= len(centers) <= len(features):
+    def _check_center_logits(self, center_logits: Tensor, features: Tensor) -> None:
+        check_shape("center_logits", center_logits)
+        if center_logits.device != features.device:
+            raise ValueError(f"center_logits is on {center_logits.device}, features on {features.device}")
+        if not 1 <= len(center_logits) <= len(features):
             raise ValueError(
                 f"center_logits must have a row for each anchor, at most features' {len(features)}; "
-                f"got shape {tuple(centers.shape)}"
+                f"got shape {tuple(center_logits.shape)}"
             )
-        centers = centers.to(torch.promote_types(centers.dtype, features.dtype))
+
+    def _logits(self, centers: Tensor) -> Tensor:
+        """(W h + b + log π)/τ_sup, [B, C]."""
         if self.class_counts is not None:
             centers = centers + log_frequencies(self.class_counts, centers, centers.shape[1], "center_logits")
-        return centers / self.supervised_temperature
+        return centers if self.supervised_temperature == 1 else centers / self.supervised_temperature
 
     def _warn(self, has_target: Tensor, classes: int, keys: int) -> None:
         if torch.compiler.is_compiling():
