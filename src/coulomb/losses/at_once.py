@@ -46,14 +46,21 @@ def fits(rows: int, columns: int, like: Tensor, *, reduction: str = "mean", plai
     )
 
 
-def known(
-    find: Callable[[bool], Found | None], again: Callable[..., Tensor], *inputs: Tensor | float | None
-) -> Tensor | None:
-    """The loss that ``find`` finds, with its gradients for ``inputs``; None if it finds none.
+def known(find: Callable[[bool], Found], again: Callable[..., Any], *inputs: Tensor | float | None) -> Tensor:
+    """The loss that ``find`` finds, with its gradients for ``inputs``.
 
     ``find(learning)``: without gradients if not ``learning``. ``again(*inputs)``: the same loss, differentiable any number
     of times where the dense backend is used.
     """
+    loss = attempted(find, again, *inputs)
+    assert loss is not None
+    return loss
+
+
+def attempted(
+    find: Callable[[bool], Found | None], again: Callable[..., Any], *inputs: Tensor | float | None
+) -> Tensor | None:
+    """`known` of a ``find`` that may find none."""
     learning = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in inputs)
     assert isinstance(inputs[0], Tensor)
     with torch.no_grad(), full_precision(inputs[0]):
@@ -68,7 +75,7 @@ class Known(torch.autograd.Function):
     """A value whose gradients are known."""
 
     @staticmethod
-    def forward(ctx: Any, found: Found, again: Callable[..., Tensor], *inputs: Tensor | float | None) -> Tensor:
+    def forward(ctx: Any, found: Found, again: Callable[..., Any], *inputs: Tensor | float | None) -> Tensor:
         """The value."""
         loss, ctx.gradients = found
         ctx.again = again
@@ -78,26 +85,22 @@ class Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The known gradients times ``grad``; for a second derivative, or a second time, those of the loss done once more."""
-        wanted, found = ctx.needs_input_grad[2:], ctx.gradients
-        if found is None or torch.is_grad_enabled():
+        """The known gradients times ``grad``; for a second derivative, those of the loss done once more."""
+        wanted = ctx.needs_input_grad[2:]
+        if torch.is_grad_enabled():
             return None, None, *_differentiable(ctx, wanted, grad)
-        ctx.gradients = None  # they are the caller's now, to keep or to change
-        if grad.device.type != "cpu" or float(grad) != 1:
-            found = [None if one is None else one * grad for one in found]
-        return None, None, *(one if want else None for one, want in zip(found, wanted, strict=True))
+        found = zip(ctx.gradients, wanted, strict=True)
+        return None, None, *(one * grad if want and one is not None else None for one, want in found)
 
 
 def _differentiable(ctx: Any, wanted: Sequence[bool], grad: Tensor) -> list[Tensor | None]:
     saved = zip(ctx.saved_tensors, ctx.given, strict=True)
-    with torch.enable_grad():
-        inputs = [given if tensor is None else tensor.view_as(tensor) for tensor, given in saved]
-    with use_backend("dense"), warnings.catch_warnings(), torch.enable_grad():
+    inputs = [given if tensor is None else tensor.view_as(tensor) for tensor, given in saved]
+    with use_backend("dense"), warnings.catch_warnings():
         warnings.simplefilter("ignore", CoulombWarning)  # they were counted in the forward pass
         loss = ctx.again(*inputs)
     asked = [value for value, want in zip(inputs, wanted, strict=True) if want]
-    twice = torch.is_grad_enabled()
-    found = iter(torch.autograd.grad(loss, asked, grad, create_graph=twice, allow_unused=True))
+    found = iter(torch.autograd.grad(loss, asked, grad, create_graph=True, allow_unused=True))
     return [next(found) if want else None for want in wanted]
 
 
@@ -106,7 +109,7 @@ class Rows:
 
     Attributes:
         unit: z = x/‖x‖, fp32 or wider; x itself if not ``normalize``.
-        norm: ‖x‖ [N, 1]; ∞ for a row of zeros. Not known if not ``normalize``: then `within_range` looks for what is not finite.
+        norm: ‖x‖ [N, 1]; ∞ for a row of zeros. Not known if not ``normalize``: then `within_range` looks at t.
     """
 
     def __init__(self, names: tuple[str, ...], given: Sequence[Tensor], *, normalize: bool) -> None:
@@ -115,8 +118,8 @@ class Rows:
         self.unit = value = value.to(torch.promote_types(value.dtype, torch.float32))
         if normalize:
             self.norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-            # The caller's line is seven frames up: this, find, known, forward, twice the module, there.
-            if checked_norms(self.norm, names, True, ", no gradient", stacklevel=7):
+            # The caller's line is eight frames up: this, find, attempted, known, forward, twice the module, there.
+            if checked_norms(self.norm, names, True, ", no gradient", stacklevel=8):
                 self.norm.masked_fill_(self.norm < ZERO, torch.inf)
             self.unit = value / self.norm
 
@@ -144,15 +147,23 @@ def exponents(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor) -> Ten
     return product(queries_ND * (scale * LOG2E), keys_MD)
 
 
-def within(dtype: torch.dtype, scale: float) -> bool:
-    """Can 2^t of unit rows leave the range of its type in neither direction, so that no maximum is needed?"""
-    return abs(scale) * UNIT * LOG2E <= SAFE_EXPONENT[torch.promote_types(dtype, torch.float32)]
+def numbers(labels: Tensor) -> bool:
+    """Are all labels known, and so small that a float can stand for them?"""
+    low, high = labels.aminmax()
+    return int(low) >= 0 and int(high) < EXACT
+
+
+def within(dtype: torch.dtype, scale: float | Tensor, power: float = 1.0) -> bool:
+    """Can 2^(power·t) of unit rows leave the range of its type in neither direction, so that no maximum is needed?"""
+    if isinstance(scale, Tensor):
+        scale = float(scale.detach())
+    return power * abs(scale) * UNIT * LOG2E <= SAFE_EXPONENT[torch.promote_types(dtype, torch.float32)]
 
 
 def within_range(t: Tensor, scale: float | Tensor, *rows: Rows, biased: bool = False) -> bool:
     """`within` of t, which is looked at if the rows are not of unit length, or if it is more than their similarities."""
     if not biased and all(one.normalize for one in rows):
-        return within(t.dtype, float(scale))
+        return within(t.dtype, scale)
     low, high = t.aminmax()
     largest = max(-float(low), float(high))
     if not math.isfinite(largest):
@@ -193,8 +204,6 @@ def factor_of(reduction: str, count: int) -> float:
 
 
 def alike(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the wider of their types."""
-    if first.dtype == second.dtype:
-        return first, second
-    wide = torch.promote_types(first.dtype, second.dtype)
+    """Both in the wider of their types, fp32 at least."""
+    wide = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
     return first.to(wide), second.to(wide)

@@ -92,7 +92,7 @@ class DebiasedLoss(nn.Module):
         scale, rows = scale_of(self.temperature), 2 * len(view0)
         plainly = self.normalize and not self.diagnose and len(view0) > 1 and group_of(self.gather) is None
         if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly) and at_once.within(
-            view0.dtype, self._powers()[-1] * float(scale)
+            view0.dtype, scale, self._powers()[-1]
         ):
             return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
         return self._streamed(view0, view1, scale)
@@ -137,9 +137,7 @@ class DebiasedLoss(nn.Module):
         """Of e^s, whose sums make up N_g: Σ e^s, or with two of them M·Σ e^{second·s}/Σ e^{first·s}."""
         return (1.0,)
 
-    def _streamed(
-        self, view0: Tensor, view1: Tensor, scale: float | Tensor
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    def _streamed(self, view0: Tensor, view1: Tensor, scale: float | Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
         n, group = len(view0), group_of(self.gather)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)

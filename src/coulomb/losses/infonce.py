@@ -112,7 +112,9 @@ class InfoNCELoss(nn.Module):
     ) -> at_once.Found:
         pairs = PairsAtOnce(query, positive, negatives, scale, normalize=self.normalize)
         factor = at_once.factor_of(self.reduction, len(query))
-        turned = pairs.t.T.contiguous() if self.symmetric and not pairs.within else None  # columns have their own maximum
+        turned = (
+            pairs.t.T.contiguous() if self.symmetric and not pairs.within else None
+        )  # columns have their own maximum
         total, lse = at_once.softmax_(pairs.t, within=pairs.within)
         loss, pull = at_once.pulled(lse, pairs.own, self.reduction)
         weight, extra = (pull / total)[:, None], None

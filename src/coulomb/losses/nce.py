@@ -110,9 +110,7 @@ class NCELoss(nn.Module):
         plainly = plainly and m <= AT_ONCE and not (noise.requires_grad or self.diagnose)
         if at_once.fits(batch, m, query, reduction=self.reduction, plainly=plainly):
             find = partial(self._at_once, query, positive, noise, scale)
-            loss = at_once.known(find, self._streamed, query, positive, noise, scale)
-            assert loss is not None
-            return loss
+            return at_once.known(find, self._streamed, query, positive, noise, scale)
         return self._streamed(query, positive, noise, scale, noise_index)
 
     def _at_once(
@@ -126,6 +124,7 @@ class NCELoss(nn.Module):
             length.masked_fill_(length < ZERO, torch.inf)
         length = length if self.normalize else torch.ones_like(length)
         # log of P : mPₙ, of the positive negated
+        assert isinstance(self.normalizer, float)
         offset = math.log(self.normalizer) + math.log(m) - math.log(self.num_instances)
         own = (first * second).sum(1).mul_(scale).neg_().add_(offset)
         others = torch.bmm(noise, first[:, :, None]).squeeze(2).div_(length).mul_(scale).sub_(offset)

@@ -159,20 +159,13 @@ class PaCoLoss(nn.Module):
         self._check_center_logits(center_logits, features)
         labels = class_labels(labels, len(features), center_logits.shape[1], features)
         scale, general = scale_of(self.temperature), partial(self._streamed, labels)
+        plainly = bool(self.beta and self.gamma) and not (self.diagnose or self.label_smoothing)
         if at_once.fits(
-            len(center_logits), len(features), features, reduction=self.reduction, plainly=self._plainly(labels)
-        ):
+            len(center_logits), len(features), features, reduction=self.reduction, plainly=plainly
+        ) and at_once.numbers(labels):
             find = partial(self._at_once, features, center_logits, scale, labels)
-            loss = at_once.known(find, general, features, center_logits, scale)
-            assert loss is not None
-            return loss
+            return at_once.known(find, general, features, center_logits, scale)
         return general(features, center_logits, scale)
-
-    def _plainly(self, labels: Tensor) -> bool:
-        if self.diagnose or self.label_smoothing or not (self.beta and self.gamma):
-            return False
-        low, high = labels.aminmax()
-        return int(low) >= 0 and int(high) < at_once.EXACT
 
     def _at_once(
         self, features: Tensor, center_logits: Tensor, scale: float | Tensor, labels: Tensor, learning: bool
@@ -200,7 +193,7 @@ class PaCoLoss(nn.Module):
         margin, weight = torch.sub(lse, own, alpha=at_once.LN2), count * self.alpha + self.beta
         factor = at_once.factor_of(self.reduction, anchors)
         if self.base_temperature is not None:
-            factor = factor / float(scale * self.base_temperature)
+            factor = factor / (float(scale) * self.base_temperature)
         share = self.alpha * factor
         toward, away = (share / weight, factor) if self.normalized else (share, weight * factor)
         loss = (softplus(margin, threshold=50) * away).sum()

@@ -75,9 +75,7 @@ class SimpleContrastiveLoss(nn.Module):
             return at_once.known(partial(self._at_once, *pairs), self._streamed, *pairs)
         return self._streamed(*pairs)
 
-    def _at_once(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool
-    ) -> at_once.Found:
+    def _at_once(self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool) -> at_once.Found:
         n, factor = len(query), at_once.factor_of(self.reduction, len(query))
         rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
         first, second = rows.unit[:n], rows.unit[n:]
@@ -99,9 +97,7 @@ class SimpleContrastiveLoss(nn.Module):
             (grad_negatives,) = keys.back((queries * self.weight).expand_as(keys.unit).clone(), factor)
         return loss, (*rows.back(grad, factor), grad_negatives)
 
-    def _streamed(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    def _streamed(self, query: Tensor, positive: Tensor, negatives: Tensor | None) -> Tensor | tuple[Tensor, Diagnosis]:
         against = negatives_of(query, positive, negatives, scale=1.0, normalize=self.normalize, gather=self.gather)
         loss = against.reduced(self.weight * self._sum(against) - against.positives, self.reduction)
         if not self.diagnose:
@@ -160,9 +156,7 @@ class HardSimpleLoss(SimpleContrastiveLoss):
         super().__init__(weight, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather)
         self.top_k = checked_whole("top_k", top_k)
 
-    def _at_once(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool
-    ) -> at_once.Found:
+    def _at_once(self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool) -> at_once.Found:
         pairs = PairsAtOnce(query, positive, negatives, 1.0, normalize=self.normalize)
         top = pairs.top(self.top_k)
         if top is None:

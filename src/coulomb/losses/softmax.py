@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
@@ -88,6 +87,7 @@ class SoftmaxLoss(nn.Module):
         check_shape("centers", centers, like=features)
         require_batch("features", features)
         require_batch("centers", centers)
+        features, centers = at_once.alike(features, centers)
         labels = class_labels(labels, len(features), len(centers), features)
         known, bias, scale = known_of(labels), self._column_bias(bias, centers), scale_of(self.temperature)
         plainly = known is None and len(centers) > 1
@@ -121,8 +121,6 @@ class SoftmaxLoss(nn.Module):
             features = embeddings("features", features, normalize=True)
             centers = embeddings("centers", centers, normalize=True)
         with full_precision(features):
-            features, centers = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (features, centers))
-            features, centers = at_once.alike(features, centers)
             logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
             loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
         mean = float(loss.detach()) / (len(labels) if self.reduction == "sum" else 1)

@@ -125,34 +125,25 @@ class SupConLoss(nn.Module):
         check_shape("features", features, ndim=(2, 3))
         require_batch("features", features)
         scale = scale_of(self.temperature)
-        if mask is None and (labels is None or (isinstance(labels, Tensor) and labels.ndim == 1)):
-            rows, general = features.shape[:-1].numel(), partial(self._streamed, labels, None)
-            ids = self._plain_ids(features, labels)
-            if at_once.fits(rows, rows, features, reduction=self.reduction, plainly=ids is not None):
-                loss = at_once.known(partial(self._at_once, features, ids, scale), general, features, scale)
+        rows = features[..., 0].numel()
+        plainly = mask is None and (not isinstance(labels, Tensor) or labels.ndim == 1) and rows > 2
+        plainly = plainly and self.positives == "out" and self.contrast_mode == "all" and not self.diagnose
+        plainly = plainly and group_of(self.gather) is None
+        if at_once.fits(rows, rows, features, reduction=self.reduction, plainly=plainly):
+            ids = torch.arange(len(features), device=features.device)
+            if labels is not None:
+                ids = checked_labels(labels, len(features), features)
+            if at_once.numbers(ids):
+                find = partial(self._at_once, features, ids, scale)
+                loss = at_once.attempted(find, partial(self._streamed, labels, None), features, scale)
                 if loss is not None:
                     return loss
-            return general(features, scale)
         return self._streamed(labels, mask, features, scale)
 
-    def _plain_ids(self, features: Tensor, labels: Tensor | None) -> Tensor | None:
-        """Numbers that tell whose positive each of the batch's rows is; None where `_at_once` cannot do what is asked."""
-        batch, views = len(features), features.shape[1] if features.ndim == 3 else 1
-        plainly = self.positives == "out" and self.contrast_mode == "all" and not self.diagnose
-        if not plainly or batch * views <= 2 or group_of(self.gather) is not None:
-            return None
-        if labels is None:
-            ids = torch.arange(batch, device=features.device)
-        else:
-            ids = checked_labels(labels, batch, features)
-            low, high = ids.aminmax()
-            if int(low) < 0 or int(high) >= at_once.EXACT:
-                return None
-        return ids if views == 1 else ids.repeat_interleave(views)
-
     def _at_once(self, features: Tensor, ids: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found | None:
-        rows = at_once.Rows(("features",), (features.reshape(len(ids), -1),), normalize=self.normalize)
-        unit, ids = rows.unit, ids.to(rows.unit.dtype)
+        """None where an anchor has no positive: that is to be said."""
+        rows = at_once.Rows(("features",), (features.reshape(-1, features.shape[-1]),), normalize=self.normalize)
+        unit, ids = rows.unit, ids.to(rows.unit.dtype).repeat_interleave(len(rows.unit) // len(ids))
         t = at_once.exponents(unit, unit, scale)
         within = at_once.within_range(t, scale, rows)
         same = torch.eq(ids[:, None], ids, out=torch.empty_like(t)).fill_diagonal_(0)
@@ -162,9 +153,9 @@ class SupConLoss(nn.Module):
         attraction = (t * same).sum(1).div_(count)
         t.fill_diagonal_(at_once.HIDDEN)
         total, lse = at_once.softmax_(t, within=within)
-        factor = at_once.factor_of(self.reduction, len(ids))
+        factor = at_once.factor_of(self.reduction, len(unit))
         if self.base_temperature is not None:
-            factor = factor / float(scale * self.base_temperature)
+            factor = factor / (float(scale) * self.base_temperature)
         loss = lse.sub_(attraction, alpha=at_once.LN2).sum().mul_(factor)
         if not learning:
             return loss, ()

@@ -101,18 +101,19 @@ class TripletLoss(nn.Module):
         check_shape("embeddings", embeddings)
         require_batch("embeddings", embeddings)
         labels = checked_labels(labels, len(embeddings), embeddings)
-        plainly = self.mining == "hard" and self.distance == "cosine" and self.normalize and group_of(self.gather) is None
+        plainly = (
+            self.mining == "hard" and self.distance == "cosine" and self.normalize and group_of(self.gather) is None
+        )
         if at_once.fits(len(labels), len(labels), embeddings, reduction=self.reduction, plainly=plainly):
             general = partial(self._streamed, labels)
-            loss = at_once.known(partial(self._at_once, embeddings, labels), general, embeddings)
+            loss = at_once.attempted(partial(self._at_once, embeddings, labels), general, embeddings)
             if loss is not None:
                 return loss
         return self._streamed(labels, embeddings)
 
     def _at_once(self, embeddings: Tensor, labels: Tensor, learning: bool) -> at_once.Found | None:
         """None where an anchor lacks a positive or a negative, or no triplet is above 0: that is to be said."""
-        low, high = labels.aminmax()
-        if int(low) < 0 or int(high) >= at_once.EXACT:
+        if not at_once.numbers(labels):
             return None
         rows = at_once.Rows(("embeddings",), (embeddings,), normalize=True)
         unit, ids = rows.unit, labels.to(rows.unit.dtype)
