@@ -102,14 +102,13 @@ class ArcFaceLoss(nn.Module):
         check_shape("features", features)
         check_shape("centers", self.centers, like=features)
         require_batch("features", features)
-        labels = class_labels(labels, len(features), len(self.centers), features)
-        known = known_of(labels)
-        plainly = known is None and self.normalize and len(self.centers) > 1
+        labels, all_known = class_labels(labels, len(features), len(self.centers), features)
+        plainly = all_known and self.normalize and len(self.centers) > 1
         plainly = plainly and not (self.diagnose or self.label_smoothing)
         if at_once.fits(len(features), len(self.centers), features, reduction=self.reduction, plainly=plainly):
             find = partial(self._at_once, features, self.centers, labels)
-            return at_once.known(find, partial(self._streamed, labels, known), features, self.centers)
-        return self._streamed(labels, known, features, self.centers)
+            return at_once.known(find, partial(self._streamed, labels, True), features, self.centers)
+        return self._streamed(labels, all_known, features, self.centers)
 
     def _at_once(self, features: Tensor, centers: Tensor, labels: Tensor, learning: bool) -> at_once.Found:
         rows = at_once.Rows(("features",), (features,), normalize=True)
@@ -128,8 +127,9 @@ class ArcFaceLoss(nn.Module):
         return loss, (*rows.back(product(gradient, second.T), self.scale * factor), *grad_centers)
 
     def _streamed(
-        self, labels: Tensor, known: Tensor | None, features: Tensor, centers: Tensor
+        self, labels: Tensor, all_known: bool, features: Tensor, centers: Tensor
     ) -> Tensor | tuple[Tensor, Diagnosis]:
+        known = None if all_known else known_of(labels)
         features = embeddings("features", features, normalize=self.normalize)
         centers = embeddings("centers", centers, normalize=self.normalize, like=features)
         classes = len(centers)

@@ -9,6 +9,7 @@ from coulomb.errors import CoulombWarning
 from coulomb.losses.unit_rows import rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # what labels may be
 
 
 def checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -69,20 +70,26 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
 
 def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
     """Integer class labels [B], −1 for unknown (values are not looked at in a compiled graph)."""
-    if (
-        not isinstance(labels, Tensor)
-        or labels.is_floating_point()
-        or labels.dtype == torch.bool
-        or labels.is_complex()
-    ):
+    labels = label_tensor(labels, length, like)
+    if length and not torch.compiler.is_compiling() and int(labels.min()) < -1:
+        raise below_unknown(int(labels.min()))
+    return labels
+
+
+def label_tensor(labels: Tensor, length: int, like: Tensor) -> Tensor:
+    """Integers [B]; their values are not looked at."""
+    if not isinstance(labels, Tensor) or labels.dtype not in WHOLE:
         raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
     if labels.shape != (length,):
         raise ValueError(f"labels must have shape [{length}], one for each sample, got {tuple(labels.shape)}")
     if labels.device != like.device:
         raise ValueError(f"labels is on {labels.device}, features on {like.device}")
-    if length and not torch.compiler.is_compiling() and int(labels.min()) < -1:
-        raise ValueError(f"labels must be classes from 0, or −1 for unknown; got {int(labels.min())}")
     return labels.long()
+
+
+def below_unknown(least: int) -> ValueError:
+    """What is wrong with a label below −1."""
+    return ValueError(f"labels must be classes from 0, or −1 for unknown; got {least}")
 
 
 def require_batch(name: str, value: Tensor) -> None:

@@ -205,5 +205,7 @@ def factor_of(reduction: str, count: int) -> float:
 
 def alike(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the wider of their types, fp32 at least."""
+    if first.dtype == second.dtype == torch.float32:
+        return first, second
     wide = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
     return first.to(wide), second.to(wide)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import checked_labels, reduced, warn_counted
+from coulomb.losses.arguments import below_unknown, label_tensor, reduced, warn_counted
 from coulomb.similarity import Similarity
 
 
@@ -70,12 +70,20 @@ def own_and_rest(logits_BC: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
     return logits_BC.gather(1, target).squeeze(1), logits_BC.scatter(1, target, -torch.inf).logsumexp(1)
 
 
-def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> Tensor:
-    """Labels [B] in 0 … classes − 1, or −1 for unknown (values are not looked at in a compiled graph)."""
-    labels = checked_labels(labels, length, like)
-    if not torch.compiler.is_compiling() and not labels.is_meta and int(labels.max()) >= classes:
-        raise ValueError(f"labels must be below the number of classes, {classes}; got {int(labels.max())}")
-    return labels
+def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> tuple[Tensor, bool]:
+    """Labels [B] in 0 … classes − 1, or −1 for unknown, and whether all are known for certain.
+
+    Values are not looked at in a compiled graph, where nothing is certain.
+    """
+    labels = label_tensor(labels, length, like)
+    if torch.compiler.is_compiling() or labels.is_meta:
+        return labels, False
+    least, greatest = (int(one) for one in labels.aminmax())
+    if least < -1:
+        raise below_unknown(least)
+    if greatest >= classes:
+        raise ValueError(f"labels must be below the number of classes, {classes}; got {greatest}")
+    return labels, least >= 0
 
 
 def checked_counts(class_counts: Tensor | Sequence[float]) -> Tensor:
@@ -108,17 +116,11 @@ def checked_smoothing(label_smoothing: float) -> float:
     return float(label_smoothing)
 
 
-def known_of(labels: Tensor) -> Tensor | None:
-    """Boolean [B]: which labels are known; None if all are. A `CoulombWarning` counts the others.
-
-    In a compiled graph, where values are not looked at, never None and without the warning.
-    """
-    if torch.compiler.is_compiling():
-        return labels >= 0
-    if int(labels.min()) >= 0:
-        return None
+def known_of(labels: Tensor) -> Tensor:
+    """Boolean [B]: which labels are known. A `CoulombWarning` counts the others (not in a compiled graph)."""
     known = labels >= 0
-    warn_counted(int((~known).sum()), len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
+    if not torch.compiler.is_compiling():
+        warn_counted(int((~known).sum()), len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
     return known
 
 

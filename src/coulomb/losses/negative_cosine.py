@@ -1,8 +1,14 @@
 """Negative cosine: methods without negatives (BYOL, SimSiam)."""
 
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, reduced
+from coulomb.checked import ZERO
+from coulomb.losses import at_once
+from coulomb.losses.arguments import REDUCTIONS, check_pair, checked_choice, paired_embeddings, reduced
+from coulomb.losses.unit_rows import check_norms
 
 
 class NegativeCosineLoss(nn.Module):
@@ -45,8 +51,33 @@ class NegativeCosineLoss(nn.Module):
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss; see the class."""
-        if self.stop_gradient and isinstance(target, Tensor):
+        check_pair(("prediction", "target"), prediction, target)
+        if self.stop_gradient:
             target = target.detach()
+        if at_once.fits(len(target), 1, target, reduction=self.reduction, plainly=self.normalize):
+            return at_once.known(partial(self._at_once, prediction, target), self._plain, prediction, target)
+        return self._plain(prediction, target)
+
+    def _at_once(self, prediction: Tensor, target: Tensor, learning: bool) -> at_once.Found:
+        x, y = at_once.alike(prediction, target)
+        norm = torch.cat([torch.linalg.vector_norm(one, dim=1) for one in (x, y)])
+        if check_norms(norm, ("prediction", "target"), True):
+            norm.masked_fill_(norm < ZERO, torch.inf)
+        inverse = norm.reciprocal_().view(2, -1, 1)
+        cos = (x * y).sum(1, keepdim=True).mul_(inverse[0]).mul_(inverse[1])
+        factor = at_once.factor_of(self.reduction, len(x))
+        loss = cos.sum().mul_(-factor)
+        if not learning:
+            return loss, ()
+        across = (inverse[0] * inverse[1]).mul_(-factor)
+        grads: list[Tensor | None] = [None, None]
+        for i, (own, other, given) in enumerate(((x, y, prediction), (y, x, target))):
+            if given.requires_grad:  # −(ŷ − cos·x̂)/‖x‖
+                along = (cos * inverse[i].square()).mul_(factor)
+                grads[i] = torch.addcmul(other * across, own, along).to(given.dtype)
+        return loss, grads
+
+    def _plain(self, prediction: Tensor, target: Tensor) -> Tensor:
         rows = paired_embeddings(("prediction", "target"), prediction, target, normalize=self.normalize)
         prediction, target = rows.view(2, len(prediction), -1).unbind()
         return reduced(-(prediction * target).sum(1), self.reduction)

@@ -157,14 +157,12 @@ class PaCoLoss(nn.Module):
         check_shape("features", features)
         require_batch("features", features)
         self._check_center_logits(center_logits, features)
-        labels = class_labels(labels, len(features), center_logits.shape[1], features)
+        labels, all_known = class_labels(labels, len(features), center_logits.shape[1], features)
         features, center_logits = at_once.alike(features, center_logits)
         scale, general = scale_of(self.temperature), partial(self._streamed, labels)
         plainly = bool(self.beta and self.gamma) and not (self.diagnose or self.label_smoothing)
-        plainly = plainly and center_logits.shape[1] > 1
-        if at_once.fits(
-            len(center_logits), len(features), features, reduction=self.reduction, plainly=plainly
-        ) and at_once.numbers(labels):
+        plainly = plainly and all_known and 1 < center_logits.shape[1] < at_once.EXACT
+        if at_once.fits(len(center_logits), len(features), features, reduction=self.reduction, plainly=plainly):
             find = partial(self._at_once, features, center_logits, scale, labels)
             return at_once.known(find, general, features, center_logits, scale)
         return general(features, center_logits, scale)

@@ -88,13 +88,17 @@ class SoftmaxLoss(nn.Module):
         require_batch("features", features)
         require_batch("centers", centers)
         features, centers = at_once.alike(features, centers)
-        labels = class_labels(labels, len(features), len(centers), features)
-        known, bias, scale = known_of(labels), self._column_bias(bias, centers), scale_of(self.temperature)
-        plainly = known is None and len(centers) > 1
+        labels, all_known = class_labels(labels, len(features), len(centers), features)
+        bias, scale, plainly = (
+            self._column_bias(bias, centers),
+            scale_of(self.temperature),
+            all_known and len(centers) > 1,
+        )
         if at_once.fits(len(features), len(centers), features, reduction=self.reduction, plainly=plainly):
             loss = self._plain(features, labels, centers, bias, scale)
             if loss is not None:
                 return loss
+        known = None if all_known else known_of(labels)
         features = embeddings("features", features, normalize=self.normalize)
         centers = embeddings("centers", centers, normalize=self.normalize, like=features)
         scores = class_scores(
@@ -123,8 +127,8 @@ class SoftmaxLoss(nn.Module):
         with full_precision(features):
             logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
             loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
-        mean = float(loss.detach()) / (len(labels) if self.reduction == "sum" else 1)
-        finite = SMALL_LOSS < mean < math.inf and math.isfinite(float(centers.detach().sum()))
+        mean = loss.item() / (len(labels) if self.reduction == "sum" else 1)
+        finite = SMALL_LOSS < mean < math.inf and math.isfinite(centers.detach().sum().item())
         return loss if finite else None
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
