@@ -12,6 +12,7 @@ from coulomb.losses.arguments import (
     check_shape,
     checked_choice,
     embeddings,
+    label_tensor,
     require_batch,
     warn_counted,
 )
@@ -26,8 +27,10 @@ from coulomb.losses.classes import (
 )
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
+from coulomb.similarity.matrix import eager
 from coulomb.similarity.problem import full_precision
 
+NO_LABEL = -(2**62)  # for cross_entropy's ``ignore_index``: it shall ignore none
 SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
 
 
@@ -121,12 +124,24 @@ class SoftmaxLoss(nn.Module):
         self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None, scale: float | Tensor
     ) -> Tensor | None:
         """torch's own `cross_entropy`, the fastest for few logits; None where it is not exact enough or something is wrong."""
+        labels = label_tensor(labels, len(features), features)
+        if labels.is_cuda and not class_labels(labels, len(features), len(centers), features)[1]:
+            return None  # elsewhere `cross_entropy` looks at the labels itself
         if self.normalize:
             features = embeddings("features", features, normalize=True)
             centers = embeddings("centers", centers, normalize=True)
         with full_precision(features):
             logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
-            loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
+            try:
+                loss = cross_entropy(
+                    logits,
+                    labels,
+                    ignore_index=NO_LABEL,
+                    reduction=self.reduction,
+                    label_smoothing=self.label_smoothing,
+                )
+            except IndexError:  # a label that is no class
+                return None
         mean = loss.item() / (len(labels) if self.reduction == "sum" else 1)
         finite = SMALL_LOSS < mean < math.inf and math.isfinite(centers.detach().sum().item())
         return loss if finite else None
@@ -188,8 +203,21 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
     ) -> None:
         super().__init__(label_smoothing, temperature, normalize=normalize, reduction=reduction)
         self.register_buffer("class_counts", checked_counts(class_counts))
+        self._log_frequency: tuple[Tensor, int, Tensor] | None = None  # of which counts, as changed how often
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor:
-        log_frequency = log_frequencies(self.class_counts, centers, len(centers), "centers")
+        counts, found = self.class_counts, self._log_frequency
+        fresh = found is not None and found[0] is counts and found[1] == counts._version
+        alike = found is not None and (found[2].dtype, found[2].device, len(counts)) == (
+            centers.dtype,
+            centers.device,
+            len(centers),
+        )
+        if found is not None and fresh and alike:
+            log_frequency = found[2]
+        else:
+            log_frequency = log_frequencies(counts, centers, len(centers), "centers")
+            if eager():
+                self._log_frequency = counts, counts._version, log_frequency
         bias = super()._column_bias(bias, centers)
         return log_frequency if bias is None else bias + log_frequency

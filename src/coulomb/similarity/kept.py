@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity.problem import LOG2E, Problem, below, full_precision
+from coulomb.similarity.products import product, transposed_product
 from coulomb.similarity.streaming import Folded, Gradients, scaled
 
 
@@ -46,7 +47,7 @@ def backward(
         need_queries, itself = need_queries or need_scale, problem.keys_MD is None
         if problem.triangular:
             gradient = (weight_PN[:, :, None] + weight_PN[:, None]).mul_(kept)
-            grad_ND = (gradient[0] if len(gradient) == 1 else gradient.sum(0)) @ queries_ND
+            grad_ND = product(gradient[0] if len(gradient) == 1 else gradient.sum(0), queries_ND.T)
             grad_scale = (queries_ND * grad_ND).sum() / 2 if need_scale else None
             return Gradients(grad_ND.mul_(problem.scale), None, grad_scale, None)
         if problem.both:
@@ -59,15 +60,15 @@ def backward(
         return scaled(
             problem,
             need_scale,
-            gradient @ keys_MD if need_queries else None,
-            gradient.T @ queries_ND if need_keys or itself else None,
+            product(gradient, keys_MD.T) if need_queries else None,
+            transposed_product(gradient, queries_ND) if need_keys or itself else None,
             gradient.sum(0) if need_bias else None,
         )
 
 
 def exponents(problem: Problem) -> Tensor:
     """t = s·log2(e) [N, M], −inf where a pair does not count."""
-    tile = (problem.queries_ND * (problem.scale * LOG2E)) @ problem.keys.T
+    tile = product(problem.queries_ND * (problem.scale * LOG2E), problem.keys)
     if problem.bias_M is not None:
         tile.add_(problem.bias_M, alpha=LOG2E)
     if problem.at_least_N is not None:

@@ -208,12 +208,9 @@ class Similarity:
         """log(1 + Σ_j exp(s_ij − s_i⁺)) = softplus(lse_i − s_i⁺), [N]: the positive against the pairs of ``over``.
 
         Row i's positive is key i + offset (mod M). ``both``: the mean of this over rows and columns (as in `lse_both`).
-        A loss near 0 keeps its digits, where lse − s⁺ would cancel. Small problems take one operation for all of it.
+        A loss near 0 keeps its digits, where lse − s⁺ would cancel.
         """
         problem = self._problem(over, both=both)
-        if self._small and eager() and self.group is None and contrast.fits(problem, offset):
-            out: Tensor = contrast.Contrast.apply(problem.queries_ND, problem.keys_MD, self.scale, problem, offset)
-            return out
         if not both:
             return self.against(contrast.positives(problem, offset), over)
         rows, columns = self.lse_both(over)
