@@ -39,5 +39,5 @@ def test_rows_are_counted_by_argument():
 
 def test_the_warning_points_to_the_caller():
     with pytest.warns(CoulombWarning) as seen:
-        checked_norms(torch.zeros(1), ("a",), True, "", stacklevel=1)
+        checked_norms(torch.zeros(1), ("a",), True, "")
     assert seen[0].filename == __file__

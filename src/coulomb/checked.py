@@ -1,7 +1,11 @@
 """What is asked of numbers and of rows, on every floor: an error that names the argument, a warning that counts."""
 
 import math
+import os
+import sys
 import warnings
+from pathlib import Path
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -9,6 +13,18 @@ from torch import Tensor
 from coulomb.errors import CoulombWarning
 
 ZERO = 1e-12  # a row shorter than this has no direction
+# Not the lines that a warning is about: this package's, and those of the modules and autograd functions around them.
+OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
+
+
+def warn(text: str) -> None:
+    """A `CoulombWarning` that points at the line of the user, however deep it was found."""
+    level = 2
+    if not torch.compiler.is_compiling():
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(OURS):
+            frame, level = frame.f_back, level + 1
+    warnings.warn(text, CoulombWarning, stacklevel=level)
 
 
 def checked_number(name: str, value: float, *, at_least: float = -math.inf, below: float = math.inf) -> float:
@@ -39,7 +55,7 @@ def checked_share(name: str, value: float) -> float:
     return float(value)
 
 
-def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str, stacklevel: int = 3) -> bool:
+def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str) -> bool:
     """Error for rows that are not finite, counted `CoulombWarning` for rows of zeros; True if there are any of these.
 
     Args:
@@ -47,7 +63,6 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
         names: of the arguments.
         normalize: whether the rows are to be of unit length: where not, zeros are no matter.
         effect: what is to be said of zero rows, after "no direction".
-        stacklevel: of the warning.
 
     Raises:
         ValueError: naming the argument.
@@ -67,5 +82,5 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
         zero = int((part < ZERO).sum())
         if zero:
             text = f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction{effect}"
-            warnings.warn(text, CoulombWarning, stacklevel=stacklevel + 1)
+            warn(text)
     return True

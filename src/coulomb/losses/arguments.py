@@ -1,11 +1,9 @@
 """What every loss asks of its arguments: shapes, finite values, unit rows, labels; and how it reduces its result."""
 
-import warnings
-
 import torch
 from torch import Tensor
 
-from coulomb.errors import CoulombWarning
+from coulomb.checked import warn
 from coulomb.losses.unit_rows import rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -100,7 +98,7 @@ def require_batch(name: str, value: Tensor) -> None:
 
 def warn_counted(count: int, total: int, what: str) -> None:
     """A visible, counted `CoulombWarning`."""
-    warnings.warn(f"{count} of {total} {what}", CoulombWarning, stacklevel=4)
+    warn(f"{count} of {total} {what}")
 
 
 def reduced(loss_N: Tensor, reduction: str) -> Tensor:

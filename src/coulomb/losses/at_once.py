@@ -118,8 +118,7 @@ class Rows:
         self.unit = value = value.to(torch.promote_types(value.dtype, torch.float32))
         if normalize:
             self.norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-            # The caller's line is eight frames up: this, find, attempted, known, forward, twice the module, there.
-            if checked_norms(self.norm, names, True, ", no gradient", stacklevel=8):
+            if checked_norms(self.norm, names, True, ", no gradient"):
                 self.norm.masked_fill_(self.norm < ZERO, torch.inf)
             self.unit = value / self.norm
 

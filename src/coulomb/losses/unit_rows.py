@@ -83,7 +83,7 @@ class UnitRows(torch.autograd.Function):
 
 def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool) -> bool:
     """`checked_norms` of a loss's features."""
-    return checked.checked_norms(norm, names, normalize, ", no gradient", stacklevel=6)
+    return checked.checked_norms(norm, names, normalize, ", no gradient")
 
 
 @torch.library.custom_op("coulomb::checked_norms", mutates_args=())

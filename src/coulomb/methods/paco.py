@@ -1,11 +1,10 @@
 """PaCo: supervised contrast with a learnable centre for each class, for long tails."""
 
-import warnings
-
 import torch
 from torch import Tensor, nn
 
-from coulomb.errors import CoulombWarning, InputError
+from coulomb.checked import warn
+from coulomb.errors import InputError
 from coulomb.losses import PaCoLoss, ParametricCenters
 from coulomb.losses.gathering import own_rows, processes_in, summed_in
 from coulomb.methods.labelled import present
@@ -117,8 +116,7 @@ class PaCo(nn.Module):
             rows, ids = [*rows, self.queue.keys()], [*ids, self.queue.labels()]
         count = summed_in(group, anchors.sum())
         if not anchors.any():
-            text = f"none of {len(queries_of)} rows of a batch has a label: PaCo learns nothing from them"
-            warnings.warn(text, CoulombWarning, stacklevel=2)
+            warn(f"none of {len(queries_of)} rows of a batch has a label: PaCo learns nothing from them")
             return 0 * (all_queries.sum() + logits.sum())
         loss = self.criterion(torch.cat([part.float() for part in rows]), torch.cat(ids), logits[anchors])
         return loss * (anchors.sum() * processes_in(group) / count)
