@@ -37,6 +37,9 @@ def drawn(*shapes, dtype=torch.float64, seed=0):
     return [torch.randn(*s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in shapes]
 
 
+NOISE = drawn((N, 9, D), dtype=torch.bfloat16, seed=1)[0].detach()
+
+
 def pair(**options):
     return drawn((N, D), (N, D), **options)
 
@@ -68,11 +71,7 @@ CASES = {
         lambda **o: drawn((N, D), (5, C), **o),
     ),
     "NCE": (
-        lambda **o: (
-            lambda q, p, noise=drawn((N, 9, D), dtype=torch.bfloat16, seed=1)[0].detach(), loss=NCELoss(50, normalizer=40.0, **o): (
-                loss(q, p, noise.to(q.dtype))
-            )
-        ),
+        lambda **o: lambda q, p, loss=NCELoss(50, normalizer=40.0, **o): loss(q, p, NOISE.to(q.dtype)),
         pair,
     ),
 }

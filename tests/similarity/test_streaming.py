@@ -209,7 +209,7 @@ def test_a_large_bias_alone_needs_the_online_maximum():
 def test_the_triangle_is_taken_when_it_may_be(monkeypatch):
     taken = []
     real = streaming.triangle_forward
-    monkeypatch.setattr(streaming, "triangle_forward", lambda tiles: taken.append(1) or real(tiles))
+    monkeypatch.setattr(streaming, "triangle_forward", lambda *given: taken.append(1) or real(*given))
     for dtype in (torch.float32, torch.float64):
         rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
         Similarity(rows, backend="streaming").lse("others")

@@ -39,7 +39,7 @@ def paired_embeddings(names: tuple[str, str], first: Tensor, second: Tensor, *, 
     if first.dtype != second.dtype:
         wide = torch.promote_types(first.dtype, second.dtype)
         first, second = first.to(wide), second.to(wide)
-    return rows_of(names, torch.cat([first, second]), normalize=normalize)
+    return rows_of(names, torch.cat([first, second]), normalize=normalize, fresh=True)
 
 
 def check_pair(names: tuple[str, str], first: Tensor, second: Tensor) -> None:

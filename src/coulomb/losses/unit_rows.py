@@ -11,12 +11,13 @@ from coulomb.checked import ZERO
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # as far from 1 as rounding takes a row that was normalised
 
 
-def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool) -> Tensor:
+def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool, fresh: bool = False) -> Tensor:
     """``value`` in fp32 or wider, its rows (last dimension) of unit length if ``normalize``.
 
     ``names``: of the arguments whose rows these are, equally many of each, one argument after the other. A row of zeros
     stays zero, gets no gradient, and is counted in a warning; NaN and infinite rows are an error. In a compiled graph the
     checks run too, by an operator of their own; under a `torch.func` transform there are no values to check.
+    ``fresh``: nobody else has ``value``, so that it may be overwritten.
     """
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     if torch.compiler.is_compiling():
@@ -35,7 +36,7 @@ def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool) -> Tensor
             shortest, longest = (float(one) for one in norm.aminmax())
             if 1 - UNIT[value.dtype] <= shortest and longest <= 1 + UNIT[value.dtype]:
                 return value
-    rows: Tensor = UnitRows.apply(value, names)[0]
+    rows: Tensor = UnitRows.apply(value, names, fresh)[0]
     return rows
 
 
@@ -58,27 +59,30 @@ class UnitRows(torch.autograd.Function):
     """z = x/‖x‖ with ∂L/∂x = (g − z (z·g))/‖x‖; keeps z and the lengths, not x."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        """(z, ‖x‖ with ∞ for a row of zeros)."""
+    def forward(ctx: Any, value: Tensor, names: tuple[str, ...], fresh: bool) -> tuple[Tensor, Tensor]:
+        """(z, in ``value`` if ``fresh``; ‖x‖ with ∞ for a row of zeros)."""
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
         if check_norms(norm, names, True):
             norm = norm.masked_fill_(norm < ZERO, torch.inf)
-        rows = value / norm
+        rows = value.div_(norm) if fresh else value / norm
+        if fresh:
+            ctx.mark_dirty(value)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(rows, norm)  # outputs, so that the derivative can be differentiated again
         return rows, norm
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> tuple[Tensor | None, None, None]:
         """Gradient for the rows."""
         rows, norm = ctx.saved_tensors
         out: Tensor | None = None
         if grad is not None:
             along = (rows * grad).sum(-1, keepdim=True)
-            out = torch.addcmul(grad, rows, along, value=-1).div(norm)
+            out = torch.addcmul(grad, rows, along, value=-1)
+            out = out.div(norm) if torch.is_grad_enabled() else out.div_(norm)
         if grad_norm is not None:
             out = rows * grad_norm if out is None else out + rows * grad_norm
-        return out, None
+        return out, None, None
 
 
 def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool) -> bool:

@@ -61,11 +61,12 @@ class Fold(torch.autograd.Function):
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Rows and columns."""
-        folded = kept.forward(problem) if keep else streaming.forward(problem, attend=attend)
+        learning = any(ctx.needs_input_grad)
+        folded = kept.forward(problem) if keep else streaming.forward(problem, attend=attend, learning=learning)
         ctx.set_materialize_grads(False)
         learned = scale if isinstance(scale, Tensor) else None
         ctx.save_for_backward(queries_ND, keys_MD, learned, bias_M, folded.rows_PN, folded.columns_M)
-        ctx.extras, ctx.keep = (folded.attended_ND, folded.kept), keep
+        ctx.extras, ctx.keep = (folded.attended_ND, folded.kept, folded.tiles), keep
         ctx.static = problem.without_operands()
         return folded.rows_PN, folded.columns_M
 
@@ -213,8 +214,8 @@ def backward_operator(
     """`streaming.backward` as an operator; empty for the gradients that are not asked for."""
     flat = (queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers)
     problem = _unflattened(flat)
-    extras = (extra if extra.numel() else None for extra in (attended_ND, kept_PNM))
-    folded = Folded(rows_PN, columns_M if problem.both else None, *extras)
+    attended, stored = (extra if extra.numel() else None for extra in (attended_ND, kept_PNM))
+    folded = Folded(rows_PN, columns_M if problem.both else None, attended, stored)
     four = needs[0], needs[1], needs[2], needs[3]
     unfold = streaming.backward if folded.kept is None else kept.backward
     grads = unfold(problem, folded, grad_PN, grad_M if problem.both else None, four)

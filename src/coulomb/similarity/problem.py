@@ -22,6 +22,10 @@ LEAF = 384  # size of the blocks on the diagonal, the only place where the trian
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
 HALF_ROWS = 1024  # fewer queries or keys gain nothing by half-precision products
 HALF_EXPONENT = 30.0  # τ of .05 and above: a rounding of s below .04
+# Exponentials that wait for the backward pass, in bytes for each dimension of the rows and of the keys if those are others:
+# the longer vectors are, the more a kept one saves. 48 MiB at D = 128; all of 8,192 rows with themselves at D = 384.
+KEPT_BYTES = 3 * 2**17
+LEAST_KEPT = 1 / 4  # of all exponentials: keeping fewer gains nothing that can be measured
 _NOTHING = torch.empty(0)
 UNIT = 1 + 1e-3  # a row that was scaled to length 1 is no longer than this
 
@@ -97,6 +101,18 @@ class Problem:
         """True when E = Eᵀ, so that the tiles on and above the diagonal suffice."""
         whole = self.at_least_N is None and self.top_k is None and not self.linear
         return whole and self.keys_MD is None and self.bias_M is None and self.pairs.mirrored and self.bounded
+
+    @property
+    def room_to_keep(self) -> int:
+        """How many exponentials shall wait for the backward pass, each of which saves 2·D flops there.
+
+        Where a row's gradient takes the sums of other rows, so that it cannot be made in the forward pass.
+        """
+        (n, dim), m = self.queries_ND.shape, len(self.keys)
+        if not (self.triangular or self.both) or len(self.powers) > 1 or self.pairs.mask is not None:
+            return 0
+        room = (1 + self.both) * dim * KEPT_BYTES // self.queries_ND.itemsize
+        return room if room >= LEAST_KEPT * (n * m if self.both else n * (n + LEAF) / 2) else 0
 
     @property
     def halves_well(self) -> bool:

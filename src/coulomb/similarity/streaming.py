@@ -1,6 +1,7 @@
 """Row folds of S = scale·Q·Kᵀ + bias, tile by tile; S is never stored. Plain torch, any device; no autograd here.
 
-Memory is one or two tiles and a few vectors; the backward pass recomputes the tiles. Costs, with u = N·M·D flops (a
+Memory is one or two tiles and a few vectors; the backward pass recomputes the tiles (all but those that
+`Problem.room_to_keep` has room for). Costs, with u = N·M·D flops (a
 product is 2u): keys that are the queries 4u (S = Sᵀ: the upper triangle suffices), both directions 8u, one direction 8u,
 6u if the queries are frozen and 4u if the keys are (the softmax's mean key comes with the forward pass). One value a row
 against its pairs, with keys that learn, `coulomb.similarity.ahead` does in 6u.
@@ -9,12 +10,14 @@ Everything is kept in powers of two: t = s·log2(e), exp s = exp2(t). When |t| i
 needed, so that one exponential serves row i and column j alike; otherwise an online maximum keeps any magnitude exact.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from coulomb.similarity import products
+from coulomb.similarity.keeping import Keeping, weighted
 from coulomb.similarity.problem import LOG2E, Problem, Tiles, full_precision, powered
 
 
@@ -26,6 +29,7 @@ class Folded:
     columns_M: Tensor | None = None  # the same along the columns, when asked for both
     attended_ND: Tensor | None = None  # Σ_j softmax(s_i)_j k_j, when asked for
     kept: Tensor | None = None  # of a small problem, what `coulomb.similarity.kept` keeps
+    tiles: Sequence[Tensor] = ()  # the exponentials of the first tiles, as many as there was room for
 
 
 @dataclass(eq=False)
@@ -38,19 +42,21 @@ class Gradients:
     bias_M: Tensor | None
 
 
-def forward(problem: Problem, *, attend: bool = False) -> Folded:
+def forward(problem: Problem, *, attend: bool = False, learning: bool = False) -> Folded:
     """The fold of every row (and column).
 
     ``attend``: also the softmax's mean key, by which the backward pass needs no tiles (one power, one direction).
+    ``learning``: there will be a backward pass, for which some exponentials are kept (`Problem.room_to_keep`).
     """
     with full_precision(problem.queries_ND):
         if problem.both and not problem.bounded:  # a row's maximum is not its columns'
             sides = replace(problem, both=False), transposed(problem)
             rows, columns = (rows_forward(Tiles(side), False).rows_PN for side in sides)
             return Folded(rows, columns[0])
-        if problem.triangular:
-            return Folded(triangle_forward(Tiles(problem)))
-        return rows_forward(Tiles(problem), attend)
+        room = problem.room_to_keep if learning else 0
+        return (
+            triangle_forward(Tiles(problem), room) if problem.triangular else rows_forward(Tiles(problem), attend, room)
+        )
 
 
 def backward(
@@ -75,7 +81,7 @@ def backward(
             return Gradients(grad_ND * scale, None, (queries_ND * grad_ND).sum() if need_scale else None, None)
         tiles = Tiles(problem)
         if problem.triangular:
-            grad_ND = triangle_backward(tiles, folded.rows_PN, grad_PN)
+            grad_ND = triangle_backward(tiles, folded.rows_PN, grad_PN, folded.tiles)
             grad_scale = (queries_ND * grad_ND).sum() / 2 if need_scale else None
             return Gradients(grad_ND.mul_(scale), None, grad_scale, None)
         wanted = need_queries or need_scale, need_keys or itself, need_bias
@@ -103,19 +109,21 @@ def transposed(problem: Problem) -> Problem:
     )
 
 
-def rows_forward(tiles: Tiles, attend: bool) -> Folded:
-    """A strip of rows at a time."""
+def rows_forward(tiles: Tiles, attend: bool, room: int = 0) -> Folded:
+    """A strip of rows at a time. ``room``: elements of tiles whose exponentials are kept, of one power within the range."""
     problem, powers, bounded = tiles.problem, tiles.problem.powers, tiles.problem.bounded
     n, m = len(tiles.queries_ND), len(tiles.keys_MD)
     out_PN = tiles.queries_ND.new_empty(len(powers), n)
     columns_M = tiles.queries_ND.new_zeros(m) if problem.both else None
     attended_ND = torch.zeros_like(tiles.queries_ND) if attend else None
     scratch = tiles.new_buffer() if len(powers) > 1 else None
+    keeping = Keeping(tiles, room)
     for rows in tiles.row_blocks():
         total_PR = torch.zeros_like(out_PN[:, rows])
         largest = total_PR.new_full(total_PR.shape[1:], 0 if bounded else -torch.inf)
         mean_key = None if attended_ND is None else attended_ND[rows]
         for cols in tiles.col_blocks(rows):
+            keeping.prepare(rows, cols)
             tile = tiles.exponents(rows, cols)
             if problem.linear:
                 total_PR[0] += tile.masked_fill_(tile == -torch.inf, 0).sum(1)
@@ -136,6 +144,7 @@ def rows_forward(tiles: Tiles, attend: bool) -> Folded:
                 last.mul_(weights)
             if columns_M is not None:
                 columns_M[cols] += last.sum(0)
+            keeping.add(last)
             if mean_key is not None:
                 products.add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols])
         if mean_key is not None:
@@ -144,7 +153,9 @@ def rows_forward(tiles: Tiles, attend: bool) -> Folded:
         for out, total, power in zip(out_PN[:, rows], total_PR, powers, strict=True):
             out.copy_(total if problem.linear else total.log2_().add_(largest, alpha=power))
     out_PN.mul_(1 / LOG2E)
-    return Folded(out_PN, None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E), attended_ND)
+    return Folded(
+        out_PN, None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E), attended_ND, tiles=keeping.tiles
+    )
 
 
 def rows_backward(
@@ -168,17 +179,21 @@ def rows_backward(
     grad_ND = torch.zeros_like(tiles.queries_ND) if need_queries else None
     grad_MD = torch.zeros_like(tiles.keys_MD) if need_keys else None
     grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if need_bias else None
-    scratch = None if thin else tiles.new_buffer()
+    scratch, kept = None if thin else tiles.new_buffer(), iter(folded.tiles)
     for rows in tiles.row_blocks():
         weighted_DR = weighted_queries_ND[rows].T.contiguous() if need_keys else None
         for cols in tiles.col_blocks(rows):
-            tile = tiles.exponents(rows, cols)
-            if problem.linear:
-                tile = (tile > -torch.inf).to(tile.dtype)
+            weight_RC = None if weight_M is None else weight_M[cols]
+            exponential = next(kept, None)
+            if exponential is not None and weight_RC is not None and scratch is not None:
+                tile = weighted(exponential, weight_PN[0, rows], weight_RC, scratch)
+            elif problem.linear:
+                tile = (tiles.exponents(rows, cols) > -torch.inf).to(weight_PN.dtype)
             elif thin:
+                tile = tiles.exponents(rows, cols)
                 tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
             else:
-                weight_RC = None if weight_M is None else weight_M[cols]
+                tile = tiles.exponents(rows, cols)
                 tile = _gradient(problem, tile, weight_PN[:, rows], reference_PN, rows, weight_RC, scratch)
             weights = tiles.pairs.weights(rows, cols)
             if weights is not None:
@@ -229,20 +244,26 @@ def _gradient(
     return first.mul_(weight_PR[0, :, None]).addcmul_(second, weight_PR[1, :, None])
 
 
-def triangle_forward(tiles: Tiles) -> Tensor:
-    """The fold for S = Sᵀ, [P, N]: each tile above the diagonal is summed along its rows and along its columns."""
+def triangle_forward(tiles: Tiles, room: int = 0) -> Folded:
+    """The fold for S = Sᵀ, [P, N]: each tile above the diagonal is summed along its rows and along its columns.
+
+    ``room``: elements of tiles whose exponentials are kept, of one power.
+    """
     powers = tiles.problem.powers
     total_PN = tiles.queries_ND.new_zeros(len(powers), len(tiles.queries_ND))
     scratch = tiles.new_buffer() if len(powers) > 1 else None
+    keeping = Keeping(tiles, room)
     for rows, cols in tiles.triangle():
+        keeping.prepare(rows, cols)
         for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols), powers, scratch), strict=True):
             total[rows] += tile.sum(1)
             if rows != cols:
                 total[cols] += tile.sum(0)
-    return total_PN.log2_().mul_(1 / LOG2E)
+        keeping.add(tile)
+    return Folded(total_PN.log2_().mul_(1 / LOG2E), tiles=keeping.tiles)
 
 
-def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor) -> Tensor:
+def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor, kept: Sequence[Tensor] = ()) -> Tensor:
     """(G + Gᵀ) Z, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
     powers = tiles.problem.powers
     weight_PN, _ = _weights(tiles.problem, lse_PN, grad_PN)
@@ -250,13 +271,19 @@ def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor) -> Tensor:
     scratch = tiles.new_buffer()
     second_scratch = tiles.new_buffer() if len(powers) > 1 else None
     strip, strip_DR = slice(0, 0), tiles.factors_MD[:0].T
+    left = iter(kept)
     for rows, cols in tiles.triangle():
-        tile = tiles.exponents(rows, cols)
-        room = scratch[: tile.numel()].view_as(tile)
-        exponentials = list(powered(tile, powers, second_scratch))
-        for exponential, weight_N in zip(exponentials, weight_PN, strict=True):
-            exponential.mul_(torch.add(weight_N[rows, None], weight_N[cols], out=room))
-        tile = tiles.operand(exponentials[0] if len(exponentials) == 1 else exponentials[0].add_(exponentials[1]))
+        exponential = next(left, None)
+        if exponential is not None:
+            tile = weighted(exponential, weight_PN[0, rows], weight_PN[0, cols], scratch)
+        else:
+            tile = tiles.exponents(rows, cols)
+            room = scratch[: tile.numel()].view_as(tile)
+            exponentials = list(powered(tile, powers, second_scratch))
+            for each, weight_N in zip(exponentials, weight_PN, strict=True):
+                each.mul_(torch.add(weight_N[rows, None], weight_N[cols], out=room))
+            tile = exponentials[0] if len(exponentials) == 1 else exponentials[0].add_(exponentials[1])
+        tile = tiles.operand(tile)
         products.add_product(out[rows], tile, tiles.factors_MD[cols])
         if rows != cols:
             if rows != strip:  # transposed once for all tiles of a strip
