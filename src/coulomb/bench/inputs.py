@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from coulomb.bench.cases import Case
 from coulomb.randomness import generator
@@ -54,7 +55,8 @@ def _labelled_views(case: Case) -> Inputs:
 
 
 def _queue(case: Case) -> Inputs:
-    negatives = torch.randn(case.m, case.dim, generator=_draws("queue"))
+    """Of unit length, as a momentum queue holds them."""
+    negatives = normalize(torch.randn(case.m, case.dim, generator=_draws("queue")))
     return Inputs((*_two(case, case.n), negatives), (0,))
 
 

@@ -32,7 +32,16 @@ def _find_fast_bfloat16() -> bool:
         return False
 
 
+def _free_a_large_block() -> None:
+    """glibc returns each freed block of a few MB to the system, and the next one is faulted in page by page, until a larger
+    one was freed once. oneDNN allots each tile anew: a queue's loss takes twice as long in a process where none was yet.
+    """
+    torch.empty(31 * 2**18)  # its pages are never touched
+
+
 LINEAR = _find_linear()  # linear(a, b) = a·bᵀ; None: use torch.mm
+if LINEAR is not None:
+    _free_a_large_block()
 FAST_BFLOAT16 = _find_fast_bfloat16()  # the CPU multiplies bfloat16 faster than float32
 
 
