@@ -20,7 +20,7 @@ from torch.nn.functional import softplus
 from coulomb.checked import ZERO, checked_norms
 from coulomb.errors import CoulombWarning
 from coulomb.similarity import matrix, use_backend
-from coulomb.similarity.problem import LOG2E, SAFE_EXPONENT, UNIT, full_precision
+from coulomb.similarity.problem import LOG2E, SAFE_EXPONENT, UNIT, eager, full_precision
 from coulomb.similarity.products import product
 
 HIDDEN = -1e30  # added to a t that does not count: finite, so that 0 times it is 0
@@ -38,7 +38,7 @@ def fits(rows: int, columns: int, like: Tensor, *, reduction: str = "mean", plai
     """
     return (
         plainly
-        and matrix.eager()
+        and eager()
         and reduction != "none"
         and 0 < rows * columns <= matrix.DENSE_ELEMENTS
         and matrix.chosen_backend() == "auto"

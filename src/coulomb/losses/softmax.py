@@ -27,8 +27,7 @@ from coulomb.losses.classes import (
 )
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
-from coulomb.similarity.matrix import eager
-from coulomb.similarity.problem import full_precision
+from coulomb.similarity.problem import eager, full_precision
 
 NO_LABEL = -(2**62)  # for cross_entropy's ``ignore_index``: it shall ignore none
 SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see

@@ -13,7 +13,7 @@ from torch import Tensor
 from coulomb.similarity import ahead, contrast, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.problem import Problem, below, full_precision, tile_for
+from coulomb.similarity.problem import Problem, below, eager, full_precision, tile_for
 from coulomb.similarity.sums import summed
 
 if TYPE_CHECKING:
@@ -425,11 +425,6 @@ class Similarity:
         """S itself, [N, M], with gradients."""
         with full_precision(self.queries_ND):
             return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
-
-
-def eager() -> bool:
-    """Neither in a graph being compiled nor under a transform of torch.func: autograd functions of our own may be used."""
-    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
 
 
 def chosen_backend() -> str:

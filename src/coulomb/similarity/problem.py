@@ -258,3 +258,8 @@ def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: the operands are already in the precision that they need."""
     kind = like.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def eager() -> bool:
+    """Neither in a graph being compiled nor under a transform of torch.func: autograd functions of our own may be used."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
