@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 import coulomb.losses
 from coulomb.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
-from coulomb.similarity import matrix, pairs, use_backend
+from coulomb.similarity import matrix, pairs, problem, use_backend
 from law_rows import all_rows, shuffled
 
 LOSSES = all_rows()
-# Three ways to the same numbers: plain torch on the stored matrix, tiles with the matrix kept, tiles alone.
+# Three ways to the same numbers: plain torch on the stored matrix, value and gradients at once (or what the engine keeps of
+# a small problem), tiles alone.
 PATHS = ("dense", "kept", "streaming")
 
 
@@ -47,6 +48,7 @@ def path(request, monkeypatch):
         monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
         monkeypatch.setattr(matrix, "TILE", 5)
         monkeypatch.setattr(pairs, "FEW", 0)
+        monkeypatch.setattr(problem, "KEPT_BYTES", 0)
     with use_backend("dense" if request.param == "dense" else "auto"):
         yield request.param
 
@@ -198,11 +200,15 @@ def the_same_whatever_the_tile(row, n, d, tile, seed):
     with use_backend("dense"):
         dense = with_gradient(row.make(0.1), inputs)
     kept = with_gradient(row.make(0.1), inputs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matrix, "DENSE_ELEMENTS", 0)
-        patch.setattr(matrix, "TILE", tile)
-        streamed = with_gradient(row.make(0.1), inputs)
-    for truth, *ours in zip(dense, kept, streamed, strict=True):
+    streamed = []
+    for room in (0, n * n // 4, n * n):  # none, some or all of the exponentials wait for the backward pass
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(matrix, "DENSE_ELEMENTS", 0)
+            patch.setattr(matrix, "TILE", tile)
+            patch.setattr(problem, "KEPT_BYTES", room * 8 // d)
+            patch.setattr(problem, "LEAST_KEPT", 0)
+            streamed.append(with_gradient(row.make(0.1), inputs))
+    for truth, *ours in zip(dense, kept, *streamed, strict=True):
         for mine in ours:
             torch.testing.assert_close(mine, truth, rtol=1e-9, atol=1e-10)
 

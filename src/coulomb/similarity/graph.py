@@ -40,7 +40,7 @@ def fold(problem: Problem, *, keep: bool) -> tuple[Tensor, Tensor | None]:
         return dense.fold(problem)
     else:
         operands = problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
-        rows, columns = Fold.apply(*operands, problem, attend, keep)
+        rows, columns = Fold.apply(*operands, problem, attend, keep, torch.is_grad_enabled())
     return rows, columns if problem.both else None
 
 
@@ -59,9 +59,10 @@ class Fold(torch.autograd.Function):
         problem: Problem,
         attend: bool,
         keep: bool,
+        learning: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Rows and columns."""
-        learning = any(ctx.needs_input_grad)
+        """Rows and columns; ``learning``: with gradients to come, of whatever needs one."""
+        learning = learning and any(ctx.needs_input_grad)
         folded = kept.forward(problem) if keep else streaming.forward(problem, attend=attend, learning=learning)
         ctx.set_materialize_grads(False)
         learned = scale if isinstance(scale, Tensor) else None
@@ -76,7 +77,7 @@ class Fold(torch.autograd.Function):
         queries_ND, keys_MD, scale, bias_M, *results = ctx.saved_tensors
         problem = ctx.static.with_operands(queries_ND, keys_MD, scale, bias_M)
         needs = ctx.needs_input_grad[:4]
-        nothing = None, None, None
+        nothing = None, None, None, None
         if torch.is_grad_enabled():
             if not ctx.keep:
                 raise RuntimeError(SECOND)
