@@ -274,3 +274,13 @@ def test_a_softmax_loss_near_zero_and_one_of_its_own():
     for bad in (-2, 4, -100):  # torch's own cross_entropy ignores −100 in silence
         with pytest.raises(ValueError, match="labels must be"):
             SoftmaxLoss()(features, torch.tensor([0, 1, 2, bad]), torch.eye(4))
+
+
+@pytest.mark.parametrize("wide", [0, 1, 2])
+def test_types_may_differ(wide):
+    given = queue(dtype=torch.float32)
+    given[wide] = given[wide].detach().double().requires_grad_()
+    right = step(InfoNCELoss(), [one.detach().double().requires_grad_() for one in given])
+    mine = step(InfoNCELoss(), given)
+    assert [g.dtype for g in mine[1:]] == [one.dtype for one in given]
+    assert_alike(mine, right, rtol=1e-4, atol=1e-6, check_dtype=False)
