@@ -276,11 +276,14 @@ def test_a_softmax_loss_near_zero_and_one_of_its_own():
             SoftmaxLoss()(features, torch.tensor([0, 1, 2, bad]), torch.eye(4))
 
 
+@pytest.mark.parametrize(
+    "loss", [InfoNCELoss(), HardContrastiveLoss(top_k=3), SimpleContrastiveLoss(), HardSimpleLoss(top_k=3)]
+)
 @pytest.mark.parametrize("wide", [0, 1, 2])
-def test_types_may_differ(wide):
+def test_types_may_differ(wide, loss):
     given = queue(dtype=torch.float32)
     given[wide] = given[wide].detach().double().requires_grad_()
-    right = step(InfoNCELoss(), [one.detach().double().requires_grad_() for one in given])
-    mine = step(InfoNCELoss(), given)
+    right = step(loss, [one.detach().double().requires_grad_() for one in given])
+    mine = step(loss, given)
     assert [g.dtype for g in mine[1:]] == [one.dtype for one in given]
     assert_alike(mine, right, rtol=1e-4, atol=1e-6, check_dtype=False)

@@ -31,14 +31,15 @@ class PairsAtOnce:
         self.rows = at_once.Rows(("query", "positive"), (query, positive), normalize=normalize)
         self.queries, self.positives = self.rows.unit[:n], self.rows.unit[n:]
         if negatives is None:
-            self.keys, self.t = None, at_once.exponents(self.queries, self.positives, scale)
+            self.keys, self.others = None, self.positives
+            self.t = at_once.exponents(self.queries, self.positives, scale)
             self.within = at_once.within_range(self.t, scale, self.rows)
             self.own = self.t.diagonal().clone()
             self.t.fill_diagonal_(at_once.HIDDEN)
         else:
             self.keys = at_once.Rows(("negatives",), (negatives,), normalize=normalize)
-            self.queries, others = at_once.alike(self.queries, self.keys.unit)
-            self.t = at_once.exponents(self.queries, others, scale)
+            self.queries, self.others = at_once.alike(self.queries, self.keys.unit)
+            self.t = at_once.exponents(self.queries, self.others, scale)
             self.within = at_once.within_range(self.t, scale, self.rows, self.keys)
             self.own = (self.queries * self.positives).sum(1).mul_(scale * LOG2E)
 
@@ -56,13 +57,13 @@ class PairsAtOnce:
         factors = self.scale * factor
         if self.keys is None:
             gradient_NM.diagonal().copy_(pull.neg())
-            grad[:n] = product(gradient_NM, self.positives.T)
+            grad[:n] = product(gradient_NM, self.others.T)
             grad[n:] = transposed_product(gradient_NM, self.queries)
         else:
             if self.negatives is not None and self.negatives.requires_grad:
                 (grad_negatives,) = self.keys.back(transposed_product(gradient_NM, self.queries), factors)
             push = pull.neg()[:, None]
-            torch.addcmul(product(gradient_NM, self.keys.unit.T), self.positives, push, out=grad[:n])
+            torch.addcmul(product(gradient_NM, self.others.T), self.positives, push, out=grad[:n])
             torch.mul(self.queries, push, out=grad[n:])
         learned = isinstance(self.scale, Tensor)
         grad_scale = (self.queries * grad[:n]).sum().mul_(factor) if learned else None

@@ -107,7 +107,7 @@ def _without_pooling(config: Any) -> dict[str, bool]:
         return {}
     except ImportError as error:
         raise broken("hf", error) from error
-    takes = inspect.signature(made_by).parameters if isinstance(made_by, type) else {}
+    takes: set[str] = set(inspect.signature(made_by).parameters) if isinstance(made_by, type) else set()
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 
 
