@@ -20,6 +20,7 @@ from torch.nn.functional import softplus
 from coulomb.checked import ZERO, checked_norms
 from coulomb.errors import CoulombWarning
 from coulomb.similarity import matrix, use_backend
+from coulomb.similarity.graph import aliased
 from coulomb.similarity.problem import LOG2E, SAFE_EXPONENT, UNIT, eager, full_precision
 from coulomb.similarity.products import product
 
@@ -95,7 +96,7 @@ class Known(torch.autograd.Function):
 
 def _differentiable(ctx: Any, wanted: Sequence[bool], grad: Tensor) -> list[Tensor | None]:
     saved = zip(ctx.saved_tensors, ctx.given, strict=True)
-    inputs = [given if tensor is None else tensor.view_as(tensor) for tensor, given in saved]
+    inputs = [aliased(given if tensor is None else tensor) for tensor, given in saved]
     with use_backend("dense"), warnings.catch_warnings():
         warnings.simplefilter("ignore", CoulombWarning)  # they were counted in the forward pass
         loss = ctx.again(*inputs)
@@ -152,6 +153,27 @@ def numbers(labels: Tensor) -> bool:
     return int(low) >= 0 and int(high) < EXACT
 
 
+def same(labels_N: Tensor, labels_M: Tensor, like_NM: Tensor) -> Tensor:
+    """1.0 where labels are equal, else 0.0, [N, M]; the labels are `numbers`."""
+    labels_N, labels_M = labels_N.to(like_NM.dtype), labels_M.to(like_NM.dtype)
+    return torch.eq(labels_N[:, None], labels_M, out=torch.empty_like(like_NM))
+
+
+def own_of_views_(t: Tensor) -> Tensor:
+    """t⁺ of n pairs [n], of t [2n, 2n] of all view 0, then all view 1; a view with itself and its pair are hidden in t."""
+    n = len(t) // 2
+    own = t.diagonal(n).clone()
+    t.view(2, n, 2, n).diagonal(dim1=1, dim2=3).fill_(HIDDEN)
+    return own
+
+
+def pull_views_(gradient: Tensor, pull: Tensor) -> None:
+    """Into the places that `own_of_views_` hid: minus the pull of both anchors [2, n] on their pair."""
+    both = pull.sum(0).neg_()
+    gradient.diagonal(len(both)).copy_(both)
+    gradient.diagonal(-len(both)).copy_(both)
+
+
 def within(dtype: torch.dtype, scale: float | Tensor, power: float = 1.0) -> bool:
     """Can 2^(power·t) of unit rows leave the range of its type in neither direction, so that no maximum is needed?"""
     if isinstance(scale, Tensor):
@@ -159,9 +181,9 @@ def within(dtype: torch.dtype, scale: float | Tensor, power: float = 1.0) -> boo
     return power * abs(scale) * UNIT * LOG2E <= SAFE_EXPONENT[torch.promote_types(dtype, torch.float32)]
 
 
-def within_range(t: Tensor, scale: float | Tensor, *rows: Rows, biased: bool = False) -> bool:
-    """`within` of t, which is looked at if the rows are not of unit length, or if it is more than their similarities."""
-    if not biased and all(one.normalize for one in rows):
+def within_range(t: Tensor, scale: float | Tensor, *rows: Rows) -> bool:
+    """`within` of t, which is looked at if the rows are not of unit length."""
+    if all(one.normalize for one in rows):
         return within(t.dtype, scale)
     low, high = t.aminmax()
     largest = max(-float(low), float(high))

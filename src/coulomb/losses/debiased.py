@@ -102,8 +102,7 @@ class DebiasedLoss(nn.Module):
         rows = at_once.Rows(("view0", "view1"), (view0, view1), normalize=True)
         unit, log_count = rows.unit, math.log(2 * n - 2)
         t = at_once.exponents(unit, unit, scale)
-        own = t.diagonal(n) * at_once.LN2
-        t.view(2, n, 2, n).diagonal(dim1=1, dim2=3).fill_(at_once.HIDDEN)
+        own = at_once.own_of_views_(t).mul_(at_once.LN2)
         exponentials = list(powered(t, powers, t.new_empty(t.numel()) if len(powers) > 1 else None))
         totals = [each.sum(1) for each in exponentials]
         log_negatives = totals[0].log() if len(powers) == 1 else (totals[1] / totals[0]).log_().add_(log_count)
@@ -124,9 +123,7 @@ class DebiasedLoss(nn.Module):
             part = each.mul_(weight[:, None] + weight)
             gradient = part if gradient is None else gradient.add_(part)
         assert gradient is not None
-        both = pull.sum(0).neg_()
-        gradient.diagonal(n).copy_(both)
-        gradient.diagonal(-n).copy_(both)
+        at_once.pull_views_(gradient, pull)
         grad, factor, grad_scale = product(gradient, unit.T), at_once.factor_of(self.reduction, 2 * n), None
         if isinstance(scale, Tensor):
             at_bound = 0.0 if bounded is None else pull[bounded].sum()

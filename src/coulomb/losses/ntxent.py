@@ -91,16 +91,13 @@ class NTXentLoss(nn.Module):
         unit = rows.unit
         t = at_once.exponents(unit, unit, scale)
         within = at_once.within_range(t, scale, rows)
-        own = t.diagonal(n).clone()
-        t.view(2, n, 2, n).diagonal(dim1=1, dim2=3).fill_(at_once.HIDDEN)
+        own = at_once.own_of_views_(t)
         total, lse = at_once.softmax_(t, within=within)
         loss, pull = at_once.pulled(lse.view(2, n), own, self.reduction)
         if not learning:
             return loss, ()
         gradient = at_once.weighted_(t, pull.view(-1) / total, within=within)
-        both = pull.sum(0).neg_()
-        gradient.diagonal(n).copy_(both)
-        gradient.diagonal(-n).copy_(both)
+        at_once.pull_views_(gradient, pull)
         grad, factor = product(gradient, unit.T), at_once.factor_of(self.reduction, 2 * n)
         grad_scale = (unit * grad).sum().mul_(factor / 2) if isinstance(scale, Tensor) else None
         return loss, (*rows.back(grad, scale * factor), grad_scale)

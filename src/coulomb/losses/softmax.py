@@ -12,7 +12,6 @@ from coulomb.losses.arguments import (
     check_shape,
     checked_choice,
     embeddings,
-    label_tensor,
     require_batch,
     warn_counted,
 )
@@ -29,7 +28,6 @@ from coulomb.losses.temperature import Temperature, checked_temperature, describ
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity.problem import eager, full_precision
 
-NO_LABEL = -(2**62)  # for cross_entropy's ``ignore_index``: it shall ignore none
 SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
 
 
@@ -91,11 +89,8 @@ class SoftmaxLoss(nn.Module):
         require_batch("centers", centers)
         features, centers = at_once.alike(features, centers)
         labels, all_known = class_labels(labels, len(features), len(centers), features)
-        bias, scale, plainly = (
-            self._column_bias(bias, centers),
-            scale_of(self.temperature),
-            all_known and len(centers) > 1,
-        )
+        bias, scale = self._column_bias(bias, centers), scale_of(self.temperature)
+        plainly = all_known and len(centers) > 1
         if at_once.fits(len(features), len(centers), features, reduction=self.reduction, plainly=plainly):
             loss = self._plain(features, labels, centers, bias, scale)
             if loss is not None:
@@ -122,25 +117,13 @@ class SoftmaxLoss(nn.Module):
     def _plain(
         self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None, scale: float | Tensor
     ) -> Tensor | None:
-        """torch's own `cross_entropy`, the fastest for few logits; None where it is not exact enough or something is wrong."""
-        labels = label_tensor(labels, len(features), features)
-        if labels.is_cuda and not class_labels(labels, len(features), len(centers), features)[1]:
-            return None  # elsewhere `cross_entropy` looks at the labels itself
+        """torch's own `cross_entropy`, of labels that are known; None where it is not exact enough or something is wrong."""
         if self.normalize:
             features = embeddings("features", features, normalize=True)
             centers = embeddings("centers", centers, normalize=True)
         with full_precision(features):
             logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
-            try:
-                loss = cross_entropy(
-                    logits,
-                    labels,
-                    ignore_index=NO_LABEL,
-                    reduction=self.reduction,
-                    label_smoothing=self.label_smoothing,
-                )
-            except IndexError:  # a label that is no class
-                return None
+            loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
         mean = loss.item() / (len(labels) if self.reduction == "sum" else 1)
         finite = SMALL_LOSS < mean < math.inf and math.isfinite(centers.detach().sum().item())
         return loss if finite else None

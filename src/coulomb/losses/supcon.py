@@ -143,10 +143,10 @@ class SupConLoss(nn.Module):
     def _at_once(self, features: Tensor, ids: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found | None:
         """None where an anchor has no positive: that is to be said."""
         rows = at_once.Rows(("features",), (features.reshape(-1, features.shape[-1]),), normalize=self.normalize)
-        unit, ids = rows.unit, ids.to(rows.unit.dtype).repeat_interleave(len(rows.unit) // len(ids))
+        unit, ids = rows.unit, ids.repeat_interleave(len(rows.unit) // len(ids))
         t = at_once.exponents(unit, unit, scale)
         within = at_once.within_range(t, scale, rows)
-        same = torch.eq(ids[:, None], ids, out=torch.empty_like(t)).fill_diagonal_(0)
+        same = at_once.same(ids, ids, t).fill_diagonal_(0)
         count = same.sum(1)
         if float(count.min()) == 0:
             return None

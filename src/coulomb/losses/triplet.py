@@ -116,9 +116,9 @@ class TripletLoss(nn.Module):
         if not at_once.numbers(labels):
             return None
         rows = at_once.Rows(("embeddings",), (embeddings,), normalize=True)
-        unit, ids = rows.unit, labels.to(rows.unit.dtype)
+        unit = rows.unit
         cosines = product(unit, unit)
-        same = torch.eq(ids[:, None], ids, out=torch.empty_like(cosines))
+        same = at_once.same(labels, labels, cosines)
         nearest, negative = torch.sub(cosines, same, alpha=APART).max(1)
         farthest, positive = torch.sub(cosines, same.fill_diagonal_(0), alpha=APART).min(1)
         if not (float(nearest.min()) > -APART / 2 > float(farthest.max())):
