@@ -260,6 +260,34 @@ def test_anchors_without_a_positive_go_the_way_that_counts_them():
         TripletLoss(mining="hard")(features, torch.tensor([0, 0, 1]))
 
 
+def test_each_thing_is_said_once():
+    (features,) = drawn((4, D))
+    with torch.no_grad():
+        features[0] = 0
+    zero = "1 of 4 rows"
+    alone = torch.tensor([0, 0, 0, 1])
+    pairs = torch.tensor([0, 0, 1, 1])
+    for loss, labels, said in (
+        (SupConLoss(), alone, ["1 of 4 anchors", zero]),
+        (SupConLoss(), pairs, [zero]),
+        (TripletLoss(mining="hard"), alone, ["1 of 4 anchors", zero]),
+        (TripletLoss(mining="hard", margin=2.0), pairs, [zero]),
+    ):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            loss(features, labels)
+        assert sorted(" ".join(str(one.message).split()[:4]) for one in seen) == said
+
+
+def test_no_triplet_above_zero_is_said_and_has_no_gradient():
+    rows = torch.eye(4)[[0, 0, 1, 1]].requires_grad_()
+    with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0") as seen:
+        loss = TripletLoss(mining="hard")(rows, torch.tensor([0, 0, 1, 1]))
+    assert len(seen) == 1
+    assert loss.item() == 0
+    assert not torch.autograd.grad(loss, rows)[0].any()
+
+
 def test_labels_that_no_float_can_tell_apart(monkeypatch):
     (features,) = drawn((4, D), dtype=torch.float32)
     large = torch.tensor([0, 0, 1, 1]) + at_once.EXACT

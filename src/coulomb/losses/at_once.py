@@ -153,10 +153,11 @@ def numbers(labels: Tensor) -> bool:
     return int(low) >= 0 and int(high) < EXACT
 
 
-def same(labels_N: Tensor, labels_M: Tensor, like_NM: Tensor) -> Tensor:
-    """1.0 where labels are equal, else 0.0, [N, M]; the labels are `numbers`."""
-    labels_N, labels_M = labels_N.to(like_NM.dtype), labels_M.to(like_NM.dtype)
-    return torch.eq(labels_N[:, None], labels_M, out=torch.empty_like(like_NM))
+def same(labels_N: Tensor, labels_M: Tensor, dtype: torch.dtype) -> Tensor:
+    """1.0 where labels are equal, else 0.0, [N, M], in fp32 or wider; the labels are `numbers`."""
+    dtype = torch.promote_types(dtype, torch.float32)
+    first, second = labels_N.to(dtype)[:, None], labels_M.to(dtype)
+    return torch.eq(first, second, out=second.new_empty(len(first), len(second)))
 
 
 def own_of_views_(t: Tensor) -> Tensor:

@@ -176,7 +176,7 @@ class PaCoLoss(nn.Module):
         first, unit = rows.unit[:anchors], rows.unit
         t, of_centers = at_once.exponents(first, unit, scale), self._logits(centers.unit) * LOG2E
         within = at_once.within_range(t, scale, rows) & at_once.within_range(of_centers, 1.0, centers)
-        same, place = at_once.same(labels[:anchors], labels, t).fill_diagonal_(0), labels[:anchors, None]
+        same, place = at_once.same(labels[:anchors], labels, t.dtype).fill_diagonal_(0), labels[:anchors, None]
         count, own = same.sum(1), of_centers.gather(1, place).squeeze(1)
         positive = torch.mul(t, same).sum(1)
         of_centers.scatter_(1, place, at_once.HIDDEN)

@@ -142,14 +142,15 @@ class SupConLoss(nn.Module):
 
     def _at_once(self, features: Tensor, ids: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found | None:
         """None where an anchor has no positive: that is to be said."""
-        rows = at_once.Rows(("features",), (features.reshape(-1, features.shape[-1]),), normalize=self.normalize)
-        unit, ids = rows.unit, ids.repeat_interleave(len(rows.unit) // len(ids))
-        t = at_once.exponents(unit, unit, scale)
-        within = at_once.within_range(t, scale, rows)
-        same = at_once.same(ids, ids, t).fill_diagonal_(0)
+        given = features.reshape(-1, features.shape[-1])
+        ids = ids.repeat_interleave(len(given) // len(ids))
+        same = at_once.same(ids, ids, given.dtype).fill_diagonal_(0)
         count = same.sum(1)
-        if float(count.min()) == 0:
+        if float(count.min()) == 0:  # before the rows, which would be warned of twice
             return None
+        rows = at_once.Rows(("features",), (given,), normalize=self.normalize)
+        unit, t = rows.unit, at_once.exponents(rows.unit, rows.unit, scale)
+        within = at_once.within_range(t, scale, rows)
         attraction = (t * same).sum(1).div_(count)
         t.fill_diagonal_(at_once.HIDDEN)
         total, lse = at_once.softmax_(t, within=within)

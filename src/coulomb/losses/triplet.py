@@ -112,24 +112,25 @@ class TripletLoss(nn.Module):
         return self._streamed(labels, embeddings)
 
     def _at_once(self, embeddings: Tensor, labels: Tensor, learning: bool) -> at_once.Found | None:
-        """None where an anchor lacks a positive or a negative, or no triplet is above 0: that is to be said."""
+        """None where an anchor lacks a positive or a negative: that is to be said."""
         if not at_once.numbers(labels):
+            return None
+        same = at_once.same(labels, labels, embeddings.dtype)
+        fewest, most = same.sum(1).aminmax()  # with the anchor itself
+        if fewest < 2 or most == len(labels):  # before the rows, which would be warned of twice
             return None
         rows = at_once.Rows(("embeddings",), (embeddings,), normalize=True)
         unit = rows.unit
         cosines = product(unit, unit)
-        same = at_once.same(labels, labels, cosines)
         nearest, negative = torch.sub(cosines, same, alpha=APART).max(1)
-        farthest, positive = torch.sub(cosines, same.fill_diagonal_(0), alpha=APART).min(1)
-        if not (float(nearest.min()) > -APART / 2 > float(farthest.max())):
-            return None
+        positive = torch.sub(cosines, same.fill_diagonal_(0), alpha=APART).argmin(1)
         gap = nearest.sub_(cosines.gather(1, positive[:, None]).squeeze(1))
         terms = softplus(gap, threshold=50) if self.soft else relu(gap + self.margin)
         pull = gap.sigmoid() if self.soft else torch.gt(terms, 0, out=torch.empty_like(terms))
         active = len(terms) if self.soft else int(pull.sum())
         if active == 0:
-            return None
-        factor = at_once.factor_of(self.reduction, active)
+            self._warn(unit, labels, pull)
+        factor = at_once.factor_of(self.reduction, max(1, active))
         loss = terms.sum().mul_(factor)
         if not learning:
             return loss, ()
