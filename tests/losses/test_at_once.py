@@ -50,6 +50,7 @@ def queue(**options):
 
 CASES = {
     "NTXent": (lambda **o: NTXentLoss(**o), pair),
+    "NTXent stacked": (lambda **o: NTXentLoss(**o), lambda **o: drawn((N, 2, D), **o)),
     "InfoNCE": (lambda **o: InfoNCELoss(**o), pair),
     "InfoNCE symmetric": (lambda **o: InfoNCELoss(symmetric=True, **o), pair),
     "InfoNCE queue": (lambda **o: InfoNCELoss(**o), queue),

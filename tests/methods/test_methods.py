@@ -31,6 +31,10 @@ def test_simclr_is_ntxent_of_the_head(count):
     torch.testing.assert_close(method(seen), NTXentLoss(temperature=0.3)(embeddings))
 
 
+def test_simclr_takes_the_fast_path_of_small_batches():
+    assert made("simclr")(views()).grad_fn.name() == "KnownBackward"
+
+
 def test_simclr_needs_two_views():
     with pytest.raises(InputError, match="n_views=1"):
         made("simclr")(views(1))

@@ -82,14 +82,18 @@ def test_any_shape_and_tile(n, m, d, tile, over, magnitude, seed):
     assert_same(folded("lse", leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth, atol=1e-8)
 
 
+def use_kernel(linear, monkeypatch):
+    kernel = products.find_linear() if linear else None
+    if linear and kernel is None:
+        pytest.skip("this build of torch has no oneDNN linear operator")
+    monkeypatch.setattr(products, "LINEAR", kernel)
+
+
 @pytest.mark.parametrize("m", [None, 1031])
 @pytest.mark.parametrize("over", ["all", "negatives"])
 @pytest.mark.parametrize("linear", [True, False], ids=["oneDNN", "mm"])
 def test_several_full_tiles_in_fp32(m, over, linear, monkeypatch):
-    if linear and products.LINEAR is None:
-        pytest.skip("this processor or build has no AVX-512 oneDNN")
-    if not linear:
-        monkeypatch.setattr(products, "LINEAR", None)
+    use_kernel(linear, monkeypatch)
     n, d = 1123, 33
     single, ids, _ = problem(n, m, d, magnitude=0.2, dtype=torch.float32)
     double, _, _ = problem(n, m, d, magnitude=0.2)
@@ -108,8 +112,7 @@ def test_several_full_tiles_in_fp32(m, over, linear, monkeypatch):
     "rows, columns, d", [(512, 512, 128), (16, 16, 16), (17, 200, 19), (300, 16, 512), (15, 40, 64)]
 )
 def test_products(rows, columns, d, linear, monkeypatch):
-    if not linear:
-        monkeypatch.setattr(products, "LINEAR", None)
+    use_kernel(linear, monkeypatch)
     g = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(rows, d, generator=g), torch.randn(columns, d, generator=g)
     tile = products.scores(queries, keys, torch.full((rows * columns + 3,), torch.nan))

@@ -5,7 +5,7 @@ from typing import Any
 from coulomb.bench.peers import CONTENDERS
 
 NOTHING = "—"
-FLOORS = {"engine": "floor: products alone", "torch.mm": "floor by torch.mm"}
+FLOORS = {"torch.mm": "products alone, torch.mm", "oneDNN": "products alone, oneDNN"}
 
 
 def render(result: dict[str, Any]) -> str:
@@ -20,7 +20,23 @@ def render(result: dict[str, Any]) -> str:
         parts.append(_growth(result["growth"]))
     if result["small"]:
         parts.append(_small(result["small"]))
-    return "\n\n".join([*parts, summary(result["counts"])])
+    return "\n\n".join([*parts, summary(result["counts"]), f"To paste into an issue:\n{one_line(result)}"])
+
+
+def one_line(result: dict[str, Any]) -> str:
+    """Processor, versions and ratios of a result in one line."""
+    machine, small = result["machine"], result["counts"]
+    parts = [
+        f"coulomb {machine['coulomb']}, torch {machine['torch']}, {machine['processor']}, {machine['instructions']}, "
+        f"{machine['threads']} threads, products by {machine['products']}"
+    ]
+    for case in result["cases"]:
+        ratios = [f"{case['speedup']['dense']:.1f}× dense"] if "dense" in case["speedup"] else []
+        ratios += [f"{case['time_over_floor']['best']:.2f} × products"] if case["time_over_floor"] else []
+        parts += [f"{case['name']}: {', '.join(ratios) or case['status']}"]
+    if cells := small["small_met"] + small["small_missed"]:
+        parts.append(f"small batches within the limit: {small['small_met']} of {cells}")
+    return "; ".join(parts)
 
 
 def _case(case: dict[str, Any]) -> str:
@@ -38,6 +54,8 @@ def _case(case: dict[str, Any]) -> str:
             _row(case, name, contender.label) for name, contender in CONTENDERS.items() if name in case["seconds"]
         ]
         for kernel, label in FLOORS.items():
+            if kernel not in case["time_over_floor"]:
+                continue
             ratio = case["time_over_floor"][kernel]
             floor = duration(case["seconds"][f"floor {kernel}"])
             lines.append(f"  {label:32}{floor:>12}   ours is {ratio:.2f} × this")

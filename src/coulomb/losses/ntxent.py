@@ -78,6 +78,8 @@ class NTXentLoss(nn.Module):
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         scale = scale_of(self.temperature)
+        if view1 is None and view0.ndim == 3 and view0.shape[1] == 2:
+            view0, view1 = view0.unbind(1)
         if view1 is not None:
             check_pair(("view0", "view1"), view0, view1)
             rows, plainly = 2 * len(view0), not self.diagnose and group_of(self.gather) is None and len(view0) > 1

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 import coulomb
+from coulomb.similarity import products
 
 
 def environment() -> dict[str, Any]:
@@ -18,6 +19,8 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},
         "device": torch.cuda.get_device_name() if cuda else platform.machine() + " CPU",
+        "processor": products.processor(),
+        "products": products.KERNEL,
         "threads": torch.get_num_threads(),
         "system": platform.system(),
     }

@@ -1,23 +1,60 @@
-"""The three matrix products of a tile, each by the faster of two exact kernels.
+"""The three matrix products of a tile, by the faster of two exact fp32 kernels: `torch.mm` (MKL on x86) and oneDNN's.
 
-`torch.mm` goes to MKL for fp32 on CPUs, and MKL leaves half of an AMD processor's AVX-512 unused. oneDNN, which CPU builds
-of torch carry, does not (measured on Zen 5: 460 against 230 GFLOP/s on these shapes, in the same fp32 arithmetic). torch
-offers it for plain tensors as an inference operator only; where that is missing, and everywhere else, `torch.mm` serves.
-The choice depends on the build and the processor alone, so that a resumed run repeats its bits.
+Which is faster depends on the processor. MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch
+contain, does. Measured on tiles of these sizes, two threads, GFLOP/s:
+
+    AMD Zen 5                oneDNN 460    torch.mm 230
+    AMD Zen 4                oneDNN 185    torch.mm 157
+    Intel Cascade Lake       oneDNN 122    torch.mm 146     (from the products of NT-Xent 8192×128: 282 and 236 ms)
+
+So oneDNN is used on AMD with AVX-512 and `torch.mm` everywhere else. The environment variable ``COULOMB_PRODUCTS``
+(``torch.mm`` or ``oneDNN``) overrides this. The choice depends on the build, the processor and that variable only, so that
+a resumed run repeats its bits; `KERNEL` is its name, and is recorded in a run's ``environment.json`` and in benchmarks.
 """
+
+import os
+import platform
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-SMALL = 16  # below this many rows, columns or dimensions there is nothing to gain
-WORTHWHILE = 2**22  # below this many multiplications a single product gains nothing either
+SMALL = 16  # with fewer rows, columns or dimensions oneDNN gains nothing
+WORTHWHILE = 2**22  # likewise with fewer multiplications in a single product
 
 
-def _find_linear() -> torch._ops.OpOverload | None:
-    if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() != "AVX512":
+def processor() -> str:
+    """The processor's model, vendor and family, as the system reports them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    if "vendor_id" not in facts:  # not x86
+        return facts.get("model name") or platform.machine()
+    return f"{facts['model name']} ({facts['vendor_id']} family {facts['cpu family']} model {facts['model']})"
+
+
+def preferred(processor: str, capability: str, override: str | None = None) -> str:
+    """``"oneDNN"`` or ``"torch.mm"``: the faster kernel on this processor, unless overridden.
+
+    Raises ValueError for an unknown override.
+    """
+    if override:
+        if override not in ("torch.mm", "oneDNN"):
+            raise ValueError(f"COULOMB_PRODUCTS={override!r}: must be 'torch.mm' or 'oneDNN'")
+        return override
+    return "oneDNN" if "AuthenticAMD" in processor and capability == "AVX512" else "torch.mm"
+
+
+def find_linear() -> torch._ops.OpOverload | None:
+    """oneDNN's linear(a, b) = a·bᵀ; None if this build of torch lacks it."""
+    if not torch.backends.mkldnn.is_available():
         return None
     try:
-        linear = torch.ops.mkldnn._linear_pointwise.default
+        linear = (
+            torch.ops.mkldnn._linear_pointwise.default
+        )  # for plain tensors torch has it as an inference operator only
         probe = torch.arange(12.0).view(3, 4) / 7
         ok = torch.allclose(linear(probe, probe, None, "none", [], ""), probe @ probe.T, rtol=1e-5)
     except (AttributeError, RuntimeError, TypeError):  # another build of torch
@@ -33,20 +70,23 @@ def _find_fast_bfloat16() -> bool:
 
 
 def _free_a_large_block() -> None:
-    """glibc returns each freed block of a few MB to the system, and the next one is faulted in page by page, until a larger
-    one was freed once. oneDNN allots each tile anew: a queue's loss takes twice as long in a process where none was yet.
+    """Makes glibc keep freed blocks of a few MB, which it otherwise returns to the system until a larger one was freed.
+
+    oneDNN allocates each tile anew: without this, InfoNCE with a queue takes twice as long in a fresh process.
     """
     torch.empty(31 * 2**18)  # its pages are never touched
 
 
-LINEAR = _find_linear()  # linear(a, b) = a·bᵀ; None: use torch.mm
+_wanted = preferred(processor(), torch.backends.cpu.get_cpu_capability(), os.environ.get("COULOMB_PRODUCTS"))
+LINEAR = find_linear() if _wanted == "oneDNN" else None  # None: use torch.mm
+KERNEL = "torch.mm" if LINEAR is None else "oneDNN"
 if LINEAR is not None:
     _free_a_large_block()
 FAST_BFLOAT16 = _find_fast_bfloat16()  # the CPU multiplies bfloat16 faster than float32
 
 
 def gains(dtype: torch.dtype, device: torch.device) -> bool:
-    """Are products of operands in this half precision faster here than in fp32?"""
+    """True if products of operands in this half precision are faster on this machine than in fp32."""
     if device.type == "cpu":
         return dtype == torch.bfloat16 and FAST_BFLOAT16
     return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
