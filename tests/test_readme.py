@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from page_blocks import ROOT, blocks_of, make_photos, parse_command, run_block
+from page_blocks import ROOT, blocks_of, broken_links, make_photos, parse_command, run_block
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = blocks_of(ROOT / "README.md")
@@ -33,11 +33,20 @@ def test_commands_parse(line):
 
 
 def test_files_in_the_map_exist():
-    listed = re.findall(r"(?:^|  )((?:\w+/)+|\w+\.(?:py|md))(?=\s)", README.split("## Map of the files")[1], flags=re.M)
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Map of the files")[1].split("## ")[0]
+    listed = re.findall(r"(?:^|  )((?:\w+/)+|\w+\.(?:py|md))(?=\s)", text, flags=re.M)
     assert len(listed) > 10
     for name in listed:
         places = [ROOT / name, ROOT / "src" / "coulomb" / name, ROOT / "tests" / name]
         assert any(place.exists() for place in places), name
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_links_resolve():
+    assert broken_links(ROOT / "README.md") == []
 
 
 def test_pictures_exist():
