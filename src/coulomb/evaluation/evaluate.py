@@ -87,10 +87,10 @@ def evaluate_features(
         protocol |= {"linear": reason, "few_shot": reason}
     else:
         predicted["linear"], protocol["linear"] = probe(train, test, seed)
-        found = few_shot(*known, shots=shots, draws=draws, seed=seed, correct=correct)
-        few, protocol["few_shot"] = found["shots"], found["protocol"]
         if correct is not None:
             correct.update({name: (guess == test.y).numpy() for name, guess in predicted.items()})
+        found = few_shot(*known, shots=shots, draws=draws, seed=seed, correct=correct)
+        few, protocol["few_shot"] = found["shots"], found["protocol"]
     if classifier is not None:
         predicted["classifier"] = classifier(test.x).cpu()
     result: dict[str, Any] = {"knn": None, "linear": None}

@@ -22,12 +22,14 @@ AHEAD, EVEN, BEHIND = "ahead", "even", "behind"
 
 RULES = (
     "The encoder is compared with raw pixels and with the same network untrained, on the same test images and the same "
-    "few-shot draws (paired bootstrap, 95% intervals). What decides is the mean of kNN, linear probe and few-shot; without "
-    f"labels, how often an image’s other view is found. A difference counts if its interval excludes 0 and it is at least "
-    f"{SMALLEST:.0%} of the baseline’s errors. “Learned well”: ahead of both baselines, at least {WELL:.0%} of the errors "
-    f"of the better one gone ({WELL_VIEWS:.0%} without labels), better in most measurements and worse in none. “Learned "
-    "something”: ahead of both. “Worse than raw pixels”: behind them. “Nothing measurable”: everything else. The intervals "
-    "cover the choice of test images and of labels, not the randomness of training; several seeds show that."
+    "few-shot draws (paired bootstrap; 95% intervals that hold for all measurements at once, so that one chance result "
+    "does not decide). The encoder is ahead of a baseline if it is significantly better on average over kNN, linear probe "
+    "and few-shot, or better in some of them and worse in none, and the average difference is at least "
+    f"{SMALLEST:.0%} of the baseline’s errors; behind likewise. Without labels, what counts is how often an image’s other "
+    f"view is found. “Learned well”: ahead of both baselines, at least {WELL:.0%} of the errors of the better one gone "
+    f"({WELL_VIEWS:.0%} without labels), better in most measurements and worse in none. “Learned something”: ahead of both. "
+    "“Worse than raw pixels”: behind them. “Nothing measurable”: everything else. The intervals cover the choice of test "
+    "images and of labels, not the randomness of training; several seeds show that."
 )
 
 
@@ -62,7 +64,7 @@ def verdict(
 
 def level_of(comparison: Sequence[Mapping[str, Any]]) -> str:
     """The level alone; see ``RULES``."""
-    sides = {entry["against"]: direction(entry["overall"]) for entry in comparison}
+    sides = sides_of(comparison)
     if sides.get("raw_pixels") == BEHIND:
         return WORSE_THAN_RAW_PIXELS
     if any(side != AHEAD for side in sides.values()):
@@ -70,25 +72,33 @@ def level_of(comparison: Sequence[Mapping[str, Any]]) -> str:
     return LEARNED_WELL if all(map(clearly, comparison)) else LEARNED_SOMETHING
 
 
-def direction(overall: Mapping[str, Any]) -> str:
+def sides_of(comparison: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Ahead of, even with or behind each baseline."""
+    return {entry["against"]: direction(entry) for entry in comparison}
+
+
+def direction(entry: Mapping[str, Any]) -> str:
     """Ahead, even or behind: a difference counts if it is significant and not negligible."""
+    overall, better, worse = entry["overall"], names_of(entry, "better"), names_of(entry, "worse")
     if abs(overall["difference"]) < SMALLEST * (1 - overall["baseline"]):
         return EVEN
-    return {"better": AHEAD, "worse": BEHIND, "even": EVEN}[overall["outcome"]]
+    if overall["difference"] > 0:
+        return AHEAD if overall["outcome"] == "better" or (better and not worse) else EVEN
+    return BEHIND if overall["outcome"] == "worse" or (worse and not better) else EVEN
 
 
 def clearly(entry: Mapping[str, Any]) -> bool:
     """Whether one comparison allows "learned well"."""
     overall = entry["overall"]
-    views = overall["of"] == [VIEWS]
-    better, worse, total = counts(entry, views)
-    return overall["share"] >= (WELL_VIEWS if views else WELL) and 2 * better > total and not worse
+    most = 2 * len(names_of(entry, "better")) > len(names_of(entry)) and not names_of(entry, "worse")
+    return bool(most and overall["share"] >= (WELL_VIEWS if overall["of"] == [VIEWS] else WELL))
 
 
-def counts(entry: Mapping[str, Any], views: bool) -> tuple[int, int, int]:
-    """In how many measurements the encoder is better and worse, and of how many."""
-    outcomes = [found["outcome"] for name, found in entry["measurements"].items() if views or name != VIEWS]
-    return outcomes.count("better"), outcomes.count("worse"), len(outcomes)
+def names_of(entry: Mapping[str, Any], outcome: str | None = None) -> list[str]:
+    """The measurements that count, or those of them with one outcome. View retrieval counts only without labels."""
+    views = entry["overall"]["of"] == [VIEWS]
+    counted = {name: found for name, found in entry["measurements"].items() if views or name != VIEWS}
+    return [name for name, found in counted.items() if outcome in (None, found["outcome"])]
 
 
 def nearest(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -104,7 +114,7 @@ def title_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -
         return "It learned to match views, to some extent" if views else "The encoder learned something"
     if level == WORSE_THAN_RAW_PIXELS:
         return "Worse than raw pixels at matching views" if views else "Worse than raw pixels"
-    sides = {entry["against"]: direction(entry["overall"]) for entry in comparison}
+    sides = sides_of(comparison)
     if sides.get("untrained") == BEHIND:
         return "Worse than the untrained network"
     if sides.get("untrained") == AHEAD and "raw_pixels" in sides:
@@ -128,21 +138,24 @@ def sentence_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool
             f"{mean}{of}, {overall['trained']:.1%} of unseen images are classified correctly, compared with {others}."
         )
     entry = nearest(comparison)
-    return f"{start} {gap(NAMES[entry['against']], entry['overall'])}"
+    return f"{start} {gap(entry)}"
 
 
-def gap(name: str, overall: Mapping[str, Any]) -> str:
+def gap(entry: Mapping[str, Any]) -> str:
     """The distance to a baseline with its interval."""
+    name, overall, side = NAMES[entry["against"]], entry["overall"], direction(entry)
+    share, n = overall["share"], f"{overall['n']:,}"
     points = f"{points_of(overall['difference'])} points, 95% interval {interval(overall)}"
-    share = overall["share"]
-    if direction(overall) == AHEAD:
+    if side == AHEAD:
         return f"{share:.0%} of the errors of {name} are gone ({points})."
-    if direction(overall) == BEHIND:
+    if side == BEHIND:
         return f"It is behind {name} ({points})."
     if share is None:
-        return f"{name[0].upper()}{name[1:]} makes no error on these {overall['n']:,} images, so nothing more can be shown."
+        return f"{name[0].upper()}{name[1:]} makes no error on these {n} images, so nothing more can be shown."
+    if names_of(entry, "better") and names_of(entry, "worse"):
+        return f"It is better than {name} in some measurements and worse in others ({points} on average)."
     if overall["outcome"] == "even":
-        return f"The difference from {name} is within the noise of {overall['n']:,} test images ({points})."
+        return f"The difference from {name} is within the noise of {n} test images ({points})."
     return f"The difference from {name} is negligible: less than {SMALLEST:.0%} of its errors ({points})."
 
 
@@ -150,15 +163,8 @@ def remarks_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str
     """Measurement by measurement, and what the overall figure hides."""
     if views:
         return ["Without labels this shows that views of one image are recognised, not that classes are told apart."]
-    found = []
-    for entry in comparison:
-        better, worse, total = counts(entry, views)
-        even = total - better - worse
-        found.append(
-            f"Compared with {NAMES[entry['against']]}: better in {better} of {total} measurements, worse in {worse}, "
-            f"no significant difference in {even}."
-        )
-    sides = {entry["against"]: direction(entry["overall"]) for entry in comparison}
+    found = [counted(entry) for entry in comparison]
+    sides = sides_of(comparison)
     if sides.get("raw_pixels") == BEHIND and sides.get("untrained") == AHEAD:
         found.append("Training improved on the untrained network, but the pixels still say more than the features.")
     seen = comparison[0]["measurements"].get(VIEWS)
@@ -168,6 +174,24 @@ def remarks_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str
             f"{seen['baseline']:.1%}), but this does not help to tell classes apart."
         )
     return found
+
+
+def counted(entry: Mapping[str, Any]) -> str:
+    """'Compared with raw pixels: better in 3 of 5 measurements (…), worse in 0.'"""
+    better, worse = (names_of(entry, outcome) for outcome in ("better", "worse"))
+    named = [f" ({', '.join(map(measurement, names))})" if names else "" for names in (better, worse)]
+    return (
+        f"Compared with {NAMES[entry['against']]}: significantly better in {len(better)} of {len(names_of(entry))} "
+        f"measurements{named[0]}, worse in {len(worse)}{named[1]}."
+    )
+
+
+def measurement(name: str) -> str:
+    """'few_shot_5' → '5 labels per class'."""
+    if not name.startswith("few_shot_"):
+        return FAMILIES.get(name, name)
+    shots = name.removeprefix("few_shot_")
+    return f"{shots} label{'' if shots == '1' else 's'} per class"
 
 
 def interval(overall: Mapping[str, Any]) -> str:
