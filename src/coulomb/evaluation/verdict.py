@@ -146,6 +146,10 @@ def gap(entry: Mapping[str, Any]) -> str:
     name, overall, side = NAMES[entry["against"]], entry["overall"], direction(entry)
     share, n = overall["share"], f"{overall['n']:,}"
     points = f"{points_of(overall['difference'])} points, 95% interval {interval(overall)}"
+    if side != EVEN and overall["outcome"] == "even":
+        ahead, outcome = ("ahead of", "better") if side == AHEAD else ("behind", "worse")
+        some = f"{len(names_of(entry, outcome))} of {len(names_of(entry))} measurements"
+        return f"It is {ahead} {name} in {some}, the reverse in none; the average alone is within the noise ({points})."
     if side == AHEAD:
         return f"{share:.0%} of the errors of {name} are gone ({points})."
     if side == BEHIND:
