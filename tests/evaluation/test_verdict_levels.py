@@ -112,6 +112,20 @@ def test_sentence_and_remarks_hold_the_figures():
     assert "1 label per class, 5 labels per class" in found["remarks"][0]
 
 
+@pytest.mark.parametrize(
+    ("pixels", "untrained", "name"),
+    [
+        ((0.3, 0.1), (0.4, 0.0), "from the untrained network"),
+        ((0.3, 0.1), (0.5, -0.1), "behind the untrained network"),
+        ((0.4, 0.0), (0.3, 0.1), "from raw pixels"),
+        ((0.4, -0.1), (0.5, -0.2), "behind raw pixels"),
+        ((0.4, 0.2), (0.5, 0.1), "errors of the untrained network"),
+    ],
+)
+def test_the_sentence_is_about_the_baseline_that_decides(pixels, untrained, name):
+    assert name in verdict(both(pixels, untrained))["sentence"]
+
+
 def test_nothing_compared_gives_no_verdict():
     assert verdict([]) is None
     assert verdict([compare("raw_pixels", {}, {})]) is None

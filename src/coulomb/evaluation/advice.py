@@ -19,7 +19,7 @@ def next_steps(
 
     Args:
         level: the level of the verdict.
-        overall: the comparison with the better baseline.
+        overall: the comparison that decided.
         options: the run's options; a step never names a value that is set already.
         updates: updates that were made.
     """

@@ -56,9 +56,9 @@ def verdict(
     return {
         "level": level,
         "title": title_of(level, known, views),
-        "sentence": sentence_of(level, known, views),
+        "sentence": sentence_of(known, views),
         "remarks": remarks_of(known, views),
-        "next": next_steps(level, nearest(known)["overall"], options or {}, updates),
+        "next": next_steps(level, deciding(known)["overall"], options or {}, updates),
     }
 
 
@@ -101,9 +101,11 @@ def names_of(entry: Mapping[str, Any], outcome: str | None = None) -> list[str]:
     return [name for name, found in counted.items() if outcome in (None, found["outcome"])]
 
 
-def nearest(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The comparison with the better baseline, which decides."""
-    return max(comparison, key=lambda entry: entry["overall"]["baseline"])
+def deciding(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The comparison that the level depends on: the worst, or with all ahead, the one with the better baseline."""
+    if all(direction(entry) == AHEAD for entry in comparison):
+        return max(comparison, key=lambda entry: entry["overall"]["baseline"])
+    return min(comparison, key=lambda entry: (BEHIND, EVEN, AHEAD).index(direction(entry)))
 
 
 def title_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
@@ -124,7 +126,7 @@ def title_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -
     return "Nothing measurable was learned"
 
 
-def sentence_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
+def sentence_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
     """The figures behind the level, in one or two sentences."""
     overall = comparison[0]["overall"]
     others = " and ".join(f"{NAMES[entry['against']]} {entry['overall']['baseline']:.1%}" for entry in comparison)
@@ -137,8 +139,7 @@ def sentence_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool
         start = (
             f"{mean}{of}, {overall['trained']:.1%} of unseen images are classified correctly, compared with {others}."
         )
-    entry = nearest(comparison)
-    return f"{start} {gap(entry)}"
+    return f"{start} {gap(deciding(comparison))}"
 
 
 def gap(entry: Mapping[str, Any]) -> str:
