@@ -61,13 +61,19 @@ def test_a_tiny_difference_is_negligible_however_significant():
     assert verdict(both((0.5, 0.5 * SMALLEST + 1e-6), (0.5, 0.2), width=0.001))["level"] == "learned_something"
 
 
-def test_a_single_significant_measurement_needs_the_others_not_to_disagree():
+def test_measurements_decide_together_if_the_average_is_not_significant():
     def with_outcomes(*outcomes):
         return both((0.9, 0.01), (0.9, 0.01), width=0.015, outcomes=outcomes)
 
     assert level_of(with_outcomes("even", "even", "better", "better", "better")) == "learned_something"
     assert level_of(with_outcomes("worse", "even", "better", "better", "better")) == "nothing_measurable"
+    assert level_of(with_outcomes("even", "even", "even", "better", "better")) == "learned_something"
+    assert level_of(with_outcomes("even", "even", "even", "even", "better")) == "nothing_measurable"
     assert level_of(with_outcomes("even", "even", "even", "even", "even")) == "nothing_measurable"
+    behind = both((0.4, -0.013), (0.3, 0.1), width=0.015, outcomes=("even", "worse", "even", "even", "even"))
+    assert level_of(behind) == "nothing_measurable"
+    behind[0]["measurements"]["knn"]["outcome"] = "worse"
+    assert level_of(behind) == "worse_than_raw_pixels"
     assert "worse in others" in verdict(with_outcomes("worse", "even", "better", "better", "better"))["sentence"]
 
 

@@ -18,13 +18,14 @@ SMALLEST = 0.02  # a smaller share of the baseline's errors is negligible, howev
 
 NAMES = {"raw_pixels": "raw pixels", "untrained": "the untrained network"}
 FAMILIES = {"knn": "kNN", "linear": "linear probe", "few_shot": "few-shot"}
+SEVERAL = 2  # measurements that must agree if the average alone is not significant
 AHEAD, EVEN, BEHIND = "ahead", "even", "behind"
 
 RULES = (
     "The encoder is compared with raw pixels and with the same network untrained, on the same test images and the same "
     "few-shot draws (paired bootstrap; 95% intervals that hold for all measurements at once, so that one chance result "
     "does not decide). The encoder is ahead of a baseline if it is significantly better on average over kNN, linear probe "
-    "and few-shot, or better in some of them and worse in none, and the average difference is at least "
+    "and few-shot, or better in at least two measurements and worse in none, and the average difference is at least "
     f"{SMALLEST:.0%} of the baseline’s errors; behind likewise. Without labels, what counts is how often an image’s other "
     f"view is found. “Learned well”: ahead of both baselines, at least {WELL:.0%} of the errors of the better one gone "
     f"({WELL_VIEWS:.0%} without labels), better in most measurements and worse in none. “Learned something”: ahead of both. "
@@ -79,12 +80,13 @@ def sides_of(comparison: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def direction(entry: Mapping[str, Any]) -> str:
     """Ahead, even or behind: a difference counts if it is significant and not negligible."""
-    overall, better, worse = entry["overall"], names_of(entry, "better"), names_of(entry, "worse")
+    overall = entry["overall"]
+    better, worse = len(names_of(entry, "better")), len(names_of(entry, "worse"))
     if abs(overall["difference"]) < SMALLEST * (1 - overall["baseline"]):
         return EVEN
     if overall["difference"] > 0:
-        return AHEAD if overall["outcome"] == "better" or (better and not worse) else EVEN
-    return BEHIND if overall["outcome"] == "worse" or (worse and not better) else EVEN
+        return AHEAD if overall["outcome"] == "better" or (better >= SEVERAL and not worse) else EVEN
+    return BEHIND if overall["outcome"] == "worse" or (worse >= SEVERAL and not better) else EVEN
 
 
 def clearly(entry: Mapping[str, Any]) -> bool:
