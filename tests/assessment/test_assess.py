@@ -89,14 +89,20 @@ def test_everything_is_measured_and_written(run, monkeypatch):
     assert result["trained"]["fine_tune"].keys() == {"0.01", "0.1", "1"} and "fine_tune" not in result["raw_pixels"]
     assert result["trained"]["protocol"]["fine_tune"]["optimizer"]
     assert [row["class"] for row in result["trained"]["per_class"]] == [f"digit-{label}" for label in range(5)]
+    assert [each["against"] for each in result["comparison"]] == ["raw_pixels", "untrained"]
+    for each, name in zip(result["comparison"], ("raw_pixels", "random_init"), strict=True):
+        for key in ("knn", "linear", "view_retrieval"):
+            row = each["measurements"][key]
+            assert (row["trained"], row["baseline"]) == pytest.approx((result["trained"][key], result[name][key]))
     text = evaluation_table(result)
-    for words in ("view R@1", "MAP@R", "NMI", "0.1 of labels", "random init"):
+    for words in (result["verdict"]["title"], "view R@1", "MAP@R", "NMI", "0.1 of labels", "random init"):
         assert words in text
     with np.load(run.path / "samples.npz") as samples:
         assert len(samples["ids"]) and len(samples["training_ids"])
         assert not set(samples["ids"]) & set(samples["training_ids"])
         assert samples["features"].shape[1:] == samples["training_features"].shape[1:]
     page = (run.path / "report.html").read_text()
+    assert f'<p class="headline">{result["verdict"]["title"]}</p>' in page
     assert "MAP@R" in page and "fine-tuned with 10 % of the labels" in page and "digit-3" in page
 
 
@@ -107,6 +113,7 @@ def test_on_other_data(run, other):
     assert json.loads(written[0].read_text()) == result
     assert result["raw_pixels"]["knn"] > 0.5  # brightness tells the classes apart; chance is a third
     assert result["protocol"]["data"] == str(other) and result["protocol"]["channels"] == 1
+    assert result["comparison"][0]["measurements"]["knn"]["n"] == result["trained"]["protocol"]["test"]
     assert result["trained"]["protocol"]["train"] + result["trained"]["protocol"]["test"] == 60
     assert "On other data" in (run.path / "report.html").read_text()
     held_out = coulomb.evaluate(run.path, encoder=network(), on=str(other), on_test=str(other), progress=False)

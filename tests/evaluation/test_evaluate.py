@@ -38,6 +38,20 @@ def test_everything_with_its_protocol():
     assert json.loads(json.dumps(found)) == found
 
 
+def test_correct_says_which_test_images_are_right():
+    train_x, train_y, test_x, test_y = digits()
+    test_y[:7] = -1
+    correct = {}
+    found = evaluate_features(train_x, train_y, test_x, test_y, k=5, shots=(1, 3), draws=4, correct=correct)
+    assert {name: each.shape for name, each in correct.items()} == {
+        "knn": (293,), "linear": (293,), "few_shot_1": (4, 293), "few_shot_3": (4, 293)}  # fmt: skip
+    assert correct["knn"].mean() == found["knn"] and correct["linear"].mean() == found["linear"]
+    assert correct["few_shot_3"].mean() == pytest.approx(found["few_shot"]["3"]["mean"])
+    alone = {}
+    evaluate_features(train_x, np.zeros_like(train_y), test_x, np.zeros_like(test_y), k=5, correct=alone)
+    assert alone == {}, "one class only: every guess is right, and no baseline can be beaten"
+
+
 def test_classes_with_their_counts_and_groups():
     train_x, train_y, test_x, test_y = digits()
     few = np.flatnonzero(train_y == 4)[:30]

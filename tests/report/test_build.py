@@ -121,7 +121,7 @@ def test_wrong_neighbours_are_marked_and_only_those(page_of, run_folder):
 def test_without_labels_nothing_is_marked_and_nothing_is_claimed(page_of, maker):
     page = page_of(maker.changes["unlabelled"])
     assert "thumb sheet wrong" not in page.source.split("<script")[0]
-    assert "finds the other view" in page.text
+    assert "other view of an unseen image" in page.text
     assert "View retrieval during training" in page.text
     assert "marks another class" not in page.text
     assert page.data["map"]["classes"] == []

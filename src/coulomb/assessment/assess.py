@@ -4,8 +4,9 @@ import dataclasses
 import logging
 from typing import Any
 
-from coulomb.assessment.contestants import RETRIEVAL, contestants
+from coulomb.assessment.contestants import RETRIEVAL, compared_with_baselines, contestants
 from coulomb.assessment.samples import save_samples
+from coulomb.evaluation import verdict
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description
 from coulomb.runs.config import load_config
@@ -33,7 +34,9 @@ def assess(
     """Evaluate a run, write ``evaluation.json`` and ``samples.npz``, and return the former.
 
     For each of ``trained``, ``random_init`` and ``raw_pixels`` the figures of `evaluate_features`; without labels these are
-    None and ``view_retrieval`` says how often the two views of an image find each other.
+    None and ``view_retrieval`` says how often the two views of an image find each other. ``comparison`` holds the paired
+    differences from both baselines (`coulomb.evaluation.compare`), ``verdict`` what they amount to
+    (`coulomb.evaluation.verdict`).
 
     Args:
         folder: the run.
@@ -60,6 +63,9 @@ def assess(
             result[name]["fine_tune"] = tuned["fractions"]
             result[name]["protocol"]["fine_tune"] = tuned["protocol"]
     metrics = read_metrics(folder.metrics)
+    updates = max((int(line["step"]) for line in metrics if "loss" in line), default=0)
+    result["comparison"] = compared_with_baselines(compared, config.seed)
+    result["verdict"] = verdict(result["comparison"], dataclasses.asdict(config), updates)
     result["protocol"] = {
         "split": prepared.split,
         "epoch": max((line["epoch"] for line in metrics), default=0),

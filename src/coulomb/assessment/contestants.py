@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from coulomb.evaluation import (
     fine_tune,
     frozen,
     pixel_features,
-    view_retrieval,
+    views_retrieved,
 )
+from coulomb.evaluation.comparison import VIEWS, compare
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.normalisation import Normalisation
@@ -44,6 +45,7 @@ class Contestant:
     device: torch.device
     pixels: Normalisation | None = None
     classifier: Classifier | None = None
+    correct: dict[str, np.ndarray] = field(default_factory=dict)  # by the last `measured`, for paired comparisons
 
     def features(self, part: Part) -> tuple[Tensor, np.ndarray]:
         """Features [n, F] of a part of the data, and the positions [n] of its readable images."""
@@ -65,8 +67,10 @@ class Contestant:
     def measured(self, prepared: Prepared, config: Config, seed: int) -> dict[str, Any]:
         """All figures of the frozen features; without labels only whether two views of an image find each other."""
         labelled = prepared.train.labels is not None and prepared.test.labels is not None
+        self.correct = {}
         result = self._by_labels(prepared, config, seed) if labelled else nothing()
-        result["view_retrieval"] = self.view_retrieval(prepared, seed)
+        self.correct[VIEWS] = self.views_retrieved(prepared, seed)
+        result[VIEWS] = float(self.correct[VIEWS].mean())
         return result
 
     def _by_labels(self, prepared: Prepared, config: Config, seed: int) -> dict[str, Any]:
@@ -85,17 +89,18 @@ class Contestant:
             few_below=config.few_below,
             class_names=prepared.class_names,
             classifier=None if classifier is None else lambda features: predictions(classifier, features),
+            correct=self.correct,
         )
 
-    def view_retrieval(self, prepared: Prepared, seed: int) -> float | None:
-        """R@1 of two views of held-out images."""
+    def views_retrieved(self, prepared: Prepared, seed: int) -> np.ndarray:
+        """Which held-out images are found by their other view, bool [n]."""
         part = prepared.unseen.sample(RETRIEVAL, seed, "retrieval")
         found = []
         for number, batch in enumerate(part.images.batches(part.indices, 256)):
             pair = self.views(batch["image"], generator(seed, "retrieval views", number), n=2, aspect=batch["aspect"])
             found.append(torch.stack([self.embed(view) for view in pair]))
         first, second = torch.cat(found, dim=1)
-        return view_retrieval(first, second)
+        return views_retrieved(first, second).numpy()
 
     def fine_tuned(self, prepared: Prepared, config: Config, seed: int) -> dict[str, Any]:
         """Accuracy after fine-tuning a copy with 1%, 10% and all of the labels."""
@@ -146,6 +151,12 @@ def contestants(
         "random_init": Contestant(untrained.to(device).eval(), views, device),
         "raw_pixels": Contestant(trained, views, device, pixels=pixels),
     }
+
+
+def compared_with_baselines(made: dict[str, Contestant], seed: int) -> list[dict[str, Any]]:
+    """The trained encoder against raw pixels and against the untrained network, after all three were measured."""
+    baselines = {"raw_pixels": "raw_pixels", "untrained": "random_init"}
+    return [compare(name, made["trained"].correct, made[key].correct, seed) for name, key in baselines.items()]
 
 
 def nothing() -> dict[str, Any]:

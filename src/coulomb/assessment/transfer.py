@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from coulomb.assessment.contestants import RETRIEVAL, contestants
+from coulomb.assessment.contestants import RETRIEVAL, compared_with_baselines, contestants
 from coulomb.errors import InputError
 from coulomb.runs.config import load_config
 from coulomb.runs.environment import environment
@@ -67,13 +67,15 @@ def transfer(
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
     views = objects.views_of(own, prepared.facts.image_size, prepared.facts.channels)
     result: dict[str, Any] = {}
-    for name, contestant in contestants(config, folder, prepared, views, objects.encoder).items():
+    compared = contestants(config, folder, prepared, views, objects.encoder)
+    for name, contestant in compared.items():
         log.info("evaluating %s on %s", name, sources[0].name)
         result[name] = contestant.measured(prepared, config, config.seed)
         if full and contestant.pixels is None:
             tuned = contestant.fine_tuned(prepared, config, config.seed)
             result[name]["fine_tune"] = tuned["fractions"]
             result[name]["protocol"]["fine_tune"] = tuned["protocol"]
+    result["comparison"] = compared_with_baselines(compared, config.seed)
     result["protocol"] = {
         "name": sources[0].name,
         "data": named["data"],

@@ -3,6 +3,7 @@
 from coulomb.evaluation.by_class import by_frequency, class_table
 from coulomb.evaluation.class_retrieval import class_retrieval
 from coulomb.evaluation.clustering import clustering
+from coulomb.evaluation.comparison import compare
 from coulomb.evaluation.evaluate import evaluate_features
 from coulomb.evaluation.features import extract_features, pixel_features
 from coulomb.evaluation.few_shot import few_shot
@@ -10,7 +11,8 @@ from coulomb.evaluation.fine_tune import LabelledImages, fine_tune
 from coulomb.evaluation.frozen import frozen
 from coulomb.evaluation.knn import knn_accuracy
 from coulomb.evaluation.linear import linear_probe
-from coulomb.evaluation.retrieval import view_retrieval
+from coulomb.evaluation.retrieval import view_retrieval, views_retrieved
+from coulomb.evaluation.verdict import verdict
 
 __all__ = [
     "LabelledImages",
@@ -18,6 +20,7 @@ __all__ = [
     "class_retrieval",
     "class_table",
     "clustering",
+    "compare",
     "evaluate_features",
     "extract_features",
     "few_shot",
@@ -26,5 +29,7 @@ __all__ = [
     "knn_accuracy",
     "linear_probe",
     "pixel_features",
+    "verdict",
     "view_retrieval",
+    "views_retrieved",
 ]

@@ -1,8 +1,9 @@
 """Everything that labels can say about features, with the protocol beside the figures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from coulomb.errors import InputError
@@ -31,6 +32,7 @@ def evaluate_features(
     few_below: int = FEW_BELOW,
     class_names: Sequence[str] | None = None,
     classifier: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    correct: MutableMapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Weighted kNN, linear probe, few-shot, retrieval and clustering of frozen features; a dict for JSON.
 
@@ -44,6 +46,8 @@ def evaluate_features(
         class_names: for the table of classes.
         classifier: test features [n,F] → classes [n], by a classifier that was trained with the encoder; its accuracy is
             then among the figures, as "classifier".
+        correct: receives, for a paired comparison of two encoders (`compare`), which test images are classified correctly:
+            ``knn`` and ``linear`` → bool [n], ``few_shot_k`` → bool [draws, n]; nothing if there is a single class.
 
     Returns:
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
@@ -83,7 +87,9 @@ def evaluate_features(
         protocol |= {"linear": reason, "few_shot": reason}
     else:
         predicted["linear"], protocol["linear"] = probe(train, test, seed)
-        found = few_shot(*known, shots=shots, draws=draws, seed=seed)
+        if correct is not None:
+            correct.update({name: (guess == test.y).numpy() for name, guess in predicted.items()})
+        found = few_shot(*known, shots=shots, draws=draws, seed=seed, correct=correct)
         few, protocol["few_shot"] = found["shots"], found["protocol"]
     if classifier is not None:
         predicted["classifier"] = classifier(test.x).cpu()

@@ -1,6 +1,6 @@
 """Few-shot accuracy: what a handful of labels a class is worth on top of the features."""
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ def few_shot(
     shots: Sequence[int] = (1, 5, 10),
     draws: int = 20,
     seed: int = 0,
+    correct: MutableMapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Accuracy on ALL test images of a classifier that saw ``k`` training images a class; mean and deviation over draws.
 
@@ -37,6 +38,7 @@ def few_shot(
     Args:
         train_x, test_x: features [n,F]. train_y, test_y: classes [n]; −1 is left out.
         shots: the values of k. draws: how often. seed: of the draws.
+        correct: receives ``few_shot_k`` → whether each test image is classified correctly, bool [draws, n].
 
     Returns:
         ``{"shots": {"1": {"mean", "std"}, ...}, "protocol": {...}}``; std is that of the draws (n − 1; 0 for one draw).
@@ -51,15 +53,18 @@ def few_shot(
     if len(classes) < 2:
         raise InputError("train_y has one class only: a classifier needs two.")
     train_unit, test_unit = functional.normalize(train.x, dim=1), functional.normalize(test.x, dim=1)
-    accuracies: dict[int, list[float]] = {int(k): [] for k in shots}
+    hits: dict[int, list[Tensor]] = {int(k): [] for k in shots}
     unconverged = 0
     for draw in range(draws):
         orders = class_orders(train.y.numpy(), seed, draw)
-        for k, found in accuracies.items():
+        for k, found in hits.items():
             rows = torch.from_numpy(np.concatenate([order[:k] for order in orders]))
             predicted, converged = fit_and_predict(train_unit[rows], train.y[rows], test_unit)
-            found.append(float((predicted == test.y).float().mean()))
+            found.append(predicted == test.y)
             unconverged += not converged
+    if correct is not None:
+        correct.update({f"few_shot_{k}": torch.stack(found).numpy() for k, found in hits.items()})
+    accuracies = {k: [float(each.float().mean()) for each in found] for k, found in hits.items()}
     return {
         "shots": {
             str(k): {"mean": float(np.mean(found)), "std": float(np.std(found, ddof=1)) if draws > 1 else 0.0}

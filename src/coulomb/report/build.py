@@ -100,6 +100,7 @@ def verdict_of(run: Run, shown: Gallery | None = None) -> Verdict:
         run.measures,
         test_images=test if isinstance(test, int) and not isinstance(test, bool) else None,
         effective_rank=shown.effective_rank if shown else None,
+        options=run.config,
     )
 
 

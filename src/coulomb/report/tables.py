@@ -1,5 +1,6 @@
 """The figures of an evaluation as aligned text, for the terminal."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,8 @@ SHOTS = ("1", "5", "10")
 
 
 def evaluation_table(result: Mapping[str, Any]) -> str:
-    """Tables of what was measured: classification, retrieval and clustering, fine-tuning, classes by frequency."""
-    parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result)]
+    """Tables of classification, retrieval and clustering, fine-tuning and classes by frequency, then the verdict."""
+    parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -61,6 +62,15 @@ def _frequency(result: Mapping[str, Any]) -> str:
     names = {"knn": "trained, kNN", "linear": "trained, linear", "classifier": "trained, classifier"}
     head = ["training images", *(f"{name} ({group['classes']} classes)" for name, group in groups.items())]
     return aligned(head, [[names[way], *(percent(group[way]) for group in groups.values())] for way in ways])
+
+
+def _verdict(result: Mapping[str, Any]) -> str:
+    """Title, figures and what to try next; '' without one, as for other data."""
+    found = result.get("verdict")
+    if not found:
+        return ""
+    told = [f"{found['title']}. {found['sentence']}", *found["remarks"], *(f"Next: {step}" for step in found["next"])]
+    return "\n".join(textwrap.fill(each, 120, subsequent_indent="  ") for each in told)
 
 
 def summary_table(summary: Mapping[str, Any]) -> str:

@@ -1,34 +1,45 @@
-"""The verdict: what a run achieved, in a sentence, derived from its numbers alone by rules that the page states."""
+"""The verdict on a run: that of its evaluation, or why there is none."""
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
+from coulomb.evaluation.comparison import LEVEL, VIEWS, entry, families, over, summed
+from coulomb.evaluation.verdict import (
+    LEARNED_SOMETHING,
+    LEARNED_WELL,
+    LEVELS,
+    NOTHING_MEASURABLE,
+    WORSE_THAN_RAW_PIXELS,
+    verdict,
+)
+from coulomb.evaluation.verdict import RULES as EVALUATION_RULES
 from coulomb.report.collect import finite
-from coulomb.report.scores import CONTESTANTS, Score, Value, scores
-from coulomb.report.wording import count, figure, percent, position
+from coulomb.report.scores import Score, Value, scores
+from coulomb.report.wording import NARROW, count, figure, percent, position
 
 COLLAPSED_RANK = 2.0  # features that fill fewer than two directions
-NO_SIGNAL_SHARE = 0.98  # of the loss that knows nothing
-WELL, LEARNED = 0.50, 0.10  # share of the better baseline's errors that is gone
-STANDARD_ERRORS = 2.0  # a smaller lead is chance
-
-RULES = (
-    "The encoder is compared with the better of two baselines measured the same way: raw pixels, and the same network "
-    "untrained. What counts is the first of these that was measured: accuracy with 5 labels a class, with 10, with 1, "
-    "by k nearest neighbours, by a linear probe; without labels, how often an image’s other view is found. "
-    f"“Learned well”: at least {WELL:.0%} of that baseline’s errors are gone. “Learned”: at least {LEARNED:.0%}. "
-    f"“Little”: fewer, or the lead is smaller than {STANDARD_ERRORS:.0f} standard errors. “Worse”: the baseline leads by "
-    f"more than that. “Collapsed”: the features’ effective rank is below {COLLAPSED_RANK:.0f} and the encoder is not ahead. "
-    f"“No signal”: without an evaluation, the last losses are above {NO_SIGNAL_SHARE:.0%} of the loss of knowing nothing, "
-    "which contrast has (ln(2N−1) for two views) and not every method."
-)
+NO_SIGNAL_SHARE = 0.98  # of the loss for constant embeddings
+TONES = {LEARNED_WELL: "good", LEARNED_SOMETHING: "good", NOTHING_MEASURABLE: "fair", WORSE_THAN_RAW_PIXELS: "bad"}
 ORDER = ("few_shot_5", "few_shot_10", "few_shot_1", "knn", "linear", "view_retrieval")
+BASELINES = {"raw_pixels": "raw_pixels", "untrained": "random_init"}
+UNPAIRED = (
+    "This evaluation holds no paired comparison, so the intervals are wider than necessary; "
+    "coulomb evaluate RUN measures it again."
+)
+
+RULES = EVALUATION_RULES + (
+    f" “Collapsed”: the features’ effective rank is below {COLLAPSED_RANK:.0f} and the encoder is not ahead. "
+    f"“No signal”: without an evaluation, the last losses are above {NO_SIGNAL_SHARE:.0%} of the loss for constant "
+    "embeddings, which contrastive methods have (ln(2N−1) for two views) and not every method."
+)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``kind`` for programs, ``tone`` (good, fair, bad, open) for colour, ``headline`` and ``sentence`` for people."""
+    """``kind`` for programs (a level of `coulomb.evaluation.verdict`, or why there is none), ``tone`` (good, fair, bad,
+    open) for colour, ``headline``, ``sentence``, ``remarks`` and ``next`` (what to try) for people."""
 
     kind: str
     tone: str
@@ -36,6 +47,7 @@ class Verdict:
     sentence: str
     score: Score | None = None
     remarks: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
 
 
 def judge(
@@ -45,10 +57,13 @@ def judge(
     *,
     test_images: int | None = None,
     effective_rank: float | None = None,
+    options: dict[str, Any] | None = None,
 ) -> Verdict:
     """The verdict on a run from its evaluation and the lines of its metrics.
 
-    ``effective_rank`` stands in where no line of ``measures`` carries one.
+    ``evaluation["verdict"]`` if it is there; for evaluations of earlier versions the same rules are applied to the
+    figures, with intervals for unpaired measurements. ``effective_rank`` stands in where no line of ``measures`` carries
+    one; ``options`` are those of the run, for what to try next.
     """
     broken = [line for line in training if finite(line.get("loss")) is None]
     if broken:
@@ -61,119 +76,110 @@ def judge(
     ranks = [rank for line in measures if (rank := finite(line.get("effective_rank"))) is not None]
     rank = ranks[-1] if ranks else effective_rank
     rows = {row.key: row for row in scores(evaluation) if "trained" in row.values}
-    compared = [rows[key] for key in ORDER if key in rows and len(rows[key].values) > 1]
-    draws = _draws(evaluation)
-    if rank is not None and rank < COLLAPSED_RANK and not (compared and _lead(compared[0], test_images, draws) > 0):
-        return _collapsed(rank, compared)
-    if not compared:
-        return _without_baselines(rows, training, measures)
-    return _compare(compared, test_images, draws)
+    found = _stored(evaluation) or _from_figures(evaluation, rows, training, test_images, options or {})
+    if rank is not None and rank < COLLAPSED_RANK and (found is None or TONES.get(found.kind) != "good"):
+        return _collapsed(rank, found)
+    return found or _without_baselines(rows, training, measures)
 
 
-def _compare(compared: list[Score], test_images: int | None, draws: int) -> Verdict:
-    score = compared[0]
-    trained, (name, best) = score.values["trained"], _best_baseline(score)
-    sentence, remarks = _sentence(score), list(_agreement(compared))
-    if score.key == "view_retrieval":
-        remarks.append(
-            "Without labels this is weaker evidence: it shows that views are recognised, not that classes are told apart."
-        )
-    lead = _lead(score, test_images, draws)
-    if lead < 0:
-        untrained = score.values.get("random_init")
-        if name == "raw_pixels" and untrained is not None and trained.mean > untrained.mean:
-            remarks.insert(0, "Training helped, but the pixels themselves still say more than the features do.")
-        headline = f"Worse than {_article(name)}"
-        return Verdict("worse", "bad", headline, sentence, score, tuple(remarks))
-    gain = 0.0 if best.mean >= 1 else (trained.mean - best.mean) / (1 - best.mean)
-    if lead == 0 or gain < LEARNED:
-        if best.mean >= 1:
-            remarks.insert(0, "The baseline makes no error on these images: there is nothing left to show.")
-        elif lead == 0:
-            remarks.insert(0, f"The difference from {_article(name)} is within chance.")
-        return Verdict("little", "fair", "It learned little", sentence, score, tuple(remarks))
-    remarks.insert(0, f"Of the errors of {_article(name)}, {percent(gain, 0)} are gone.")
-    if gain >= WELL:
-        return Verdict("well", "good", "The encoder learned well", sentence, score, tuple(remarks))
-    return Verdict("learned", "good", "The encoder learned", sentence, score, tuple(remarks))
+def _stored(evaluation: dict[str, Any]) -> Verdict | None:
+    """What `coulomb.evaluation.verdict` wrote, if it has the right shape: the folder may be a stranger's."""
+    found, comparison = evaluation.get("verdict"), evaluation.get("comparison")
+    if not isinstance(found, dict) or found.get("level") not in LEVELS or not isinstance(comparison, list):
+        return None
+    if not all(isinstance(found.get(key), str) for key in ("title", "sentence")):
+        return None
+    if not all(_texts(found.get(key)) for key in ("remarks", "next")):
+        return None
+    return _shown(found, comparison)
 
 
-def _best_baseline(score: Score) -> tuple[str, Value]:
-    return max(
-        ((name, value) for name, value in score.values.items() if name != "trained"), key=lambda item: item[1].mean
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _shown(found: dict[str, Any], comparison: list[Any]) -> Verdict:
+    """A verdict of the evaluation as the page shows it; the tiles hold the figures that it is based on."""
+    values: dict[str, Value] = {}
+    for each in comparison:
+        overall = each.get("overall") if isinstance(each, dict) else None
+        name = BASELINES.get(str(each.get("against"))) if isinstance(each, dict) else None
+        if isinstance(overall, dict) and name is not None:
+            pair = {"trained": finite(overall.get("trained")), name: finite(overall.get("baseline"))}
+            values |= {key: Value(mean) for key, mean in pair.items() if mean is not None}
+    texts = [text.replace("%", f"{NARROW}%") for text in (found["sentence"], *found["remarks"])]
+    return Verdict(
+        found["level"],
+        TONES[found["level"]],
+        found["title"],
+        texts[0],
+        Score("overall", "overall", values) if values else None,
+        tuple(texts[1:]),
+        tuple(found["next"]),
     )
 
 
-def _lead(score: Score, test_images: int | None, draws: int) -> float:
-    """Trained minus the better baseline; 0 when that is within ``STANDARD_ERRORS`` of chance.
+def _from_figures(
+    evaluation: dict[str, Any],
+    rows: dict[str, Score],
+    training: list[dict[str, Any]],
+    test_images: int | None,
+    options: dict[str, Any],
+) -> Verdict | None:
+    """The same rules for an evaluation without comparison; None without baselines or number of test images."""
+    n, draws = _protocol(evaluation, "test") or test_images, _protocol(evaluation, "few_shot", "draws") or 1
+    compared = [_unpaired(against, name, rows, n, draws) for against, name in BASELINES.items()] if n else []
+    updates = [step for line in training if (step := finite(line.get("step"))) is not None]
+    found = verdict(compared, options, round(max(updates)) if updates else None)
+    if found is None:
+        return None
+    return _shown(found | {"remarks": [*found["remarks"], UNPAIRED]}, compared)
 
-    Variance of a mean over draws: std² / draws; of an accuracy on n images: p(1−p) / n. Both sides are counted as
-    independent though they share draws and images: rather too careful than too bold.
+
+def _unpaired(against: str, name: str, rows: dict[str, Score], n: int, draws: int) -> dict[str, Any]:
+    """An entry as `coulomb.evaluation.compare` makes them, from means and deviations alone.
+
+    The variance of an accuracy on n images is p(1 − p) / n, that of a mean over draws std² / draws; both sides count as
+    independent, and the error of the mean is the mean of the errors. Simultaneous for all measurements (Šidák). All
+    this makes the intervals wider than paired ones.
     """
-    trained, best = score.values["trained"], _best_baseline(score)[1]
-    variance = 0.0
-    for value in (trained, best):
-        variance += (value.std or 0.0) ** 2 / draws
-        variance += max(0.0, value.mean * (1 - value.mean)) / test_images if test_images else 0.0
-    gap = trained.mean - best.mean
-    return gap if abs(gap) > STANDARD_ERRORS * math.sqrt(variance) else 0.0
+    both = {key: row.values for key, row in rows.items() if key in ORDER and {"trained", name} <= row.values.keys()}
+    names = [key for key in both if key != VIEWS] or list(both)
+    if not names:
+        return {"against": against, "measurements": {}, "overall": None}
+    of, z = families(names), NormalDist().inv_cdf((1 + LEVEL ** (1 / (len(names) + 1))) / 2)
+    found = {"trained": {}, name: {}, "error": dict[str, float]()}
+    for key in names:
+        variance = 1 / n**2  # so that a perfect score has an interval too
+        for side in ("trained", name):
+            value = both[key][side]
+            found[side][key] = value.mean
+            variance += max(0.0, value.mean * (1 - value.mean)) / n + (value.std or 0.0) ** 2 / draws
+        found["error"][key] = z * math.sqrt(variance)
+    found = {side: values | {"overall": float(over(of, values))} for side, values in found.items()}
+    made = {}
+    for key in (*names, "overall"):
+        ours, theirs, error = found["trained"][key], found[name][key], found["error"][key]
+        made[key] = entry(ours, theirs, ours - theirs - error, ours - theirs + error, n)
+    return {"against": against, "overall": summed(made.pop("overall"), list(of)), "measurements": made}
 
 
-def _draws(evaluation: dict[str, Any]) -> int:
+def _protocol(evaluation: dict[str, Any], *keys: str) -> int | None:
+    """A whole number of at least 1 from the trained encoder's protocol."""
     found: Any = evaluation
-    for key in ("trained", "protocol", "few_shot", "draws"):
+    for key in ("trained", "protocol", *keys):
         found = found.get(key) if isinstance(found, dict) else None
-    draws = finite(found)
-    if draws is not None and draws >= 1:
-        return int(draws)
-    return 1  # unknown: the deviation of one draw is then all that is known
+    number = finite(found)
+    return int(number) if number is not None and number >= 1 else None
 
 
-def _sentence(score: Score) -> str:
-    trained = percent(score.values["trained"].mean)
-    others = [
-        f"{_article(name)} {'reach' if name == 'raw_pixels' else 'reaches'} {percent(score.values[name].mean)}"
-        for name in CONTESTANTS
-        if name != "trained" and name in score.values
-    ]
-    if score.key == "view_retrieval":
-        start = f"Shown one view of an unseen image, it finds the other view among all for {trained}"
-    elif score.key.startswith("few_shot_"):
-        start = f"With {score.label} it is right for {trained} of unseen images"
-    else:
-        start = (
-            f"By {'a ' if score.key == 'linear' else 'its '}{score.label} it is right for {trained} of unseen images"
-        )
-    return f"{start}; {', '.join(others)}."
-
-
-def _agreement(compared: list[Score]) -> list[str]:
-    compared = [score for score in compared if score.key != "view_retrieval"]  # not an accuracy on classes
-    if len(compared) < 2:
-        return []
-    ahead = sum(score.values["trained"].mean > _best_baseline(score)[1].mean for score in compared)
-    if ahead == len(compared):
-        return [f"It is ahead of both baselines in all {ahead} measurements."]
-    return [f"It is ahead of both baselines in {ahead} of {len(compared)} measurements: the picture is mixed."]
-
-
-def _article(name: str) -> str:
-    return CONTESTANTS[name] if name == "raw_pixels" else f"the {CONTESTANTS[name]}"
-
-
-def _collapsed(rank: float, compared: list[Score]) -> Verdict:
+def _collapsed(rank: float, found: Verdict | None) -> Verdict:
     sentence = (
         f"All images get nearly the same features: their effective rank is {figure(rank)}, "
         "that is, fewer than two directions are in use."
     )
-    return Verdict(
-        "collapsed",
-        "bad",
-        "Collapsed",
-        sentence,
-        compared[0] if compared else None,
-        tuple(map(_sentence, compared[:1])),
-    )
+    told = () if found is None else (found.sentence,)
+    return Verdict("collapsed", "bad", "Collapsed", sentence, None if found is None else found.score, told)
 
 
 def _without_baselines(
@@ -183,15 +189,17 @@ def _without_baselines(
     if known:
         share = percent(known[0][1].values["trained"].mean)
         label = known[0][1].label
-        sentence = f"The trained encoder reaches {share} ({label}), but no baseline was measured to compare it with."
-        return Verdict("uncompared", "open", "Measured without a baseline", sentence)
+        reached = f"The trained encoder reaches {share} ({label}), but "
+        if len(known[0][1].values) > 1:
+            why = "the number of test images is not recorded, so the difference from the baselines cannot be judged."
+            return Verdict("uncompared", "open", "Not compared with the baselines", reached + why)
+        why = "no baseline was measured to compare it with."
+        return Verdict("uncompared", "open", "Measured without a baseline", reached + why)
     recent = [line for line in training[-max(1, len(training) // 20) :] if finite(line.get("no_signal"))]
     if recent:
         loss, line = (sum(float(entry[key]) for entry in recent) / len(recent) for key in ("loss", "no_signal"))
         if loss > NO_SIGNAL_SHARE * line:
-            sentence = (
-                f"The loss is {figure(loss)}, and {figure(line)} is what it would be if the network knew nothing."
-            )
+            sentence = f"The loss is {figure(loss)}, and {figure(line)} is what it would be for constant embeddings."
             return Verdict("no-signal", "bad", "No signal so far", sentence)
     values = [(line["epoch"], knn) for line in measures if (knn := finite(line.get("knn"))) is not None]
     if values:

@@ -60,7 +60,7 @@ def summarise(out: Path) -> dict[str, Any]:
         "figures": {
             name: _spread([dict(figures(evaluation[name])) for evaluation in evaluations])
             for name in evaluations[0]
-            if name != "protocol"
+            if name not in ("protocol", "comparison", "verdict")
         },
         "protocol": {
             "deviation": "over seeds, n − 1",

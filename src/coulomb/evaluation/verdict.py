@@ -1,0 +1,216 @@
+"""The verdict on a run: one level, one sentence and what to try next, from the paired comparisons alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coulomb.evaluation.advice import next_steps
+from coulomb.evaluation.comparison import VIEWS
+
+LEARNED_WELL, LEARNED_SOMETHING = "learned_well", "learned_something"
+NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS = "nothing_measurable", "worse_than_raw_pixels"
+LEVELS = (LEARNED_WELL, LEARNED_SOMETHING, NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS)
+
+WELL = (
+    0.25  # share of the better baseline's errors that must be gone; most self-supervised runs of a few hours reach it
+)
+WELL_VIEWS = 0.5  # without labels: view retrieval is close to what is trained for, so more is expected
+SMALLEST = 0.02  # a smaller share of the baseline's errors is negligible, however many test images show it
+
+NAMES = {"raw_pixels": "raw pixels", "untrained": "the untrained network"}
+FAMILIES = {"knn": "kNN", "linear": "linear probe", "few_shot": "few-shot"}
+SEVERAL = 2  # measurements that must agree if the average alone is not significant
+AHEAD, EVEN, BEHIND = "ahead", "even", "behind"
+
+RULES = (
+    "The encoder is compared with raw pixels and with the same network untrained, on the same test images and the same "
+    "few-shot draws (paired bootstrap; 95% intervals that hold for all measurements at once, so that one chance result "
+    "does not decide). The encoder is ahead of a baseline if it is significantly better on average over kNN, linear probe "
+    "and few-shot, or better in at least two measurements and worse in none, and the average difference is at least "
+    f"{SMALLEST:.0%} of the baseline’s errors; behind likewise. Without labels, what counts is how often an image’s other "
+    f"view is found. “Learned well”: ahead of both baselines, at least {WELL:.0%} of the errors of the better one gone "
+    f"({WELL_VIEWS:.0%} without labels), better in most measurements and worse in none. “Learned something”: ahead of both. "
+    "“Worse than raw pixels”: behind them. “Nothing measurable”: everything else. The intervals cover the choice of test "
+    "images and of labels, not the randomness of training; several seeds show that."
+)
+
+
+def verdict(
+    comparison: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None, updates: int | None = None
+) -> dict[str, Any] | None:
+    """The verdict on a run.
+
+    Args:
+        comparison: one entry per baseline, as `compare` returns it.
+        options: the run's options, as in ``config.yaml``, so that advice names none that is set already.
+        updates: updates that were made.
+
+    Returns:
+        ``{"level", "title", "sentence", "remarks", "next"}``. ``level`` is ``"learned_well"``, ``"learned_something"``,
+        ``"nothing_measurable"`` or ``"worse_than_raw_pixels"``; ``next`` lists what to try, each with the option to set.
+        None if nothing was compared.
+    """
+    known = [entry for entry in comparison if entry["overall"] is not None]
+    if not known:
+        return None
+    level = level_of(known)
+    views = known[0]["overall"]["of"] == [VIEWS]
+    return {
+        "level": level,
+        "title": title_of(level, known, views),
+        "sentence": sentence_of(known, views),
+        "remarks": remarks_of(known, views),
+        "next": next_steps(level, deciding(known)["overall"], options or {}, updates),
+    }
+
+
+def level_of(comparison: Sequence[Mapping[str, Any]]) -> str:
+    """The level alone; see ``RULES``."""
+    sides = sides_of(comparison)
+    if sides.get("raw_pixels") == BEHIND:
+        return WORSE_THAN_RAW_PIXELS
+    if any(side != AHEAD for side in sides.values()):
+        return NOTHING_MEASURABLE
+    return LEARNED_WELL if all(map(clearly, comparison)) else LEARNED_SOMETHING
+
+
+def sides_of(comparison: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Ahead of, even with or behind each baseline."""
+    return {entry["against"]: direction(entry) for entry in comparison}
+
+
+def direction(entry: Mapping[str, Any]) -> str:
+    """Ahead, even or behind: a difference counts if it is significant and not negligible."""
+    overall = entry["overall"]
+    better, worse = len(names_of(entry, "better")), len(names_of(entry, "worse"))
+    if abs(overall["difference"]) < SMALLEST * (1 - overall["baseline"]):
+        return EVEN
+    if overall["difference"] > 0:
+        return AHEAD if overall["outcome"] == "better" or (better >= SEVERAL and not worse) else EVEN
+    return BEHIND if overall["outcome"] == "worse" or (worse >= SEVERAL and not better) else EVEN
+
+
+def clearly(entry: Mapping[str, Any]) -> bool:
+    """Whether one comparison allows "learned well"."""
+    overall = entry["overall"]
+    most = 2 * len(names_of(entry, "better")) > len(names_of(entry)) and not names_of(entry, "worse")
+    return bool(most and overall["share"] >= (WELL_VIEWS if overall["of"] == [VIEWS] else WELL))
+
+
+def names_of(entry: Mapping[str, Any], outcome: str | None = None) -> list[str]:
+    """The measurements that count, or those of them with one outcome. View retrieval counts only without labels."""
+    views = entry["overall"]["of"] == [VIEWS]
+    counted = {name: found for name, found in entry["measurements"].items() if views or name != VIEWS}
+    return [name for name, found in counted.items() if outcome in (None, found["outcome"])]
+
+
+def deciding(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The comparison that the level depends on: the worst, or with all ahead, the one with the better baseline."""
+    if all(direction(entry) == AHEAD for entry in comparison):
+        return max(comparison, key=lambda entry: entry["overall"]["baseline"])
+    return min(comparison, key=lambda entry: (BEHIND, EVEN, AHEAD).index(direction(entry)))
+
+
+def title_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
+    """The headline of the report."""
+    if level == LEARNED_WELL:
+        return "It learned to match views well" if views else "The encoder learned well"
+    if level == LEARNED_SOMETHING:
+        return "It learned to match views, to some extent" if views else "The encoder learned something"
+    if level == WORSE_THAN_RAW_PIXELS:
+        return "Worse than raw pixels at matching views" if views else "Worse than raw pixels"
+    sides = sides_of(comparison)
+    if sides.get("untrained") == BEHIND:
+        return "Worse than the untrained network"
+    if sides.get("untrained") == AHEAD and "raw_pixels" in sides:
+        return "No better than raw pixels"
+    if sides.get("raw_pixels") == AHEAD:
+        return "No better than the untrained network"
+    return "Nothing measurable was learned"
+
+
+def sentence_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
+    """The figures behind the level, in one or two sentences."""
+    overall = comparison[0]["overall"]
+    others = " and ".join(f"{NAMES[entry['against']]} {entry['overall']['baseline']:.1%}" for entry in comparison)
+    if views:
+        what = f"The other view of an unseen image is the nearest of {overall['n']:,}"
+        start = f"{what} in {overall['trained']:.1%} of cases, compared with {others}."
+    else:
+        of = joined([FAMILIES.get(name, name) for name in overall["of"]])
+        mean = "Averaged over " if len(overall["of"]) > 1 else "By "
+        start = (
+            f"{mean}{of}, {overall['trained']:.1%} of unseen images are classified correctly, compared with {others}."
+        )
+    return f"{start} {gap(deciding(comparison))}"
+
+
+def gap(entry: Mapping[str, Any]) -> str:
+    """The distance to a baseline with its interval."""
+    name, overall, side = NAMES[entry["against"]], entry["overall"], direction(entry)
+    share, n = overall["share"], f"{overall['n']:,}"
+    points = f"{points_of(overall['difference'])} points, 95% interval {interval(overall)}"
+    if side != EVEN and overall["outcome"] == "even":
+        ahead, outcome = ("ahead of", "better") if side == AHEAD else ("behind", "worse")
+        some = f"{len(names_of(entry, outcome))} of {len(names_of(entry))} measurements"
+        return f"It is {ahead} {name} in {some}, the reverse in none; the average alone is within the noise ({points})."
+    if side == AHEAD:
+        return f"{share:.0%} of the errors of {name} are gone ({points})."
+    if side == BEHIND:
+        return f"It is behind {name} ({points})."
+    if share is None:
+        return f"{name[0].upper()}{name[1:]} makes no error on these {n} images, so nothing more can be shown."
+    if names_of(entry, "better") and names_of(entry, "worse"):
+        return f"It is better than {name} in some measurements and worse in others ({points} on average)."
+    if overall["outcome"] == "even":
+        return f"The difference from {name} is within the noise of {n} test images ({points})."
+    return f"The difference from {name} is negligible: less than {SMALLEST:.0%} of its errors ({points})."
+
+
+def remarks_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str]:
+    """Measurement by measurement, and what the overall figure hides."""
+    if views:
+        return ["Without labels this shows that views of one image are recognised, not that classes are told apart."]
+    found = [counted(entry) for entry in comparison]
+    sides = sides_of(comparison)
+    if sides.get("raw_pixels") == BEHIND and sides.get("untrained") == AHEAD:
+        found.append("Training improved on the untrained network, but the pixels still say more than the features.")
+    seen = comparison[0]["measurements"].get(VIEWS)
+    if seen is not None and seen["outcome"] == "better" and sides.get(comparison[0]["against"]) != AHEAD:
+        found.append(
+            f"It did learn to match views ({seen['trained']:.1%}, {NAMES[comparison[0]['against']]} "
+            f"{seen['baseline']:.1%}), but this does not help to tell classes apart."
+        )
+    return found
+
+
+def counted(entry: Mapping[str, Any]) -> str:
+    """'Compared with raw pixels: better in 3 of 5 measurements (…), worse in 0.'"""
+    better, worse = (names_of(entry, outcome) for outcome in ("better", "worse"))
+    named = [f" ({', '.join(map(measurement, names))})" if names else "" for names in (better, worse)]
+    return (
+        f"Compared with {NAMES[entry['against']]}: significantly better in {len(better)} of {len(names_of(entry))} "
+        f"measurements{named[0]}, worse in {len(worse)}{named[1]}."
+    )
+
+
+def measurement(name: str) -> str:
+    """'few_shot_5' → '5 labels per class'."""
+    if not name.startswith("few_shot_"):
+        return FAMILIES.get(name, name)
+    shots = name.removeprefix("few_shot_")
+    return f"{shots} label{'' if shots == '1' else 's'} per class"
+
+
+def interval(overall: Mapping[str, Any]) -> str:
+    """'−1.2 to +1.4', in points."""
+    return f"{points_of(overall['low'])} to {points_of(overall['high'])}"
+
+
+def points_of(difference: float) -> str:
+    """0.071 → '+7.1'."""
+    return f"{100 * difference:+.1f}".replace("-", "−")
+
+
+def joined(words: Sequence[str]) -> str:
+    """'a, b and c'."""
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -1,0 +1,205 @@
+"""The verdict: the runs of the field trials, every level, both sides of every threshold."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coulomb.evaluation.comparison import compare, entry, summed
+from coulomb.evaluation.verdict import LEVELS, RULES, SMALLEST, WELL, WELL_VIEWS, level_of, verdict
+
+NAMES = ("knn", "linear", "few_shot_1", "few_shot_5", "few_shot_10")
+
+
+def side(against, baseline, difference, width=0.02, outcomes=None, n=1000, names=NAMES):
+    """One comparison with the same difference everywhere, unless ``outcomes`` says otherwise."""
+    rows = {}
+    for i, name in enumerate(names):
+        rows[name] = entry(baseline + difference, baseline, difference - width, difference + width, n)
+        if outcomes:
+            rows[name]["outcome"] = outcomes[i]
+    overall = entry(baseline + difference, baseline, difference - width, difference + width, n)
+    of = ["view_retrieval"] if names == ("view_retrieval",) else ["knn", "linear", "few_shot"]
+    return {"against": against, "measurements": rows, "overall": summed(overall, of)}
+
+
+def both(pixels, untrained, **options):
+    return [side("raw_pixels", *pixels, **options), side("untrained", *untrained, **options)]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "untrained", "level", "title"),
+    [
+        ((0.40, 0.07), (0.38, 0.09), "learned_something", "The encoder learned something"),  # the trial called "little"
+        ((0.40, 0.16), (0.38, 0.18), "learned_well", "The encoder learned well"),  # 27% of the errors
+        ((0.40, 0.14), (0.38, 0.16), "learned_something", "The encoder learned something"),  # 23%
+        ((0.38, 0.16), (0.44, 0.10), "learned_something", "The encoder learned something"),  # 18% of the untrained's
+        ((0.40, 0.001), (0.40, 0.001), "nothing_measurable", "Nothing measurable was learned"),
+        ((0.40, -0.05), (0.30, 0.05), "worse_than_raw_pixels", "Worse than raw pixels"),
+        ((0.40, -0.05), (0.40, -0.05), "worse_than_raw_pixels", "Worse than raw pixels"),
+        ((0.40, 0.01), (0.30, 0.11), "nothing_measurable", "No better than raw pixels"),
+        ((0.30, 0.10), (0.40, 0.00), "nothing_measurable", "No better than the untrained network"),
+        ((0.30, 0.10), (0.50, -0.10), "nothing_measurable", "Worse than the untrained network"),
+        ((1.00, 0.00), (1.00, 0.00), "nothing_measurable", "Nothing measurable was learned"),
+        ((1.00, -0.10), (1.00, -0.10), "worse_than_raw_pixels", "Worse than raw pixels"),
+    ],
+)
+def test_levels(pixels, untrained, level, title):
+    found = verdict(both(pixels, untrained))
+    assert (found["level"], found["title"]) == (level, title)
+    assert found["next"] and all("`" in step for step in found["next"])
+
+
+def test_a_tiny_difference_is_negligible_however_significant():
+    certain = both((0.5, 0.001), (0.5, 0.001), width=0.0001, n=1_000_000)
+    assert certain[0]["overall"]["outcome"] == "better"
+    found = verdict(certain)
+    assert found["level"] == "nothing_measurable" and "negligible" in found["sentence"]
+    assert verdict(both((0.5, -0.001), (0.5, -0.001), width=0.0001))["level"] == "nothing_measurable"
+    assert verdict(both((0.5, 0.5 * SMALLEST + 1e-6), (0.5, 0.2), width=0.001))["level"] == "learned_something"
+
+
+def test_measurements_decide_together_if_the_average_is_not_significant():
+    def with_outcomes(*outcomes):
+        return both((0.9, 0.01), (0.9, 0.01), width=0.015, outcomes=outcomes)
+
+    assert level_of(with_outcomes("even", "even", "better", "better", "better")) == "learned_something"
+    assert level_of(with_outcomes("worse", "even", "better", "better", "better")) == "nothing_measurable"
+    assert level_of(with_outcomes("even", "even", "even", "better", "better")) == "learned_something"
+    assert level_of(with_outcomes("even", "even", "even", "even", "better")) == "nothing_measurable"
+    assert level_of(with_outcomes("even", "even", "even", "even", "even")) == "nothing_measurable"
+    behind = both((0.4, -0.013), (0.3, 0.1), width=0.015, outcomes=("even", "worse", "even", "even", "even"))
+    assert level_of(behind) == "nothing_measurable"
+    behind[0]["measurements"]["knn"]["outcome"] = "worse"
+    assert level_of(behind) == "worse_than_raw_pixels"
+    assert "worse in others" in verdict(with_outcomes("worse", "even", "better", "better", "better"))["sentence"]
+
+
+def test_well_needs_most_measurements_and_none_worse():
+    def level(*outcomes):
+        return level_of(both((0.4, 0.2), (0.4, 0.2), outcomes=outcomes))
+
+    assert level("better", "better", "better", "even", "even") == "learned_well"
+    assert level("better", "better", "even", "even", "even") == "learned_something"
+    assert level("better", "better", "better", "better", "worse") == "learned_something"
+
+
+@pytest.mark.parametrize(
+    ("difference", "level"), [(0.45, "learned_well"), (0.3, "learned_something"), (-0.1, "worse_than_raw_pixels")]
+)
+def test_without_labels_views_decide_and_the_title_says_so(difference, level):
+    found = verdict(both((0.2, difference), (0.2, difference), names=("view_retrieval",)))
+    assert found["level"] == level
+    assert "views" in found["title"] and "Without labels" in found["remarks"][0]
+
+
+def test_views_that_match_without_helping_are_told():
+    """A shortcut, such as a bar code in each image: views are found by it, classes are not."""
+    found = both((0.4, 0.0), (0.4, 0.0))
+    for each in found:
+        each["measurements"]["view_retrieval"] = entry(0.9, 0.2, 0.65, 0.75, 500)
+    told = verdict(found)
+    assert told["level"] == "nothing_measurable"
+    assert any("match views (90.0%, raw pixels 20.0%)" in remark for remark in told["remarks"])
+
+
+def test_sentence_and_remarks_hold_the_figures():
+    found = verdict(both((0.40, 0.07), (0.38, 0.09), width=0.03))
+    assert found["sentence"] == (
+        "Averaged over kNN, linear probe and few-shot, 47.0% of unseen images are classified correctly, compared with raw "
+        "pixels 40.0% and the untrained network 38.0%. 12% of the errors of raw pixels are gone (+7.0 points, 95% interval "
+        "+4.0 to +10.0)."
+    )
+    assert found["remarks"][0].startswith(
+        "Compared with raw pixels: significantly better in 5 of 5 measurements (kNN, "
+    )
+    assert "1 label per class, 5 labels per class" in found["remarks"][0]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "untrained", "name"),
+    [
+        ((0.3, 0.1), (0.4, 0.0), "from the untrained network"),
+        ((0.3, 0.1), (0.5, -0.1), "behind the untrained network"),
+        ((0.4, 0.0), (0.3, 0.1), "from raw pixels"),
+        ((0.4, -0.1), (0.5, -0.2), "behind raw pixels"),
+        ((0.4, 0.2), (0.5, 0.1), "errors of the untrained network"),
+    ],
+)
+def test_the_sentence_is_about_the_baseline_that_decides(pixels, untrained, name):
+    assert name in verdict(both(pixels, untrained))["sentence"]
+
+
+def test_nothing_compared_gives_no_verdict():
+    assert verdict([]) is None
+    assert verdict([compare("raw_pixels", {}, {})]) is None
+    assert verdict([side("raw_pixels", 0.4, 0.2)])["level"] == "learned_well"  # one baseline is better than none
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(4, 200))
+def test_any_outcome_gives_a_level_and_plain_json(seed, p, q, r, n):
+    draw = np.random.default_rng(seed)
+
+    def right(probability):
+        return {"knn": draw.random(n) < probability, "few_shot_1": draw.random((3, n)) < probability}
+
+    trained, pixels, untrained = right(p), right(q), right(r)
+    comparison = [compare("raw_pixels", trained, pixels), compare("untrained", trained, untrained)]
+    found = verdict(comparison, {"epochs": 3, "batch_size": 256, "lr": 0.1}, 12)
+    assert found["level"] in LEVELS and json.loads(json.dumps(found)) == found
+    ahead = all(each["overall"]["difference"] > 0 for each in comparison)
+    assert ahead or not found["level"].startswith("learned")
+    behind = comparison[0]["overall"]["difference"] < 0
+    assert behind or found["level"] != "worse_than_raw_pixels"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0.05, 0.9), st.floats(-0.3, 0.3), st.floats(0, 0.1), st.floats(0, 0.3))
+def test_more_accuracy_never_lowers_the_level(baseline, difference, width, more):
+    order = {"worse_than_raw_pixels": 0, "nothing_measurable": 1, "learned_something": 2, "learned_well": 3}
+    levels = [level_of(both((baseline, d), (baseline, d), width=width)) for d in (difference, difference + more)]
+    assert order[levels[0]] <= order[levels[1]]
+
+
+def test_the_rules_state_the_thresholds():
+    for text in (f"{WELL:.0%}", f"{WELL_VIEWS:.0%}", f"{SMALLEST:.0%}", "95%"):
+        assert text in RULES
+
+
+OPTIONS = {"epochs": 12, "batch_size": 256, "lr": 0.06, "image_size": 32, "encoder_width": 32, "views": "small-natural",
+           "view_options": {}, "data": "photos", "test": None, "test_fraction": 0.2}  # fmt: skip
+
+
+def steps(pixels, updates=48, width=0.02, **options):
+    return " ".join(verdict(both(pixels, pixels, width=width), OPTIONS | options, updates)["next"])
+
+
+def test_advice_names_the_option_and_never_what_is_set():
+    assert "`--epochs 100` (this run: 12, 48 updates)" in steps((0.4, 0.1))
+    assert "`--batch-size 64`" in steps((0.4, 0.1)) and "--batch-size" not in steps((0.4, 0.1), batch_size=64)
+    assert "--epochs" not in steps((0.4, 0.1), epochs=400)
+    assert "`coulomb doctor RUN`" in steps((0.4, -0.1)) and "coulomb doctor" not in steps((0.4, 0.1))
+    crop = {"epochs": 400, "batch_size": 64, "image_size": 96}
+    assert "--view crop_area" in steps((0.4, -0.1), **crop)
+    assert "--view crop_area" not in steps((0.4, -0.1), **crop, view_options={"crop_area": [0.5, 1]})
+    assert "--image-size" not in steps((0.4, 0.1), **crop) and "`--encoder-width 64`" in steps((0.4, 0.1), **crop)
+
+
+def test_what_prevented_learning_comes_alone():
+    assert steps((0.4, -0.1), updates=0) == "No update was made: train with `--epochs 100`."
+    assert "leave out `--lr`" in steps((0.4, -0.1), lr=0.0) and "--epochs" not in steps((0.4, -0.1), lr=0.0)
+
+
+def test_too_few_test_images_are_told():
+    assert "`--test-fraction 0.4`" in steps((0.4, 0.05), width=0.1)
+    assert "`--test`" in steps((0.4, 0.05), width=0.1, test="held-out")
+    assert "`--test`" in steps((0.4, 0.05), width=0.1, test_fraction=0.5)
+    assert "--test" not in steps((0.4, 0.0), width=0.01)
+
+
+def test_a_good_run_is_confirmed():
+    told = steps((0.4, 0.3))
+    assert "`--seeds 3`" in told and "--full" in told
