@@ -85,7 +85,8 @@ class PaCoLoss(nn.Module):
         temperature: τ, or a `LearnableTemperature`; 0.2 as on ImageNet-LT (CIFAR-LT: 0.05).
         normalized: divide by Σw = β + αK, as the authors' code does; False is the plain sum of the paper.
         base_temperature: None for no extra factor; a number gives a factor τ/τ_base (the authors set τ_base = τ).
-        label_smoothing: ε on the centre's target (generalised PaCo): β goes by (1−ε) to the own centre, by ε/C to all.
+        label_smoothing: ε on the centre's target (generalised PaCo): the own centre has weight β(1−ε), each of the C−1
+            others βε/(C−1), as in the authors' code. `torch.nn.functional.cross_entropy` spreads ε over all C instead.
         normalize: scale features to unit length.
         reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
@@ -236,8 +237,9 @@ class PaCoLoss(nn.Module):
         weight = self.beta * known.to(own.dtype) + self.alpha * count
         loss = weight * softplus(rest - own, threshold=50)
         loss = loss + self.alpha * (count * own - similarity.sum("positives"))
-        if self.label_smoothing:
-            loss = loss + self.beta * self.label_smoothing * (own - centers.mean(1))
+        if self.label_smoothing and classes > 1:  # own − mean over the other centres
+            smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
+            loss = loss + smoothing * (own - centers.mean(1))
         has_target = weight > 0
         if self.normalized:
             loss = loss / weight.masked_fill(~has_target, 1)
