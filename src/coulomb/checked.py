@@ -9,12 +9,30 @@ from types import FrameType
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from coulomb.errors import CoulombWarning
 
 ZERO = 1e-12  # a row shorter than this has no direction
 # Not the lines that a warning is about: this package's, and those of the modules and autograd functions around them.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
+
+
+def abstract(value: Tensor) -> bool:
+    """True for a meta or fake tensor, which has a shape but no values."""
+    return value.is_meta or isinstance(value, FakeTensor)
+
+
+def readable(value: Tensor) -> bool:
+    """True if Python can read the values: not in a compiled graph, not `abstract`, not batched by `torch.func.vmap`."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        while torch._C._functorch.is_functorch_wrapped_tensor(value):
+            if torch._C._functorch.is_batchedtensor(value):
+                return False
+            value = torch._C._functorch.get_unwrapped(value)
+    return not abstract(value)
 
 
 def warn(text: str) -> None:
@@ -67,7 +85,7 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     Raises:
         ValueError: naming the argument.
     """
-    if norm.numel() == 0 or norm.is_meta:
+    if norm.numel() == 0 or not readable(norm):
         return False
     shortest, longest = norm.aminmax()
     if not float(longest) < math.inf:  # NaN is not either

@@ -1,5 +1,6 @@
 """Laws that every exported loss obeys. A new loss joins by a row in tests/law_rows: its call, its formula as a double loop."""
 
+import contextlib
 import functools
 import inspect
 import math
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import coulomb.losses
 from coulomb.errors import CoulombWarning
@@ -157,6 +159,26 @@ def test_second_derivative_of_the_streaming_backend_is_right_or_a_clear_error(ro
         with use_backend("dense"):
             truth = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0])[0]
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
+
+
+@each_loss_and_path
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("kind", ["meta", "fake"])
+def test_meta_and_fake_tensors_propagate_shapes_and_types(row, path, kind, reduction):
+    inputs = drawn(row, 7, 5, torch.float32)
+    truth = with_gradient(lambda *given: row.make(0.2, reduction=reduction)(*given).sum(), inputs)
+    expected = row.make(0.2, reduction=reduction)(*inputs)
+    mode = FakeTensorMode()
+    with mode if kind == "fake" else contextlib.nullcontext():
+        inputs = [mode.from_tensor(t) if kind == "fake" else t.detach().to("meta") for t in inputs]
+        inputs = [t.requires_grad_() if t.is_floating_point() else t for t in inputs]
+        loss = row.make(LearnableTemperature(0.2) if row.temperature else 0.2, reduction=reduction)
+        loss = loss if kind == "fake" else loss.to("meta")
+        assert "reduction" in repr(loss)
+        value = loss(*inputs)
+        total, *grads = with_gradient(lambda *given: loss(*given).sum(), inputs)
+    assert (value.shape, value.dtype, value.device.type) == (expected.shape, expected.dtype, inputs[0].device.type)
+    assert [(g.shape, g.dtype) for g in grads] == [(g.shape, g.dtype) for g in truth[1:]]
 
 
 FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # each loss's first row
@@ -461,6 +483,19 @@ def test_a_diagnosis_comes_beside_the_same_loss(name):
     has_negatives = seen.hardest_negative > -math.inf
     assert (seen.hardest_negative[has_negatives].abs() <= 1 + 1e-9).all()
     assert (seen.effective_negatives[has_negatives] >= 1 - 1e-9).all()
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("name", sorted(DIAGNOSING))
+def test_a_large_meta_batch_has_a_diagnosis_and_a_gradient(name, normalize):
+    row = LOSSES[name]
+    inputs = [t.detach().to("meta") for t in drawn(row, 1100, 8, torch.bfloat16)]
+    inputs[0].requires_grad_()
+    temperature = LearnableTemperature(0.2) if row.temperature else 0.2
+    loss, seen = row.make(temperature, diagnose=True, normalize=normalize).to("meta")(*inputs)
+    loss.backward()
+    assert loss.is_meta and inputs[0].grad.shape == inputs[0].shape
+    assert seen.positive.is_meta and seen.hardest_negative.shape == seen.positive.shape
 
 
 @each_with_temperature

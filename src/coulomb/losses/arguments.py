@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.checked import warn
+from coulomb.checked import readable, warn
 from coulomb.losses.unit_rows import rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -67,9 +67,9 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
 
 
 def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """Integer class labels [B], −1 for unknown (values are not looked at in a compiled graph)."""
+    """Integer class labels [B], −1 for unknown (values are checked only where they are `readable`)."""
     labels = label_tensor(labels, length, like)
-    if length and not torch.compiler.is_compiling() and int(labels.min()) < -1:
+    if length and readable(labels) and int(labels.min()) < -1:
         raise below_unknown(int(labels.min()))
     return labels
 

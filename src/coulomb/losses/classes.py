@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coulomb.checked import readable
 from coulomb.losses.arguments import below_unknown, label_tensor, reduced, warn_counted
 from coulomb.similarity import Similarity
 
@@ -73,10 +74,10 @@ def own_and_rest(logits_BC: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
 def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> tuple[Tensor, bool]:
     """Labels [B] in 0 … classes − 1, or −1 for unknown, and whether all are known for certain.
 
-    Values are not looked at in a compiled graph, where nothing is certain.
+    Where the values are not `readable`, nothing is certain.
     """
     labels = label_tensor(labels, length, like)
-    if torch.compiler.is_compiling() or labels.is_meta:
+    if not readable(labels):
         return labels, False
     least, greatest = (int(one) for one in labels.aminmax())
     if least < -1:
@@ -92,7 +93,7 @@ def checked_counts(class_counts: Tensor | Sequence[float]) -> Tensor:
     if counts.ndim != 1 or len(counts) == 0:
         raise ValueError(f"class_counts must be a list of counts, one for each class; got shape {tuple(counts.shape)}")
     bad = ~((counts > 0) & counts.isfinite())
-    if bad.any():
+    if readable(bad) and bad.any():
         where = int(bad.nonzero()[0])
         raise ValueError(
             f"class_counts must be positive and finite, got {counts[where]} for class {where}: "
@@ -117,9 +118,9 @@ def checked_smoothing(label_smoothing: float) -> float:
 
 
 def known_of(labels: Tensor) -> Tensor:
-    """Boolean [B]: which labels are known. A `CoulombWarning` counts the others (not in a compiled graph)."""
+    """Boolean [B]: which labels are known. A `CoulombWarning` counts the others (where values are `readable`)."""
     known = labels >= 0
-    if not torch.compiler.is_compiling():
+    if readable(known):
         warn_counted(int((~known).sum()), len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
     return known
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import ZERO, checked_number, checked_whole
+from coulomb.checked import ZERO, checked_number, checked_whole, readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
@@ -21,6 +21,7 @@ from coulomb.losses.arguments import (
 from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import check_norms, lengths_of
+from coulomb.similarity.problem import full_precision
 
 AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
 
@@ -211,7 +212,7 @@ def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
     if not normalize:
         embeddings("noise", noise, normalize=False, ndim=(3,))
     length = lengths_of("noise", noise).squeeze(2) if normalize else None
-    with torch.autocast(query.device.type, enabled=False):
+    with full_precision(query):
         products = torch.cat([(part @ query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
     return products if length is None else products / length
 
@@ -235,6 +236,8 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
     if log_prob.shape != (num_instances,):
         raise ValueError(f"noise_log_prob must have shape [{num_instances}], got {tuple(log_prob.shape)}")
     log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32))
+    if not readable(log_prob):
+        return log_prob.clone()
     total = float(log_prob.logsumexp(0))
     if not bool(torch.isfinite(log_prob).all()) or abs(total) > 1e-3:
         raise ValueError(
@@ -245,14 +248,14 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
 
 
 def _check_index(index: Tensor, shape: tuple[int, int], num_instances: int, like: Tensor) -> None:
-    """Instances, the positive's first (values are not looked at in a compiled graph)."""
+    """Instances, the positive's first (values are checked only where they are `readable`)."""
     if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
         raise TypeError(f"noise_index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
     if index.shape != shape:
         raise ValueError(f"noise_index must have shape {list(shape)}, the positive's first, got {tuple(index.shape)}")
     if index.device != like.device:
         raise ValueError(f"noise_index is on {index.device}, query on {like.device}")
-    if not torch.compiler.is_compiling() and not (int(index.min()) >= 0 and int(index.max()) < num_instances):
+    if readable(index) and not (int(index.min()) >= 0 and int(index.max()) < num_instances):
         raise ValueError(
             f"noise_index must be from 0 to {num_instances - 1}, got {int(index.min())}…{int(index.max())}"
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.checked import readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
@@ -266,7 +267,7 @@ class PaCoLoss(nn.Module):
         return centers if self.supervised_temperature == 1 else centers / self.supervised_temperature
 
     def _warn(self, has_target: Tensor, classes: int, keys: int) -> None:
-        if torch.compiler.is_compiling():
+        if not readable(has_target):
             return
         without = int((~has_target).sum())
         if without:

@@ -5,6 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from coulomb.checked import readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
@@ -239,7 +240,7 @@ class SupConLoss(nn.Module):
 
     def _loss(self, similarity: Similarity, attraction: Tensor, has: Tensor) -> Tensor:
         loss = (similarity.lse("others") - attraction).masked_fill(~has, 0)
-        if not torch.compiler.is_compiling():
+        if readable(has):
             self._look_for_missing(int((~has).sum()), len(has))
         if similarity.number_of_keys == 2:
             warn_counted(len(has), len(has), "anchors have a single other sample: the loss teaches nothing")

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from coulomb.checked import readable
+
 
 class LearnableTemperature(nn.Module):
     """τ = exp(−p) with a learned p = log(1/τ), as in CLIP (Radford et al., 2021); give it to a loss as ``temperature``.
@@ -45,9 +47,8 @@ class LearnableTemperature(nn.Module):
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        return (
-            f"now={math.exp(-float(self.log_scale.detach())):.4g}, minimum={self.minimum:g}, maximum={self.maximum:g}"
-        )
+        now = f"now={math.exp(-float(self.log_scale.detach())):.4g}, " if readable(self.log_scale) else ""
+        return f"{now}minimum={self.minimum:g}, maximum={self.maximum:g}"
 
 
 Temperature = float | LearnableTemperature

@@ -257,7 +257,9 @@ def rectangle(height: int, width: int, tile: int) -> Iterator[tuple[slice, slice
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: the operands are already in the precision that they need."""
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch knows no autocast of meta tensors
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def eager() -> bool:
