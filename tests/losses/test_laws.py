@@ -176,7 +176,7 @@ def test_meta_and_fake_tensors_propagate_shapes_and_types(row, path, kind, reduc
         loss = loss if kind == "fake" else loss.to("meta")
         assert "reduction" in repr(loss)
         value = loss(*inputs)
-        total, *grads = with_gradient(lambda *given: loss(*given).sum(), inputs)
+        _, *grads = with_gradient(lambda *given: loss(*given).sum(), inputs)
     assert (value.shape, value.dtype, value.device.type) == (expected.shape, expected.dtype, inputs[0].device.type)
     assert [(g.shape, g.dtype) for g in grads] == [(g.shape, g.dtype) for g in truth[1:]]
 

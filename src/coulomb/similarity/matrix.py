@@ -378,9 +378,8 @@ class Similarity:
         at_least = None
         if top_k is not None:
             self._require_k(top_k)
-            if (
-                not self.few or torch.compiler.is_compiling() or abstract(self.queries_ND)
-            ):  # S is not certain to be stored: find the threshold first
+            traced = torch.compiler.is_compiling() or abstract(self.queries_ND)
+            if traced or not self.few:  # S is not certain to be stored: find the threshold first
                 at_least, top_k = self.kth_largest(top_k, over), None
         keys = None if self.self_similar else self.keys_MD
         pairs = self.pairs(over)
