@@ -88,6 +88,19 @@ def test_arguments_are_named():
             SoftmaxLoss(smoothing)
 
 
+def test_compiles_without_a_graph_break_after_an_eager_call():
+    features, labels, centers, bias = batch(torch.float32)
+    loss = BalancedSoftmaxLoss(COUNTS)
+    eager = loss(features, labels, centers, bias)
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(features, labels, centers, bias), eager)
+    loss.class_counts[0] = 1  # changed in place: neither call may use the old frequencies
+    changed = BalancedSoftmaxLoss(loss.class_counts)(features, labels, centers, bias)
+    torch.testing.assert_close(compiled(features, labels, centers, bias), changed)
+    torch.testing.assert_close(loss(features, labels, centers, bias), changed)
+
+
 def test_class_counts_are_saved_exactly():
     state = BalancedSoftmaxLoss([10**9 + 1, 3]).half().state_dict()
     assert state["class_counts"].tolist() == [10**9 + 1, 3]

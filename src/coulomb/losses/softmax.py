@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
+from coulomb.checked import abstract
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
@@ -188,7 +189,9 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
         self._log_frequency: tuple[Tensor, int, Tensor] | None = None  # of which counts, as changed how often
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor:
-        counts, found = self.class_counts, self._log_frequency
+        counts = self.class_counts
+        caching = eager() and not abstract(centers)
+        found = self._log_frequency if caching else None
         fresh = found is not None and found[0] is counts and found[1] == counts._version
         alike = found is not None and (found[2].dtype, found[2].device, len(counts)) == (
             centers.dtype,
@@ -199,7 +202,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
             log_frequency = found[2]
         else:
             log_frequency = log_frequencies(counts, centers, len(centers), "centers")
-            if eager():
+            if caching:
                 self._log_frequency = counts, counts._version, log_frequency
         bias = super()._column_bias(bias, centers)
         return log_frequency if bias is None else bias + log_frequency
