@@ -12,7 +12,8 @@ class LearnableTemperature(nn.Module):
     """τ = exp(−p) with a learned p = log(1/τ), as in CLIP (Radford et al., 2021); give it to a loss as ``temperature``.
 
     p itself is clamped to [log 1/maximum, log 1/minimum] whenever it is used, so that a parameter at the border still
-    has its gradient and can come back (a clamp inside the graph would hold it there for ever).
+    has its gradient and can come back (a clamp inside the graph would hold it there for ever). Transforms of `torch.func`
+    may not modify a captured tensor: there p stays as it is, its clamped value is used, and the gradient is the same.
 
     When to use: the best τ is not known, and the loss has a gradient for it (all that take ``temperature``).
     Needs: ``loss.parameters()`` in the optimizer, best without weight decay, as in CLIP.
@@ -37,8 +38,11 @@ class LearnableTemperature(nn.Module):
 
     def scale(self) -> Tensor:
         """1/τ, with gradient."""
+        low, high = -math.log(self.maximum), -math.log(self.minimum)
+        if torch._C._are_functorch_transforms_active():
+            return (self.log_scale + (self.log_scale.clamp(low, high) - self.log_scale).detach()).exp()
         with torch.no_grad():
-            self.log_scale.clamp_(-math.log(self.maximum), -math.log(self.minimum))
+            self.log_scale.clamp_(low, high)
         return self.log_scale.exp()
 
     def forward(self) -> Tensor:
