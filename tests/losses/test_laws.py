@@ -362,6 +362,28 @@ def test_autocast_changes_nothing(row, path):
         torch.testing.assert_close(mine, plain, rtol=1e-6, atol=1e-7)
 
 
+@each_loss_and_path
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_backward_pass_inside_autocast_is_as_exact_as_outside(row, path, twice):
+    if twice and not (row.gradgrad and path == "dense"):
+        pytest.skip("has no second derivative here")
+    inputs = drawn(row, 30, 16, torch.float32)
+
+    def gradients():
+        value, *grads = with_gradient(row.make(0.1), inputs, create_graph=twice)
+        if not twice:
+            return value, *grads
+        wanted = [t for t in inputs if t.requires_grad]
+        return value, *torch.autograd.grad(sum(g.square().sum() for g in grads), wanted, allow_unused=True)
+
+    plain = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = gradients()
+    for mine, true in zip(inside, plain, strict=True):
+        atol = 0 if true is None else 1e-6 * true.detach().abs().max().item()
+        torch.testing.assert_close(mine, true, rtol=1e-6, atol=atol)
+
+
 # Robust: a defined finite result, a counted warning, or an error that names the argument.
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import readable
+from coulomb.similarity.exact import matmul
 from coulomb.similarity.problem import full_precision
 
 OVERLAPS = ("any", "count", "jaccard")
@@ -42,13 +43,12 @@ def overlap_matrix(multi_hot_BC: Tensor, overlap: str) -> Tensor:
 
 def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
     """Σ_j w_ij v_j, [B, D], as `overlap_matrix` times the values, which are the only ones to get a gradient."""
-    with full_precision(values_BD):
-        unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
-        if overlap == "count":  # M·Mᵀ·V from the right: O(B·C·D)
-            sums = multi_hot_BC @ (multi_hot_BC.T @ values_BD)
-        else:
-            sums = OverlapSums.apply(multi_hot_BC, values_BD, overlap)
-        return sums + unknown * values_BD
+    unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
+    if overlap == "count":  # M·Mᵀ·V from the right: O(B·C·D)
+        sums = matmul(multi_hot_BC, matmul(multi_hot_BC.T, values_BD))
+    else:
+        sums = OverlapSums.apply(multi_hot_BC, values_BD, overlap)
+    return sums + unknown * values_BD
 
 
 class OverlapSums(torch.autograd.Function):

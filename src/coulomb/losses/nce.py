@@ -21,7 +21,7 @@ from coulomb.losses.arguments import (
 from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import check_norms, lengths_of
-from coulomb.similarity.problem import full_precision
+from coulomb.similarity.exact import matmul
 
 AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
 
@@ -212,8 +212,7 @@ def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
     if not normalize:
         embeddings("noise", noise, normalize=False, ndim=(3,))
     length = lengths_of("noise", noise).squeeze(2) if normalize else None
-    with full_precision(query):
-        products = torch.cat([(part @ query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
+    products = torch.cat([matmul(part, query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
     return products if length is None else products / length
 
 

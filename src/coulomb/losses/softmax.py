@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy
 
 from coulomb.checked import abstract
 from coulomb.losses import at_once
@@ -27,6 +27,7 @@ from coulomb.losses.classes import (
 )
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
+from coulomb.similarity.exact import linear
 from coulomb.similarity.problem import eager, full_precision
 
 SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
@@ -122,8 +123,8 @@ class SoftmaxLoss(nn.Module):
         if self.normalize:
             features = embeddings("features", features, normalize=True)
             centers = embeddings("centers", centers, normalize=True)
+        logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
         with full_precision(features):
-            logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
             loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
         mean = loss.item() / (len(labels) if self.reduction == "sum" else 1)
         finite = SMALL_LOSS < mean < math.inf and math.isfinite(centers.detach().sum().item())

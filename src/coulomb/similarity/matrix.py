@@ -14,7 +14,7 @@ from coulomb.checked import abstract
 from coulomb.similarity import ahead, contrast, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.problem import Problem, below, eager, full_precision, tile_for
+from coulomb.similarity.problem import Problem, below, eager, tile_for
 from coulomb.similarity.sums import summed
 
 if TYPE_CHECKING:
@@ -425,8 +425,7 @@ class Similarity:
     @property
     def matrix(self) -> Tensor:
         """S itself, [N, M], with gradients."""
-        with full_precision(self.queries_ND):
-            return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
+        return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
 
 
 def chosen_backend() -> str:

@@ -256,10 +256,13 @@ def rectangle(height: int, width: int, tile: int) -> Iterator[tuple[slice, slice
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: the operands are already in the precision that they need."""
+    return torch.autocast(like.device.type, enabled=False) if autocasting(like) else nullcontext()
+
+
+def autocasting(like: Tensor) -> bool:
+    """True inside an autocast context for this device."""
     kind = like.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch knows no autocast of meta tensors
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
+    return kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for meta tensors
 
 
 def eager() -> bool:

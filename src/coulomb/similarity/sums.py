@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coulomb.similarity.exact import matmul
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.problem import full_precision
 
@@ -24,8 +25,7 @@ def key_sums(keys_MD: Tensor, pairs: Pairs) -> Tensor:
         out: Tensor = MaskedSums.apply(pairs.mask, keys_MD)
         return out
     if pairs.few:
-        with full_precision(keys_MD):
-            return pairs.equal.to(keys_MD.dtype) @ keys_MD
+        return matmul(pairs.equal.to(keys_MD.dtype), keys_MD)
     n = pairs.shape[0]
     everything = keys_MD.sum(0).expand(n, -1)
     if pairs.same is None:
