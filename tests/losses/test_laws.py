@@ -466,6 +466,39 @@ def test_values_that_are_not_finite_are_named(row, bad):
             row.make(0.1)(*inputs)
 
 
+REFUSED = {
+    "sparse": lambda t: t.to_sparse(),
+    "complex": lambda t: t.to(torch.complex64),
+    "a list": lambda t: t.tolist(),
+    "an array": lambda t: t.numpy(),
+    "a dict": lambda t: {},
+}
+
+
+@each_loss
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_dense_real_tensor_is_named(row, kind):
+    names = argument_names(row)
+    for which in range(len(drawn(row, 6, 4))):
+        inputs = [t.detach() for t in drawn(row, 6, 4)]
+        if names[which] == "centers" and kind not in ("sparse", "complex"):
+            continue  # of ArcFace, whose centres are a parameter
+        inputs[which] = REFUSED[kind](inputs[which])
+        with pytest.raises(TypeError, match=f"^{names[which]} must be "):
+            row.make(0.1)(*inputs)
+
+
+@rows_that(lambda row: "labels" in argument_names(row))
+def test_labels_as_a_column_are_labels(row):
+    inputs = [t.detach() for t in drawn(row, 6, 4)]
+    which = argument_names(row).index("labels")
+    if inputs[which].ndim == 2:
+        pytest.skip("several labels per sample")
+    inputs[which] = inputs[which].clamp(0, 1)  # 0 and 1, as in multi-hot labels
+    column = [t[:, None] if i == which else t for i, t in enumerate(inputs)]
+    assert torch.equal(row.make(0.1)(*column), row.make(0.1)(*inputs))
+
+
 @each_loss
 def test_wrong_arguments_are_named(row):
     inputs = drawn(row, 6, 4)

@@ -83,6 +83,12 @@ def test_arguments_are_named():
     for counts, message in [([3, 0], "got 0 for class 1"), ([-1.0], "got -1.0 for class 0"), ([], "a list of counts")]:
         with pytest.raises(ValueError, match=message):
             BalancedSoftmaxLoss(counts)
+    for counts in (None, {}, "many", [1, None], [[1], [2, 3]], [10**400], [1j, 2j], [True], torch.eye(2).to_sparse()):
+        with pytest.raises(TypeError, match="^class_counts must be"):
+            BalancedSoftmaxLoss(counts)
+    for wrong in ([0.0] * 4, bias.to_sparse(), bias.to(torch.complex64), 0.5):
+        with pytest.raises(TypeError, match="^bias must be"):
+            SoftmaxLoss()(features, labels, centers, wrong)
     for smoothing in (-0.1, 1.0):
         with pytest.raises(ValueError, match="label_smoothing"):
             SoftmaxLoss(smoothing)

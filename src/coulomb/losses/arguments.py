@@ -55,6 +55,7 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
     """A floating tensor with the right number of dimensions, and the device and width of ``like``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    require_dense(name, value)
     if value.ndim not in ndim:
         shapes = " or ".join(f"{n}" for n in ndim)
         raise ValueError(f"{name} must have {shapes} dimensions, got shape {tuple(value.shape)}")
@@ -66,6 +67,12 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
         raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
 
 
+def require_dense(name: str, value: Tensor) -> None:
+    """An ordinary strided tensor."""
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {value.layout}; use {name}.to_dense()")
+
+
 def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
     """Integer class labels [B], −1 for unknown (values are checked only where they are `readable`)."""
     labels = label_tensor(labels, length, like)
@@ -74,10 +81,17 @@ def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
     return labels
 
 
+def flat_labels(labels: Tensor) -> Tensor:
+    """Labels given as a column [B, 1], as in the authors' code of SupCon, as [B]; anything else as it is."""
+    return labels.squeeze(1) if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
 def label_tensor(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """Integers [B]; their values are not looked at."""
+    """Integers [B], also from a column [B, 1]; their values are not read."""
+    labels = flat_labels(labels)
     if not isinstance(labels, Tensor) or labels.dtype not in WHOLE:
         raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
+    require_dense("labels", labels)
     if labels.shape != (length,):
         raise ValueError(f"labels must have shape [{length}], one for each sample, got {tuple(labels.shape)}")
     if labels.device != like.device:

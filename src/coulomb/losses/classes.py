@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import readable
-from coulomb.losses.arguments import below_unknown, label_tensor, reduced, warn_counted
+from coulomb.losses.arguments import below_unknown, label_tensor, reduced, require_dense, warn_counted
 from coulomb.similarity import Similarity
 
 
@@ -89,7 +89,16 @@ def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> tup
 
 def checked_counts(class_counts: Tensor | Sequence[float]) -> Tensor:
     """Samples of each class, [C], positive; for a buffer (integers stay so, and are exact)."""
-    counts = torch.as_tensor(class_counts).detach().clone()
+    try:
+        counts = torch.as_tensor(class_counts).detach().clone()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(
+            "class_counts must be a list or tensor of counts, one for each class, each within the range of its type; "
+            f"got {type(class_counts).__name__}"
+        ) from error
+    if counts.is_complex() or counts.dtype == torch.bool:
+        raise TypeError(f"class_counts must be real numbers, got {counts.dtype}")
+    require_dense("class_counts", counts)
     if counts.ndim != 1 or len(counts) == 0:
         raise ValueError(f"class_counts must be a list of counts, one for each class; got shape {tuple(counts.shape)}")
     bad = ~((counts > 0) & counts.isfinite())

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import readable
+from coulomb.losses.arguments import require_dense
 from coulomb.similarity.exact import matmul
 from coulomb.similarity.problem import full_precision
 
@@ -15,6 +16,9 @@ STRIP = 2**22  # elements of a strip of the overlaps [B, B]
 
 def checked_multi_hot(labels: Tensor, length: int, like: Tensor) -> Tensor:
     """[B, C] of zeros and ones, in the type of ``like`` (values are checked only where they are `readable`)."""
+    if labels.is_complex():
+        raise TypeError(f"labels must be boolean or real, got {labels.dtype}")
+    require_dense("labels", labels)
     if labels.shape[0] != length:
         raise ValueError(f"labels must have shape [{length}] or [{length}, C], got {tuple(labels.shape)}")
     if labels.device != like.device:

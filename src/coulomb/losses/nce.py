@@ -11,12 +11,14 @@ from coulomb.checked import ZERO, checked_number, checked_whole, readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
     REDUCTIONS,
+    WHOLE,
     check_pair,
     check_shape,
     checked_choice,
     embeddings,
     paired_embeddings,
     reduced,
+    require_dense,
 )
 from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
@@ -232,6 +234,7 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
         return None
     if not isinstance(log_prob, Tensor) or not log_prob.is_floating_point():
         raise TypeError("noise_log_prob must be a floating tensor [num_instances]")
+    require_dense("noise_log_prob", log_prob)
     if log_prob.shape != (num_instances,):
         raise ValueError(f"noise_log_prob must have shape [{num_instances}], got {tuple(log_prob.shape)}")
     log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32))
@@ -248,8 +251,9 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
 
 def _check_index(index: Tensor, shape: tuple[int, int], num_instances: int, like: Tensor) -> None:
     """Instances, the positive's first (values are checked only where they are `readable`)."""
-    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+    if not isinstance(index, Tensor) or index.dtype not in WHOLE:
         raise TypeError(f"noise_index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+    require_dense("noise_index", index)
     if index.shape != shape:
         raise ValueError(f"noise_index must have shape {list(shape)}, the positive's first, got {tuple(index.shape)}")
     if index.device != like.device:

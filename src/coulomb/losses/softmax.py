@@ -14,6 +14,7 @@ from coulomb.losses.arguments import (
     checked_choice,
     embeddings,
     require_batch,
+    require_dense,
     warn_counted,
 )
 from coulomb.losses.classes import (
@@ -133,6 +134,9 @@ class SoftmaxLoss(nn.Module):
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
         if bias is None:
             return None
+        if not isinstance(bias, Tensor) or not bias.is_floating_point():
+            raise TypeError(f"bias must be a floating tensor, got {getattr(bias, 'dtype', type(bias).__name__)}")
+        require_dense("bias", bias)
         if bias.shape != centers.shape[:1]:
             raise ValueError(f"bias must have shape [{len(centers)}], one for each center, got {tuple(bias.shape)}")
         if bias.device != centers.device:

@@ -13,7 +13,9 @@ from coulomb.losses.arguments import (
     checked_choice,
     checked_labels,
     embeddings,
+    flat_labels,
     require_batch,
+    require_dense,
     warn_counted,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
@@ -64,8 +66,8 @@ class SupConLoss(nn.Module):
             `coulomb.losses.gathering` for the convention. A mask is about this process's own samples: those of others are
             nobody's positives, and its diagnosis leaves them out. Multi-hot labels need ``positives="out"``, no diagnosis.
 
-    Call with features [B, V, D] or [B, D], and one of: labels [B] (−1: unknown, only its own views are positive); labels
-    [B, C], multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i, j]: j is a positive of i; may
+    Call with features [B, V, D] or [B, D], and one of: labels [B] or [B, 1] (−1: unknown, only its own views are
+    positive); labels [B, C] with C ≥ 2, multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i, j]: j is a positive of i; may
     be asymmetric, boolean or non-negative weights); or neither, and only an anchor's other views are positive.
 
     Memory: multi-hot labels with ``positives="out"`` take a strip of the B×B overlaps at a time (``"count"``: none); with
@@ -125,7 +127,7 @@ class SupConLoss(nn.Module):
         """The loss; see the class."""
         check_shape("features", features, ndim=(2, 3))
         require_batch("features", features)
-        scale = scale_of(self.temperature)
+        scale, labels = scale_of(self.temperature), None if labels is None else flat_labels(labels)
         rows = features[..., 0].numel()
         plainly = mask is None and (not isinstance(labels, Tensor) or labels.ndim == 1) and rows > 2
         plainly = plainly and self.positives == "out" and self.contrast_mode == "all" and not self.diagnose
@@ -271,6 +273,11 @@ class SupConLoss(nn.Module):
 def _check_mask(mask: Tensor, batch: int, labels: Tensor | None, like: Tensor) -> None:
     if labels is not None:
         raise ValueError("give labels or mask, not both: the mask replaces labels")
+    if not isinstance(mask, Tensor) or mask.is_complex():
+        raise TypeError(
+            f"mask must be a boolean or real tensor [B, B], got {getattr(mask, 'dtype', type(mask).__name__)}"
+        )
+    require_dense("mask", mask)
     if mask.shape != (batch, batch):
         raise ValueError(f"mask must have shape [{batch}, {batch}], got {tuple(mask.shape)}")
     if mask.device != like.device:

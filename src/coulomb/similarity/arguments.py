@@ -25,9 +25,11 @@ def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Ten
     """Integers from 0, or −1 for unknown (values are checked only where they are `readable`)."""
     if ids is None:
         return None
+    if not isinstance(ids, Tensor) or ids.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense integer tensor, got {getattr(ids, 'layout', type(ids).__name__)}")
     if ids.shape != (length,):
         raise ValueError(f"{name} must have shape [{length}], got {tuple(ids.shape)}")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {ids.dtype}")
     require_device(name, ids, like)
     if length and readable(ids) and int(ids.min()) < UNKNOWN:
