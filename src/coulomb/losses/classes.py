@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import readable
+from coulomb.checked import checked_number, readable
 from coulomb.losses.arguments import below_unknown, label_tensor, reduced, require_dense, warn_counted
 from coulomb.similarity import Similarity
 
@@ -87,25 +88,28 @@ def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> tup
     return labels, least >= 0
 
 
-def checked_counts(class_counts: Tensor | Sequence[float]) -> Tensor:
+checked_smoothing = partial(checked_number, at_least=0, below=1)  # ε
+
+
+def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
     """Samples of each class, [C], positive; for a buffer (integers stay so, and are exact)."""
     try:
         counts = torch.as_tensor(class_counts).detach().clone()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(
-            "class_counts must be a list or tensor of counts, one for each class, each within the range of its type; "
+            f"{name} must be a list or tensor of counts, one for each class, each within the range of its type; "
             f"got {type(class_counts).__name__}"
         ) from error
     if counts.is_complex() or counts.dtype == torch.bool:
-        raise TypeError(f"class_counts must be real numbers, got {counts.dtype}")
-    require_dense("class_counts", counts)
+        raise TypeError(f"{name} must be real numbers, got {counts.dtype}")
+    require_dense(name, counts)
     if counts.ndim != 1 or len(counts) == 0:
-        raise ValueError(f"class_counts must be a list of counts, one for each class; got shape {tuple(counts.shape)}")
+        raise ValueError(f"{name} must be a list of counts, one for each class; got shape {tuple(counts.shape)}")
     bad = ~((counts > 0) & counts.isfinite())
     if readable(bad) and bad.any():
         where = int(bad.nonzero()[0])
         raise ValueError(
-            f"class_counts must be positive and finite, got {counts[where]} for class {where}: "
+            f"{name} must be positive and finite, got {counts[where]} for class {where}: "
             "give an absent class a count of 1, or leave it out"
         )
     return counts
@@ -117,13 +121,6 @@ def log_frequencies(counts: Tensor, like: Tensor, classes: int, source: str) -> 
         raise ValueError(f"{source} has {classes} classes, class_counts {len(counts)}")
     counts = counts.to(like)
     return (counts / counts.sum()).log()
-
-
-def checked_smoothing(label_smoothing: float) -> float:
-    """ε in [0, 1)."""
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
-    return float(label_smoothing)
 
 
 def known_of(labels: Tensor) -> Tensor:

@@ -2,25 +2,25 @@
 
 import math
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import ZERO, checked_number, checked_whole, readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     WHOLE,
     check_pair,
     check_shape,
-    checked_choice,
     embeddings,
     paired_embeddings,
     reduced,
     require_dense,
 )
 from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import check_norms, lengths_of
 from coulomb.similarity.exact import matmul
@@ -28,7 +28,15 @@ from coulomb.similarity.exact import matmul
 AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
 
 
-class NCELoss(nn.Module):
+def _checked_normalizer(name: str, normalizer: Any) -> float | str | None:
+    if normalizer is None or (isinstance(normalizer, str) and normalizer == "ema"):
+        return normalizer
+    if isinstance(normalizer, str):
+        raise ValueError(f"{name} must be None, 'ema' or a positive number, got {normalizer!r}")
+    return checked_number(name, normalizer, above=0)
+
+
+class NCELoss(Loss):
     """L_i = −log P⁺/(P⁺ + mPₙ⁺) − Σ_k log mPₙₖ/(Pₖ + mPₙₖ),  P = e^{cos/τ}/Z   (instance discrimination, Wu et al., 2018)
 
     Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z stands in
@@ -76,6 +84,13 @@ class NCELoss(nn.Module):
     log_normalizer: Tensor
     noise_log_prob: Tensor | None
 
+    checks: ClassVar = {
+        "num_instances": checked_whole,
+        "temperature": checked_temperature,
+        "normalizer": _checked_normalizer,
+        "momentum": partial(checked_number, at_least=0, below=1),
+    }
+
     def __init__(
         self,
         num_instances: int,
@@ -89,14 +104,14 @@ class NCELoss(nn.Module):
         diagnose: bool = False,
     ) -> None:
         super().__init__()
-        self.num_instances = checked_whole("num_instances", num_instances)
-        self.temperature = checked_temperature(temperature)
-        self.normalizer = _checked_normalizer(normalizer)
+        self.num_instances = num_instances
+        self.temperature = temperature
+        self.normalizer = normalizer
         self.register_buffer("log_normalizer", torch.tensor(torch.nan))
-        self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, num_instances))
-        self.momentum = checked_number("momentum", momentum, at_least=0, below=1)
+        self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, self.num_instances))
+        self.momentum = momentum
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
 
     def forward(
@@ -216,17 +231,6 @@ def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
     length = lengths_of("noise", noise).squeeze(2) if normalize else None
     products = torch.cat([matmul(part, query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
     return products if length is None else products / length
-
-
-def _checked_normalizer(normalizer: float | str | None) -> float | str | None:
-    if normalizer is None or normalizer == "ema":
-        return normalizer
-    if isinstance(normalizer, str):
-        raise ValueError(f"normalizer must be None, 'ema' or a positive number, got {normalizer!r}")
-    value = checked_number("normalizer", normalizer)
-    if value <= 0:
-        raise ValueError(f"normalizer must be positive, got {normalizer}")
-    return value
 
 
 def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | None:

@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from coulomb.checked import abstract
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_shape,
-    checked_choice,
     embeddings,
     require_batch,
     require_dense,
@@ -26,6 +25,7 @@ from coulomb.losses.classes import (
     log_frequencies,
     reduced_over,
 )
+from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity.exact import linear
@@ -34,7 +34,7 @@ from coulomb.similarity.problem import eager, full_precision
 SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
 
 
-class SoftmaxLoss(nn.Module):
+class SoftmaxLoss(Loss):
     """L_i = LSE_c s_ic − s_iy = softplus(LSE_{c≠y} s_ic − s_iy),  s_ic = f_i·w_c/τ + b_c   (softmax cross-entropy)
 
     The same as ``cross_entropy(linear(features, centers, bias), labels)``, but the logits [B, C] are not stored once
@@ -70,6 +70,8 @@ class SoftmaxLoss(nn.Module):
     tensor(1.6094)
     """
 
+    checks: ClassVar = {"label_smoothing": checked_smoothing, "temperature": checked_temperature}
+
     def __init__(
         self,
         label_smoothing: float = 0.0,
@@ -79,10 +81,10 @@ class SoftmaxLoss(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.label_smoothing = checked_smoothing(label_smoothing)
-        self.temperature = checked_temperature(temperature)
+        self.label_smoothing = label_smoothing
+        self.temperature = temperature
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
@@ -180,6 +182,8 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
 
     class_counts: Tensor
 
+    checks: ClassVar = {"class_counts": checked_counts}
+
     def __init__(
         self,
         class_counts: Tensor | Sequence[float],
@@ -190,7 +194,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(label_smoothing, temperature, normalize=normalize, reduction=reduction)
-        self.register_buffer("class_counts", checked_counts(class_counts))
+        self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
         self._log_frequency: tuple[Tensor, int, Tensor] | None = None  # of which counts, as changed how often
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
 """A temperature that is learned, and the one place where a temperature becomes the engine's scale = 1/τ."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from coulomb.checked import readable
+from coulomb.checked import checked_number, readable
 
 
 class LearnableTemperature(nn.Module):
@@ -31,6 +32,10 @@ class LearnableTemperature(nn.Module):
 
     def __init__(self, initial: float = 0.07, minimum: float = 0.01, maximum: float = 1.0) -> None:
         super().__init__()
+        initial, minimum, maximum = (
+            checked_number(name, value)
+            for name, value in (("initial", initial), ("minimum", minimum), ("maximum", maximum))
+        )
         if not 0 < minimum <= initial <= maximum < math.inf:
             raise ValueError(f"need 0 < minimum <= initial <= maximum, got {minimum}, {initial}, {maximum}")
         self.minimum, self.maximum = minimum, maximum
@@ -58,15 +63,14 @@ class LearnableTemperature(nn.Module):
 Temperature = float | LearnableTemperature
 
 
-def checked_temperature(temperature: Temperature) -> Temperature:
+def checked_temperature(name: str, temperature: Any) -> Temperature:
     """``temperature`` if it is a positive number or a `LearnableTemperature`; else an error naming it."""
     if isinstance(temperature, LearnableTemperature):
         return temperature
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float):
-        raise TypeError(f"temperature must be a number or a LearnableTemperature, got {type(temperature).__name__}")
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be positive and finite, got {temperature}")
-    return float(temperature)
+    try:
+        return checked_number(name, temperature, above=0)
+    except TypeError as error:
+        raise TypeError(f"{error}; to learn it, use a LearnableTemperature") from None
 
 
 def scale_of(temperature: Temperature) -> float | Tensor:
