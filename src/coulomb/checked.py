@@ -22,7 +22,7 @@ OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file_
 
 def abstract(value: Tensor) -> bool:
     """True for a meta or fake tensor, which has a shape but no values."""
-    return value.is_meta or isinstance(value, FakeTensor)
+    return value.is_meta or (type(value) is not Tensor and isinstance(value, FakeTensor))
 
 
 def readable(value: Tensor) -> bool:
@@ -115,7 +115,7 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     Raises:
         ValueError: naming the argument.
     """
-    if norm.numel() == 0 or not readable(norm):
+    if norm.numel() == 0 or abstract(norm):
         return False
     shortest, longest = norm.aminmax()
     if not float(longest) < math.inf:  # NaN is not either

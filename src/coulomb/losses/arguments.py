@@ -55,7 +55,8 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
     """A floating tensor with the right number of dimensions, and the device and width of ``like``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
-    require_dense(name, value)
+    if value.layout is not torch.strided:
+        require_dense(name, value)
     if value.ndim not in ndim:
         shapes = " or ".join(f"{n}" for n in ndim)
         raise ValueError(f"{name} must have {shapes} dimensions, got shape {tuple(value.shape)}")
@@ -91,7 +92,8 @@ def label_tensor(labels: Tensor, length: int, like: Tensor) -> Tensor:
     labels = flat_labels(labels)
     if not isinstance(labels, Tensor) or labels.dtype not in WHOLE:
         raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
-    require_dense("labels", labels)
+    if labels.layout is not torch.strided:
+        require_dense("labels", labels)
     if labels.shape != (length,):
         raise ValueError(f"labels must have shape [{length}], one for each sample, got {tuple(labels.shape)}")
     if labels.device != like.device:

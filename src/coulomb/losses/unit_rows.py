@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb import checked
-from coulomb.checked import ZERO, abstract
+from coulomb.checked import ZERO, abstract, readable
 
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # as far from 1 as rounding takes a row that was normalised
 
@@ -26,7 +26,8 @@ def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool, fresh: bo
         return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
     if torch._C._are_functorch_transforms_active() or abstract(value):
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-        check_norms(norm.detach(), names, normalize)
+        if readable(norm):
+            check_norms(norm.detach(), names, normalize)
         return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
     if not normalize:
         check_norms(torch.linalg.vector_norm(value.detach(), dim=-1), names, normalize)
@@ -50,7 +51,8 @@ def lengths_of(name: str, value: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         norm = torch.ops.coulomb.checked_norms(norm, name, True)
     elif torch._C._are_functorch_transforms_active() or abstract(value):
-        check_norms(norm.detach(), (name,), True)
+        if readable(norm):
+            check_norms(norm.detach(), (name,), True)
         return norm.masked_fill(norm < ZERO, torch.inf)
     elif not check_norms(norm.detach(), (name,), True):
         return norm

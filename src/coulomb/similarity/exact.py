@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.similarity.problem import autocasting, full_precision
+from coulomb.similarity.problem import full_precision
 
 
 def matmul(first: Tensor, second: Tensor) -> Tensor:
@@ -15,7 +15,7 @@ def matmul(first: Tensor, second: Tensor) -> Tensor:
     torch's own operators are rounded in a backward pass that runs inside autocast, even where autocast was off in the
     forward pass. Where it is on, the product is therefore an autograd function that turns it off in both passes.
     """
-    if torch.compiler.is_compiling() or not autocasting(first):
+    if not _autocasting(first):
         return first @ second
     out: Tensor = MatMul.apply(first, second)
     return out
@@ -23,10 +23,15 @@ def matmul(first: Tensor, second: Tensor) -> Tensor:
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """rows @ weightᵀ + bias."""
-    if torch.compiler.is_compiling() or not autocasting(rows):
+    if not _autocasting(rows):
         return functional.linear(rows, weight, bias)
     out = matmul(rows, weight.T)
     return out if bias is None else out + bias
+
+
+def _autocasting(like: Tensor) -> bool:
+    kind = like.device.type
+    return kind != "meta" and torch.is_autocast_enabled(kind) and not torch.compiler.is_compiling()
 
 
 class MatMul(torch.autograd.Function):

@@ -256,13 +256,9 @@ def rectangle(height: int, width: int, tile: int) -> Iterator[tuple[slice, slice
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: the operands are already in the precision that they need."""
-    return torch.autocast(like.device.type, enabled=False) if autocasting(like) else nullcontext()
-
-
-def autocasting(like: Tensor) -> bool:
-    """True inside an autocast context for this device."""
     kind = like.device.type
-    return kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for meta tensors
+    on = kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for meta tensors
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def eager() -> bool:
