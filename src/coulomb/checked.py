@@ -4,17 +4,37 @@ import math
 import os
 import sys
 import warnings
+from numbers import Real
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from coulomb.errors import CoulombWarning
 
 ZERO = 1e-12  # a row shorter than this has no direction
 # Not the lines that a warning is about: this package's, and those of the modules and autograd functions around them.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
+
+
+def abstract(value: Tensor) -> bool:
+    """True for a meta or fake tensor, which has a shape but no values."""
+    return value.is_meta or (type(value) is not Tensor and isinstance(value, FakeTensor))
+
+
+def readable(value: Tensor) -> bool:
+    """True if Python can read the values: not in a compiled graph, not `abstract`, not batched by `torch.func.vmap`."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        while torch._C._functorch.is_functorch_wrapped_tensor(value):
+            if torch._C._functorch.is_batchedtensor(value):
+                return False
+            value = torch._C._functorch.get_unwrapped(value)
+    return not abstract(value)
 
 
 def warn(text: str) -> None:
@@ -27,27 +47,55 @@ def warn(text: str) -> None:
     warnings.warn(text, CoulombWarning, stacklevel=level)
 
 
-def checked_number(name: str, value: float, *, at_least: float = -math.inf, below: float = math.inf) -> float:
-    """A finite number in [at_least, below); else an error naming the argument."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if not (math.isfinite(value) and at_least <= value < below):
-        allowed = [f"at least {at_least:g}"] * (at_least > -math.inf) + [f"below {below:g}"] * (below < math.inf)
+def unboxed(value: Any) -> Any:
+    """The Python number in a 0-dim tensor without gradient, a 0-dim array or a NumPy scalar; anything else as it is."""
+    if isinstance(value, Tensor) and (value.requires_grad or not readable(value)):
+        return value
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
+def checked_number(
+    name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, below: float = math.inf
+) -> float:
+    """A finite number in [at_least, below) and more than ``above``; else an error naming the argument."""
+    given, value = value, unboxed(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        remark = " that requires a gradient" if isinstance(given, Tensor) and given.requires_grad else ""
+        raise TypeError(f"{name} must be a number, got {type(given).__name__}{remark}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be finite, got a number too large for a float") from None
+    if not (math.isfinite(number) and above < number < below and at_least <= number):
+        bounds = (("at least", at_least, -math.inf), ("above", above, -math.inf), ("below", below, math.inf))
+        allowed = [f"{word} {bound:g}" for word, bound, none in bounds if bound != none]
         raise ValueError(f"{name} must be {' and '.join(['finite', *allowed])}, got {value}")
-    return float(value)
+    return number
 
 
-def checked_whole(name: str, value: int, *, at_least: int = 1) -> int:
-    """A whole number from ``at_least``; else an error naming the argument."""
+def checked_flag(name: str, value: Any) -> bool:
+    """True or False; else an error naming the argument."""
+    value = unboxed(value)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def checked_whole(name: str, value: Any, *, at_least: int = 1) -> int:
+    """A whole number from ``at_least`` that 64 bits hold; else an error naming the argument."""
+    value = unboxed(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value >= 2**63:
+        raise ValueError(f"{name} must be below 2^63, got a larger number")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
     return value
 
 
-def checked_share(name: str, value: float) -> float:
+def checked_share(name: str, value: Any) -> float:
     """A number in [0, 1]; else an error naming the argument."""
+    value = unboxed(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not 0 <= value <= 1:
@@ -67,7 +115,7 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     Raises:
         ValueError: naming the argument.
     """
-    if norm.numel() == 0 or norm.is_meta:
+    if norm.numel() == 0 or abstract(norm):
         return False
     shortest, longest = norm.aminmax()
     if not float(longest) < math.inf:  # NaN is not either

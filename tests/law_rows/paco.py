@@ -19,7 +19,8 @@ def paco_loop(tau, features, labels, center_logits, counts=None, alpha=0.05, bet
         terms = [*centers, *(s + math.log(gamma) for s in scores.values())]
         lse = torch.logsumexp(torch.stack(terms), 0)
         weighted = [
-            (beta * ((1 - smoothing) * int(c == labels[i]) + smoothing / classes), centers[c]) for c in range(classes)
+            (beta * (1 - smoothing if c == labels[i] else smoothing / (classes - 1)), centers[c])
+            for c in range(classes)
         ]
         weighted += [(alpha, s) for j, s in scores.items() if labels[j] == labels[i]]
         total = sum(float(w) for w, _ in weighted)

@@ -1,5 +1,6 @@
 """Laws that every exported loss obeys. A new loss joins by a row in tests/law_rows: its call, its formula as a double loop."""
 
+import contextlib
 import functools
 import inspect
 import math
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import coulomb.losses
 from coulomb.errors import CoulombWarning
@@ -157,6 +159,26 @@ def test_second_derivative_of_the_streaming_backend_is_right_or_a_clear_error(ro
         with use_backend("dense"):
             truth = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0])[0]
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
+
+
+@each_loss_and_path
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("kind", ["meta", "fake"])
+def test_meta_and_fake_tensors_propagate_shapes_and_types(row, path, kind, reduction):
+    inputs = drawn(row, 7, 5, torch.float32)
+    truth = with_gradient(lambda *given: row.make(0.2, reduction=reduction)(*given).sum(), inputs)
+    expected = row.make(0.2, reduction=reduction)(*inputs)
+    mode = FakeTensorMode()
+    with mode if kind == "fake" else contextlib.nullcontext():
+        inputs = [mode.from_tensor(t) if kind == "fake" else t.detach().to("meta") for t in inputs]
+        inputs = [t.requires_grad_() if t.is_floating_point() else t for t in inputs]
+        loss = row.make(LearnableTemperature(0.2) if row.temperature else 0.2, reduction=reduction)
+        loss = loss if kind == "fake" else loss.to("meta")
+        assert "reduction" in repr(loss)
+        value = loss(*inputs)
+        _, *grads = with_gradient(lambda *given: loss(*given).sum(), inputs)
+    assert (value.shape, value.dtype, value.device.type) == (expected.shape, expected.dtype, inputs[0].device.type)
+    assert [(g.shape, g.dtype) for g in grads] == [(g.shape, g.dtype) for g in truth[1:]]
 
 
 FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # each loss's first row
@@ -340,6 +362,28 @@ def test_autocast_changes_nothing(row, path):
         torch.testing.assert_close(mine, plain, rtol=1e-6, atol=1e-7)
 
 
+@each_loss_and_path
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_backward_pass_inside_autocast_is_as_exact_as_outside(row, path, twice):
+    if twice and not (row.gradgrad and path == "dense"):
+        pytest.skip("has no second derivative here")
+    inputs = drawn(row, 30, 16, torch.float32)
+
+    def gradients():
+        value, *grads = with_gradient(row.make(0.1), inputs, create_graph=twice)
+        if not twice:
+            return value, *grads
+        wanted = [t for t in inputs if t.requires_grad]
+        return value, *torch.autograd.grad(sum(g.square().sum() for g in grads), wanted, allow_unused=True)
+
+    plain = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = gradients()
+    for mine, true in zip(inside, plain, strict=True):
+        atol = 0 if true is None else 1e-6 * true.detach().abs().max().item()
+        torch.testing.assert_close(mine, true, rtol=1e-6, atol=atol)
+
+
 # Robust: a defined finite result, a counted warning, or an error that names the argument.
 
 
@@ -422,6 +466,39 @@ def test_values_that_are_not_finite_are_named(row, bad):
             row.make(0.1)(*inputs)
 
 
+REFUSED = {
+    "sparse": lambda t: t.to_sparse(),
+    "complex": lambda t: t.to(torch.complex64),
+    "a list": lambda t: t.tolist(),
+    "an array": lambda t: t.numpy(),
+    "a dict": lambda t: {},
+}
+
+
+@each_loss
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_dense_real_tensor_is_named(row, kind):
+    names = argument_names(row)
+    for which in range(len(drawn(row, 6, 4))):
+        inputs = [t.detach() for t in drawn(row, 6, 4)]
+        if names[which] == "centers" and kind not in ("sparse", "complex"):
+            continue  # of ArcFace, whose centres are a parameter
+        inputs[which] = REFUSED[kind](inputs[which])
+        with pytest.raises(TypeError, match=f"^{names[which]} must be "):
+            row.make(0.1)(*inputs)
+
+
+@rows_that(lambda row: "labels" in argument_names(row))
+def test_labels_as_a_column_are_labels(row):
+    inputs = [t.detach() for t in drawn(row, 6, 4)]
+    which = argument_names(row).index("labels")
+    if inputs[which].ndim == 2:
+        pytest.skip("several labels per sample")
+    inputs[which] = inputs[which].clamp(0, 1)  # 0 and 1, as in multi-hot labels
+    column = [t[:, None] if i == which else t for i, t in enumerate(inputs)]
+    assert torch.equal(row.make(0.1)(*column), row.make(0.1)(*inputs))
+
+
 @each_loss
 def test_wrong_arguments_are_named(row):
     inputs = drawn(row, 6, 4)
@@ -461,6 +538,19 @@ def test_a_diagnosis_comes_beside_the_same_loss(name):
     has_negatives = seen.hardest_negative > -math.inf
     assert (seen.hardest_negative[has_negatives].abs() <= 1 + 1e-9).all()
     assert (seen.effective_negatives[has_negatives] >= 1 - 1e-9).all()
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("name", sorted(DIAGNOSING))
+def test_a_large_meta_batch_has_a_diagnosis_and_a_gradient(name, normalize):
+    row = LOSSES[name]
+    inputs = [t.detach().to("meta") for t in drawn(row, 1100, 8, torch.bfloat16)]
+    inputs[0].requires_grad_()
+    temperature = LearnableTemperature(0.2) if row.temperature else 0.2
+    loss, seen = row.make(temperature, diagnose=True, normalize=normalize).to("meta")(*inputs)
+    loss.backward()
+    assert loss.is_meta and inputs[0].grad.shape == inputs[0].shape
+    assert seen.positive.is_meta and seen.hardest_negative.shape == seen.positive.shape
 
 
 @each_with_temperature

@@ -14,13 +14,15 @@ def batch(anchors=6, others=8, classes=3):
     return features, torch.arange(anchors + others) % classes, torch.randn(anchors, classes, generator=draw).double()
 
 
-def authors_code(features, labels, center_logits, tau, supt=1.0, alpha=0.05, beta=1.0, gamma=1.0):
+def authors_code(features, labels, center_logits, tau, supt=1.0, alpha=0.05, beta=1.0, gamma=1.0, smooth=0.0):
     """The authors' order of operations on the whole matrix: masks of weights, centres first."""
     z, n, classes = normalize(features), len(center_logits), center_logits.shape[1]
     logits = torch.cat([center_logits / supt, z[:n] @ z.T / tau], 1)
     own = torch.eye(n, len(z), dtype=torch.bool)
     same = (labels[:n, None] == labels) & ~own
-    weight = torch.cat([beta * torch.eye(classes).double()[labels[:n]], alpha * same.double()], 1)
+    one_hot = torch.eye(classes).double()[labels[:n]]
+    one_hot = smooth / (classes - 1) * (1 - one_hot) + (1 - smooth) * one_hot
+    weight = torch.cat([beta * one_hot, alpha * same.double()], 1)
     kept = torch.cat([torch.ones(n, classes).double(), gamma * (~own).double()], 1)
     log_prob = logits - (logits.exp() * kept).sum(1, keepdim=True).log()
     return -((weight * log_prob).sum(1) / weight.sum(1)).mean()
@@ -36,6 +38,15 @@ def test_equals_the_matrix_form():
         truth = authors_code(features, labels, centers, 0.3, **options)
         named = {("supervised_temperature" if name == "supt" else name): value for name, value in options.items()}
         torch.testing.assert_close(PaCoLoss(temperature=0.3, **named)(features, labels, centers), truth)
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 0.5])
+def test_label_smoothing_goes_to_the_other_classes_as_in_the_authors_code(smoothing):
+    features, labels, centers = batch()
+    truth = authors_code(features, labels, centers, 0.3, smooth=smoothing)
+    torch.testing.assert_close(PaCoLoss(temperature=0.3, label_smoothing=smoothing)(features, labels, centers), truth)
+    single = PaCoLoss(label_smoothing=smoothing)(features, torch.zeros_like(labels), centers[:, :1])
+    torch.testing.assert_close(single, PaCoLoss()(features, torch.zeros_like(labels), centers[:, :1]))  # no other class
 
 
 def test_class_counts_are_a_balanced_softmax_on_the_centres():

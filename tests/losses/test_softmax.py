@@ -83,9 +83,28 @@ def test_arguments_are_named():
     for counts, message in [([3, 0], "got 0 for class 1"), ([-1.0], "got -1.0 for class 0"), ([], "a list of counts")]:
         with pytest.raises(ValueError, match=message):
             BalancedSoftmaxLoss(counts)
+    for counts in (None, {}, "many", [1, None], [[1], [2, 3]], [10**400], [1j, 2j], [True], torch.eye(2).to_sparse()):
+        with pytest.raises(TypeError, match="^class_counts must be"):
+            BalancedSoftmaxLoss(counts)
+    for wrong in ([0.0] * 4, bias.to_sparse(), bias.to(torch.complex64), 0.5):
+        with pytest.raises(TypeError, match="^bias must be"):
+            SoftmaxLoss()(features, labels, centers, wrong)
     for smoothing in (-0.1, 1.0):
         with pytest.raises(ValueError, match="label_smoothing"):
             SoftmaxLoss(smoothing)
+
+
+def test_compiles_without_a_graph_break_after_an_eager_call():
+    features, labels, centers, bias = batch(torch.float32)
+    loss = BalancedSoftmaxLoss(COUNTS)
+    eager = loss(features, labels, centers, bias)
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(features, labels, centers, bias), eager)
+    loss.class_counts[0] = 1  # changed in place: neither call may use the old frequencies
+    changed = BalancedSoftmaxLoss(loss.class_counts)(features, labels, centers, bias)
+    torch.testing.assert_close(compiled(features, labels, centers, bias), changed)
+    torch.testing.assert_close(loss(features, labels, centers, bias), changed)
 
 
 def test_class_counts_are_saved_exactly():

@@ -24,6 +24,31 @@ def test_the_clamp_holds_and_lets_go():
     assert temperature().item() == pytest.approx(0.01 * 2.71828, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, by jvp
+def test_torch_func_does_not_modify_the_parameter():
+    x, y = (torch.randn(6, 4, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
+    loss = NTXentLoss(LearnableTemperature(0.02))
+    with torch.no_grad():
+        loss.temperature.log_scale += 10  # τ is below its minimum
+    parameters = {name: value.detach().clone() for name, value in loss.named_parameters()}
+
+    def call(parameters, x):
+        return torch.func.functional_call(loss, parameters, (x, y))
+
+    gradients = torch.func.grad(call, argnums=(0, 1))(parameters, x)
+    captured = torch.func.grad(lambda x: loss(x, y))(x)
+    assert torch.func.vmap(call, in_dims=(None, 0))(parameters, torch.stack([x, y])).shape == (2,)
+    tangent = torch.func.jvp(lambda x: loss(x, y), (x,), (torch.ones_like(x),))[1]
+    assert loss.temperature.log_scale == parameters["temperature.log_scale"]
+    x.requires_grad_()
+    loss(x, y).backward()  # clamps the parameter itself
+    assert loss.temperature.log_scale < parameters["temperature.log_scale"]
+    torch.testing.assert_close(gradients[0]["temperature.log_scale"], loss.temperature.log_scale.grad)
+    torch.testing.assert_close(gradients[1], x.grad)
+    torch.testing.assert_close(captured, x.grad)
+    torch.testing.assert_close(tangent, x.grad.sum())
+
+
 def test_bad_ranges():
     for values in [(0.0, 0.01, 1), (0.5, 0.6, 1), (2, 0.1, 1), (0.1, -1, 1), (0.1, 0.01, float("inf"))]:
         with pytest.raises(ValueError, match="minimum <= initial <= maximum"):

@@ -1,13 +1,17 @@
 """Alignment: how far apart the two views of a sample are."""
 
+from functools import partial
+from typing import ClassVar
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from coulomb.checked import checked_number
-from coulomb.losses.arguments import REDUCTIONS, checked_choice, paired_embeddings, reduced
+from coulomb.losses.arguments import paired_embeddings, reduced
+from coulomb.losses.options import Loss
 
 
-class AlignmentLoss(nn.Module):
+class AlignmentLoss(Loss):
     """L_i = ‖x_i − y_i‖^α   (Wang & Isola, 2020)
 
     Half of what contrastive losses do; the other is `UniformityLoss`. With unit rows and α = 2 this is 2 − 2cos.
@@ -39,11 +43,13 @@ class AlignmentLoss(nn.Module):
     tensor(2.)
     """
 
+    checks: ClassVar = {"alpha": partial(checked_number, at_least=1)}
+
     def __init__(self, alpha: float = 2.0, *, normalize: bool = True, reduction: str = "mean") -> None:
         super().__init__()
-        self.alpha = checked_number("alpha", alpha, at_least=1)
+        self.alpha = alpha
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss; see the class."""

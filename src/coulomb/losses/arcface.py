@@ -2,27 +2,36 @@
 
 import math
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from coulomb.checked import checked_flag, checked_number, checked_whole
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_shape,
-    checked_choice,
     embeddings,
     require_batch,
     warn_counted,
 )
 from coulomb.losses.classes import by_class, checked_smoothing, class_labels, class_scores, known_of, reduced_over
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.options import Loss
 from coulomb.similarity.problem import LOG2E
 from coulomb.similarity.products import product, transposed_product
 
 
-class ArcFaceLoss(nn.Module):
+def _checked_angle(name: str, value: Any) -> float:
+    angle = checked_number(name, value, at_least=0)
+    if angle >= math.pi:
+        radians = f"; {angle:g} degrees are {name}={math.radians(angle):.4g}" if angle < 180 else ""
+        raise ValueError(f"{name}={angle:g}: the margin is an angle in radians, in [0, π){radians}")
+    return angle
+
+
+class ArcFaceLoss(Loss):
     """L_i = softplus(LSE_{c≠y} s·cos θ_ic − s·cos(θ_iy + m)),  θ_ic the angle to centre w_c   (Deng et al., 2019)
 
     The loss owns the centres [C, D]: give ``loss.parameters()`` to the optimizer as well. The logits [B, C] are not
@@ -68,6 +77,13 @@ class ArcFaceLoss(nn.Module):
     tensor(0.6931, grad_fn=<KnownBackward>)
     """
 
+    checks: ClassVar = {
+        "scale": partial(checked_number, above=0),
+        "margin": _checked_angle,
+        "label_smoothing": checked_smoothing,
+        "easy_margin": checked_flag,
+    }
+
     def __init__(
         self,
         num_classes: int,
@@ -83,16 +99,11 @@ class ArcFaceLoss(nn.Module):
         diagnose: bool = False,
     ) -> None:
         super().__init__()
-        if num_classes < 1 or dim < 1:
-            raise ValueError(f"num_classes and dim must be at least 1, got {num_classes} and {dim}")
-        if not 0 < scale < math.inf:
-            raise ValueError(f"scale must be positive and finite, got {scale}")
-        if not 0 <= margin < math.pi:
-            raise ValueError(f"margin must be an angle in [0, π), got {margin}")
-        self.scale, self.margin, self.easy_margin = float(scale), float(margin), easy_margin
-        self.label_smoothing = checked_smoothing(label_smoothing)
+        num_classes, dim = checked_whole("num_classes", num_classes), checked_whole("dim", dim)
+        self.scale, self.margin, self.easy_margin = scale, margin, easy_margin
+        self.label_smoothing = label_smoothing
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
         self.centers = nn.Parameter(torch.empty(num_classes, dim))
         nn.init.normal_(self.centers, std=0.01, generator=generator)

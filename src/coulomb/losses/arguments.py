@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.checked import warn
+from coulomb.checked import readable, warn
 from coulomb.losses.unit_rows import rows_of
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -55,6 +55,8 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
     """A floating tensor with the right number of dimensions, and the device and width of ``like``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    if value.layout is not torch.strided:
+        require_dense(name, value)
     if value.ndim not in ndim:
         shapes = " or ".join(f"{n}" for n in ndim)
         raise ValueError(f"{name} must have {shapes} dimensions, got shape {tuple(value.shape)}")
@@ -66,18 +68,32 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
         raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
 
 
+def require_dense(name: str, value: Tensor) -> None:
+    """An ordinary strided tensor."""
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {value.layout}; use {name}.to_dense()")
+
+
 def checked_labels(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """Integer class labels [B], −1 for unknown (values are not looked at in a compiled graph)."""
+    """Integer class labels [B], −1 for unknown (values are checked only where they are `readable`)."""
     labels = label_tensor(labels, length, like)
-    if length and not torch.compiler.is_compiling() and int(labels.min()) < -1:
+    if length and readable(labels) and int(labels.min()) < -1:
         raise below_unknown(int(labels.min()))
     return labels
 
 
+def flat_labels(labels: Tensor) -> Tensor:
+    """Labels given as a column [B, 1], as in the authors' code of SupCon, as [B]; anything else as it is."""
+    return labels.squeeze(1) if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
 def label_tensor(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """Integers [B]; their values are not looked at."""
+    """Integers [B], also from a column [B, 1]; their values are not read."""
+    labels = flat_labels(labels)
     if not isinstance(labels, Tensor) or labels.dtype not in WHOLE:
         raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
+    if labels.layout is not torch.strided:
+        require_dense("labels", labels)
     if labels.shape != (length,):
         raise ValueError(f"labels must have shape [{length}], one for each sample, got {tuple(labels.shape)}")
     if labels.device != like.device:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import ZERO, checked_norms
+from coulomb.checked import ZERO, abstract, checked_norms
 from coulomb.errors import CoulombWarning
 from coulomb.similarity import matrix, use_backend
 from coulomb.similarity.graph import aliased
@@ -43,7 +43,7 @@ def fits(rows: int, columns: int, like: Tensor, *, reduction: str = "mean", plai
         and reduction != "none"
         and 0 < rows * columns <= matrix.DENSE_ELEMENTS
         and matrix.chosen_backend() == "auto"
-        and not like.is_meta
+        and not abstract(like)
     )
 
 

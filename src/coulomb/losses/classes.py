@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.losses.arguments import below_unknown, label_tensor, reduced, warn_counted
+from coulomb.checked import checked_number, readable
+from coulomb.losses.arguments import below_unknown, label_tensor, reduced, require_dense, warn_counted
 from coulomb.similarity import Similarity
 
 
@@ -73,10 +75,10 @@ def own_and_rest(logits_BC: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
 def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> tuple[Tensor, bool]:
     """Labels [B] in 0 … classes − 1, or −1 for unknown, and whether all are known for certain.
 
-    Values are not looked at in a compiled graph, where nothing is certain.
+    Where the values are not `readable`, nothing is certain.
     """
     labels = label_tensor(labels, length, like)
-    if torch.compiler.is_compiling() or labels.is_meta:
+    if not readable(labels):
         return labels, False
     least, greatest = (int(one) for one in labels.aminmax())
     if least < -1:
@@ -86,16 +88,28 @@ def class_labels(labels: Tensor, length: int, classes: int, like: Tensor) -> tup
     return labels, least >= 0
 
 
-def checked_counts(class_counts: Tensor | Sequence[float]) -> Tensor:
+checked_smoothing = partial(checked_number, at_least=0, below=1)  # ε
+
+
+def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
     """Samples of each class, [C], positive; for a buffer (integers stay so, and are exact)."""
-    counts = torch.as_tensor(class_counts).detach().clone()
+    try:
+        counts = torch.as_tensor(class_counts).detach().clone()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(
+            f"{name} must be a list or tensor of counts, one for each class, each within the range of its type; "
+            f"got {type(class_counts).__name__}"
+        ) from error
+    if counts.is_complex() or counts.dtype == torch.bool:
+        raise TypeError(f"{name} must be real numbers, got {counts.dtype}")
+    require_dense(name, counts)
     if counts.ndim != 1 or len(counts) == 0:
-        raise ValueError(f"class_counts must be a list of counts, one for each class; got shape {tuple(counts.shape)}")
+        raise ValueError(f"{name} must be a list of counts, one for each class; got shape {tuple(counts.shape)}")
     bad = ~((counts > 0) & counts.isfinite())
-    if bad.any():
+    if readable(bad) and bad.any():
         where = int(bad.nonzero()[0])
         raise ValueError(
-            f"class_counts must be positive and finite, got {counts[where]} for class {where}: "
+            f"{name} must be positive and finite, got {counts[where]} for class {where}: "
             "give an absent class a count of 1, or leave it out"
         )
     return counts
@@ -109,17 +123,10 @@ def log_frequencies(counts: Tensor, like: Tensor, classes: int, source: str) -> 
     return (counts / counts.sum()).log()
 
 
-def checked_smoothing(label_smoothing: float) -> float:
-    """ε in [0, 1)."""
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing}")
-    return float(label_smoothing)
-
-
 def known_of(labels: Tensor) -> Tensor:
-    """Boolean [B]: which labels are known. A `CoulombWarning` counts the others (not in a compiled graph)."""
+    """Boolean [B]: which labels are known. A `CoulombWarning` counts the others (where values are `readable`)."""
     known = labels >= 0
-    if not torch.compiler.is_compiling():
+    if readable(known):
         warn_counted(int((~known).sum()), len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
     return known
 

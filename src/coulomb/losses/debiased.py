@@ -3,19 +3,21 @@
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import checked_number
 from coulomb.losses import at_once
-from coulomb.losses.arguments import REDUCTIONS, check_pair, checked_choice, paired_embeddings, warn_counted
+from coulomb.losses.arguments import check_pair, paired_embeddings, warn_counted
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import reduced_in
+from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, checked_gather, group_of
+from coulomb.similarity.groups import Gather, group_of
 from coulomb.similarity.problem import powered
 from coulomb.similarity.products import product
 
@@ -31,7 +33,7 @@ class DebiasedDiagnosis(Diagnosis):
     bounded: Tensor
 
 
-class DebiasedLoss(nn.Module):
+class DebiasedLoss(Loss):
     """L_i = softplus(log N_g − s⁺),  N_g = max((Σ_k e^{s_ik} − τ⁺M e^{s⁺})/(1−τ⁺), M e^{−1/τ})   (Chuang et al., 2020)
 
     s = cos/τ; k runs over the M = 2N−2 views of other samples; mean over all 2N anchors. A share τ⁺ of the negatives is
@@ -68,6 +70,11 @@ class DebiasedLoss(nn.Module):
     tensor(2.7081)
     """
 
+    checks: ClassVar = {
+        "temperature": checked_temperature,
+        "tau_plus": partial(checked_number, at_least=0, below=1),
+    }
+
     def __init__(
         self,
         temperature: Temperature = 0.5,
@@ -79,11 +86,11 @@ class DebiasedLoss(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.temperature = checked_temperature(temperature)
-        self.tau_plus = checked_number("tau_plus", tau_plus, at_least=0, below=1)
+        self.temperature = temperature
+        self.tau_plus = tau_plus
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
-        self.gather = checked_gather(gather)
+        self.reduction = reduction
+        self.gather = gather
         self.diagnose = diagnose
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from coulomb.checked import readable
 from coulomb.losses.arguments import reduced
 from coulomb.similarity.groups import rows_in
 
@@ -36,7 +37,7 @@ def summed_in(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
 
 def ids_in(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
     """Labels as ids; each unknown one (−1) is an id of its own, that no sample of any process shares."""
-    if group is None and not torch.compiler.is_compiling() and int(labels_N.min()) >= 0:
+    if group is None and readable(labels_N) and int(labels_N.min()) >= 0:
         return labels_N
     first = labels_N.max().clamp_min(0) + 1
     if group is not None:

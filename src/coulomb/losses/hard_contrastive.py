@@ -1,21 +1,22 @@
 """Hard contrastive: InfoNCE against each anchor's nearest negatives alone."""
 
 from functools import partial
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import checked_whole
 from coulomb.losses import at_once
-from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.options import Loss
 from coulomb.losses.pairs_at_once import PairsAtOnce
 from coulomb.losses.sources import fit_at_once, negatives_of
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.similarity.groups import Gather, checked_gather
+from coulomb.similarity.groups import Gather
 
 
-class HardContrastiveLoss(nn.Module):
+class HardContrastiveLoss(Loss):
     """L_i = log(e^{s_i⁺} + Σ_{k ∈ top} e^{s_ik}) − s_i⁺,  s = cos/τ   (the hard contrastive loss of Wang & Liu, 2021)
 
     InfoNCE whose sum keeps an anchor's ``top_k`` nearest negatives; they are found by a streamed threshold, one more pass.
@@ -54,6 +55,8 @@ class HardContrastiveLoss(nn.Module):
     tensor(0.3133)
     """
 
+    checks: ClassVar = {"temperature": checked_temperature, "top_k": checked_whole}
+
     def __init__(
         self,
         temperature: Temperature = 0.07,
@@ -65,11 +68,11 @@ class HardContrastiveLoss(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.temperature = checked_temperature(temperature)
-        self.top_k = checked_whole("top_k", top_k)
+        self.temperature = temperature
+        self.top_k = top_k
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
-        self.gather = checked_gather(gather)
+        self.reduction = reduction
+        self.gather = gather
         self.diagnose = diagnose
 
     def forward(

@@ -1,5 +1,8 @@
 """Hard negatives: the nearer a negative, the more it counts."""
 
+from functools import partial
+from typing import ClassVar
+
 from torch import Tensor
 
 from coulomb.checked import checked_number
@@ -40,6 +43,8 @@ class HardNegativeLoss(DebiasedLoss):
     tensor(0.5514)
     """
 
+    checks: ClassVar = {"beta": partial(checked_number, at_least=0)}
+
     def __init__(
         self,
         temperature: Temperature = 0.5,
@@ -54,7 +59,7 @@ class HardNegativeLoss(DebiasedLoss):
         super().__init__(
             temperature, tau_plus, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather
         )
-        self.beta = checked_number("beta", beta, at_least=0)
+        self.beta = beta
 
     def _log_negatives(self, similarity: Similarity, log_count: float) -> Tensor:
         """log R, [2N]."""

@@ -1,28 +1,29 @@
 """InfoNCE: pick the positive among negatives from the batch or from a queue."""
 
 from functools import partial
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
+from coulomb.checked import checked_flag
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
-    checked_choice,
     embeddings,
     paired_embeddings,
     warn_counted,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import reduced_in
+from coulomb.losses.options import Loss
 from coulomb.losses.pairs_at_once import PairsAtOnce
 from coulomb.losses.sources import fit_at_once
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, checked_gather, group_of
+from coulomb.similarity.groups import Gather, group_of
 
 
-class InfoNCELoss(nn.Module):
+class InfoNCELoss(Loss):
     """L_i = log(e^{s_i⁺} + Σ_k e^{s_ik}) − s_i⁺ = softplus(LSE_k s_ik − s_i⁺),  s = cos/τ   (van den Oord et al., 2018)
 
     With ``negatives`` given (a queue or bank: MoCo, He et al., 2020) k runs over them; without, over the positives of
@@ -67,6 +68,8 @@ class InfoNCELoss(nn.Module):
     tensor(0.7437)
     """
 
+    checks: ClassVar = {"temperature": checked_temperature, "symmetric": checked_flag}
+
     def __init__(
         self,
         temperature: Temperature = 0.07,
@@ -78,12 +81,12 @@ class InfoNCELoss(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.temperature = checked_temperature(temperature)
+        self.temperature = temperature
         self.symmetric = symmetric
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
-        self.gather = checked_gather(gather)
+        self.gather = gather
 
     def forward(
         self,

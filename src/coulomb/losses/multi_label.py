@@ -5,17 +5,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coulomb.checked import readable
+from coulomb.losses.arguments import require_dense
+from coulomb.similarity.exact import matmul
+from coulomb.similarity.problem import full_precision
+
 OVERLAPS = ("any", "count", "jaccard")
 STRIP = 2**22  # elements of a strip of the overlaps [B, B]
 
 
 def checked_multi_hot(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """[B, C] of zeros and ones, in the type of ``like`` (values are not looked at in a compiled graph)."""
+    """[B, C] of zeros and ones, in the type of ``like`` (values are checked only where they are `readable`)."""
+    if labels.is_complex():
+        raise TypeError(f"labels must be boolean or real, got {labels.dtype}")
+    require_dense("labels", labels)
     if labels.shape[0] != length:
         raise ValueError(f"labels must have shape [{length}] or [{length}, C], got {tuple(labels.shape)}")
     if labels.device != like.device:
         raise ValueError(f"labels is on {labels.device}, features on {like.device}")
-    if not torch.compiler.is_compiling() and not ((labels == 0) | (labels == 1)).all():
+    if readable(labels) and not ((labels == 0) | (labels == 1)).all():
         raise ValueError("labels [B, C] must be 0 or 1 (multi-hot): class c is, or is not, one of the sample's classes")
     return labels.to(like.dtype)
 
@@ -32,20 +40,19 @@ def overlaps(first_RC: Tensor, second_BC: Tensor, overlap: str) -> Tensor:
 
 def overlap_matrix(multi_hot_BC: Tensor, overlap: str) -> Tensor:
     """w_ij of all pairs, [B, B], boolean for ``"any"``; a sample without classes has weight 1 with itself alone."""
-    with torch.autocast(multi_hot_BC.device.type, enabled=False):
+    with full_precision(multi_hot_BC):
         matrix = overlaps(multi_hot_BC, multi_hot_BC, overlap) + (multi_hot_BC.sum(1) == 0).diag()
     return matrix > 0 if overlap == "any" else matrix
 
 
 def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
     """Σ_j w_ij v_j, [B, D], as `overlap_matrix` times the values, which are the only ones to get a gradient."""
-    with torch.autocast(values_BD.device.type, enabled=False):
-        unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
-        if overlap == "count":  # M·Mᵀ·V from the right: O(B·C·D)
-            sums = multi_hot_BC @ (multi_hot_BC.T @ values_BD)
-        else:
-            sums = OverlapSums.apply(multi_hot_BC, values_BD, overlap)
-        return sums + unknown * values_BD
+    unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
+    if overlap == "count":  # M·Mᵀ·V from the right: O(B·C·D)
+        sums = matmul(multi_hot_BC, matmul(multi_hot_BC.T, values_BD))
+    else:
+        sums = OverlapSums.apply(multi_hot_BC, values_BD, overlap)
+    return sums + unknown * values_BD
 
 
 class OverlapSums(torch.autograd.Function):
@@ -57,7 +64,7 @@ class OverlapSums(torch.autograd.Function):
     def forward(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
         """The sums."""
         height = max(1, STRIP // max(1, len(values_BD)))
-        with torch.autocast(values_BD.device.type, enabled=False):
+        with full_precision(values_BD):
             parts = [overlaps(rows, multi_hot_BC, overlap) @ values_BD for rows in multi_hot_BC.split(height)]
         return torch.cat(parts)
 

@@ -2,30 +2,41 @@
 
 import math
 from functools import partial
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import ZERO, checked_number, checked_whole
+from coulomb.checked import ZERO, checked_number, checked_whole, readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
+    WHOLE,
     check_pair,
     check_shape,
-    checked_choice,
     embeddings,
     paired_embeddings,
     reduced,
+    require_dense,
 )
 from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import check_norms, lengths_of
+from coulomb.similarity.exact import matmul
 
 AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
 
 
-class NCELoss(nn.Module):
+def _checked_normalizer(name: str, normalizer: Any) -> float | str | None:
+    if normalizer is None or (isinstance(normalizer, str) and normalizer == "ema"):
+        return normalizer
+    if isinstance(normalizer, str):
+        raise ValueError(f"{name} must be None, 'ema' or a positive number, got {normalizer!r}")
+    return checked_number(name, normalizer, above=0)
+
+
+class NCELoss(Loss):
     """L_i = −log P⁺/(P⁺ + mPₙ⁺) − Σ_k log mPₙₖ/(Pₖ + mPₙₖ),  P = e^{cos/τ}/Z   (instance discrimination, Wu et al., 2018)
 
     Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z stands in
@@ -73,6 +84,13 @@ class NCELoss(nn.Module):
     log_normalizer: Tensor
     noise_log_prob: Tensor | None
 
+    checks: ClassVar = {
+        "num_instances": checked_whole,
+        "temperature": checked_temperature,
+        "normalizer": _checked_normalizer,
+        "momentum": partial(checked_number, at_least=0, below=1),
+    }
+
     def __init__(
         self,
         num_instances: int,
@@ -86,14 +104,14 @@ class NCELoss(nn.Module):
         diagnose: bool = False,
     ) -> None:
         super().__init__()
-        self.num_instances = checked_whole("num_instances", num_instances)
-        self.temperature = checked_temperature(temperature)
-        self.normalizer = _checked_normalizer(normalizer)
+        self.num_instances = num_instances
+        self.temperature = temperature
+        self.normalizer = normalizer
         self.register_buffer("log_normalizer", torch.tensor(torch.nan))
-        self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, num_instances))
-        self.momentum = checked_number("momentum", momentum, at_least=0, below=1)
+        self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, self.num_instances))
+        self.momentum = momentum
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
 
     def forward(
@@ -211,20 +229,8 @@ def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
     if not normalize:
         embeddings("noise", noise, normalize=False, ndim=(3,))
     length = lengths_of("noise", noise).squeeze(2) if normalize else None
-    with torch.autocast(query.device.type, enabled=False):
-        products = torch.cat([(part @ query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
+    products = torch.cat([matmul(part, query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
     return products if length is None else products / length
-
-
-def _checked_normalizer(normalizer: float | str | None) -> float | str | None:
-    if normalizer is None or normalizer == "ema":
-        return normalizer
-    if isinstance(normalizer, str):
-        raise ValueError(f"normalizer must be None, 'ema' or a positive number, got {normalizer!r}")
-    value = checked_number("normalizer", normalizer)
-    if value <= 0:
-        raise ValueError(f"normalizer must be positive, got {normalizer}")
-    return value
 
 
 def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | None:
@@ -232,9 +238,12 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
         return None
     if not isinstance(log_prob, Tensor) or not log_prob.is_floating_point():
         raise TypeError("noise_log_prob must be a floating tensor [num_instances]")
+    require_dense("noise_log_prob", log_prob)
     if log_prob.shape != (num_instances,):
         raise ValueError(f"noise_log_prob must have shape [{num_instances}], got {tuple(log_prob.shape)}")
     log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32))
+    if not readable(log_prob):
+        return log_prob.clone()
     total = float(log_prob.logsumexp(0))
     if not bool(torch.isfinite(log_prob).all()) or abs(total) > 1e-3:
         raise ValueError(
@@ -245,14 +254,15 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
 
 
 def _check_index(index: Tensor, shape: tuple[int, int], num_instances: int, like: Tensor) -> None:
-    """Instances, the positive's first (values are not looked at in a compiled graph)."""
-    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+    """Instances, the positive's first (values are checked only where they are `readable`)."""
+    if not isinstance(index, Tensor) or index.dtype not in WHOLE:
         raise TypeError(f"noise_index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
+    require_dense("noise_index", index)
     if index.shape != shape:
         raise ValueError(f"noise_index must have shape {list(shape)}, the positive's first, got {tuple(index.shape)}")
     if index.device != like.device:
         raise ValueError(f"noise_index is on {index.device}, query on {like.device}")
-    if not torch.compiler.is_compiling() and not (int(index.min()) >= 0 and int(index.max()) < num_instances):
+    if readable(index) and not (int(index.min()) >= 0 and int(index.max()) < num_instances):
         raise ValueError(
             f"noise_index must be from 0 to {num_instances - 1}, got {int(index.min())}…{int(index.max())}"
         )

@@ -1,17 +1,19 @@
 """Negative cosine: methods without negatives (BYOL, SimSiam)."""
 
 from functools import partial
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from coulomb.checked import ZERO
+from coulomb.checked import ZERO, checked_flag
 from coulomb.losses import at_once
-from coulomb.losses.arguments import REDUCTIONS, check_pair, checked_choice, paired_embeddings, reduced
+from coulomb.losses.arguments import check_pair, paired_embeddings, reduced
+from coulomb.losses.options import Loss
 from coulomb.losses.unit_rows import check_norms
 
 
-class NegativeCosineLoss(nn.Module):
+class NegativeCosineLoss(Loss):
     """L_i = −cos(p_i, sg(z_i))   (SimSiam, Chen & He, 2021; BYOL, Grill et al., 2020)
 
     SimSiam is ½(L(p1, z2) + L(p2, z1)). BYOL is (2 + 2 L(p1, z2)) + (2 + 2 L(p2, z1)), with z of the target network; its
@@ -43,11 +45,13 @@ class NegativeCosineLoss(nn.Module):
     tensor(-0.7071)
     """
 
+    checks: ClassVar = {"stop_gradient": checked_flag}
+
     def __init__(self, stop_gradient: bool = True, *, normalize: bool = True, reduction: str = "mean") -> None:
         super().__init__()
         self.stop_gradient = stop_gradient
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss; see the class."""

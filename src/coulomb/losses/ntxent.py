@@ -1,29 +1,29 @@
 """NT-Xent: among all other views of the batch, recognise your own other view."""
 
 from functools import partial
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_pair,
     check_shape,
-    checked_choice,
     paired_embeddings,
     require_batch,
     warn_counted,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import reduced_in
+from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, checked_gather, group_of
+from coulomb.similarity.groups import Gather, group_of
 from coulomb.similarity.products import product
 
 
-class NTXentLoss(nn.Module):
+class NTXentLoss(Loss):
     """L_i = LSE_{j≠i} s_ij − s_i⁺,  s = cos/τ, mean over all 2N anchors   (SimCLR, Chen et al., 2020)
 
     Two views: computed as softplus(LSE over the negatives − s⁺), which is the same and does not cancel near 0.
@@ -59,6 +59,8 @@ class NTXentLoss(nn.Module):
     tensor(2.7081)
     """
 
+    checks: ClassVar = {"temperature": checked_temperature}
+
     def __init__(
         self,
         temperature: Temperature = 0.5,
@@ -69,11 +71,11 @@ class NTXentLoss(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.temperature = checked_temperature(temperature)
+        self.temperature = temperature
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
-        self.gather = checked_gather(gather)
+        self.gather = gather
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""

@@ -3,16 +3,16 @@
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.checked import checked_flag, checked_number, readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_shape,
-    checked_choice,
     embeddings,
     require_batch,
     warn_counted,
@@ -26,6 +26,7 @@ from coulomb.losses.classes import (
     reduced_over,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.options import Loss, optional
 from coulomb.losses.temperature import (
     LearnableTemperature,
     Temperature,
@@ -59,7 +60,7 @@ class ParametricCenters(nn.Linear):
         super().__init__(dim, num_classes)
 
 
-class PaCoLoss(nn.Module):
+class PaCoLoss(Loss):
     """L_i = −Σ_k w_ik log p_ik / Σ_k w_ik  over the own centre (w = β) and the same-label features (w = α)
 
     log p_ik = logit_ik − log(Σ_c e^{c_ic} + γ Σ_{j≠i} e^{s_ij}), with logits c_ic = (center_logits_ic + log π_c)/τ_sup of
@@ -85,7 +86,8 @@ class PaCoLoss(nn.Module):
         temperature: τ, or a `LearnableTemperature`; 0.2 as on ImageNet-LT (CIFAR-LT: 0.05).
         normalized: divide by Σw = β + αK, as the authors' code does; False is the plain sum of the paper.
         base_temperature: None for no extra factor; a number gives a factor τ/τ_base (the authors set τ_base = τ).
-        label_smoothing: ε on the centre's target (generalised PaCo): β goes by (1−ε) to the own centre, by ε/C to all.
+        label_smoothing: ε on the centre's target (generalised PaCo): the own centre has weight β(1−ε), each of the C−1
+            others βε/(C−1), as in the authors' code. `torch.nn.functional.cross_entropy` spreads ε over all C instead.
         normalize: scale features to unit length.
         reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
@@ -111,6 +113,16 @@ class PaCoLoss(nn.Module):
 
     class_counts: Tensor | None
 
+    checks: ClassVar = {
+        "class_counts": optional(checked_counts),
+        **dict.fromkeys(("alpha", "beta", "gamma"), partial(checked_number, at_least=0)),
+        "supervised_temperature": partial(checked_number, above=0),
+        "temperature": checked_temperature,
+        "normalized": checked_flag,
+        "base_temperature": optional(partial(checked_number, above=0)),
+        "label_smoothing": checked_smoothing,
+    }
+
     def __init__(
         self,
         class_counts: Tensor | Sequence[float] | None = None,
@@ -128,29 +140,21 @@ class PaCoLoss(nn.Module):
         diagnose: bool = False,
     ) -> None:
         super().__init__()
-        for name, weight in (("alpha", alpha), ("beta", beta), ("gamma", gamma)):
-            if not 0 <= weight < math.inf:
-                raise ValueError(f"{name} must be a finite weight that is not negative, got {weight}")
-        if alpha == beta == 0:
+        if base_temperature is not None and isinstance(temperature, LearnableTemperature):
+            raise ValueError("base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0")
+        self.alpha, self.beta, self.gamma = alpha, beta, gamma
+        if self.alpha == self.beta == 0:
             raise ValueError("alpha and beta are both 0: there is nothing to attract an anchor")
-        if not 0 < supervised_temperature < math.inf:
-            raise ValueError(f"supervised_temperature must be positive and finite, got {supervised_temperature}")
-        if base_temperature is not None:
-            checked_temperature(base_temperature)
-            if isinstance(temperature, LearnableTemperature):
-                raise ValueError(
-                    "base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0"
-                )
-        self.alpha, self.beta, self.gamma = float(alpha), float(beta), float(gamma)
-        self.supervised_temperature = float(supervised_temperature)
-        self.temperature = checked_temperature(temperature)
+        self.supervised_temperature = supervised_temperature
+        self.temperature = temperature
         self.normalized = normalized
         self.base_temperature = base_temperature
-        self.label_smoothing = checked_smoothing(label_smoothing)
+        self.label_smoothing = label_smoothing
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
-        self.register_buffer("class_counts", None if class_counts is None else checked_counts(class_counts))
+        counts = None if class_counts is None else checked_counts("class_counts", class_counts)
+        self.register_buffer("class_counts", counts)
 
     def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
@@ -236,8 +240,9 @@ class PaCoLoss(nn.Module):
         weight = self.beta * known.to(own.dtype) + self.alpha * count
         loss = weight * softplus(rest - own, threshold=50)
         loss = loss + self.alpha * (count * own - similarity.sum("positives"))
-        if self.label_smoothing:
-            loss = loss + self.beta * self.label_smoothing * (own - centers.mean(1))
+        if self.label_smoothing and classes > 1:  # own − mean over the other centres
+            smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
+            loss = loss + smoothing * (own - centers.mean(1))
         has_target = weight > 0
         if self.normalized:
             loss = loss / weight.masked_fill(~has_target, 1)
@@ -264,7 +269,7 @@ class PaCoLoss(nn.Module):
         return centers if self.supervised_temperature == 1 else centers / self.supervised_temperature
 
     def _warn(self, has_target: Tensor, classes: int, keys: int) -> None:
-        if torch.compiler.is_compiling():
+        if not readable(has_target):
             return
         without = int((~has_target).sum())
         if without:

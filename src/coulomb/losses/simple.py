@@ -2,20 +2,21 @@
 
 import math
 from functools import partial
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from coulomb.checked import checked_number, checked_whole
 from coulomb.losses import at_once
-from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.options import Loss
 from coulomb.losses.pairs_at_once import PairsAtOnce
 from coulomb.losses.sources import Negatives, fit_at_once, negatives_of
-from coulomb.similarity.groups import Gather, checked_gather
+from coulomb.similarity.groups import Gather
 
 
-class SimpleContrastiveLoss(nn.Module):
+class SimpleContrastiveLoss(Loss):
     """L_i = −s_i⁺ + λ Σ_k s_ik,  s = cos   (the simple loss of Wang & Liu, 2021)
 
     Every negative is pushed equally hard, whatever its similarity: the limit of a high temperature. The sum over k is one
@@ -50,6 +51,8 @@ class SimpleContrastiveLoss(nn.Module):
     tensor(0.)
     """
 
+    checks: ClassVar = {"weight": partial(checked_number, at_least=0)}
+
     def __init__(
         self,
         weight: float = 1.0,
@@ -60,10 +63,10 @@ class SimpleContrastiveLoss(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.weight = checked_number("weight", weight, at_least=0)
+        self.weight = weight
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
-        self.gather = checked_gather(gather)
+        self.reduction = reduction
+        self.gather = gather
         self.diagnose = diagnose
 
     def forward(
@@ -143,6 +146,8 @@ class HardSimpleLoss(SimpleContrastiveLoss):
     tensor(-0.2929)
     """
 
+    checks: ClassVar = {"top_k": checked_whole}
+
     def __init__(
         self,
         weight: float = 1.0,
@@ -154,7 +159,7 @@ class HardSimpleLoss(SimpleContrastiveLoss):
         gather: Gather = "auto",
     ) -> None:
         super().__init__(weight, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather)
-        self.top_k = checked_whole("top_k", top_k)
+        self.top_k = top_k
 
     def _at_once(self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool) -> at_once.Found:
         pairs = PairsAtOnce(query, positive, negatives, 1.0, normalize=self.normalize)

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from coulomb.checked import abstract
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_shape,
-    checked_choice,
     embeddings,
     require_batch,
+    require_dense,
     warn_counted,
 )
 from coulomb.losses.classes import (
@@ -24,14 +25,16 @@ from coulomb.losses.classes import (
     log_frequencies,
     reduced_over,
 )
+from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
+from coulomb.similarity.exact import linear
 from coulomb.similarity.problem import eager, full_precision
 
 SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
 
 
-class SoftmaxLoss(nn.Module):
+class SoftmaxLoss(Loss):
     """L_i = LSE_c s_ic − s_iy = softplus(LSE_{c≠y} s_ic − s_iy),  s_ic = f_i·w_c/τ + b_c   (softmax cross-entropy)
 
     The same as ``cross_entropy(linear(features, centers, bias), labels)``, but the logits [B, C] are not stored once
@@ -67,6 +70,8 @@ class SoftmaxLoss(nn.Module):
     tensor(1.6094)
     """
 
+    checks: ClassVar = {"label_smoothing": checked_smoothing, "temperature": checked_temperature}
+
     def __init__(
         self,
         label_smoothing: float = 0.0,
@@ -76,10 +81,10 @@ class SoftmaxLoss(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.label_smoothing = checked_smoothing(label_smoothing)
-        self.temperature = checked_temperature(temperature)
+        self.label_smoothing = label_smoothing
+        self.temperature = temperature
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
@@ -121,8 +126,8 @@ class SoftmaxLoss(nn.Module):
         if self.normalize:
             features = embeddings("features", features, normalize=True)
             centers = embeddings("centers", centers, normalize=True)
+        logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
         with full_precision(features):
-            logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
             loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
         mean = loss.item() / (len(labels) if self.reduction == "sum" else 1)
         finite = SMALL_LOSS < mean < math.inf and math.isfinite(centers.detach().sum().item())
@@ -131,6 +136,9 @@ class SoftmaxLoss(nn.Module):
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
         if bias is None:
             return None
+        if not isinstance(bias, Tensor) or not bias.is_floating_point():
+            raise TypeError(f"bias must be a floating tensor, got {getattr(bias, 'dtype', type(bias).__name__)}")
+        require_dense("bias", bias)
         if bias.shape != centers.shape[:1]:
             raise ValueError(f"bias must have shape [{len(centers)}], one for each center, got {tuple(bias.shape)}")
         if bias.device != centers.device:
@@ -174,6 +182,8 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
 
     class_counts: Tensor
 
+    checks: ClassVar = {"class_counts": checked_counts}
+
     def __init__(
         self,
         class_counts: Tensor | Sequence[float],
@@ -184,11 +194,13 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(label_smoothing, temperature, normalize=normalize, reduction=reduction)
-        self.register_buffer("class_counts", checked_counts(class_counts))
+        self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
         self._log_frequency: tuple[Tensor, int, Tensor] | None = None  # of which counts, as changed how often
 
     def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor:
-        counts, found = self.class_counts, self._log_frequency
+        counts = self.class_counts
+        caching = eager() and not abstract(centers)
+        found = self._log_frequency if caching else None
         fresh = found is not None and found[0] is counts and found[1] == counts._version
         alike = found is not None and (found[2].dtype, found[2].device, len(counts)) == (
             centers.dtype,
@@ -199,7 +211,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
             log_frequency = found[2]
         else:
             log_frequency = log_frequencies(counts, centers, len(centers), "centers")
-            if eager():
+            if caching:
                 self._log_frequency = counts, counts._version, log_frequency
         bias = super()._column_bias(bias, centers)
         return log_frequency if bias is None else bias + log_frequency

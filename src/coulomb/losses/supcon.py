@@ -1,23 +1,27 @@
 """SupCon: everything of your class is your positive."""
 
 from functools import partial
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from coulomb.checked import checked_number, readable
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_shape,
     checked_choice,
     checked_labels,
     embeddings,
+    flat_labels,
     require_batch,
+    require_dense,
     warn_counted,
 )
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.gathering import ids_in, own_rows, processes_in, reduced_in, summed_in
 from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_sums
+from coulomb.losses.options import Loss, optional
 from coulomb.losses.temperature import (
     LearnableTemperature,
     Temperature,
@@ -26,11 +30,11 @@ from coulomb.losses.temperature import (
     scale_of,
 )
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.groups import Gather, group_of, rows_in
 from coulomb.similarity.products import product
 
 
-class SupConLoss(nn.Module):
+class SupConLoss(Loss):
     """L_i = LSE_{a≠i} s_ia − mean_{p∈P(i)} s_ip,  s = cos/τ   (Khosla et al., 2020, their L_out)
 
     P(i): the other views of i and every view of samples with the same label. ``positives="in"`` is their weaker L_in,
@@ -63,9 +67,10 @@ class SupConLoss(nn.Module):
             `coulomb.losses.gathering` for the convention. A mask is about this process's own samples: those of others are
             nobody's positives, and its diagnosis leaves them out. Multi-hot labels need ``positives="out"``, no diagnosis.
 
-    Call with features [B, V, D] or [B, D], and one of: labels [B] (−1: unknown, only its own views are positive); labels
-    [B, C], multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i, j]: j is a positive of i; may
-    be asymmetric, boolean or non-negative weights); or neither, and only an anchor's other views are positive.
+    Call with features [B, V, D] or [B, D], and one of: labels [B] or [B, 1] (−1: unknown, only its own views are
+    positive); labels [B, C] with C ≥ 2, multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i,
+    j]: j is a positive of i; may be asymmetric, boolean or non-negative weights); or neither, and only an anchor's other
+    views are positive.
 
     Memory: multi-hot labels with ``positives="out"`` take a strip of the B×B overlaps at a time (``"count"``: none); with
     ``positives="in"`` or ``diagnose=True`` the mask of their N×N pairs is formed.
@@ -86,6 +91,15 @@ class SupConLoss(nn.Module):
     tensor([1.0514, 0.5514, 0.5514, 1.0514])
     """
 
+    checks: ClassVar = {
+        "temperature": checked_temperature,
+        "base_temperature": optional(partial(checked_number, above=0)),
+        "contrast_mode": partial(checked_choice, choices=("all", "one")),
+        "positives": partial(checked_choice, choices=("out", "in")),
+        "no_positive": partial(checked_choice, choices=("zero", "exclude", "raise")),
+        "overlap": partial(checked_choice, choices=OVERLAPS),
+    }
+
     def __init__(
         self,
         temperature: Temperature = 0.07,
@@ -101,22 +115,18 @@ class SupConLoss(nn.Module):
         gather: Gather = "auto",
     ) -> None:
         super().__init__()
-        self.temperature = checked_temperature(temperature)
-        if base_temperature is not None:
-            checked_temperature(base_temperature)
-            if isinstance(temperature, LearnableTemperature):
-                raise ValueError(
-                    "base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0"
-                )
+        self.temperature = temperature
+        if base_temperature is not None and isinstance(temperature, LearnableTemperature):
+            raise ValueError("base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0")
         self.base_temperature = base_temperature
-        self.contrast_mode = checked_choice("contrast_mode", contrast_mode, ("all", "one"))
-        self.positives = checked_choice("positives", positives, ("out", "in"))
-        self.no_positive = checked_choice("no_positive", no_positive, ("zero", "exclude", "raise"))
-        self.overlap = checked_choice("overlap", overlap, OVERLAPS)
+        self.contrast_mode = contrast_mode
+        self.positives = positives
+        self.no_positive = no_positive
+        self.overlap = overlap
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
         self.diagnose = diagnose
-        self.gather = checked_gather(gather)
+        self.gather = gather
 
     def forward(
         self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
@@ -124,7 +134,7 @@ class SupConLoss(nn.Module):
         """The loss; see the class."""
         check_shape("features", features, ndim=(2, 3))
         require_batch("features", features)
-        scale = scale_of(self.temperature)
+        scale, labels = scale_of(self.temperature), None if labels is None else flat_labels(labels)
         rows = features[..., 0].numel()
         plainly = mask is None and (not isinstance(labels, Tensor) or labels.ndim == 1) and rows > 2
         plainly = plainly and self.positives == "out" and self.contrast_mode == "all" and not self.diagnose
@@ -239,7 +249,7 @@ class SupConLoss(nn.Module):
 
     def _loss(self, similarity: Similarity, attraction: Tensor, has: Tensor) -> Tensor:
         loss = (similarity.lse("others") - attraction).masked_fill(~has, 0)
-        if not torch.compiler.is_compiling():
+        if readable(has):
             self._look_for_missing(int((~has).sum()), len(has))
         if similarity.number_of_keys == 2:
             warn_counted(len(has), len(has), "anchors have a single other sample: the loss teaches nothing")
@@ -270,6 +280,11 @@ class SupConLoss(nn.Module):
 def _check_mask(mask: Tensor, batch: int, labels: Tensor | None, like: Tensor) -> None:
     if labels is not None:
         raise ValueError("give labels or mask, not both: the mask replaces labels")
+    if not isinstance(mask, Tensor) or mask.is_complex():
+        raise TypeError(
+            f"mask must be a boolean or real tensor [B, B], got {getattr(mask, 'dtype', type(mask).__name__)}"
+        )
+    require_dense("mask", mask)
     if mask.shape != (batch, batch):
         raise ValueError(f"mask must have shape [{batch}, {batch}], got {tuple(mask.shape)}")
     if mask.device != like.device:

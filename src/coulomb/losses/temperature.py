@@ -1,16 +1,20 @@
 """A temperature that is learned, and the one place where a temperature becomes the engine's scale = 1/τ."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from coulomb.checked import checked_number, readable
 
 
 class LearnableTemperature(nn.Module):
     """τ = exp(−p) with a learned p = log(1/τ), as in CLIP (Radford et al., 2021); give it to a loss as ``temperature``.
 
     p itself is clamped to [log 1/maximum, log 1/minimum] whenever it is used, so that a parameter at the border still
-    has its gradient and can come back (a clamp inside the graph would hold it there for ever).
+    has its gradient and can come back (a clamp inside the graph would hold it there for ever). Transforms of `torch.func`
+    may not modify a captured tensor: there p stays as it is, its clamped value is used, and the gradient is the same.
 
     When to use: the best τ is not known, and the loss has a gradient for it (all that take ``temperature``).
     Needs: ``loss.parameters()`` in the optimizer, best without weight decay, as in CLIP.
@@ -28,6 +32,10 @@ class LearnableTemperature(nn.Module):
 
     def __init__(self, initial: float = 0.07, minimum: float = 0.01, maximum: float = 1.0) -> None:
         super().__init__()
+        initial, minimum, maximum = (
+            checked_number(name, value)
+            for name, value in (("initial", initial), ("minimum", minimum), ("maximum", maximum))
+        )
         if not 0 < minimum <= initial <= maximum < math.inf:
             raise ValueError(f"need 0 < minimum <= initial <= maximum, got {minimum}, {initial}, {maximum}")
         self.minimum, self.maximum = minimum, maximum
@@ -35,8 +43,11 @@ class LearnableTemperature(nn.Module):
 
     def scale(self) -> Tensor:
         """1/τ, with gradient."""
+        low, high = -math.log(self.maximum), -math.log(self.minimum)
+        if torch._C._are_functorch_transforms_active():
+            return (self.log_scale + (self.log_scale.clamp(low, high) - self.log_scale).detach()).exp()
         with torch.no_grad():
-            self.log_scale.clamp_(-math.log(self.maximum), -math.log(self.minimum))
+            self.log_scale.clamp_(low, high)
         return self.log_scale.exp()
 
     def forward(self) -> Tensor:
@@ -45,23 +56,21 @@ class LearnableTemperature(nn.Module):
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        return (
-            f"now={math.exp(-float(self.log_scale.detach())):.4g}, minimum={self.minimum:g}, maximum={self.maximum:g}"
-        )
+        now = f"now={math.exp(-float(self.log_scale.detach())):.4g}, " if readable(self.log_scale) else ""
+        return f"{now}minimum={self.minimum:g}, maximum={self.maximum:g}"
 
 
 Temperature = float | LearnableTemperature
 
 
-def checked_temperature(temperature: Temperature) -> Temperature:
+def checked_temperature(name: str, temperature: Any) -> Temperature:
     """``temperature`` if it is a positive number or a `LearnableTemperature`; else an error naming it."""
     if isinstance(temperature, LearnableTemperature):
         return temperature
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float):
-        raise TypeError(f"temperature must be a number or a LearnableTemperature, got {type(temperature).__name__}")
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature must be positive and finite, got {temperature}")
-    return float(temperature)
+    try:
+        return checked_number(name, temperature, above=0)
+    except TypeError as error:
+        raise TypeError(f"{error}; to learn it, use a LearnableTemperature") from None
 
 
 def scale_of(temperature: Temperature) -> float | Tensor:

@@ -8,6 +8,7 @@ from torch.nn.functional import relu, softplus
 
 from coulomb.losses.triplet_sums import strip_terms, strips
 from coulomb.similarity import Similarity
+from coulomb.similarity.problem import full_precision
 
 
 @torch.library.custom_op("coulomb::hardest_pairs", mutates_args=())
@@ -35,7 +36,7 @@ def triplet_terms(
 ) -> tuple[Tensor, Tensor]:
     """(sum of each anchor's terms [N], how many are not zero [N])."""
     sums_N, active_N = torch.zeros_like(rows_ND[:, 0]), torch.zeros_like(labels_N)
-    with torch.autocast(rows_ND.device.type, enabled=False):
+    with full_precision(rows_ND):
         for strip, distance, positive, negative in strips(rows_ND, labels_N, euclidean):
             found = strip_terms(distance, positive, negative, margin, semihard, soft)
             sums_N[strip], active_N[strip], _ = found
@@ -55,7 +56,7 @@ def triplet_gradient(
 ) -> Tensor:
     """Σ_i grad_i ∂(sum of anchor i)/∂rows, from the distances computed once more."""
     out_ND = torch.zeros_like(rows_ND)
-    with torch.autocast(rows_ND.device.type, enabled=False):
+    with full_precision(rows_ND):
         for strip, distance, positive, negative in strips(rows_ND, labels_N, euclidean):
             weight = strip_terms(distance, positive, negative, margin, semihard, soft)[2] * grad_N[strip, None]
             if euclidean:  # ∂‖x−y‖/∂x = (x−y)/‖x−y‖, and 0 where x = y
@@ -123,7 +124,7 @@ def _written_out(
     rows_ND: Tensor, labels_N: Tensor, margin: float, semihard: bool, soft: bool, euclidean: bool
 ) -> Tensor:
     """The same sums [N] in plain torch, differentiable any number of times."""
-    with torch.autocast(rows_ND.device.type, enabled=False):
+    with full_precision(rows_ND):
         distance = distances(rows_ND[:, None], rows_ND) if euclidean else 1 - rows_ND @ rows_ND.T
     sums = []
     for i in range(len(rows_ND)):

@@ -2,29 +2,29 @@
 
 import math
 from functools import partial
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from coulomb.checked import checked_number
 from coulomb.losses import at_once
 from coulomb.losses.arguments import (
-    REDUCTIONS,
     check_shape,
-    checked_choice,
     embeddings,
     reduced,
     require_batch,
     warn_counted,
 )
 from coulomb.losses.gathering import summed_in
+from coulomb.losses.options import Loss
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.groups import Gather, group_of, rows_in
 from coulomb.similarity.products import product
 
 
-class UniformityLoss(nn.Module):
+class UniformityLoss(Loss):
     """L = log mean_{i≠j} exp(−t‖x_i − x_j‖²)   (Wang & Isola, 2020)
 
     The energy of points that repel each other: from 0 (all in one place) to about −3.94 (uniform on the sphere in 128
@@ -63,16 +63,16 @@ class UniformityLoss(nn.Module):
     tensor(-8.)
     """
 
+    checks: ClassVar = {"t": partial(checked_number, above=0)}
+
     def __init__(
         self, t: float = 2.0, *, normalize: bool = True, reduction: str = "mean", gather: Gather = "auto"
     ) -> None:
         super().__init__()
-        self.t = checked_number("t", t)
-        if self.t <= 0:
-            raise ValueError(f"t must be positive, got {t}")
+        self.t = t
         self.normalize = normalize
-        self.reduction = checked_choice("reduction", reduction, REDUCTIONS)
-        self.gather = checked_gather(gather)
+        self.reduction = reduction
+        self.gather = gather
 
     def forward(self, x: Tensor) -> Tensor:
         """The loss; see the class."""

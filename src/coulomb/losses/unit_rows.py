@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb import checked
-from coulomb.checked import ZERO
+from coulomb.checked import ZERO, abstract, readable
 
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # as far from 1 as rounding takes a row that was normalised
 
@@ -16,7 +16,7 @@ def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool, fresh: bo
 
     ``names``: of the arguments whose rows these are, equally many of each, one argument after the other. A row of zeros
     stays zero, gets no gradient, and is counted in a warning; NaN and infinite rows are an error. In a compiled graph the
-    checks run too, by an operator of their own; under a `torch.func` transform there are no values to check.
+    checks run too, by an operator of their own; elsewhere only where the values are `readable`.
     ``fresh``: nobody else has ``value``, so that it may be overwritten.
     """
     value = value.to(torch.promote_types(value.dtype, torch.float32))
@@ -24,15 +24,17 @@ def rows_of(names: tuple[str, ...], value: Tensor, *, normalize: bool, fresh: bo
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
         norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize)
         return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or abstract(value):
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+        if readable(norm):
+            check_norms(norm.detach(), names, normalize)
         return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
     if not normalize:
         check_norms(torch.linalg.vector_norm(value.detach(), dim=-1), names, normalize)
         return value
     if not value.requires_grad:  # a queue or a bank holds unit rows already: do not write them once more
         norm = torch.linalg.vector_norm(value, dim=-1)
-        if norm.numel() and not norm.is_meta:
+        if norm.numel():
             shortest, longest = (float(one) for one in norm.aminmax())
             if 1 - UNIT[value.dtype] <= shortest and longest <= 1 + UNIT[value.dtype]:
                 return value
@@ -48,7 +50,9 @@ def lengths_of(name: str, value: Tensor) -> Tensor:
     norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
     if torch.compiler.is_compiling():
         norm = torch.ops.coulomb.checked_norms(norm, name, True)
-    elif torch._C._are_functorch_transforms_active():
+    elif torch._C._are_functorch_transforms_active() or abstract(value):
+        if readable(norm):
+            check_norms(norm.detach(), (name,), True)
         return norm.masked_fill(norm < ZERO, torch.inf)
     elif not check_norms(norm.detach(), (name,), True):
         return norm

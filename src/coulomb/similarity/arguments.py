@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from coulomb.checked import readable
 from coulomb.similarity.pairs import UNKNOWN
 
 
@@ -21,26 +22,28 @@ def require_device(name: str, value: Tensor, like: Tensor) -> None:
 
 
 def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Tensor | None:
-    """Integers from 0, or −1 for unknown (values are not looked at in a compiled graph)."""
+    """Integers from 0, or −1 for unknown (values are checked only where they are `readable`)."""
     if ids is None:
         return None
+    if not isinstance(ids, Tensor) or ids.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense integer tensor, got {getattr(ids, 'layout', type(ids).__name__)}")
     if ids.shape != (length,):
         raise ValueError(f"{name} must have shape [{length}], got {tuple(ids.shape)}")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {ids.dtype}")
     require_device(name, ids, like)
-    if length and not torch.compiler.is_compiling() and int(ids.min()) < UNKNOWN:
+    if length and readable(ids) and int(ids.min()) < UNKNOWN:
         raise ValueError(f"{name} must be ids from 0, or −1 for unknown; got {int(ids.min())}")
     return ids.long()
 
 
 def checked_mask(mask: Tensor, shape: tuple[int, int], like: Tensor) -> Tensor:
-    """Boolean, or finite weights that are not negative (values are not looked at in a compiled graph)."""
+    """Boolean, or finite weights that are not negative (values are checked only where they are `readable`)."""
     if mask.shape != shape:
         raise ValueError(f"the mask must have shape {list(shape)}, got {tuple(mask.shape)}")
     require_device("the mask", mask, like)
     if mask.dtype == torch.bool:
         return mask
-    if mask.numel() and not torch.compiler.is_compiling() and not (mask.min() >= 0 and mask.max() < torch.inf):
+    if mask.numel() and readable(mask) and not (mask.min() >= 0 and mask.max() < torch.inf):
         raise ValueError("the mask's weights must be finite and not negative")
     return mask.detach()

@@ -6,14 +6,15 @@ What `coulomb.similarity.streaming` computes must equal this.
 import torch
 from torch import Tensor
 
+from coulomb.similarity.exact import matmul
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.problem import Problem, below, full_precision
 
 
 def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
     """(rows [P, N], columns [M] or None) of a problem."""
+    scores, pairs = matrix(problem.queries_ND, problem.keys, problem.scale, problem.bias_M), problem.pairs
     with full_precision(problem.queries_ND):
-        scores, pairs = matrix(problem.queries_ND, problem.keys, problem.scale, problem.bias_M), problem.pairs
         if problem.at_least_N is not None:
             scores = scores.masked_fill(scores < problem.at_least_N[:, None], -torch.inf)
         if problem.top_k is not None:
@@ -27,7 +28,7 @@ def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
 
 def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None) -> Tensor:
     """S = scale · Q·Kᵀ + bias, stored."""
-    scores = (scale * queries_ND) @ keys_MD.T
+    scores = matmul(scale * queries_ND, keys_MD.T)
     return scores if bias_M is None else scores + bias_M
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coulomb.checked import abstract
 from coulomb.similarity import dense, kept, streaming
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.problem import Problem
@@ -32,12 +33,13 @@ def fold(problem: Problem, *, keep: bool) -> tuple[Tensor, Tensor | None]:
     simple = len(problem.powers) == 1 and not problem.both and not problem.linear and not keep
     learning = torch.is_grad_enabled() and problem.queries_ND.requires_grad
     attend = simple and frozen_keys and frozen_bias and learning
-    if torch.compiler.is_compiling():
-        rows, columns, *_ = torch.ops.coulomb.fold(*flattened(problem), attend, keep)
-    elif torch._C._are_functorch_transforms_active():
+    compiling = torch.compiler.is_compiling()
+    if torch._C._are_functorch_transforms_active() and not compiling:
         if not keep:
             raise RuntimeError(SECOND)
         return dense.fold(problem)
+    if compiling or abstract(problem.queries_ND):
+        rows, columns, *_ = torch.ops.coulomb.fold(*flattened(problem), attend, keep)
     else:
         operands = problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
         rows, columns = Fold.apply(*operands, problem, attend, keep, torch.is_grad_enabled())

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from coulomb.checked import abstract
 from coulomb.similarity import ahead, contrast, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.problem import Problem, below, eager, full_precision, tile_for
+from coulomb.similarity.problem import Problem, below, eager, tile_for
 from coulomb.similarity.sums import summed
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Similarity:
         Where the keys learn and every row that counts is asked for the same (a mean, a sum), it takes 6u instead of 8u.
         """
         problem = self._problem(over)
-        if eager() and self.group is None and not self.few and ahead.fits(problem):
+        if eager() and self.group is None and not (self.few or abstract(own)) and ahead.fits(problem):
             return ahead.against(problem, self.scale, own, counted)
         return contrast.losses(self._fold(problem)[0].squeeze(0), None, own)
 
@@ -377,7 +378,8 @@ class Similarity:
         at_least = None
         if top_k is not None:
             self._require_k(top_k)
-            if not self.few or torch.compiler.is_compiling():  # S is not certain to be stored: find the threshold first
+            traced = torch.compiler.is_compiling() or abstract(self.queries_ND)
+            if traced or not self.few:  # S is not certain to be stored: find the threshold first
                 at_least, top_k = self.kth_largest(top_k, over), None
         keys = None if self.self_similar else self.keys_MD
         pairs = self.pairs(over)
@@ -423,8 +425,7 @@ class Similarity:
     @property
     def matrix(self) -> Tensor:
         """S itself, [N, M], with gradients."""
-        with full_precision(self.queries_ND):
-            return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
+        return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
 
 
 def chosen_backend() -> str:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from coulomb.checked import abstract
 from coulomb.similarity.problem import LOG2E, Problem, Tiles, blocks, full_precision
 
 STRIP = 2**22  # elements of a strip of whole rows, when k is too large to carry the best from tile to tile
@@ -11,8 +12,11 @@ STRIP = 2**22  # elements of a strip of whole rows, when k is too large to carry
 @torch.no_grad()
 def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
     """The k largest s_ij in each row, descending, and their columns, [N, k]; −inf and −1 where fewer than k count."""
+    n, m = problem.pairs.shape
+    if abstract(problem.queries_ND):
+        values_Nk = problem.queries_ND.new_empty(n, k)
+        return values_Nk, torch.empty_like(values_Nk, dtype=torch.long)
     with full_precision(problem.queries_ND):
-        n, m = problem.pairs.shape
         tiles = Tiles(problem)
         # Merging costs k a tile: with many, take whole rows instead, fewer of them at a time.
         rows_at_once, cols_at_once = (tiles.tile, tiles.tile) if k <= tiles.tile // 4 else (max(1, STRIP // m), m)
@@ -46,6 +50,8 @@ def _merged(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], k: int)
 @torch.no_grad()
 def largest_and_expected(problem: Problem, lse_N: Tensor) -> tuple[Tensor, Tensor]:
     """(max_j s_ij, Σ_j softmax(s_i)_j s_ij), each [N], in one pass; −inf and 0 where no pair counts."""
+    if abstract(problem.queries_ND):
+        return torch.empty_like(lse_N), torch.empty_like(lse_N)
     with full_precision(problem.queries_ND):
         tiles = Tiles(problem)
         largest_N = torch.full_like(lse_N, -torch.inf)

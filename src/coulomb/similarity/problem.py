@@ -257,7 +257,8 @@ def rectangle(height: int, width: int, tile: int) -> Iterator[tuple[slice, slice
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: the operands are already in the precision that they need."""
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    on = kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for meta tensors
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def eager() -> bool:

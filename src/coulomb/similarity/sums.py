@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coulomb.similarity.exact import matmul
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.problem import full_precision
 
@@ -24,8 +25,7 @@ def key_sums(keys_MD: Tensor, pairs: Pairs) -> Tensor:
         out: Tensor = MaskedSums.apply(pairs.mask, keys_MD)
         return out
     if pairs.few:
-        with full_precision(keys_MD):
-            return pairs.equal.to(keys_MD.dtype) @ keys_MD
+        return matmul(pairs.equal.to(keys_MD.dtype), keys_MD)
     n = pairs.shape[0]
     everything = keys_MD.sum(0).expand(n, -1)
     if pairs.same is None:
@@ -47,7 +47,7 @@ class MaskedSums(torch.autograd.Function):
     @staticmethod
     def forward(mask_NM: Tensor, keys_MD: Tensor) -> Tensor:
         """Mask · keys."""
-        with torch.autocast(keys_MD.device.type, enabled=False):
+        with full_precision(keys_MD):
             out = keys_MD.new_empty(len(mask_NM), keys_MD.shape[1])
             for start in range(0, len(mask_NM), STRIP):
                 rows = slice(start, start + STRIP)
@@ -63,7 +63,7 @@ class MaskedSums(torch.autograd.Function):
     def backward(ctx: Any, grad_ND: Tensor) -> tuple[None, Tensor]:
         """maskᵀ · gradient."""
         (mask_NM,) = ctx.saved_tensors
-        with torch.autocast(grad_ND.device.type, enabled=False):
+        with full_precision(grad_ND):
             total = grad_ND.new_zeros(mask_NM.shape[1], grad_ND.shape[1])
             for start in range(0, len(mask_NM), STRIP):
                 rows = slice(start, start + STRIP)
