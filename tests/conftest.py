@@ -10,9 +10,7 @@ from processes import Processes
 
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory):
-    pool = Processes(tmp_path_factory.mktemp("processes"))
-    yield pool
-    pool.stop()
+    return Processes(tmp_path_factory.mktemp("processes"))
 
 
 @pytest.fixture(scope="session")
