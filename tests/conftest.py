@@ -6,6 +6,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from processes import Processes
+from summary import pytest_terminal_summary  # noqa: F401
 
 
 @pytest.fixture(scope="session")

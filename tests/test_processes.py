@@ -30,6 +30,28 @@ def sabotaged(how, stores, rank, world, store, timeout):
     gloo(rank, world, store, timeout)
 
 
+def late(folder, rank, world, store, timeout):
+    """A rendezvous that rank 1 leaves later than rank 0."""
+    gloo(rank, world, store, timeout)
+    if rank == 1:
+        time.sleep(0.5)
+    (folder / f"met{rank}").touch()
+
+
+def met(folder):
+    return sorted(path.name for path in folder.glob("met*"))
+
+
+def others_alive():
+    """Whether rank 0, which answers at once, is still there for rank 1, which answers later."""
+    pids = [None, None]
+    dist.all_gather_object(pids, os.getpid())
+    if dist.get_rank() == 1:
+        time.sleep(0.5)
+        os.kill(pids[0], 0)  # raises ProcessLookupError if there is no such process
+    return dist.get_rank()
+
+
 def ran(folder):
     (folder / str(os.getpid())).touch()
     return dist.get_rank(), dist.get_world_size(), os.getpid()
@@ -86,6 +108,14 @@ def test_a_rendezvous_is_tried_three_times(tmp_path, capsys, started):
         groups.run(2, ran, tmp_path)
     assert capsys.readouterr().out.count("rendezvous failed: attempt") == 3
     assert len(started) == 6
+
+
+def test_no_function_runs_before_all_have_met(tmp_path):
+    assert Processes(tmp_path, meet=partial(late, tmp_path)).run(2, met, tmp_path) == [["met0", "met1"]] * 2
+
+
+def test_no_process_leaves_before_all_have_answered(processes):
+    assert processes.run(2, others_alive) == [0, 1]
 
 
 def test_an_error_of_the_function_is_not_tried_again(tmp_path, started):
