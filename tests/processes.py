@@ -1,6 +1,5 @@
 """Runs functions in gloo groups of new processes: one group per call, nothing shared between calls."""
 
-import multiprocessing
 import os
 import pickle
 import socket
@@ -12,16 +11,15 @@ from datetime import timedelta
 from itertools import count
 from multiprocessing.connection import wait
 
-# Imported once, by the server that every process is forked from: a group starts within milliseconds, all ranks together.
-PRELOADED = ["torch.distributed", "torch.nn.parallel", "coulomb.losses", "coulomb.similarity.processes"]
-RENDEZVOUS = "rendezvous failed:"  # how the line in the output begins; the terminal summary repeats it
+import torch
+import torch.distributed as dist
+
+from forked import context
+from summary import RENDEZVOUS
 
 
 def gloo(rank, world, store, timeout):
     """Initialises the default group, for whose operations ``timeout`` holds too."""
-    import torch
-    import torch.distributed as dist
-
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     # The loopback interface: no host name is looked up. A store in a file: no port to race for.
@@ -45,8 +43,6 @@ class Processes:
 
     def __init__(self, folder, attempts=3, patience=45, meet=gloo):
         self.folder, self.attempts, self.patience, self.meet = folder, attempts, patience, meet
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(PRELOADED)
         self.numbers = count()
 
     def run(self, world, function, *arguments, timeout=60):
@@ -63,7 +59,7 @@ class Processes:
         ``timeout`` is that of the group, in seconds.
         """
         for attempt in range(1, self.attempts + 1):
-            members = [_Member(self.context) for _ in range(world)]
+            members = [_Member() for _ in range(world)]
             failure = "interrupted"
             try:
                 store = str(self.folder / f"rendezvous{next(self.numbers)}")
@@ -110,7 +106,7 @@ class Processes:
 class _Member:
     """A new process and the pipe to it."""
 
-    def __init__(self, context):
+    def __init__(self):
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()

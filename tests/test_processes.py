@@ -8,6 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from coulomb.similarity import matrix
+from forked import context
 from processes import Processes, gloo
 
 
@@ -70,7 +71,7 @@ def change():
 @pytest.fixture
 def started(monkeypatch):
     """The processes that a test starts, in their order."""
-    out, context = [], Processes(None).context
+    out = []
 
     def start(process, _start=context.Process.start):
         _start(process)
