@@ -34,6 +34,7 @@ def coulomb(*arguments, cwd, before=None, timeout=240):
 
 
 def _command(command, cwd, environment, outputs, before):
+    multiprocessing.set_start_method(None, force=True)  # that of a new interpreter, not of this process
     for number, path in enumerate(outputs, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.chdir(cwd)
