@@ -14,7 +14,7 @@ demo: $(VENV)/train.stamp
 # One thread each, since the processes share the cores. All: make test MARK=
 MARK = not slow
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "$(MARK)" $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --durations 10 -m "$(MARK)" $(TESTS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check

@@ -1,18 +1,25 @@
 """What every room's tests may ask for: processes, small real images, a run of seconds."""
 
+import gc
+
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from processes import Processes
+from summary import pytest_terminal_summary  # noqa: F401
+
+
+def pytest_collection_finish():
+    """Imported modules and collected tests stay: no later garbage collection has to look at these millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory):
-    pool = Processes(tmp_path_factory.mktemp("processes"))
-    yield pool
-    pool.stop()
+    return Processes(tmp_path_factory.mktemp("processes"))
 
 
 @pytest.fixture(scope="session")

@@ -112,17 +112,21 @@ def values():
     }
 
 
-def one_sleeps(seconds):
-    """Rank 1 does not answer in time, with its keys asked for and not yet sent; how long the other waited, and its message."""
+def one_sleeps(answered):
+    """Rank 1 sends no keys until the file ``answered`` is there; returns how long rank 0 waited, and its message."""
     processes.GATHER_ELEMENTS = 0
     x = rows().requires_grad_()
     loss = NTXentLoss()(x, x.flip(0))
+    deadline = time.monotonic() + 30
     if dist.get_rank() == 1:
-        time.sleep(seconds)
+        while not answered.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         return 0.0, None
     start = time.monotonic()
     message = message_of(loss.backward)
-    return time.monotonic() - start, message
+    waited = time.monotonic() - start
+    answered.touch()
+    return waited, message
 
 
 def far_apart():

@@ -12,21 +12,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from forked import coulomb
+
 QUICK = (
     "--epochs 1 --batch-size 8 --encoder convnet --encoder-width 8 --image-size 16 --embedding-dim 8 --quiet --workers 0"
 ).split()
 
 
-def coulomb(*arguments, cwd, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "coulomb", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=240,
-        check=False,
-        **options,
-    )
+def from_scratch(*arguments, cwd):
+    """As a user's shell runs it, imports included."""
+    command = [sys.executable, "-m", "coulomb", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
 
 
 def refused(result, *words, code=2):
@@ -52,7 +48,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(photos, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
-    result = coulomb("train", photos, "--out", "run", *QUICK, cwd=folder)
+    result = from_scratch("train", photos, "--out", "run", *QUICK, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "report:" in result.stdout and "run folder: run" in result.stdout
     return folder / "run"
@@ -120,13 +116,13 @@ def test_a_place_that_cannot_be_written(tmp_path, photos):
     refused(coulomb("train", photos, "--out", "/proc/run", *QUICK, cwd=tmp_path), "/proc/run", "cannot be created")
 
 
+def limit_files():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+
+
 def test_a_full_disk_while_training(tmp_path, photos):
     """Simulated by a limit on the size of files, well above everything else and below a checkpoint."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
-
-    result = coulomb("train", photos, "--out", "run", *QUICK, "--encoder-width", 64, cwd=tmp_path, preexec_fn=limit)
+    result = coulomb("train", photos, "--out", "run", *QUICK, "--encoder-width", 64, cwd=tmp_path, before=limit_files)
     refused(result, "checkpoint")
     assert not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
     resumed = coulomb("train", "--resume", "run", "--quiet", cwd=tmp_path)
@@ -228,6 +224,6 @@ def test_runs_side_by_side(run, tmp_path):
 
 
 def test_version_and_help(tmp_path):
-    assert coulomb("--version", cwd=tmp_path).stdout.strip().count(".") == 2
+    assert from_scratch("--version", cwd=tmp_path).stdout.strip().count(".") == 2
     for command in ("train", "evaluate", "doctor", "embed", "report", "views", "check", "bench"):
         assert coulomb(command, "--help", cwd=tmp_path).returncode == 0

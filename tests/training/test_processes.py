@@ -11,15 +11,18 @@ import torch
 
 import two_processes
 
+HANGS = 800  # seconds; a limit against waiting forever, also on a busy machine
+
 
 @pytest.mark.slow
+@pytest.mark.timeout(HANGS + 100)
 def test_two_processes_train_one_run(digit_tree, tmp_path):
     options = "--epochs 2 --batch-size 8 --encoder convnet --encoder-width 8 --image-size 16 --embedding-dim 8 --quiet"
     command = [sys.executable, "-m", "coulomb", "train", digit_tree, "--out", tmp_path / "run", *options.split()]
     command += ["--devices", "2", "--accelerator", "cpu", "--workers", "0"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=200, check=False, env=environment
+        [str(part) for part in command], capture_output=True, text=True, timeout=HANGS, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -32,13 +35,14 @@ def test_two_processes_train_one_run(digit_tree, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(HANGS + 100)
 def test_two_processes_are_one_with_the_doubled_batch(digit_tree, tmp_path, monkeypatch):
     script = [sys.executable, two_processes.__file__, digit_tree, tmp_path / "two", "2"]
     done = subprocess.run(
         [str(part) for part in script],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=HANGS,
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
