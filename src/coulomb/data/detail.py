@@ -79,7 +79,7 @@ def detail_of(picture: Picture) -> float:
 
 def detail_finding(found: dict[str, Any] | None, image_size: int) -> str | None:
     """A sentence if images look enlarged and would be trained larger than their detail; else None."""
-    if found is None or (smaller := rounded_size(found["detail"])) >= image_size:
+    if found is None or found["enlarged"] <= 0.5 or (smaller := rounded_size(found["detail"])) >= image_size:
         return None
     return (
         f"The images look enlarged: {found['enlarged']:.0%} of {found['sampled']} sampled images of {found['side']:.0f} px "
