@@ -74,6 +74,7 @@ OPTIONS = [
     ("arrays", {"method": "arcface"}),
     ("arrays", {"method": "byol", "accumulate": 2, "method_options": {"momentum": 0.5}}),
     ("digits", {"batch_size": 512}),
+    ("digits", {"method_options": {"queue_size": 4}}),
 ]
 
 
@@ -175,3 +176,9 @@ def test_an_encoder_given_as_a_module(folder):
 def test_what_cannot_be_looked_at_is_refused(folder, options):
     with pytest.raises(InputError):
         preflight({"data": str(folder)} | options, progress=False)
+
+
+def test_what_the_method_refuses_is_shown(folder, monkeypatch):
+    monkeypatch.undo()  # the method is made when it is timed
+    options = {"data": str(folder), "method": "debiased", "method_options": {"tau_plus": 2.0}, "max_corrupt": 0.1}
+    assert "tau_plus" in preflight(options | SMALL, progress=False)[0]["training"]["refused"]

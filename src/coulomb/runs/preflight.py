@@ -52,6 +52,7 @@ def preflight(
     if planned is not None:
         try:
             planned = _with_failures(planned, looks, objects)
+            figures = estimate(planned, objects)  # makes the method, which may refuse its options
         except InputError as error:
             planned, refused = None, str(error)
     given: dict[str, Any] = {"looked": looks[0], "seed": asked.seed, "largest": LARGEST[asked.preset]}
@@ -65,7 +66,8 @@ def preflight(
         result["test"] = _test_set(looks[1])
     result["training"] = {"refused": refused}
     if planned is not None:
-        _add_plan(result, planned, looks, objects)
+        _add_plan(result, planned, looks)
+        result["training"] |= figures
     else:
         result["findings"].insert(0, f"Training would be refused: {refused}.")
     text = render_check(result)
@@ -94,7 +96,7 @@ def _test_set(looked: Look) -> dict[str, Any]:
     }
 
 
-def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Look], objects: Objects) -> None:
+def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Look]) -> None:
     config, prepared = planned.config, planned.prepared
     listed = [entry for looked in looks for entry in looked.listed()]
     result["config"] = {name: value for name, value in dataclasses.asdict(config).items() if name != "out"}
@@ -110,7 +112,7 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Look], objects:
         "steps": planned.steps,
         "updates": planned.updates,
         "processes": planned.processes,
-    } | estimate(planned, objects)
+    }
     learned = set(looks[0].hashes(set(prepared.train.indices.tolist()) & set(looks[0].readable)))
     tested = Counter(looks[-1].hashes(set(prepared.test.indices.tolist()) & set(looks[-1].readable)))
     copies = result["duplicates"]["held_out"] = sum(count for digest, count in tested.items() if digest in learned)

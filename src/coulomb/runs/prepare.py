@@ -110,7 +110,7 @@ class Prepared:
             "long_tail": self.long_tail,
             "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
             "image_size": self.facts.image_size,
-            "canvas": self.train.images.size,
+            "canvas": {"size": self.train.images.size, "dtype": self.train.images.dtype},
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
             "split": self.split,
@@ -250,13 +250,15 @@ def position_tensor(indices: np.ndarray) -> torch.Tensor:
 
 
 def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:
-    """Side of the stored square: the images' own when they are small and all alike, else a third above what is seen.
-
-    The margin keeps crops sharp: a crop of 9/16 of the area is still at full resolution.
-    """
+    """Side of the stored square: the images' own when they are small and all alike, else that of `margin_canvas`."""
     found = survey(source, seed=seed)
     if found.uniform and found.width == found.height and found.width <= 2 * image_size:
         return int(found.width)
+    return margin_canvas(image_size)
+
+
+def margin_canvas(image_size: int) -> int:
+    """A third more than ``image_size``, rounded up to a multiple of 8: crops of 9/16 of the area keep full resolution."""
     return int(np.ceil(image_size * 4 / 3 / 8) * 8)
 
 
