@@ -74,6 +74,11 @@ def run(photos, tmp_path_factory):
         (["doctor", "nowhere"], ["nowhere", "not a run folder"]),
         (["embed", "nowhere", "digits", "--out", "x.parquet"], ["nowhere"]),
         (["report", "nowhere"], ["nowhere"]),
+        (["encode", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
+        (["classify", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
+        (["check"], ["data: give the images to check"]),
+        (["check", "digits", "--temperature", "0"], ["temperature"]),
+        (["check", "digits", "--labels", "breed"], ["breed", "no columns"]),
         (["check", "nowhere/"], ["nowhere"]),
         (["views", "nowhere/"], ["nowhere"]),
         (["train", "digits", "--seeds", "0"], ["seeds=0", "at least 2"]),
@@ -179,6 +184,64 @@ def test_embed_equals_the_encoder(run, photos):
     with torch.no_grad():
         wanted = loaded.encoder(torch.from_numpy(np.stack([pixels, 255 - pixels])).permute(0, 3, 1, 2) / 255)
     torch.testing.assert_close(torch.tensor(rows), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_encode_prints_what_embed_writes(run, photos):
+    import pyarrow.parquet as pq
+
+    files = sorted(photos.iterdir())[:3]
+    result = coulomb("encode", run, *files, cwd=run.parent)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["id"] for row in rows] == [str(file) for file in files]
+    written = coulomb("embed", run, *files, "--out", "three.parquet", cwd=run.parent)
+    assert written.returncode == 0, written.stderr
+    table = pq.read_table(run.parent / "three.parquet")
+    np.testing.assert_allclose(table["features"].to_pylist(), [row["features"] for row in rows], rtol=1e-5, atol=1e-6)
+    refused(coulomb("encode", run, files[0], "nowhere.png", cwd=run.parent), "nowhere.png: no such file")
+    refused(coulomb("classify", run, files[0], cwd=run.parent), "has no classifier", "--method supcon")
+
+
+def test_classify(tmp_path, digit_tree):
+    trained = coulomb("train", digit_tree, "--method", "softmax", "--out", "run", "--no-evaluate", *QUICK, cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    files = sorted(digit_tree.rglob("*.png"))[:2]
+    result = coulomb("classify", "run", *files, "nowhere.png", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "skipped nowhere.png: no such file" in result.stderr
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [str(file) for file in files]
+    whole = coulomb("classify", "run", digit_tree, "--json", cwd=tmp_path)
+    found = json.loads(whole.stdout)
+    assert found["class_names"] == [f"digit-{label}" for label in range(5)] and len(found["images"]) == 60
+    assert found["images"][0]["name"] in found["class_names"]
+    assert coulomb("classify", "run", "nowhere.png", "else.png", cwd=tmp_path).returncode == 1
+
+
+def test_check_takes_the_options_of_train(photos, tmp_path):
+    """The same words with another verb: the plan that is shown is the one that is followed."""
+    options = [
+        photos,
+        "--image-size",
+        20,
+        "--epochs",
+        2,
+        "--batch-size",
+        4,
+        "--test-fraction",
+        0.25,
+        "--encoder",
+        "convnet",
+    ]
+    checked = coulomb("check", *options, "--json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    found = json.loads(checked.stdout)
+    trained = coulomb("train", *options, "--no-evaluate", "--quiet", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    (out,) = (tmp_path / "runs").iterdir()
+    assert found["data"] == json.loads((out / "data.json").read_text())
+    assert found["training"]["steps"] == json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    refusing = coulomb("check", photos, "--method", "supcon", cwd=tmp_path)
+    assert refusing.returncode == 1 and "Training would be refused: method='supcon': needs labels" in refusing.stdout
 
 
 def test_views_and_check(run, photos):

@@ -5,18 +5,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from coulomb.assessment.assess import assess
+from coulomb.assessment.classify import Classification
 from coulomb.assessment.embed import embed_to_parquet
 from coulomb.assessment.examine import examine
+from coulomb.assessment.features import Canvas, features_of
 from coulomb.assessment.transfer import transfer
+from coulomb.data import Source, visible
+from coulomb.data.given import open_images
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.methods.choice import OWN, checked_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
+from coulomb.models.input_check import check_input
 from coulomb.models.own_file import from_own_file, is_own_file
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
@@ -46,8 +52,13 @@ class Run:
 
     @cached_property
     def encoder(self) -> Encoder:
-        """The trained encoder in eval mode: images [B, C, H, W] in [0, 1] → features [B, F]."""
-        return load_encoder(self.path, module=self._module).eval()
+        """The trained encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
+
+        Images of another size, and values clearly outside [0, 1], are refused; `encode` prepares any image.
+        """
+        encoder = load_encoder(self.path, module=self._module).eval()
+        encoder.register_forward_pre_hook(check_input)
+        return encoder
 
     @cached_property
     def classifier(self) -> Classifier:
@@ -59,14 +70,69 @@ class Run:
         """Names of the classes that the run's classifier tells apart, if they have any."""
         return load_classifier(self.path, self.encoder.feature_dim)[1]
 
-    @torch.no_grad()
-    def classify(self, images: Tensor) -> Tensor:
-        """The class number [B] of images [B, C, H, W] in [0, 1], H and W as ``run.encoder.image_size``.
+    def encode(self, images: Any, *, batch_size: int = 256, workers: int = 0) -> Tensor:
+        """Features [N, F] of any images, prepared as in the evaluation of the run; float32, on the CPU.
+
+        Each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's channels and
+        scaled to [0, 1], by itself: its features do not depend on the other images. An image that already has the
+        encoder's size is used as it is. `embed` writes the same features to a file.
+
+        Args:
+            images: a path, a Pillow image, an array ([H, W] or [H, W, C]) or a tensor ([C, H, W]); a list of these; a
+                batch as one array or tensor; or a data set as for training. Arrays and tensors hold uint8, uint16, or
+                floats in [0, 1].
+            batch_size: images per forward pass; no influence on the result.
+            workers: processes that decode.
 
         Raises:
-            InputError: the run has no classifier.
+            InputError: an image cannot be read, or floats are outside [0, 1].
+
+        Example:
+            >>> run = coulomb.load("runs/photos")
+            >>> run.encode(["a.jpg", "b.png"]).shape
+            torch.Size([2, 512])
         """
-        return self.classifier(self.encoder(images)).argmax(1)
+        source = open_images(images)
+        features, _, failures = self._features(source, batch_size, workers)
+        _require_all(source, failures)
+        return features
+
+    @torch.no_grad()
+    def classify(
+        self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0
+    ) -> Classification:
+        """Names and probabilities of the classes of any images, by the classifier that the run kept.
+
+        Args:
+            images, batch_size, workers: as for `encode`.
+            skip_unreadable: list images that cannot be read under ``failed`` instead of raising an error.
+
+        Raises:
+            InputError: the run has no classifier, or an image cannot be read.
+
+        Example:
+            >>> run.classify("a.jpg").top(2)
+            [[('cat', 0.93), ('dog', 0.05)]]
+        """
+        classifier, names = self.classifier, self.class_names
+        source = open_images(images)
+        features, kept, failures = self._features(source, batch_size, workers)
+        if not skip_unreadable:
+            _require_all(source, failures)
+        probabilities = classifier(features.to(classifier.weight.device)).softmax(1).cpu()
+        names = names or [str(label) for label in range(probabilities.shape[1])]
+        failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
+        return Classification([source.item_id(int(index)) for index in kept], names, probabilities, failed)
+
+    def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
+        canvas = self._canvas or Canvas.of(source, self.encoder)
+        return features_of(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
+
+    @property
+    def _canvas(self) -> Canvas | None:
+        """How the run stored its images; None for folders of earlier versions, which do not say."""
+        written = read_json(self.folder.data).get("canvas") if self.folder.data.is_file() else None
+        return None if written is None else Canvas(**written)
 
     @property
     def config(self) -> Config:
@@ -95,10 +161,17 @@ class Run:
 
     def embed(self, data: Any, out: str | Path, **options: Any) -> dict[str, Any]:
         """Features of any images into a Parquet file; see ``embed_to_parquet``."""
-        return embed_to_parquet(self.encoder, data, out, **options)
+        return embed_to_parquet(self.encoder, data, out, **{"canvas": self._canvas} | options)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+
+def _require_all(source: Source, failures: dict[int, str]) -> None:
+    if failures:
+        index, reason = next(iter(failures.items()))
+        more = f" (and {len(failures) - 1} more of {len(source)} images)" if len(failures) > 1 else ""
+        raise InputError(f"{visible(source.item_id(index))}: {reason}{more}; leave out what cannot be read")
 
 
 def train(

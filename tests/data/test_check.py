@@ -92,7 +92,7 @@ def test_many_classes_are_shortened():
 
 
 def test_one_image_and_bad_batch_size():
-    result = check(ArraySource(np.zeros((1, 4, 4), np.uint8), [0]))
+    result = check(ArraySource(np.zeros((1, 4, 4), np.uint8), [0]), batch_size=256)
     assert result["labels"]["p_no_positive"] == 1
     with pytest.raises(InputError, match="batch_size=0"):
         check(ArraySource(np.zeros((1, 4, 4), np.uint8)), batch_size=0)

@@ -48,7 +48,8 @@ def test_a_finished_run_classifies(digit_tree, tmp_path, quick):
         images.append(batch["image"].float() / 255)
         labels.append(torch.from_numpy(np.asarray(source.labels)[batch["index"].numpy()]))
     found = coulomb.load(run.path).classify(torch.cat(images))
-    assert float((found == torch.cat(labels)).double().mean()) > 0.5
+    assert float((found.labels == torch.cat(labels)).double().mean()) > 0.5
+    assert found.names == [source.class_names[label] for label in found.labels]
     assert coulomb.load(run.path).class_names == source.class_names
     plain = coulomb.train(digit_tree, out=tmp_path / "plain", evaluate=False, progress=False, **quick)
     with pytest.raises(InputError, match="has no classifier"):

@@ -5,25 +5,38 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from coulomb.data import Images, open_source
+from coulomb.assessment.features import Canvas, features_of
+from coulomb.data.given import open_files
 from coulomb.data.progress import track
-from coulomb.data.views import plain_view
 from coulomb.errors import InputError
-from coulomb.evaluation import extract_features
 from coulomb.models import Encoder
-from coulomb.runs.prepare import canvas_size
 
 ROWS = 4_096  # images a row group
 
 
 def embed_to_parquet(
-    encoder: Encoder, data: Any, out: str | Path, *, workers: int = 0, batch_size: int = 256, progress: bool = True
+    encoder: Encoder,
+    data: Any,
+    out: str | Path,
+    *,
+    canvas: Canvas | None = None,
+    workers: int = 0,
+    batch_size: int = 256,
+    progress: bool = True,
 ) -> dict[str, Any]:
-    """Write one row an image: ``id``, ``label`` (and ``class``) when known, ``features`` as a fixed-size list of float32.
+    """Write one row per image: ``id``, ``label`` (and ``class``) when known, ``features`` as a fixed-size list of float32.
 
     Memory does not grow with the data: images are decoded, embedded and written 4,096 at a time.
+
+    Args:
+        encoder: of a run.
+        data: a data set as for training, one image file, or a list of images.
+        out: Parquet file to write; it must not exist.
+        canvas: how the run stores its images; default as it would store ``data``.
+        workers: processes that decode.
+        batch_size: images per forward pass.
+        progress: show a bar on a terminal.
 
     Returns:
         ``{"rows", "features", "failed": [{"id", "reason"}]}``; unreadable images have no row and are listed.
@@ -37,10 +50,9 @@ def embed_to_parquet(
     out = Path(out)
     if out.exists():
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
-    source = open_source(data)
-    images = Images(
-        source, size=canvas_size(source, encoder.image_size), channels=encoder.channels, cache_bytes=0, workers=workers
-    )
+    source = open_files(data)
+    canvas = canvas or Canvas.of(source, encoder)
+    failures: dict[int, str] = {}
     schema = pa.schema(
         [("id", pa.string())]
         + ([] if source.labels is None else [("label", pa.int64())])
@@ -51,9 +63,10 @@ def embed_to_parquet(
     encoder = encoder.to(device)
 
     def table_of(indices: np.ndarray) -> pa.Table:
-        features, kept = extract_features(
-            encoder, images, indices, plain, batch_size=batch_size, device=device, workers=workers
+        features, kept, failed = features_of(
+            encoder, source, canvas, indices.tolist(), batch_size=batch_size, workers=workers, device=device
         )
+        failures.update(failed)
         columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in kept]}
         if source.labels is not None:
             known = [None if label < 0 else int(label) for label in source.labels[kept]]
@@ -62,9 +75,6 @@ def embed_to_parquet(
                 columns["class"] = [None if label is None else source.class_names[label] for label in known]
         columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), encoder.feature_dim)
         return pa.table(columns, schema=schema)
-
-    def plain(canvas: Tensor, aspect: Tensor | None) -> Tensor:
-        return plain_view(canvas, encoder.image_size, aspect)
 
     temporary = out.with_name(out.name + ".tmp")
     rows = 0
@@ -79,5 +89,5 @@ def embed_to_parquet(
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise InputError(f"out={str(out)!r}: cannot be written ({error.strerror})") from None
-    failed = [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(images.failures.items())]
+    failed = [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(failures.items())]
     return {"rows": rows, "features": encoder.feature_dim, "failed": failed}

@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from coulomb.cli.app import app
 from coulomb.cli.console import pairs, say
+from coulomb.cli.options import config_parameters, given_options, keyword, with_signature
+from coulomb.errors import InputError
 
 
 @app.command()
@@ -29,16 +31,28 @@ def views(
     say(f"{out}: each row an image and {n} views of it, preset {used}")
 
 
-@app.command()
-def check(
-    data: Annotated[str, typer.Argument(help="images, as for train")],
-    batch_size: Annotated[int, typer.Option(help="images a step", min=2)] = 256,
-    method: Annotated[str, typer.Option(help="for the estimates")] = "simclr",
-    preset: Annotated[str, typer.Option(help="for the estimates")] = "small",
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Look at a data set before hours are spent on it."""
-    from coulomb.runs.preview import preflight
+def check(**given: Any) -> None:
+    """Look at a data set before hours are spent on it, and show what `train` with the same options would do.
 
-    result, text = preflight(data, batch_size=batch_size, method=method, preset=preset, progress=not as_json)
+    Corrupt files, exact copies, classes, columns that could be labels, enlarged images; then split, image size, steps,
+    time and memory of the training. Exit code 1: `train` would refuse the data or an option.
+    """
+    from coulomb.api import load_module
+    from coulomb.runs.objects import Objects
+    from coulomb.runs.preflight import preflight
+
+    as_json = given.pop("as_json")
+    options = given_options(given)
+    if "data" not in options:
+        raise InputError("data: give the images to check: a folder, a list, a Parquet file, …")
+    module = load_module(options.get("encoder"))
+    if module is not None:
+        del options["encoder"]
+    result, text = preflight(options, Objects(encoder=module), progress=not as_json)
     say(json.dumps(result) if as_json else text)
+    if result["training"]["refused"]:
+        raise typer.Exit(1)
+
+
+as_json = keyword("as_json", bool, typer.Option("--json", help="print one JSON object"), False)
+app.command()(with_signature(check, [*config_parameters(without=("out",)), as_json]))

@@ -1,4 +1,4 @@
-"""What is done with a finished run: `evaluate`, `doctor`, `embed`, `report`."""
+"""What is done with a finished run: `evaluate`, `doctor`, `embed`, `encode`, `classify`, `report`."""
 
 import json
 import sys
@@ -65,21 +65,74 @@ def doctor(
         raise typer.Exit(1)
 
 
+OWN_ENCODER = typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")
+GIVEN = typer.Argument(metavar="IMAGE...", help="image files; or one folder, list, Parquet file, … as for train")
+
+
 @app.command()
 def embed(
     run: Annotated[Path, typer.Argument(help="run folder")],
-    data: Annotated[str, typer.Argument(help="images, as for train")],
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="images, as for train; or image files")],
     out: Annotated[Path, typer.Option(help="Parquet file to write")],
     workers: Annotated[int, typer.Option(help="processes that decode images", min=0)] = 0,
-    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:
     """Write the encoder's features of any images to a Parquet file."""
+    done = _opened(run, encoder).embed(_one_or_many(data), out, workers=workers)
+    _tell_failed(done["failed"])
+    say(f"{done['rows']} rows of {done['features']} features in {out}, {len(done['failed'])} images skipped")
+
+
+@app.command()
+def encode(
+    run: Annotated[Path, typer.Argument(help="run folder")],
+    images: Annotated[list[str], GIVEN],
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+) -> None:
+    """Print the encoder's features of a few images: one JSON object per line, with `id` and `features`.
+
+    The features are those that `embed` writes to a file.
+    """
+    from coulomb.data.given import open_files
+
+    source = open_files(_one_or_many(images), labels=False)
+    features = _opened(run, encoder).encode(source)
+    for index, row in enumerate(features.tolist()):
+        say(json.dumps({"id": source.item_id(index), "features": row}, ensure_ascii=False))
+
+
+@app.command()
+def classify(
+    run: Annotated[Path, typer.Argument(help="run folder")],
+    images: Annotated[list[str], GIVEN],
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+) -> None:
+    """Name the class of images by the classifier that the run kept, with the three most probable classes of each.
+
+    Methods that keep a classifier: supcon, paco, softmax, balanced_softmax, arcface. Images that cannot be read are
+    skipped and named; the exit code is 1 if none can be read.
+    """
+    found = _opened(run, encoder).classify(_one_or_many(images), skip_unreadable=True)
+    _tell_failed(found.failed)
+    say(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))
+    if not len(found):
+        raise typer.Exit(1)
+
+
+def _opened(run: Path, encoder: str | None) -> "coulomb.Run":
     from coulomb.api import load_module
 
-    done = coulomb.load(run, load_module(encoder)).embed(data, out, workers=workers)
-    for failure in done["failed"]:
+    return coulomb.load(run, load_module(encoder))
+
+
+def _one_or_many(given: list[str]) -> str | list[str]:
+    return given[0] if len(given) == 1 else given
+
+
+def _tell_failed(failed: list[dict[str, str]]) -> None:
+    for failure in failed:
         print(f"coulomb: warning: skipped {failure['id']}: {failure['reason']}", file=sys.stderr)  # noqa: T201
-    say(f"{done['rows']} rows of {done['features']} features in {out}, {len(done['failed'])} images skipped")
 
 
 @app.command()

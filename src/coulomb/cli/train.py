@@ -1,19 +1,17 @@
 """`coulomb train`."""
 
-import dataclasses
 import inspect
 import logging
-import typing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import coulomb
 from coulomb.cli.app import app
-from coulomb.cli.console import pairs, say
+from coulomb.cli.console import say
+from coulomb.cli.options import config_parameters, given_options, keyword, with_signature
 from coulomb.errors import InputError
-from coulomb.runs.config import Config
 
 
 def train(**given: Any) -> None:
@@ -21,13 +19,8 @@ def train(**given: Any) -> None:
     if given["quiet"]:
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
     resume, evaluate, given_seeds = given.pop("resume"), given.pop("evaluate"), given.pop("seeds")
-    config_file, quiet = given.pop("config"), given.pop("quiet")
-    options = {} if config_file is None else _from_file(config_file)
-    options |= {name: value for name, value in given.items() if value is not None and value != []}
-    if given.get("view_options"):
-        options["view_options"] = pairs(given["view_options"], "--view flip=0")
-    if given.get("method_options"):
-        options["method_options"] = pairs(given["method_options"], "--option queue_size=4096")
+    quiet = given.pop("quiet")
+    options = given_options(given)
     if given_seeds is not None or (resume is not None and (resume / "seeds.json").is_file()):
         _train_seeds(given_seeds, resume, options, evaluate=evaluate, quiet=quiet)
         return
@@ -72,51 +65,19 @@ def _train_seeds(
     say(f"summary: {out / 'summary.json'}")
 
 
-def _from_file(path: Path) -> dict[str, Any]:
-    from coulomb.runs.config import load_config
-
-    return {k: v for k, v in dataclasses.asdict(load_config(path)).items() if k != "out"}
-
-
-def _train_signature() -> inspect.Signature:
-    """The options of ``train``: the fields of ``Config``, so that Python and command line cannot drift apart."""
-    hints = typing.get_type_hints(Config)
-    parameters = []
-    for option in dataclasses.fields(Config):
-        kind: Any = hints[option.name] | None
-        text = option.metadata["help"]
-        if option.metadata.get("choices"):
-            text += f" ({', '.join(option.metadata['choices'])})"
-        made: Any
-        if option.name == "data":
-            made = typer.Argument(help=text + "  [default: digits]", show_default=False)
-        elif option.name == "view_options":
-            kind, made = list[str] | None, typer.Option("--view", help=text, metavar="NAME=VALUE")
-        elif option.name == "method_options":
-            kind, made = list[str] | None, typer.Option("--option", help=text, metavar="NAME=VALUE")
-        else:
-            made = typer.Option("--" + option.name.replace("_", "-"), help=text, show_default=False)
-        parameters.append(_keyword(option.name, kind, made, None))
-    parameters += [
-        _keyword("config", Path | None, typer.Option(help="config.yaml of another run to start from"), None),
-        _keyword("resume", Path | None, typer.Option(help="run folder to continue after a stop"), None),
-        _keyword(
+def _parameters() -> list[inspect.Parameter]:
+    return [
+        *config_parameters(),
+        keyword("resume", Path | None, typer.Option(help="run folder to continue after a stop"), None),
+        keyword(
             "seeds",
             int | None,
             typer.Option(help="runs with as many seeds: OUT/seed0, … and their mean ± deviation"),
             None,
         ),
-        _keyword("evaluate", bool, typer.Option(help="evaluate and write the report at the end"), True),
-        _keyword("quiet", bool, typer.Option("--quiet", help="no progress display"), False),
+        keyword("evaluate", bool, typer.Option(help="evaluate and write the report at the end"), True),
+        keyword("quiet", bool, typer.Option("--quiet", help="no progress display"), False),
     ]
-    return inspect.Signature(parameters)
 
 
-def _keyword(name: str, kind: Any, made: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made])
-
-
-_signature = _train_signature()
-train.__signature__ = _signature  # type: ignore[attr-defined]
-train.__annotations__ = {name: p.annotation for name, p in _signature.parameters.items()}
-app.command()(train)
+app.command()(with_signature(train, _parameters()))

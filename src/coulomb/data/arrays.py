@@ -1,6 +1,8 @@
 """NumPy arrays of images, in memory or in .npy and .npz files (never unpickled)."""
 
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,10 @@ class ArraySource(Source):
         class_names: list[str] | None = None,
         layout: str | None = None,
         path: Path | None = None,
+        columns: Callable[[], dict[str, list[Any]]] = dict,
     ) -> None:
         self.name = name
+        self._columns = columns  # reads the other arrays of a file when they are asked for
         self.layout = find_layout(images.shape, layout, name)
         self._path = path  # a .npy file that is mapped: workers map it again instead of receiving its pixels
         self.array = images
@@ -69,6 +73,10 @@ class ArraySource(Source):
 
     def __len__(self) -> int:
         return len(self.array)
+
+    def other_columns(self) -> dict[str, list[Any]]:
+        """The other arrays [N] of the file."""
+        return self._columns()
 
     def item_id(self, index: int) -> str:
         """The number of the image, with leading zeros."""
@@ -118,10 +126,12 @@ def open_array_file(path: Path, *, label_column: str | None = None) -> ArraySour
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             images = _pick(file.files, IMAGE_NAMES, where, "images")
             names = LABEL_NAMES if label_column is None else (label_column,)
-            labels = next((file[name] for name in names if name in file.files), None)
+            labels = next((name for name in names if name in file.files), None)
             if label_column is not None and labels is None:
                 raise InputError(f"{where}: no array {visible(label_column)!r}; there are {some(file.files)}")
-            return ArraySource(file[images], labels, name=portable(path.name))
+            rest = partial(_other_arrays, path, [name for name in file.files if name not in (images, labels)])
+            values = None if labels is None else file[labels]
+            return ArraySource(file[images], values, name=portable(path.name), columns=rest)
     except InputError:
         raise
     except PermissionError:
@@ -138,6 +148,12 @@ def open_array_file(path: Path, *, label_column: str | None = None) -> ArraySour
 def _mapped(path: Path) -> np.ndarray:
     # Memory-mapped: pixels are read when needed, and object arrays cannot be mapped at all.
     return np.lib.format.open_memmap(path, mode="r")
+
+
+def _other_arrays(path: Path, names: list[str]) -> dict[str, list[Any]]:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in names}
+    return {name: array.tolist() for name, array in arrays.items() if array.ndim == 1 and array.dtype.kind in "iubU"}
 
 
 def _pick(names: list[str], usual: tuple[str, ...], where: str, what: str) -> str:

@@ -2,15 +2,20 @@
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from coulomb.data.check_labels import label_findings, label_table
+from coulomb.data.columns import label_like
+from coulomb.data.detail import detail_finding, measure_detail
+from coulomb.data.names import visible
 from coulomb.data.progress import track
 from coulomb.data.source import CorruptImage, Header, Source
-from coulomb.data.survey import suggest_image_size, summarise
+from coulomb.data.survey import suggest_image_size, summarise, survey
 from coulomb.data.workers import blocks, in_order
 from coulomb.errors import InputError
 
@@ -37,50 +42,116 @@ class _Looked(Dataset[Row]):
         return header, digest.digest(), image.nbytes
 
 
-def check(
-    source: Source, batch_size: int = 256, workers: int = 0, progress: bool | None = None, largest: int = 128
-) -> dict[str, Any]:
-    """Decode every image once and report, ready for JSON:
+@dataclass(frozen=True)
+class Look:
+    """One pass over all images of a source."""
 
-    - ``source`` (its description), ``count``, ``readable``, ``corrupt`` [{id, reason}], ``survey`` (sizes, modes, …),
-      ``suggested`` {image_size, channels, dtype} with image_size ≤ ``largest``;
-    - ``duplicates``: images with exactly the same pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
-      beyond the first of each group), ``cross_label`` (groups whose known labels differ);
-    - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count, p_no_positive}] over readable
-      images, ``p_no_positive`` averaged over labelled anchors, ``batch_size`` it was computed for;
-    - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
-    - ``findings``: sentences on what deserves attention; classes whose anchors would mostly find no positive in a batch
-      (see :func:`coulomb.data.positives.p_no_positive`) are named, with remedies.
-    """
-    if batch_size < 1:
-        raise InputError(f"batch_size={batch_size}: give at least 1")
+    source: Source
+    rows: list[Row]
+
+    @property
+    def readable(self) -> list[int]:
+        """Indices of the images that can be decoded."""
+        return [index for index, row in enumerate(self.rows) if not isinstance(row, str)]
+
+    @property
+    def corrupt(self) -> dict[int, str]:
+        """Reasons by index for the images that cannot be decoded."""
+        return {index: row for index, row in enumerate(self.rows) if isinstance(row, str)}
+
+    def listed(self) -> list[dict[str, str]]:
+        """Id and reason of each image that cannot be decoded."""
+        return [{"id": self.source.item_id(index), "reason": reason} for index, reason in self.corrupt.items()]
+
+    def hashes(self, indices: Iterable[int]) -> list[bytes]:
+        """Hashes of the pixels of these images, which must be readable."""
+        return [self.rows[index][1] for index in indices]  # type: ignore[misc]
+
+    def rounded(self) -> int:
+        """Readable images with more than 8 bits per channel."""
+        return sum(row[0].depth != "uint8" for row in self.rows if not isinstance(row, str))
+
+
+def look(source: Source, workers: int = 0, progress: bool | None = None) -> Look:
+    """Decode every image of ``source`` once, with ``workers`` processes."""
     rows: list[Row] = []
     parts = blocks(range(len(source)), 64)
     read = in_order(_Looked(source), parts, workers)
     counted = ((len(part), found) for part, found in zip(parts, read, strict=True))
     for found in track(counted, len(source), "checking", progress):
         rows.extend(found)
-    corrupt = {source.item_id(index): row for index, row in enumerate(rows) if isinstance(row, str)}
-    readable = [(index, row) for index, row in enumerate(rows) if not isinstance(row, str)]
+    return Look(source, rows)
+
+
+def check(
+    source: Source,
+    batch_size: int | None = None,
+    workers: int = 0,
+    progress: bool | None = None,
+    *,
+    largest: int = 96,
+    image_size: int | None = None,
+    seed: int = 0,
+    learned: np.ndarray | None = None,
+    sampler: str = "uniform",
+    looked: Look | None = None,
+) -> dict[str, Any]:
+    """Decode every image once and report, ready for JSON:
+
+    - ``source`` (its description), ``count``, ``readable``, ``corrupt`` [{id, reason}], ``survey`` (sizes, modes, …),
+      ``suggested`` {image_size, channels, dtype} with image_size ≤ ``largest``, which is what training chooses;
+    - ``duplicates``: images with exactly the same pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
+      beyond the first of each group), ``cross_label`` (groups whose known labels differ);
+    - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count}] over readable images; with
+      ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.positives.p_no_positive`;
+    - ``other_columns``: columns of the table that are not used and could be labels, see
+      :func:`coulomb.data.columns.label_like`;
+    - ``detail``: whether the images look enlarged, see :func:`coulomb.data.detail.measure_detail`;
+    - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
+    - ``findings``: sentences on what deserves attention.
+
+    Args:
+        source: the images.
+        batch_size: images per step, for methods whose positives are the other images of a class; None for others.
+        workers: processes that decode.
+        progress: show a bar on a terminal.
+        largest: largest image size to suggest, in pixels.
+        image_size: side in pixels that the network will see; default the suggested one.
+        seed: of the samples that are drawn.
+        learned: indices of the images that batches are drawn from; default all.
+        sampler: how batches are drawn, see :mod:`coulomb.data.samplers`.
+        looked: a `look` at the source, if there was one already.
+
+    Raises:
+        InputError: no image can be read, or ``batch_size`` is below 1.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size={batch_size}: give at least 1")
+    looked = looked or look(source, workers, progress)
+    readable = [(index, row) for index, row in enumerate(looked.rows) if not isinstance(row, str)]
+    corrupt = {entry["id"]: entry["reason"] for entry in looked.listed()}
     summary = summarise(source, [row[0] for _, row in readable], corrupt)
-    size = suggest_image_size(summary, largest)
     surveyed = summary.to_dict()
     del surveyed["unreadable"]  # they are in "corrupt"
+    size = suggest_image_size(survey(source, seed=seed), largest)
     result: dict[str, Any] = {
         "source": source.describe(),
         "count": len(source),
         "readable": len(readable),
-        "corrupt": [{"id": item_id, "reason": reason} for item_id, reason in corrupt.items()],
+        "corrupt": looked.listed(),
         "survey": surveyed,
         "suggested": {"image_size": size, "channels": summary.channels, "dtype": summary.dtype},
         "duplicates": _duplicates(source, readable),
-        "labels": label_table(source, [index for index, _ in readable], batch_size),
+        "labels": label_table(source, looked.readable, batch_size, learned, sampler),
+        "other_columns": label_like(source),
+        "detail": measure_detail(source, looked.readable, seed),
         "memory": {
             "full_size": sum(row[2] for _, row in readable),
             "canvases": len(readable) * summary.channels * size**2 * (1 if summary.dtype == "uint8" else 4),
+            "canvas": size,
         },
     }
-    result["findings"] = _findings(result)
+    result["findings"] = _findings(result, image_size or size)
     return result
 
 
@@ -102,7 +173,7 @@ def _duplicates(source: Source, readable: list[tuple[int, Any]]) -> dict[str, An
     }
 
 
-def _findings(result: dict[str, Any]) -> list[str]:
+def _findings(result: dict[str, Any], image_size: int) -> list[str]:
     said = []
     labels, duplicates, survey = result["labels"], result["duplicates"], result["survey"]
     bad = len(result["corrupt"])
@@ -123,5 +194,10 @@ def _findings(result: dict[str, Any]) -> list[str]:
     if 0 < deep < result["readable"]:
         said.append(f"{deep} images have more than 8 bits a channel and the others have 8; all become float32.")
     if labels is not None:
-        said += label_findings(labels, result["readable"])
+        said += label_findings(labels)
+    elif result["other_columns"]:
+        named = result["other_columns"][0]["name"]
+        said.append(f"No labels are used, but column {visible(named)!r} could hold them: --labels {visible(named)}.")
+    if (finding := detail_finding(result["detail"], image_size)) is not None:
+        said.append(finding)
     return said

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coulomb.data.columns import column_lines
 from coulomb.data.names import some, visible
 
 MOST = 20  # lines of one list; the dictionary holds them all
@@ -20,11 +21,14 @@ def render_check(result: dict[str, Any]) -> str:
         "modes     " + ", ".join(f"{visible(mode)} {count}" for mode, count in survey["modes"].items()),
         f"suggested image size {suggested['image_size']}, channels {suggested['channels']}, {suggested['dtype']}",
         f"memory    {_bytes(memory['full_size'])} decoded at full size, {_bytes(memory['canvases'])} as "
-        f"{suggested['image_size']}×{suggested['image_size']} canvases",
+        f"{memory['canvas']}×{memory['canvas']} canvases",
         "",
         *_label_lines(result["labels"]),
+        *(["columns   not used, and could be labels:"] if result["other_columns"] else []),
+        *column_lines(result["other_columns"]),
         "",
-        *_corrupt_lines(result["corrupt"]),
+        *_corrupt_lines("corrupt  ", result["corrupt"]),
+        *(_corrupt_lines("corrupt test images", result["test"]["corrupt"]) if "test" in result else []),
         *_duplicate_lines(result["duplicates"]),
     ]
     if result["findings"]:
@@ -36,10 +40,11 @@ def _label_lines(labels: dict[str, Any] | None) -> list[str]:
     if labels is None:
         return ["labels    none"]
     classes = labels["classes"]
-    lines = [
-        f"labels    {labels['labelled']} labelled, {labels['unlabelled']} unlabelled, {len(classes)} classes; "
-        f"P(no other image of its class in a batch of {labels['batch_size']}) = {labels['p_no_positive']:.2g}"
-    ]
+    lines = [f"labels    {labels['labelled']} labelled, {labels['unlabelled']} unlabelled, {len(classes)} classes"]
+    if labels.get("p_no_positive") is not None:
+        lines[0] += (
+            f"; P(no other image of its class in a batch of {labels['batch_size']}) = {labels['p_no_positive']:.2g}"
+        )
     most = max(entry["count"] for entry in classes)
     by_count = sorted(classes, key=lambda entry: -entry["count"])
     shown = by_count if len(by_count) <= MOST else by_count[: MOST // 2] + by_count[-MOST // 2 :]
@@ -49,12 +54,14 @@ def _label_lines(labels: dict[str, Any] | None) -> list[str]:
             lines.append(f"  … {len(by_count) - MOST} classes between these …")
         bar = "█" * max(1, round(24 * entry["count"] / most))
         name = visible(entry["name"], 24)
-        lines.append(f"  {name:<{width}} {entry['count']:>8} {bar:<24} P(no positive) {entry['p_no_positive']:.2g}")
+        chance = entry.get("p_no_positive")
+        shown_chance = "" if chance is None else f" P(no positive) {chance:.2g}"
+        lines.append(f"  {name:<{width}} {entry['count']:>8} {bar:<24}{shown_chance}".rstrip())
     return lines
 
 
-def _corrupt_lines(corrupt: list[dict[str, str]]) -> list[str]:
-    lines = [f"corrupt   {len(corrupt) or 'none'}"]
+def _corrupt_lines(title: str, corrupt: list[dict[str, str]]) -> list[str]:
+    lines = [f"{title} {len(corrupt) or 'none'}"]
     lines += [f"  {visible(entry['id'])}: {visible(entry['reason'])}" for entry in corrupt[:MOST]]
     return lines if len(corrupt) <= MOST else [*lines, f"  … and {len(corrupt) - MOST} more"]
 

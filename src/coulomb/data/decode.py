@@ -12,6 +12,7 @@
 
 EXIF orientation is applied; of an animation the first frame counts; a file that ends early is corrupt (Pillow's
 LOAD_TRUNCATED_IMAGES stays off), and so is one with more than Pillow's MAX_IMAGE_PIXELS (89 million) pixels.
+HEIC is read where ``pillow-heif`` is installed.
 """
 
 import functools
@@ -27,7 +28,27 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from coulomb.data.source import CorruptImage, Header, Picture
 
 # Only formats that Pillow decodes itself: EPS, for one, would start Ghostscript on a stranger's program.
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "TGA", "ICO", "PCX", "DDS", "SGI")
+_FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "TIFF",
+    "BMP",
+    "PPM",
+    "JPEG2000",
+    "AVIF",
+    "TGA",
+    "ICO",
+    "PCX",
+    "DDS",
+    "SGI",
+    "HEIF",
+)
+# HEIC, the format of iPhone photos, needs another library.
+HEIC_EXTENSIONS = frozenset({".heic", ".heif", ".hif"})
+HEIC_HINT = "HEIC needs another library: pip install pillow-heif"
+_HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 
 _ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
 _GREY = {"1", "L", "LA", "La"}
@@ -36,6 +57,12 @@ _GREY = {"1", "L", "LA", "La"}
 @functools.cache
 def _formats() -> tuple[str, ...]:
     Image.init()
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        pass  # files are named with HEIC_HINT
+    else:
+        register_heif_opener()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
@@ -85,6 +112,8 @@ def _opened(data: bytes | Path) -> Image.Image:
     raw = data.read_bytes() if isinstance(data, Path) else data
     if not raw:
         raise ValueError("the file is empty")
+    if raw[4:8] == b"ftyp" and raw[8:12] in _HEIC_BRANDS and "HEIF" not in _formats():
+        raise ValueError(HEIC_HINT)
     return Image.open(io.BytesIO(raw), formats=_formats())
 
 

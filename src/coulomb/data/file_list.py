@@ -2,6 +2,7 @@
 
 import csv
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     see :func:`~coulomb.data.labels.read_labels`. Raises :class:`InputError` for a path that leads outside and for a list
     whose first hundred files are all missing; single missing files are found, and named, when they are read.
     """
-    columns = _read_parquet(list_path) if list_path.suffix.lower() == ".parquet" else _read_csv(list_path)
+    columns = _read_columns(list_path)
     where = visible(list_path)
     path_column = next((name for name in PATH_COLUMNS if name in columns), None)
     if path_column is None:
@@ -47,7 +48,10 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     labels, names = None, None
     if label_column is not None:
         labels, names = read_labels(columns[label_column], len(paths), f"{where}, column {visible(label_column)}")
-    return FileSource(folder, paths, kind="file list", name=portable(list_path.name), labels=labels, class_names=names)
+    rest = partial(_read_columns, list_path, without=(path_column, label_column))
+    return FileSource(
+        folder, paths, kind="file list", name=portable(list_path.name), labels=labels, class_names=names, columns=rest
+    )
 
 
 def _inside(value: object, row: int, root: Path, where: str) -> str:
@@ -68,6 +72,11 @@ def _inside(value: object, row: int, root: Path, where: str) -> str:
             "give root= (a folder that holds all the files)"
         )
     return Path(relative).as_posix()
+
+
+def _read_columns(path: Path, without: tuple[str | None, ...] = ()) -> dict[str, list[Any]]:
+    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    return {name: values for name, values in columns.items() if name not in without}
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:

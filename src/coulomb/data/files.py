@@ -1,7 +1,9 @@
 """Image files under one folder, out of which no path can lead."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from coulomb.data.encoded import EncodedSource
 from coulomb.data.names import portable
@@ -21,6 +23,7 @@ class FileSource(EncodedSource):
         labels: Labels | None = None,
         class_names: list[str] | None = None,
         notes: tuple[str, ...] = (),
+        columns: Callable[[], dict[str, list[Any]]] = dict,
     ) -> None:
         self.root: Path = root.resolve()
         self.paths = paths
@@ -29,6 +32,11 @@ class FileSource(EncodedSource):
         self.labels = labels
         self.class_names = class_names
         self.notes = notes
+        self._columns = columns  # reads the rest of the table when it is asked for
+
+    def other_columns(self) -> dict[str, list[Any]]:
+        """The columns of the list other than paths and labels."""
+        return self._columns()
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coulomb.data.decode import image_extensions
+from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, image_extensions
 from coulomb.data.files import FileSource, is_inside
 from coulomb.data.names import natural_key, portable, some, visible
 from coulomb.errors import InputError
@@ -29,6 +29,7 @@ class Scan:
     parquet: list[str] = field(default_factory=list)
     hidden: int = 0
     other: int = 0
+    heic: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
 
@@ -39,6 +40,8 @@ class Scan:
             said.append(f"{self.hidden} hidden files or folders were passed over.")
         if self.other:
             said.append(f"{self.other} files without an image extension were passed over.")
+        if self.heic:
+            said.append(f"{len(self.heic)} HEIC files were passed over ({some(self.heic)}): {HEIC_HINT}.")
         if self.links:
             said.append(
                 f"{len(self.links)} links to folders or out of the data folder were refused: {some(self.links)}."
@@ -82,6 +85,8 @@ def _walk(folder: Path, prefix: str, root: Path, found: Scan) -> None:
                 found.images.append(name)
             elif extension == ".parquet":
                 found.parquet.append(name)
+            elif extension in HEIC_EXTENSIONS:
+                found.heic.append(portable(name))
             else:
                 found.other += 1
 

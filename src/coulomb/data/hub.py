@@ -52,11 +52,21 @@ class HubSource(EncodedSource):
             names = getattr(features[label_column], "names", None)
             values = dataset.with_format(None)[label_column]
             self.labels, self.class_names = read_labels(list(values), len(dataset), visible(name), names)
+        self._others = dataset.with_format(None).remove_columns([*images, *([label_column] if label_column else [])])
         self.dataset = (
             dataset.with_format(None).select_columns([self.column]).cast_column(self.column, Image(decode=False))
         )
         if not len(dataset):
             raise InputError(f"{visible(name)}: the data set is empty")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_others": None}  # workers read images only
+
+    def other_columns(self) -> dict[str, list[Any]]:
+        """The columns of integers, text or truth values that are not the labels."""
+        kinds = {name: getattr(feature, "dtype", "") for name, feature in self._others.features.items()}
+        plain = [name for name, kind in kinds.items() if str(kind).startswith(("int", "uint", "string", "bool"))]
+        return {name: list(self._others[name]) for name in plain}
 
     def __len__(self) -> int:
         return len(self.dataset)

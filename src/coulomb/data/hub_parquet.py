@@ -37,9 +37,11 @@ class ParquetSource(EncodedSource):
         labels: Labels | None = None,
         class_names: list[str] | None = None,
         notes: tuple[str, ...] = (),
+        label_column: str | None = None,
     ) -> None:
         import pyarrow.parquet as pq
 
+        self.label_column = label_column
         self.shards = shards
         self.root = shards[0].resolve().parent
         self.name = name
@@ -94,6 +96,20 @@ class ParquetSource(EncodedSource):
                 self.item_id(index), "the table holds no bytes for it (only a path, which is not followed)"
             )
         return bytes(value)
+
+    def other_columns(self) -> dict[str, list[Any]]:
+        """The columns of integers, text or truth values that are not the labels."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        def plain(kind: Any) -> bool:
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            checks = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
+            return any(is_kind(kind) for is_kind in checks)
+
+        names = [f.name for f in pq.read_schema(self.shards[0]) if f.name != self.label_column and plain(f.type)]
+        tables = [pq.ParquetFile(shard).read(columns=names) for shard in self.shards]
+        return {name: [value for table in tables for value in table.column(name).to_pylist()] for name in names}
 
     def release(self) -> None:
         """Forget the buffered row groups."""
@@ -196,7 +212,7 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
         raise InputError(f"{where}: several label columns ({some(list(class_labels))}); choose one with labels=")
     if label_column is None:
         label_column = next(iter(class_labels), None)
-    source = ParquetSource(shards, name=name, column=column)
+    source = ParquetSource(shards, name=name, column=column, label_column=label_column)
     if not len(source):
         raise InputError(f"{where}: the table has no rows")
     if label_column is not None:

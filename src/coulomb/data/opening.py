@@ -161,6 +161,11 @@ _FILES: dict[str, Callable[[Path, str | None, Path | None], Source]] = {
 }
 
 
+def is_data_file(path: Path) -> bool:
+    """Whether a file of this name is opened as a data set: a table or an array."""
+    return path.suffix.lower() in _FILES
+
+
 def _open_file(path: Path, column: str | None, root: Path | None) -> Source:
     opener = _FILES.get(path.suffix.lower())
     if opener is None or not path.is_file():

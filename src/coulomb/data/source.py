@@ -79,6 +79,10 @@ class Source(ABC):
         """Size and mode of one picture, cheaply where the format allows. Raises :class:`CorruptImage`."""
         return array_header(self.image(index))
 
+    def other_columns(self) -> dict[str, list[Any]]:
+        """Values of the columns of a table that hold neither images nor the labels in use; ``{}`` if it is no table."""
+        return {}
+
     def release(self) -> None:  # noqa: B027  most sources hold nothing
         """Give back what was buffered for reading; the next read fetches it again."""
 

@@ -30,7 +30,7 @@ def stratified_split(
     if not takes.sum():
         raise InputError(
             f"{len(classes)} images ({int(sizes.sum())} labelled, {len(sizes)} classes): too few to hold out a test set; "
-            "give one, or more images"
+            "give a test set or more images" + ("" if labels is None else ", or ignore the labels: labels='none'")
         )
     test = np.sort(np.concatenate([member[:take] for member, take in zip(members, takes, strict=True)]))
     train = np.setdiff1d(np.arange(len(classes)), test)

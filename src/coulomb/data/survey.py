@@ -81,14 +81,14 @@ def suggest_image_size(found: Survey, largest: int = 128) -> int:
     All images ≤ 16 px: 16. Median short side ≤ 40: that, rounded to a multiple of 4 (28 → 28, 32 → 32). Larger: the median
     short side rounded to a multiple of 32.
     """
-    median = found.short_side
     if max(found.width_range[1], found.height_range[1]) <= 16:
-        size = 16
-    elif median <= 40:
-        size = max(8, 4 * int(median / 4 + 0.5))
-    else:
-        size = 32 * int(median / 32 + 0.5)
-    return min(size, largest)
+        return min(16, largest)
+    return min(rounded_size(found.short_side), largest)
+
+
+def rounded_size(side: float) -> int:
+    """``side`` rounded to a multiple of 4 (at least 8) up to 40 pixels, to a multiple of 32 above."""
+    return max(8, 4 * int(side / 4 + 0.5)) if side <= 40 else 32 * int(side / 32 + 0.5)
 
 
 def canvas_dtype(source: Source) -> str:

@@ -12,9 +12,10 @@ from coulomb.models import load_encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import load_config
 from coulomb.runs.objects import Objects
+from coulomb.runs.plan import learned_from
 from coulomb.runs.prepare import Prepared, position_tensor
 from coulomb.runs.run_folder import RunFolder
-from coulomb.training.network import learned_from, method_of
+from coulomb.training.network import method_of
 
 PAIRS = 512  # images at most
 PREFIX = "method."  # of the method's tensors in a checkpoint

@@ -82,7 +82,10 @@ def load_classifier(folder: str | Path, feature_dim: int) -> tuple[Classifier, l
     """
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
-        raise InputError(f"{str(folder)!r}: has no classifier; methods that train one are supcon, softmax and the like")
+        raise InputError(
+            f"{str(folder)!r}: has no classifier; train with a method that keeps one on labelled images (--method supcon, "
+            "paco, softmax, balanced_softmax or arcface), or fit one of your own on run.encode(images)"
+        )
     weights = read_weights(path.with_name(WEIGHTS))
     try:
         about = json.loads(path.read_text(encoding="utf-8"))

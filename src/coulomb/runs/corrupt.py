@@ -11,6 +11,21 @@ from coulomb.errors import InputError
 log = logging.getLogger("coulomb")
 
 
+def require_readable(store: Images, corrupt: list[int], allowed: float) -> None:
+    """Refuse a store with more than the share ``allowed`` of ``corrupt`` images.
+
+    Raises:
+        InputError: with the first names.
+    """
+    if len(corrupt) > allowed * len(store):
+        first = ", ".join(store.item_id(index) for index in corrupt[:5])
+        raise InputError(
+            f"data={store.source.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
+            f"max_corrupt={allowed:g} allows ({first}{', …' if len(corrupt) > 5 else ''}; all are in the log); "
+            "mend or remove them, or raise max_corrupt"
+        )
+
+
 class CorruptImages(pl.Callback):
     """Keeps the list of unreadable images, those found before training and those met on the way.
 
@@ -37,13 +52,7 @@ class CorruptImages(pl.Callback):
             if index not in known:
                 known[index] = reason
                 log.warning("skipped unreadable image %s: %s", store.item_id(index), reason)
-        if len(known) > self.allowed * len(store):
-            first = ", ".join(store.item_id(index) for index in list(known)[:5])
-            raise InputError(
-                f"data={store.source.name!r}: {len(known)} of {len(store)} images cannot be read, more than "
-                f"max_corrupt={self.allowed:g} allows ({first}{', …' if len(known) > 5 else ''}; all are in the log); "
-                "mend or remove them, or raise max_corrupt"
-            )
+        require_readable(store, list(known), self.allowed)
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
         """Note what the loader could not decode."""

@@ -27,6 +27,8 @@ from coulomb.runs.config import Config
 
 log = logging.getLogger("coulomb")
 
+LARGEST = {"small": 96, "paper": 224}  # image size that a preset chooses at most, in pixels
+
 
 @dataclass
 class Part:
@@ -74,6 +76,16 @@ class Prepared:
     long_tail: str | None = None
 
     @property
+    def stores(self) -> list[Images]:
+        """The image stores of both parts, each once."""
+        return list({id(part.images): part.images for part in (self.train, self.test)}.values())
+
+    def leave_out_unreadable(self) -> None:
+        """Remove the images that are known to be undecodable from both parts."""
+        for part in (self.train, self.test):
+            part.indices = np.intersect1d(part.indices, part.images.usable)
+
+    @property
     def unseen(self) -> Part:
         """What is shown and matched in the evaluation: held-out images, or training images where fewer than two are."""
         return self.test if len(self.test.indices) >= 2 else self.train
@@ -98,13 +110,12 @@ class Prepared:
             "long_tail": self.long_tail,
             "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
             "image_size": self.facts.image_size,
+            "canvas": {"size": self.train.images.size, "dtype": self.train.images.dtype},
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
             "split": self.split,
             "corrupt": corrupt,
-            "rounded": sum(
-                store.rounded for store in {id(s): s for s in (self.train.images, self.test.images)}.values()
-            ),
+            "rounded": sum(store.rounded for store in self.stores),
         }
 
 
@@ -138,10 +149,9 @@ def split(config: Config, source: Source, test_source: Source | None) -> tuple[n
 def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
     """How many images there are to train on; size and channels that the network will see, by option or by a survey."""
     found = survey(source, seed=config.seed)
-    largest = 96 if config.preset == "small" else 224
     return Facts(
         images=len(split(config, source, test_source)[0]),
-        image_size=config.image_size or suggest_image_size(found, largest),
+        image_size=config.image_size or suggest_image_size(found, LARGEST[config.preset]),
         channels=config.channels or found.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
@@ -157,37 +167,54 @@ def fast_bf16() -> bool:
     return any(getattr(torch.cpu, name, lambda: False)() for name in probes)
 
 
-def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
-    """Split, decode into the bounded cache, and leave out what cannot be read."""
+def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts) -> Prepared:
+    """The split and the image stores of a run; nothing is decoded yet, so unreadable images are still included.
+
+    Raises:
+        InputError: the split leaves nothing to train on or to test on, the classes of the test set are others, or a
+            sampler needs labels and there are none.
+    """
     source, test_source = sources
-    for note in source.notes + (() if test_source is None else test_source.notes):
-        log.info("%s", note)
-    store = _store(source, facts, config, progress)
     labels = source.labels
     train, test, told = split(config, source, test_source)
+    if config.sampler != "uniform" and (labels is None or not (labels[train] >= 0).any()):
+        raise InputError(f"sampler={config.sampler!r}: needs labels, and {source.name!r} has none")
+    store = _store(source, facts, config)
     if test_source is None:
         test_store, test_labels = store, labels
     else:
-        test_store = _store(test_source, facts, config, progress)
-        test_labels = match_classes(test_source, source.class_names)
-    found = Prepared(
-        train=Part(store, np.intersect1d(train, store.usable), labels),
-        test=Part(test_store, np.intersect1d(test, test_store.usable), test_labels),
+        test_store, test_labels = _store(test_source, facts, config), match_classes(test_source, source.class_names)
+    return Prepared(
+        train=Part(store, train, labels),
+        test=Part(test_store, test, test_labels),
         facts=facts,
         class_names=source.class_names,
         split=told,
         source=source.describe(),
         long_tail=config.long_tail,
     )
-    _tell_classes(found, config)
-    return found
+
+
+def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prepared:
+    """Decode the images of ``prepared`` into the bounded cache, and leave out what cannot be read."""
+    for store in prepared.stores:
+        for note in store.source.notes:
+            log.info("%s", note)
+    for store in prepared.stores:
+        store.load(progress=progress)
+    prepared.leave_out_unreadable()
+    _tell_classes(prepared, config)
+    return prepared
+
+
+def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
+    """`arrange`, then `decode`."""
+    return decode(arrange(config, sources, facts), config, progress=progress)
 
 
 def _tell_classes(prepared: Prepared, config: Config) -> None:
     """Log the training images of each class of a long tail, and what a sampler makes of them."""
     labels, counts = prepared.train.own_labels, prepared.class_counts
-    if config.sampler != "uniform" and (labels is None or not (labels >= 0).any()):
-        raise InputError(f"sampler={config.sampler!r}: needs labels, and {prepared.source['name']!r} has none")
     if labels is None or not counts or not any(counts):
         return
     names = prepared.class_names or [str(label) for label in range(len(counts))]
@@ -223,23 +250,23 @@ def position_tensor(indices: np.ndarray) -> torch.Tensor:
 
 
 def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:
-    """Side of the stored square: the images' own when they are small and all alike, else a third above what is seen.
-
-    The margin keeps crops sharp: a crop of 9/16 of the area is still at full resolution.
-    """
+    """Side of the stored square: the images' own when they are small and all alike, else that of `margin_canvas`."""
     found = survey(source, seed=seed)
     if found.uniform and found.width == found.height and found.width <= 2 * image_size:
         return int(found.width)
+    return margin_canvas(image_size)
+
+
+def margin_canvas(image_size: int) -> int:
+    """A third more than ``image_size``, rounded up to a multiple of 8: crops of 9/16 of the area keep full resolution."""
     return int(np.ceil(image_size * 4 / 3 / 8) * 8)
 
 
-def _store(source: Source, facts: Facts, config: Config, progress: bool) -> Images:
-    images = Images(
+def _store(source: Source, facts: Facts, config: Config) -> Images:
+    return Images(
         source,
         size=canvas_size(source, facts.image_size, config.seed),
         channels=facts.channels,
         cache_bytes=int(config.cache_gb * 2**30),
         workers=cores() if config.workers is None else config.workers,
     )
-    images.load(progress=progress)
-    return images

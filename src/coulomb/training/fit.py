@@ -18,11 +18,12 @@ from coulomb.runs.config import Config
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
+from coulomb.runs.plan import Plan, plan_of
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import learned_from, make_encoder, method_of
+from coulomb.training.network import make_encoder, method_of
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.quiet import quiet_lightning
 from coulomb.training.second_stage import classifier_of
@@ -52,7 +53,8 @@ def fit(
     with quiet_lightning():
         trainer = _trainer(config, folder)
     views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
-    learned = learned_from(prepared, objects.method_of(config))
+    planned = plan_of(config, prepared, objects.method_of(config), trainer.world_size)
+    learned = planned.learned
     order = RunOrder(
         learned,
         config.batch_size,
@@ -97,7 +99,11 @@ def fit(
         *progress_callbacks(),
         Checkpoints(folder.checkpoint, config.checkpoint_every),
     ]
-    log.info("training %s on %d images: %s", config.method, len(learned), folder.path)
+    _tell_unlabelled(planned, method)
+    log.info(
+        "training %s on %d images, %d steps of %d: %s",
+        config.method, len(learned), planned.steps, config.batch_size, folder.path,
+    )  # fmt: skip
     checkpoint = str(folder.checkpoint) if resume else None
     with quiet_lightning():
         trainer.fit(
@@ -112,6 +118,14 @@ def fit(
         save_encoder(encoder.cpu(), folder.path)
         write_json(folder.data, prepared.describe(corrupt.listed()))
     log.info("trained %d steps", trainer.global_step)
+
+
+def _tell_unlabelled(planned: Plan, method: torch.nn.Module) -> None:
+    labels = planned.prepared.train.own_labels
+    count, unknown = len(planned.prepared.train.indices), 0 if labels is None else int((labels < 0).sum())
+    if unknown and getattr(method, "needs_labels", False):
+        left_out = f": {type(method).__name__} leaves them out" if len(planned.learned) < count else ""
+        log.info("%d of %d training images have no label%s", unknown, count, left_out)
 
 
 def _watcher(config: Config, prepared: Prepared, method: torch.nn.Module) -> Watcher:

@@ -9,60 +9,15 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.errors import InputError
-from coulomb.methods.choice import short_name
-from coulomb.methods.making import complete_options
-from coulomb.models.encoder import require_encoder
-from coulomb.models.libraries import is_published
-from coulomb.models.own_file import absolute, is_own_file
-from coulomb.runs.config import Config, check_names, load_config
+from coulomb.runs.config import Config, load_config
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.environment import environment
 from coulomb.runs.objects import Objects
-from coulomb.runs.prepare import Prepared, measure, open_data, prepare
-from coulomb.runs.recipes import recipe_of
-from coulomb.runs.run_folder import RunFolder, free_folder, read_json, write_json
+from coulomb.runs.plan import plan
+from coulomb.runs.prepare import Prepared, decode, measure, open_data, prepare
+from coulomb.runs.run_folder import RunFolder, read_json, write_json
 from coulomb.training.fit import JOINED, fit
 from coulomb.watching.train_log import train_log
-
-
-def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, Any]:
-    """The complete configuration: the recipe of method and preset, then the user's own ``options`` over it.
-
-    Returns the configuration, the opened sources and the facts it was decided by.
-    """
-    check_names(options)
-    if objects.views is not None:
-        given = {"image_size": objects.views.size, "channels": objects.views.channels}
-        options = given | options | {"views": f"custom:{type(objects.views).__name__}"}
-    asked = Config(**options)
-    if is_own_file(asked.method):
-        options = options | {"method": absolute(asked.method)}
-    method = objects.method_of(asked)
-    sources = open_data(asked, objects.data, objects.test)
-    facts = measure(asked, *sources)
-    recipe = recipe_of(asked.method, asked.preset)(facts)
-    own = recipe.method_options | options.get("method_options", {})
-    options = options | {"method_options": complete_options(asked.method, method, own)}
-    if "epochs" in options:  # a shorter run warms up for a tenth of it at most, and is looked at at least five times
-        shorter = {
-            "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
-            "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
-        }
-        options = shorter | options
-    if is_published(options.get("encoder")):
-        options = {"encoder_width": None} | options  # the recipe's is of its own encoder
-    config = dataclasses.replace(recipe, **options)
-    if getattr(method, "needs_labels", False) and facts.labelled == 0:
-        raise InputError(
-            f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
-        )
-    if objects.encoder is None:
-        require_encoder(str(config.encoder))  # before a folder is made
-    else:
-        config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
-    if config.out is None:
-        config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
-    return config, sources, facts
 
 
 def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
@@ -71,11 +26,12 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         return join(options.get("out"), objects)
     if options.get("out") is not None:
         RunFolder(options["out"]).refuse_existing()  # before minutes are spent on the data
-    config, sources, facts = configure(options, objects)
+    planned = plan(options, objects)  # everything that can be refused before decoding is refused here
+    config = planned.config
     folder = RunFolder(str(config.out))
     folder.create()
     with train_log(folder.log):
-        prepared = prepare(config, sources, facts, progress=progress)
+        prepared = decode(planned.prepared, config, progress=progress)
         config.save(folder.config)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
         write_json(folder.data, prepared.describe(corrupt.listed()))

@@ -1,22 +1,17 @@
 """The encoder and the method of a run, with their first weights: the same every time for the same seed."""
 
-import logging
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from coulomb.data.samplers import class_probabilities
-from coulomb.errors import InputError
 from coulomb.methods.making import SHARED, make_method
 from coulomb.models import Encoder, build_encoder, wrap_encoder
 from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared
-
-log = logging.getLogger("coulomb")
 
 
 def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
@@ -54,26 +49,3 @@ def method_of(config: Config, prepared: Prepared, objects: Objects, encoder: Enc
         },
         own=config.method_options,
     )
-
-
-def learned_from(prepared: Prepared, method: type[nn.Module]) -> np.ndarray:
-    """The training images that the method can use: all, or those with a label where it asks for ``labelled_only``.
-
-    Raises:
-        InputError: the method needs labels, and no training image has one.
-    """
-    labels, indices = prepared.train.own_labels, prepared.train.indices
-    if not getattr(method, "needs_labels", False):
-        return indices
-    known = np.zeros(len(indices), dtype=bool) if labels is None else labels >= 0
-    if not known.any():
-        raise InputError(
-            f"method={method.__name__!r}: needs labels, and none of the {len(indices)} training images has one"
-        )
-    unknown = int((~known).sum())
-    if unknown and getattr(method, "labelled_only", False):
-        log.info("%d of %d training images have no label: %s leaves them out", unknown, len(indices), method.__name__)
-        return indices[known]
-    if unknown:
-        log.info("%d of %d training images have no label", unknown, len(indices))
-    return indices

@@ -10,6 +10,7 @@ from coulomb.data.samplers import epoch_order
 from coulomb.data.workers import ErrorsAsData, as_it_is
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
+from coulomb.runs.plan import batches_per_epoch
 
 
 class RunOrder(Sampler[list[int]]):
@@ -46,14 +47,7 @@ class RunOrder(Sampler[list[int]]):
         self.indices, self.batch_size, self.epochs, self.seed = np.asarray(indices), batch_size, epochs, seed
         self.rank, self.world_size, self.start = rank, world_size, start
         self.sampler, self.labels = sampler, labels
-        self.steps_per_epoch = len(self.indices) // world_size // batch_size
-        if self.steps_per_epoch == 0:
-            room = len(self.indices) // world_size
-            raise InputError(
-                f"batch_size={batch_size}: larger than the {room} training images"
-                + (f" of each of the {world_size} processes" if world_size > 1 else "")
-                + f"; use batch_size={room} or less"
-            )
+        self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size, world_size)
 
     def __len__(self) -> int:
         """Steps in the whole run, those before ``start`` included."""
