@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from coulomb.errors import CoulombWarning
 
+# Rows whose products are taken as they are must be shorter: a product then leaves 2¹⁶ for 1/τ and for sums over rows.
+LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
 ZERO = 1e-12  # a row shorter than this has no direction
 # Not the lines that a warning is about: this package's, and those of the modules and autograd functions around them.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
@@ -103,7 +105,7 @@ def checked_share(name: str, value: Any) -> float:
     return float(value)
 
 
-def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str) -> bool:
+def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str, below: float = math.inf) -> bool:
     """Error for rows that are not finite, counted `CoulombWarning` for rows of zeros; True if there are any of these.
 
     Args:
@@ -111,6 +113,7 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
         names: of the arguments.
         normalize: whether the rows are to be of unit length: where not, zeros are no matter.
         effect: what is to be said of zero rows, after "no direction".
+        below: what every length must be less than.
 
     Raises:
         ValueError: naming the argument.
@@ -118,8 +121,8 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     if norm.numel() == 0 or abstract(norm):
         return False
     shortest, longest = norm.aminmax()
-    if not float(longest) < math.inf:  # NaN is not either
-        bad = [int((~torch.isfinite(part)).sum()) for part in norm.chunk(len(names))]
+    if not float(longest) < below:  # NaN is not either
+        bad = [int((~(part < below)).sum()) for part in norm.chunk(len(names))]
         name, count = next((name, count) for name, count in zip(names, bad, strict=True) if count)
         raise ValueError(
             f"{name} has {count} of {norm.numel() // len(names)} rows with NaN, infinite or too large values"

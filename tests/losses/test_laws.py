@@ -152,6 +152,27 @@ def test_torch_func_is_right_or_names_the_dense_backend(row):
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, by jvp
+@each_loss
+def test_vmap_and_jvp_are_right(row):
+    batches = [drawn(row, 6, 3, seed=seed) for seed in (0, 1)]
+    tangents = [normal(2)(*t.shape) if t.requires_grad else None for t in batches[0]]
+    plain = [[t.detach() for t in batch] for batch in batches]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = torch.func.vmap(row.make(0.3))(*(torch.stack(pair) for pair in zip(*plain, strict=True)))
+    torch.testing.assert_close(found, torch.stack([row.make(0.3)(*batch) for batch in batches]))
+    which = [i for i, tangent in enumerate(tangents) if tangent is not None]
+
+    def moving(*values):
+        return row.make(0.3)(*(values[which.index(i)] if i in which else t for i, t in enumerate(plain[0])))
+
+    along = tuple(tangents[i] for i in which)
+    slope = torch.func.jvp(moving, tuple(plain[0][i] for i in which), along)[1]
+    _, *grads = with_gradient(row.make(0.3), batches[0])
+    torch.testing.assert_close(slope, sum((g * v).sum() for g, v in zip(grads, along, strict=True)))
+
+
 @each_folding
 def test_second_derivative_of_the_streaming_backend_is_right_or_a_clear_error(row, streaming):
     inputs = drawn(row, 4, 3)
@@ -468,6 +489,20 @@ def test_values_that_are_not_finite_are_named(row, bad):
             inputs[which].view(-1)[-1] = bad
         with pytest.raises(ValueError, match=rf"^{name} .*(NaN|finite)"):
             row.make(0.1)(*inputs)
+
+
+NORMALIZING = [name for name, row in LOSSES.items() if row.normalizes and "Softmax" not in name]
+
+
+@pytest.mark.parametrize("name", NORMALIZING)
+@pytest.mark.parametrize("size", [1e19, 1e20])
+def test_rows_too_large_for_their_products_are_named(name, size):
+    row = LOSSES[name]
+    inputs = [t.detach() * size if t.is_floating_point() else t for t in drawn(row, 6, 4, torch.float32)]
+    with pytest.raises(
+        ValueError, match=rf"^({'|'.join(argument_names(row))}) has .* rows with NaN, infinite or too large"
+    ):
+        row.make(0.1, normalize=False)(*inputs)
 
 
 REFUSED = {

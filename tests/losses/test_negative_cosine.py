@@ -39,3 +39,14 @@ def test_arguments():
         NegativeCosineLoss()(torch.ones(2, 3), None)
     with pytest.raises(ValueError, match="target has shape"):
         NegativeCosineLoss()(torch.ones(2, 3), torch.ones(3, 3))
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_rows_whose_product_overflows_are_named(dim):
+    large = torch.full((1, dim), 1e20)
+    loss = NegativeCosineLoss(normalize=False)
+    for given, name in [((large, large), "prediction"), ((torch.ones(1, dim), large), "target")]:
+        with pytest.raises(ValueError, match=f"^{name} has 1 of 1 rows with NaN, infinite or too large values"):
+            loss(*given)
+    assert loss(large / 1e5, large / 1e5).item() == pytest.approx(-dim * 1e30)
+    assert NegativeCosineLoss()(large[:, :1], large[:, :1]) == -1  # unit rows have no such limit

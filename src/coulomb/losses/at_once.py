@@ -8,7 +8,6 @@ Everything is in powers of two: t = s·log2(e). What else is fast for torch on a
 into floats instead of booleans (a tenth), adding a large negative number instead of filling masked places (a tenth).
 """
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import ZERO, abstract, checked_norms
+from coulomb.checked import LONGEST, ZERO, abstract, checked_norms
 from coulomb.errors import CoulombWarning
 from coulomb.similarity import matrix, use_backend
 from coulomb.similarity.graph import aliased
@@ -125,7 +124,8 @@ class Rows:
 
     def check(self) -> None:
         """Error for what is not finite, naming the argument."""
-        checked_norms(torch.linalg.vector_norm(self.unit, dim=-1), self.names, False, "")
+        norm = torch.linalg.vector_norm(self.unit, dim=-1)
+        checked_norms(norm, self.names, False, "", LONGEST[norm.dtype])
 
     def back(self, grad: Tensor, factor: float | Tensor) -> list[Tensor]:
         """Gradient of each argument from that of the unit rows, times ``factor``; ``grad`` is changed."""
@@ -188,7 +188,7 @@ def within_range(t: Tensor, scale: float | Tensor, *rows: Rows) -> bool:
         return within(t.dtype, scale)
     low, high = t.aminmax()
     largest = max(-float(low), float(high))
-    if not math.isfinite(largest):
+    if not largest <= torch.finfo(t.dtype).max / 2**16:
         for one in rows:
             one.check()
     return largest <= SAFE_EXPONENT[t.dtype]

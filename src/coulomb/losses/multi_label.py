@@ -8,7 +8,7 @@ from torch import Tensor
 from coulomb.checked import readable
 from coulomb.losses.arguments import require_dense
 from coulomb.similarity.exact import matmul
-from coulomb.similarity.problem import full_precision
+from coulomb.similarity.problem import full_precision, transformed
 
 OVERLAPS = ("any", "count", "jaccard")
 STRIP = 2**22  # elements of a strip of the overlaps [B, B]
@@ -50,6 +50,8 @@ def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tenso
     unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
     if overlap == "count":  # M·Mᵀ·V from the right: O(B·C·D)
         sums = matmul(multi_hot_BC, matmul(multi_hot_BC.T, values_BD))
+    elif transformed():
+        sums = matmul(overlaps(multi_hot_BC, multi_hot_BC, overlap), values_BD)
     else:
         sums = OverlapSums.apply(multi_hot_BC, values_BD, overlap)
     return sums + unknown * values_BD

@@ -68,7 +68,7 @@ class NegativeCosineLoss(Loss):
         if check_norms(norm, ("prediction", "target"), True):
             norm.masked_fill_(norm < ZERO, torch.inf)
         inverse = norm.reciprocal_().view(2, -1, 1)
-        cos = (x * y).sum(1, keepdim=True).mul_(inverse[0]).mul_(inverse[1])
+        cos = (x * inverse[0]).mul_(y).sum(1, keepdim=True).mul_(inverse[1])  # x·y itself may overflow
         factor = at_once.factor_of(self.reduction, len(x))
         loss = cos.sum().mul_(-factor)
         if not learning:

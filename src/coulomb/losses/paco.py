@@ -34,6 +34,7 @@ from coulomb.losses.temperature import (
     describe_temperature,
     scale_of,
 )
+from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.problem import LOG2E
 from coulomb.similarity.products import product, transposed_product
@@ -218,7 +219,7 @@ class PaCoLoss(Loss):
         self, labels: Tensor, features: Tensor, center_logits: Tensor, scale: float | Tensor
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         features = embeddings("features", features, normalize=self.normalize)
-        centers = embeddings("center_logits", center_logits, normalize=False)
+        centers = rows_of(("center_logits",), center_logits, normalize=False, products=False)
         centers = self._logits(centers.to(torch.promote_types(centers.dtype, features.dtype)))
         anchors, classes = centers.shape
         similarity = Similarity(

@@ -143,7 +143,7 @@ class SoftmaxLoss(Loss):
             raise ValueError(f"bias must have shape [{len(centers)}], one for each center, got {tuple(bias.shape)}")
         if bias.device != centers.device:
             raise ValueError(f"bias is on {bias.device}, centers on {centers.device}")
-        return rows_of(("bias",), bias[:, None], normalize=False)[:, 0].to(centers.dtype)  # finite?
+        return rows_of(("bias",), bias[:, None], normalize=False, products=False)[:, 0].to(centers.dtype)  # finite?
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.checked import checked_number, readable
+from coulomb.similarity.problem import transformed
 
 
 class LearnableTemperature(nn.Module):
@@ -44,7 +45,7 @@ class LearnableTemperature(nn.Module):
     def scale(self) -> Tensor:
         """1/τ, with gradient."""
         low, high = -math.log(self.maximum), -math.log(self.minimum)
-        if torch._C._are_functorch_transforms_active():
+        if transformed():
             return (self.log_scale + (self.log_scale.clamp(low, high) - self.log_scale).detach()).exp()
         with torch.no_grad():
             self.log_scale.clamp_(low, high)

@@ -20,9 +20,17 @@ from coulomb.losses.arguments import (
 )
 from coulomb.losses.gathering import own_rows, processes_in
 from coulomb.losses.options import Loss
-from coulomb.losses.triplet_terms import TripletTerms, distances, hardest_pairs, triplet_terms
-from coulomb.similarity import Similarity
+from coulomb.losses.triplet_terms import (
+    TripletTerms,
+    distances,
+    hardest_columns,
+    hardest_pairs,
+    triplet_terms,
+    written_out,
+)
+from coulomb.similarity import Similarity, use_backend
 from coulomb.similarity.groups import Gather, group_of, rows_in
+from coulomb.similarity.problem import transformed
 from coulomb.similarity.products import product
 
 APART = 4.0  # more than two cosines differ; small, since it costs their last digits where it is subtracted
@@ -59,6 +67,8 @@ class TripletLoss(Loss):
         gather: triplets over the batches of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
             with several processes, which must then all call the loss. Each gathers and mines the embeddings of all, for the
             terms of its own anchors. See `coulomb.losses.gathering` for the convention.
+
+    Transforms of `torch.func` (grad, vmap, jvp) take the triplets in plain PyTorch: N³ time, and as much memory for gradients.
 
     Call with embeddings [N, D] and labels [N] (−1: unknown, takes no part, not as a negative either: it may well be of
     the anchor's class).
@@ -155,6 +165,7 @@ class TripletLoss(Loss):
             terms, active = self._hardest(rows, labels)
         else:
             function = triplet_terms if torch.compiler.is_compiling() else TripletTerms.apply
+            function = written_out if transformed() else function
             options = self.margin, self.mining == "semihard", self.soft, self.distance == "euclidean"
             terms, active = function(rows, labels, *options)
         self._warn(rows, labels, active)
@@ -163,7 +174,11 @@ class TripletLoss(Loss):
         return reduced(terms[own], self.reduction)
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        positive, negative = hardest_pairs(rows.detach(), labels, self.distance == "euclidean")
+        if transformed():
+            with use_backend("dense"):
+                positive, negative = hardest_columns(rows.detach(), labels, self.distance == "euclidean")
+        else:
+            positive, negative = hardest_pairs(rows.detach(), labels, self.distance == "euclidean")
         complete = (positive >= 0) & (negative >= 0)
         positive, negative = (rows.index_select(0, columns.clamp_min(0)) for columns in (positive, negative))
         if self.distance == "euclidean":

@@ -8,11 +8,11 @@ from torch.nn.functional import relu, softplus
 
 from coulomb.losses.triplet_sums import strip_terms, strips
 from coulomb.similarity import Similarity
+from coulomb.similarity.exact import matmul
 from coulomb.similarity.problem import full_precision
 
 
-@torch.library.custom_op("coulomb::hardest_pairs", mutates_args=())
-def hardest_pairs(rows_ND: Tensor, labels_N: Tensor, euclidean: bool = True) -> tuple[Tensor, Tensor]:
+def hardest_columns(rows_ND: Tensor, labels_N: Tensor, euclidean: bool = True) -> tuple[Tensor, Tensor]:
     """Columns of the farthest positive and the nearest negative of each row, [N]; −1 where there is none."""
     # −‖x−y‖²/2 = x·y − ‖y‖²/2 − ‖x‖²/2, and the last term is one for the whole row; by cosine, x·y alone.
     half = rows_ND.square().sum(1) / 2 if euclidean else torch.zeros_like(rows_ND[:, 0])
@@ -23,6 +23,9 @@ def hardest_pairs(rows_ND: Tensor, labels_N: Tensor, euclidean: bool = True) -> 
         similarity = Similarity(rows_ND, scale=sign, column_bias=bias, query_ids=labels_N)
         columns.append(similarity.topk(1, over)[1].squeeze(1))
     return columns[0], columns[1]
+
+
+hardest_pairs = torch.library.custom_op("coulomb::hardest_pairs", hardest_columns, mutates_args=())
 
 
 @hardest_pairs.register_fake
@@ -109,7 +112,7 @@ class TripletTerms(torch.autograd.Function):
             return _backward(ctx, grad_N, None)
         rows_ND, labels_N = ctx.saved_tensors
         alias = rows_ND.view_as(rows_ND)
-        sums_N = _written_out(alias, labels_N, *ctx.options)
+        sums_N, _ = written_out(alias, labels_N, *ctx.options)
         return *torch.autograd.grad(sums_N, alias, grad_N, create_graph=True), *([None] * 5)
 
 
@@ -120,13 +123,12 @@ def distances(first: Tensor, second: Tensor) -> Tensor:
     return squared.masked_fill(zero, 1).sqrt().masked_fill(zero, 0)
 
 
-def _written_out(
+def written_out(
     rows_ND: Tensor, labels_N: Tensor, margin: float, semihard: bool, soft: bool, euclidean: bool
-) -> Tensor:
-    """The same sums [N] in plain torch, differentiable any number of times."""
-    with full_precision(rows_ND):
-        distance = distances(rows_ND[:, None], rows_ND) if euclidean else 1 - rows_ND @ rows_ND.T
-    sums = []
+) -> tuple[Tensor, Tensor]:
+    """The same as `triplet_terms` in plain torch, differentiable any number of times, also by `torch.func`."""
+    distance = distances(rows_ND[:, None], rows_ND) if euclidean else 1 - matmul(rows_ND, rows_ND.T)
+    sums, active = [], []
     for i in range(len(rows_ND)):
         same = labels_N == labels_N[i]
         positive = same & (torch.arange(len(same), device=same.device) != i) & (labels_N[i] >= 0)
@@ -137,4 +139,5 @@ def _written_out(
             kept = kept & (gap < 0) & (-gap <= margin)
         terms = softplus(gap, threshold=50) if soft else relu(gap + margin)
         sums.append(terms.masked_fill(~kept, 0).sum())
-    return torch.stack(sums)
+        active.append((kept if soft else kept & (terms > 0)).sum())
+    return torch.stack(sums), torch.stack(active)

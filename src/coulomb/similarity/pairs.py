@@ -143,7 +143,7 @@ class Pairs:
             assert self.same is True and self.query_ids is not None and self.key_ids is not None
             self._equal = self.query_ids[:, None] == self.key_ids
             if self.drop_self:
-                self._equal.fill_diagonal_(False)
+                self._equal.diagonal().fill_(False)  # vmap has no fill_diagonal_
         return self._equal
 
     @property

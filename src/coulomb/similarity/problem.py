@@ -261,6 +261,11 @@ def full_precision(like: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
+def transformed() -> bool:
+    """Under a transform of torch.func, outside a graph being compiled: only plain operators, which every transform knows."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
 def eager() -> bool:
     """Neither in a graph being compiled nor under a transform of torch.func: autograd functions of our own may be used."""
     return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()

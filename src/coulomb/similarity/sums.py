@@ -7,7 +7,7 @@ from torch import Tensor
 
 from coulomb.similarity.exact import matmul
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import full_precision
+from coulomb.similarity.problem import full_precision, transformed
 
 
 def summed(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None, pairs: Pairs) -> Tensor:
@@ -22,6 +22,8 @@ def summed(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: T
 def key_sums(keys_MD: Tensor, pairs: Pairs) -> Tensor:
     """Σ_j w_ij k_j, [N, D]."""
     if pairs.mask is not None:
+        if transformed():
+            return matmul(pairs.mask.to(keys_MD.dtype), keys_MD)
         out: Tensor = MaskedSums.apply(pairs.mask, keys_MD)
         return out
     if pairs.few:
