@@ -94,7 +94,8 @@ def test_few_negatives_are_not_called_a_temperature():
     ],
 )
 def test_the_verdict_of_the_evaluation_decides_what_was_learned(level, verdicts):
-    found = diagnose(evidence(evaluation={"verdict": {"level": level, "next": ["Train longer."]}}))
+    steps = ["Ask `coulomb doctor RUN`.", "Train longer."]
+    found = diagnose(evidence(evaluation={"verdict": {"level": level, "next": steps}}))
     assert [(each["name"], each["severity"]) for each in found["verdicts"]] == verdicts
     assert found["healthy"] == (level != "nothing_measurable")
     assert not verdicts or found["verdicts"][0]["remedy"] == "Train longer."

@@ -42,8 +42,7 @@ def _remedy(evidence: Evidence) -> str:
     best = min(0.999, 1 - 5 / max(evidence.planned, 6))
     target = Option("option momentum", float(f"{best:.3f}" if best > 0.99 else f"{best:.2f}"))
     now = float(evidence.option("momentum"))
-    longer = ("or train longer", Option("epochs", 4 * int(evidence.config.get("epochs") or 1)))
-    return advice(evidence, ("lower it", target), longer) if now > best else advice(evidence, ("raise it", target))
+    return advice(evidence, ("lower it" if now > best else "raise it", target))
 
 
 MOMENTUM = Rule(

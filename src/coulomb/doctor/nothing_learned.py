@@ -19,12 +19,10 @@ def judge(evidence: Evidence) -> Judgement:
     """The level of ``evaluation.json``'s verdict, by all of its measurements."""
     if evidence.evaluation is None:
         return unknown("the run was not evaluated; run coulomb evaluate")
-    verdict = _verdict(evidence)
-    level = verdict.get("level")
+    level = _verdict(evidence).get("level")
     if level not in STATES:
         return unknown("evaluation.json holds no verdict; run coulomb evaluate again")
-    why = str(verdict.get("sentence") or level.replace("_", " "))
-    return Judgement(STATES[level], why, title=TITLES.get(level))
+    return Judgement(STATES[level], f"the evaluation says: {level.replace('_', ' ')}", title=TITLES.get(level))
 
 
 def _verdict(evidence: Evidence) -> dict[str, Any]:
@@ -33,8 +31,9 @@ def _verdict(evidence: Evidence) -> dict[str, Any]:
 
 
 def _next(evidence: Evidence) -> str:
-    if steps := _verdict(evidence).get("next"):
-        return steps if isinstance(steps, str) else " ".join(map(str, steps))
+    steps = _verdict(evidence).get("next")
+    if isinstance(steps, list) and (left := [str(step) for step in steps if "coulomb doctor" not in str(step)]):
+        return " ".join(left)
     longer = Option("epochs", 4 * int(evidence.config.get("epochs") or 1))
     return advice(evidence, ("train longer", longer), "look at views.png")
 
