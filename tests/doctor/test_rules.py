@@ -5,7 +5,8 @@ import math
 import pytest
 
 from coulomb.doctor import RULES, Evidence, diagnose
-from coulomb.doctor.augmentation import APART, COIN, TRIVIAL
+from coulomb.doctor.augmentation import APART, COIN, EQUAL, TRIVIAL
+from coulomb.doctor.batch_too_small import IMAGES, NEGATIVES
 from coulomb.doctor.collapse import DIRECTIONS, SPREAD
 from coulomb.doctor.copies import LEAKED, REPEATED
 from coulomb.doctor.false_negatives import MOST
@@ -13,6 +14,7 @@ from coulomb.doctor.head_scale import CHANGE
 from coulomb.doctor.learning_rate import GROWN, JUMP, STILL, WORSE
 from coulomb.doctor.no_signal import LEARNED, floor_of
 from coulomb.doctor.queue_keys import STALE
+from coulomb.doctor.shortcut import DECIDES
 from coulomb.doctor.temperature import ALIKE, FEW
 from doctor_cases import NO_SIGNAL, evidence
 
@@ -39,6 +41,14 @@ def copies(exact, near, of=1000):
     return {"images": of, "exact": exact, "near": near}
 
 
+def blank(images):
+    return copies(0, 0) | {"blank": images}
+
+
+def labels(accuracy):
+    return {"pixels": accuracy, "features": 0.1, "chance": 0.1, "images": 359}
+
+
 def by_class(rare, frequent):
     rows = [{"train": 10 * (n + 1) ** 2, "knn": rare if n < 3 else frequent} for n in range(10)]
     return {"trained": {"per_class": rows}}
@@ -47,6 +57,7 @@ def by_class(rare, frequent):
 TAIL = {"class_counts": [10 * (n + 1) ** 2 for n in range(10)]}
 MOCO = {"momentum": 0.95, "queue_size": 1024, "symmetric": True, "exclude_own": False}
 EPS = 1e-3
+HOT = {"temperature": 2.0}
 
 # name of the rule, evidence that is well, evidence that is sick: on both sides of the threshold.
 SIDES = [
@@ -68,19 +79,64 @@ SIDES = [
     ),
     (
         "augmentation-too-strong",
-        evidence(look={"separation": APART - EPS}, network={"pixel_separation": COIN + EPS}),
-        evidence(look={"separation": APART - EPS}, network={"pixel_separation": COIN - EPS}),
+        evidence(look={"separation": APART - EPS}, network={"matcher_separation": COIN + EPS}),
+        evidence(look={"separation": APART - EPS}, network={"matcher_separation": COIN - EPS}),
     ),
     (
         "augmentation-too-strong",
-        evidence(look={"separation": APART + EPS}, network={"pixel_separation": COIN - EPS}),
-        evidence(look={"separation": APART - EPS}, network={"pixel_separation": COIN - EPS}),
+        evidence(look={"separation": APART + EPS}, network={"matcher_separation": COIN - EPS}),
+        evidence(look={"separation": APART - EPS}, network={"matcher_separation": COIN - EPS}),
     ),
     ("temperature-too-low", evidence(step={"top1_gradient": FEW - EPS}), evidence(step={"top1_gradient": FEW + EPS})),
     (
         "temperature-too-high",
-        evidence(step={"top10pct_gradient": ALIKE + EPS}),
+        evidence(step={"top10pct_gradient": ALIKE + EPS}, config=HOT),
+        evidence(step={"top10pct_gradient": ALIKE - EPS}, config=HOT),
+    ),
+    (  # an even push at τ = .2 is of embeddings that have not spread yet
+        "temperature-too-high",
         evidence(step={"top10pct_gradient": ALIKE - EPS}),
+        evidence(step={"top10pct_gradient": ALIKE - EPS}, config=HOT),
+    ),
+    (
+        "images-blank",
+        evidence(data={"copies": blank(50)}),
+        evidence(data={"copies": blank(501)}),
+    ),
+    (  # .1 by chance, 359 images: three standard errors are .0475
+        "labels-unrelated",
+        evidence("supcon", network={"labels": labels(0.148)}, look={"knn": 0.1}),
+        evidence("supcon", network={"labels": labels(0.147)}, look={"knn": 0.1}),
+    ),
+    (
+        "batch-too-small",
+        evidence(step={"negatives": NEGATIVES}, config={"batch_size": 9}),
+        evidence(step={"negatives": NEGATIVES - 1}, config={"batch_size": 9}),
+    ),
+    (
+        "batch-too-small",
+        evidence("byol", config={"batch_size": IMAGES}),
+        evidence("byol", config={"batch_size": IMAGES - 1}),
+    ),
+    (
+        "shortcut",
+        evidence(network={"transplant": {"region": "top", "share": DECIDES - EPS}}),
+        evidence(network={"transplant": {"region": "top", "share": DECIDES + EPS}}),
+    ),
+    (
+        "augmentation-too-weak",
+        evidence(network={"identical_views": EQUAL - EPS}),
+        evidence(network={"identical_views": EQUAL + EPS}),
+    ),
+    (
+        "augmentation-too-weak",
+        evidence(step={"train_positive_similarity": 0.999}),
+        evidence(step={"train_positive_similarity": 1.0}),
+    ),
+    (
+        "nothing-learned",
+        evidence(evaluation={"verdict": {"level": "learned_something"}}),
+        evidence(evaluation={"verdict": {"level": "nothing_measurable"}}),
     ),
     (
         "false-negatives",
@@ -183,7 +239,7 @@ def test_without_its_figures_a_rule_says_unknown_and_why(rule):
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_causes_are_rules_and_words_are_there(rule):
     assert set(rule.explained_by) <= set(BY_NAME) - {rule.name}
-    for text in (rule.title, rule.consequence, rule.remedy):
+    for text in (rule.title, rule.consequence):
         assert text.endswith(".")
         assert len(text) > 20
 
@@ -251,7 +307,7 @@ class TestWhatIsNormalForTheMethod:
 
 def test_low_separation_alone_does_not_blame_the_views():
     assert state("augmentation-too-strong", evidence(look={"separation": 0.55})) == "well"
-    unseen = evidence(look={"separation": 0.55}, network={"pixel_separation": None})
+    unseen = evidence(look={"separation": 0.55}, network={"matcher_separation": None})
     assert state("augmentation-too-strong", unseen) == "unknown"
 
 

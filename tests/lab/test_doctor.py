@@ -28,8 +28,10 @@ RESULT = {
         },
         {"case": "healthy-simclr", "expected": None, "sick": [], "warnings": [], "found": True},
     ],
-    "missed": ["leak"],
+    "missed": [],
+    "wrong": ["leak"],
     "alarms": [],
+    "skipped": ["photos-black"],
 }
 
 
@@ -41,7 +43,10 @@ def test_every_verdict_has_a_sick_run_and_every_method_a_healthy_one():
 
 def test_the_table_marks_what_was_found(tmp_path):
     text = table(RESULT)
-    assert text.startswith("1 of 2 sicknesses found; 0 false alarms in 1 healthy runs.")
+    assert text.startswith(
+        "1 of 2 sicknesses found, 0 missed, 1 with a wrong cause; 0 false alarms in 1 healthy runs. 1 runs were skipped: "
+        "they need photos (--data)."
+    )
     columns = ["no-signal", "temperature-too-high", "duplicates", "evaluation-leak"]
     assert ", ".join(f"{n} {name}" for n, name in enumerate(columns, 1)) in text
     lines = text.splitlines()
@@ -81,12 +86,12 @@ def test_healthy_runs_are_healthy(method, tmp_path):
 
 
 def test_the_command_runs_it_and_tells_by_its_exit_code(tmp_path, monkeypatch):
-    def suite(folder, only, seed):
-        assert (folder, only, seed) == (tmp_path / "doctor", ("hot",), 3)
+    def suite(folder, only, seed, photos):
+        assert (folder, only, seed, photos) == (tmp_path / "doctor", ("hot",), 3, "photos.parquet")
         return RESULT
 
     monkeypatch.setattr("coulomb.lab.doctor.suite", suite)
-    asked = ["lab", "doctor", "--out", str(tmp_path), "--only", "hot", "--seed", "3"]
+    asked = ["lab", "doctor", "--out", str(tmp_path), "--only", "hot", "--seed", "3", "--data", "photos.parquet"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1 and done.stdout == table(RESULT) + "\n"
     refused = CliRunner().invoke(app, [*asked, "--quick"])

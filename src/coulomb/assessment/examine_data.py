@@ -23,10 +23,12 @@ FLAT = 2 / 255  # standard deviation of an image with nothing in it: compared ex
 
 
 def copies(prepared: Prepared, views: ViewMaker, seed: int) -> dict[str, Any]:
-    """``{"copies": {"images", "exact", "near"}, "leaks": {...}}``, of pictures as the network sees them without augmentation.
+    """``{"copies": {"images", "exact", "near", "blank"}, "leaks": {...}}``, of pictures as the network sees them,
+    without augmentation.
 
     ``exact``: how many of the images are copies (beyond the first of each group), or are in the training part too, with the
-    same pixels. ``near``: how many further ones are nearly identical to a training image: correlation above .98, up to
+    same pixels. ``blank``: how many have nothing in them, that is a standard deviation below 2/255. ``near``: how many further
+    ones are nearly identical to a training image: correlation above .98, up to
     brightness and contrast; looked for among at most 50,000 training images for at most 2,000, and scaled up. Images that
     do not fit into memory are sampled: copies are then found of the sample, within the sample, so that these are lower bounds.
     """
@@ -40,7 +42,7 @@ def copies(prepared: Prepared, views: ViewMaker, seed: int) -> dict[str, Any]:
     leaked = np.array([each in known for each in test.hashes], dtype=bool)
     bank = _sampled(np.arange(len(train.hashes)), AMONG, seed)
     pairs = _near(train, _sampled(np.flatnonzero(~repeated), ASKED, seed), train, bank, seed)
-    found = {"images": len(train.hashes), "exact": len(train.hashes) - len(known)}
+    found = {"images": len(train.hashes), "exact": len(train.hashes) - len(known), "blank": train.blank}
     leaks = {"images": len(test.hashes), "exact": int(leaked.sum())}
     leaks["near"] = round(_near(test, _sampled(np.flatnonzero(~leaked), ASKED, seed), train, bank, seed))
     # Of a pair of nearly identical images one is the copy.
@@ -54,13 +56,15 @@ class _Pictures:
         self.part, self.views = part, views
         self.hashes: list[bytes] = []
         self.kept: list[int] = []
-        small = []
+        small, blank = [], 0
         for batch in part.images.batches(part.indices, 256, 0 if part.images.cached else part.images.workers):
             seen = views.plain(batch["image"], batch["aspect"])
             for row in (seen * 255).round().to(torch.uint8).numpy():
                 self.hashes.append(hashlib.blake2b(row.tobytes(), digest_size=16).digest())
             self.kept += batch["index"].tolist()
+            blank += int((seen.flatten(1).float().std(1) < FLAT).sum())
             small.append(_centred(functional.adaptive_avg_pool2d(seen.float(), SMALL)))
+        self.blank = blank
         self.small = torch.cat(small) if small else torch.empty(0, SMALL**2)
 
     def pictures(self, positions: np.ndarray) -> Tensor:

@@ -8,6 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from coulomb.assessment.label_figures import label_figures
+from coulomb.assessment.transplant import transplants
+from coulomb.assessment.view_matcher import matcher_separation
 from coulomb.data.views import ViewMaker
 from coulomb.diagnostics import hardness, separation, temperature_sweep
 from coulomb.evaluation import frozen, view_retrieval
@@ -33,8 +36,12 @@ def network_figures(
     """What the trained network says; ``{}`` before the first checkpoint.
 
     - ``distance``, ``growth``: ‖θ − θ₀‖/‖θ₀‖ and ‖θ‖/‖θ₀‖ of the encoder's matrices and filters;
-    - ``pixel_retrieval``, ``pixel_separation``, ``separation``: how well two views of held-out images are matched by pixels
-      and by embeddings;
+    - ``pixel_retrieval``, ``separation``: how well two views of held-out images are matched by pixels and by embeddings;
+      ``identical_views``: share of them whose two views are the same picture; ``matcher_separation``: see
+      `coulomb.assessment.view_matcher`;
+    - ``transplant``: see `coulomb.assessment.transplant`;
+    - ``labels``: kNN accuracy of held-out images by raw pixels and by trained features, ``pixels`` and ``features``, with the
+      accuracy of the commonest class, ``chance``, and ``images``, the number of them;
     - ``scale_change``: relative change of the loss of a batch when the head's output is doubled;
     - ``negatives``: shares of the repulsion among the views of a batch at the run's own temperature; ``sweep``: at others, see
       `coulomb.diagnostics.temperature_sweep`.
@@ -57,7 +64,11 @@ def network_figures(
         return found
     most = max(16, min(MOST, PIXELS // prepared.facts.image_size**2))
     try:
-        found |= _matching(method, encoder, prepared.unseen.sample(most, config.seed, "pairs"), views, config)
+        unseen = prepared.unseen.sample(most, config.seed, "pairs")
+        found |= _matching(method, encoder, unseen, views, config)
+        size = prepared.facts.image_size
+        found["matcher_separation"] = matcher_separation(prepared.train, unseen, views, config.seed, size)
+        found["labels"] = label_figures(encoder, prepared, views, config)
         part = Part(prepared.train.images, learned, prepared.train.labels)
         part = part.sample(min(most, config.batch_size), config.seed, "doctor")
         found |= _batch(method, part, position_tensor(learned), views, config)
@@ -82,10 +93,11 @@ def _movement(start: Tensor, end: Tensor) -> dict[str, Any]:
 
 
 def _matching(method: Any, encoder: Encoder, part: Part, views: ViewMaker, config: Config) -> dict[str, Any]:
-    pixels, heads = [], []
+    pixels, heads, plain = [], [], []
     with frozen(method):
         for number, batch in enumerate(part.images.batches(part.indices, 256)):
             pair = views(batch["image"], generator(config.seed, "doctor views", number), n=2, aspect=batch["aspect"])
+            plain.append(views.plain(batch["image"], batch["aspect"]).float())
             pixels.append(torch.stack([encoder.normalise(view).flatten(1) for view in pair]))
             if hasattr(method, "head"):
                 heads.append(torch.stack([method.head(method.encoder(view)).float() for view in pair]))
@@ -93,9 +105,11 @@ def _matching(method: Any, encoder: Encoder, part: Part, views: ViewMaker, confi
         return {}
     first, second = torch.cat(pixels, dim=1).float()
     found: dict[str, Any] = {"pixel_retrieval": view_retrieval(first, second)}
-    found["pixel_separation"] = separation(first, second)
+    found["identical_views"] = float((first == second).all(1).double().mean())
     if heads:
         found["separation"] = separation(*torch.cat(heads, dim=1))
+        with frozen(method):
+            found["transplant"] = transplants(torch.cat(plain), lambda images: method.head(method.encoder(images)))
     return found
 
 

@@ -34,7 +34,7 @@ def lab(
     """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted.
 
     explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html). doctor trains
-    runs that are sick on purpose, and healthy ones, and shows what the doctor finds.
+    runs that are sick on purpose, and healthy ones, and shows what the doctor finds; with --data PHOTOS also on photos.
     """
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
@@ -63,9 +63,9 @@ def lab(
         from coulomb.lab.doctor import suite, table
 
         _refuse(experiment, given)
-        found = suite(out / "doctor", tuple(only or ()), seed)
+        found = suite(out / "doctor", tuple(only or ()), seed, None if data == "digits" else data)
         say(json.dumps(found) if as_json else table(found))
-        raise typer.Exit(1 if found["missed"] or found["alarms"] else 0)
+        raise typer.Exit(1 if found["missed"] or found["wrong"] or found["alarms"] else 0)
     chosen = experiment_of(experiment)
     settings = Settings(
         data=data,
@@ -94,5 +94,5 @@ def _refuse(experiment: str, given: Mapping[str, object]) -> None:
     """Nothing that was asked for is passed over in silence."""
     if idle := [name for name, value in given.items() if value]:
         raise InputError(
-            f"{', '.join(idle)}: {experiment} has no such option; it has --out, and doctor --only and --seed"
+            f"{', '.join(idle)}: {experiment} has no such option; it has --out, and doctor --data, --only and --seed"
         )

@@ -1,6 +1,7 @@
 """Collapse: all images get the same embedding, or embeddings use few of their dimensions."""
 
 from coulomb.doctor.evidence import BEGUN, Evidence
+from coulomb.doctor.remedy import Option, advice, rounded
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 
 SPREAD = 0.1  # √D·std of unit vectors = √(1 − ‖mean‖²): the cosine of two random images is then .99
@@ -50,14 +51,43 @@ def least_rank(evidence: Evidence) -> float | None:
     return least
 
 
+def _against_one_point(evidence: Evidence) -> str:
+    switched_off = [
+        (f"switch {name} on again", Option(f"option {name}", True))
+        for name in ("stop_gradient", "use_predictor")
+        if evidence.option(name) is False
+    ]
+    if switched_off:
+        return advice(evidence, *switched_off)
+    lower = ("lower the learning rate", Option("lr", rounded(float(evidence.config.get("lr") or 0.0) / 10)))
+    if evidence.traits.negatives or evidence.traits.labels:
+        return advice(evidence, lower, "check that the head's output is not constant")
+    return advice(
+        evidence, lower, "check that the head has batch norm", ("or compare with", Option("method", "simclr"))
+    )
+
+
+def _against_few_directions(evidence: Evidence) -> str:
+    tau, decay = (float(evidence.config.get(name) or 0.0) for name in ("temperature", "weight_decay"))
+    return advice(
+        evidence,
+        "look for a bottleneck in the head",
+        ("lower the temperature", Option("temperature", rounded(tau / 2))) if evidence.traits.negatives else None,
+        ("lower the weight decay", Option("weight_decay", rounded(decay / 10))) if decay else None,
+        "use weaker views",
+    )
+
+
 COMPLETE = Rule(
     name="complete-collapse",
     title="All images have nearly the same embedding.",
     judge=complete,
     consequence="The encoder tells nothing apart: whatever is built on it works no better than chance.",
-    remedy="Methods without negatives need stop_gradient and predictor switched on, and batch norm in their head; with "
-    "negatives look for a learning rate that is too high, a head whose output is zero, or hard losses with too small a top_k.",
+    remedy=_against_one_point,
     explained_by=(
+        "images-blank",
+        "labels-unrelated",
+        "augmentation-too-weak",
         "learning-rate-too-high",
         "learning-rate-too-low",
         "temperature-too-low",
@@ -71,8 +101,11 @@ DIMENSIONAL = Rule(
     title="The embeddings use only a few of their dimensions.",
     judge=dimensional,
     consequence="Images that differ in any other direction fall together; more training or a wider head does not help.",
-    remedy="Look for a bottleneck in the head; use weaker views, a lower temperature, more negatives, a lower weight decay.",
+    remedy=_against_few_directions,
     explained_by=(
+        "images-blank",
+        "labels-unrelated",
+        "augmentation-too-weak",
         "complete-collapse",
         "learning-rate-too-high",
         "learning-rate-too-low",

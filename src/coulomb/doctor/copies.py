@@ -1,6 +1,7 @@
 """Copies: images that are in the data twice, and test images that were trained on."""
 
 from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.remedy import advice
 from coulomb.doctor.rule import SICK, WARNING, Figure, Judgement, Rule, judged, unknown
 
 REPEATED = 0.05  # share of training images that are copies of others
@@ -33,12 +34,19 @@ DUPLICATES = Rule(
     title="The data hold many copies of the same images.",
     judge=duplicates,
     consequence="Copies meet as negatives: the loss pulls apart what is the same, and cannot reach its floor.",
-    remedy="Remove them; `coulomb check DATA --json` lists exact copies by name.",
+    remedy=lambda evidence: advice(evidence, "remove them; `coulomb check DATA --json` lists exact copies by name"),
+    explained_by=("images-blank",),
 )
 LEAK = Rule(
     name="evaluation-leak",
     title="Test images are among the training images.",
     judge=leaks,
     consequence="The evaluation is flattered: for these images it asks whether they are remembered.",
-    remedy="Remove them from the training data, or keep copies on one side of the split (--test), and evaluate again.",
+    remedy=lambda evidence: advice(
+        evidence,
+        "remove them from the training data"
+        + ("" if evidence.config.get("test") else ", or give held-out images of your own (--test IMAGES)")
+        + ", and train again",
+    ),
+    explained_by=("images-blank",),
 )

@@ -27,7 +27,7 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
         if answer.state in (SICK, WARNING) and causes:
             answer = Judgement(UNKNOWN, f"cannot be told apart from {causes[0]} ({answer.why})", answer.figures)
         if answer.state in (SICK, WARNING):
-            verdicts.append(_verdict(rule, answer))
+            verdicts.append(_verdict(rule, answer, evidence))
         checked.append({"name": rule.name, "state": answer.state, "why": answer.why})
     verdicts.sort(key=lambda verdict: verdict["severity"] != SICK)
     return {
@@ -41,14 +41,14 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
     }
 
 
-def _verdict(rule: Rule, answer: Judgement) -> dict[str, Any]:
+def _verdict(rule: Rule, answer: Judgement, evidence: Evidence) -> dict[str, Any]:
     return {
         "name": rule.name,
         "severity": answer.state,
         "title": answer.title or rule.title,
         "evidence": [figure.to_dict() for figure in answer.figures if figure.crossed or answer.state == WARNING],
         "consequence": rule.consequence,
-        "remedy": answer.remedy or rule.remedy,
+        "remedy": rule.remedy(evidence),
     }
 
 

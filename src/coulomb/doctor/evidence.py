@@ -20,9 +20,10 @@ class Evidence:
         metrics: the lines of ``metrics.jsonl``, in order.
         evaluation: ``evaluation.json``, if there is one.
         data: facts about the images: ``train``, ``test`` (how many), ``class_counts``; ``copies`` {"images", "exact",
-            "near"} and ``leaks`` likewise, as `coulomb.assessment.examine` finds them.
+            "near", "blank"} and ``leaks`` likewise, as `coulomb.assessment.examine` finds them.
         network: figures of the trained network: ``scale_change``, ``distance``, ``growth``, ``pixel_retrieval``,
-            ``negatives`` and ``sweep``, as `coulomb.assessment.examine_network` finds them.
+            ``matcher_separation``, ``identical_views``, ``transplant``, ``labels``, ``negatives`` and ``sweep``, as
+            `coulomb.assessment.examine_network` finds them.
         failed: what stopped the training, if it ended with NaN or infinite values.
         needs_labels: whether the method learns from labels; None: as its name says.
     """

@@ -1,6 +1,7 @@
 """False negatives: images of one class that are pushed apart."""
 
 from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.remedy import Option, advice, rounded
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 from coulomb.doctor.temperature import shares
 
@@ -24,7 +25,12 @@ FALSE_NEGATIVES = Rule(
     title="Most of the push drives images of the same class apart.",
     judge=judge,
     consequence="What belongs together is scattered: nearest neighbours and clusters get worse with training.",
-    remedy="Raise the temperature; use --method debiased, or one without negatives (byol, simsiam); where you have labels, "
-    "supcon; remove copies from the data.",
-    explained_by=("learning-rate-too-high", "duplicates"),
+    remedy=lambda evidence: advice(
+        evidence,
+        ("raise the temperature", Option("temperature", rounded(2 * float(evidence.config["temperature"])))),
+        ("correct for false negatives", Option("method", "debiased")),
+        ("use a method without negatives", Option("method", "byol")),
+        ("learn from the labels", Option("method", "supcon")) if evidence.classes else None,
+    ),
+    explained_by=("images-blank", "batch-too-small", "learning-rate-too-high", "duplicates"),
 )

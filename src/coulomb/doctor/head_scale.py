@@ -23,5 +23,7 @@ HEAD_SCALE = Rule(
     judge=judge,
     consequence="Making embeddings longer lowers the loss as well as learning does: the temperature loses its meaning, and "
     "norms grow without bound.",
-    remedy="Normalise before comparing: torch.nn.functional.normalize(z, dim=1), or a loss that does (coulomb.losses).",
+    remedy=lambda evidence: (
+        "Normalise the embeddings: torch.nn.functional.normalize(z, dim=1), or use a loss of coulomb.losses, which does."
+    ),
 )

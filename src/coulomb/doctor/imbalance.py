@@ -1,6 +1,7 @@
 """Imbalance: rare classes that training does not reach."""
 
 from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.remedy import Option, advice
 from coulomb.doctor.rule import WELL, Figure, Judgement, Rule, judged, unknown
 
 UNEVEN = 10.0  # most over fewest images a class; milder imbalance is not judged
@@ -42,6 +43,18 @@ IMBALANCE = Rule(
     title="Rare classes starve: the encoder does not tell them apart.",
     judge=judge,
     consequence="The mean accuracy hides it: what is rare is taken for what is frequent.",
-    remedy="--sampler square_root or class_balanced; --method paco or balanced_softmax; more images of the rare classes.",
-    explained_by=("complete-collapse", "dimensional-collapse", "no-signal", "learning-rate-too-high"),
+    remedy=lambda evidence: advice(
+        evidence,
+        ("show rare classes more often", Option("sampler", "class_balanced")),
+        ("use a method for long tails", Option("method", "paco")),
+        "add images of the rare classes",
+    ),
+    explained_by=(
+        "images-blank",
+        "labels-unrelated",
+        "complete-collapse",
+        "dimensional-collapse",
+        "no-signal",
+        "learning-rate-too-high",
+    ),
 )

@@ -2,7 +2,9 @@
 
 from coulomb.doctor.evidence import BEGUN, Evidence
 from coulomb.doctor.no_signal import ENOUGH
+from coulomb.doctor.remedy import Option, advice, rounded
 from coulomb.doctor.rule import SICK, Figure, Judgement, Rule, judged, unknown
+from coulomb.doctor.temperature import too_low_at_first
 
 JUMP = 0.3  # ‖Δθ‖/‖θ‖ of a step: a third of the network is new after each
 WORSE = 1.05  # times the loss of knowing nothing
@@ -11,7 +13,12 @@ STILL = 0.01  # ‖θ − θ₀‖/‖θ₀‖ after training; also the longest 
 
 
 def too_high(evidence: Evidence) -> Judgement:
-    """NaN, a loss above that of knowing nothing, or steps as large as the weights."""
+    """NaN, a loss above that of knowing nothing, or steps as large as the weights.
+
+    Not judged where the temperature alone explains these: gradients grow as 1/τ, and so does the loss of a wrong answer.
+    """
+    if too_low_at_first(evidence):
+        return unknown("the temperature is too low for the size of the loss and of the steps to be judged")
     if evidence.failed:
         return Judgement(SICK, f"training stopped: {evidence.failed}", (Figure("non-finite steps", 1, 0, "above"),))
     figures = []
@@ -40,12 +47,34 @@ def too_low(evidence: Evidence) -> Judgement:
     return unknown("how far the weights moved is not known")
 
 
+def _slower(evidence: Evidence) -> str:
+    lr, epochs = (float(evidence.config.get(name) or 0.0) for name in ("lr", "epochs"))
+    warm_up = rounded(max(1.0, epochs / 10))
+    return advice(
+        evidence,
+        ("lower the learning rate", Option("lr", rounded(lr / 10))),
+        ("or warm up longer", Option("warmup_epochs", warm_up))
+        if float(evidence.config.get("warmup_epochs") or 0.0) < warm_up < epochs
+        else None,
+    )
+
+
+def _faster(evidence: Evidence) -> str:
+    lr = float(evidence.config.get("lr") or 0.0)
+    return advice(
+        evidence,
+        ("raise the learning rate", Option("lr", rounded(10 * lr) if lr else 0.01)),
+        "check that the encoder's weights are trained (requires_grad)",
+    )
+
+
 TOO_HIGH = Rule(
     name="learning-rate-too-high",
     title="The learning rate is too high: steps destroy what was learned before.",
     judge=too_high,
     consequence="The loss jumps, rises above that of knowing nothing, or becomes NaN; the encoder ends as noise.",
-    remedy="Divide lr by 10, or warm up longer (--warmup-epochs).",
+    remedy=_slower,
+    explained_by=("images-blank",),
     live=True,
 )
 TOO_LOW = Rule(
@@ -53,5 +82,6 @@ TOO_LOW = Rule(
     title="The learning rate is too low: the weights have hardly moved.",
     judge=too_low,
     consequence="The encoder is still the one that training began with.",
-    remedy="Multiply lr by 10 until the loss falls within the first epochs; see that the encoder's weights are trained.",
+    remedy=_faster,
+    explained_by=("images-blank", "augmentation-too-weak"),
 )

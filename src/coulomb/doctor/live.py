@@ -46,4 +46,4 @@ class Watcher:
             return []
         self.said.add(rule.name)
         epoch = evidence.metrics[-1].get("epoch")
-        return [f"{rule.name} at epoch {epoch}: {rule.title} ({answer.why}) {answer.remedy or rule.remedy}"]
+        return [f"{rule.name} at epoch {epoch}: {rule.title} ({answer.why}) {rule.remedy(evidence)}"]

@@ -3,6 +3,7 @@
 import math
 
 from coulomb.doctor.evidence import BEGUN, Evidence
+from coulomb.doctor.remedy import Option, advice
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 
 START = 0.5  # share of the momentum encoder that is still its random start at the end
@@ -30,14 +31,18 @@ def judge(evidence: Evidence) -> Judgement:
     start = remains(float(momentum), updates, schedule)
     frozen = Figure("share of its random start in the momentum encoder", start, START, "above")
     if frozen.crossed:
-        more = f"Lower it: with {updates} updates, {1 - 5 / max(updates, 6):.3g} or less."
-        return judged(frozen, remedy=more)
+        return judged(frozen)
     if evidence.option("queue_size"):
-        return judged(
-            Figure("momentum", float(momentum), QUICK, "below"),
-            remedy="Raise it: .99 for short trainings, .999 for long ones.",
-        )
+        return judged(Figure("momentum", float(momentum), QUICK, "below"))
     return judged(frozen)
+
+
+def _remedy(evidence: Evidence) -> str:
+    """The momentum at which e⁻⁵ of the start remains after the planned updates, at most .999, in hundredths below .99."""
+    best = min(0.999, 1 - 5 / max(evidence.planned, 6))
+    target = Option("option momentum", float(f"{best:.3f}" if best > 0.99 else f"{best:.2f}"))
+    now = float(evidence.option("momentum"))
+    return advice(evidence, ("lower it" if now > best else "raise it", target))
 
 
 MOMENTUM = Rule(
@@ -46,5 +51,5 @@ MOMENTUM = Rule(
     judge=judge,
     consequence="Standing still, it says what a random network says. Jumping, it fills the queue with keys of networks that "
     "cannot be compared (He et al., 2020: m = 0 does not converge).",
-    remedy="A momentum of .99 to .999, the longer the training the nearer to 1.",
+    remedy=_remedy,
 )

@@ -4,9 +4,10 @@ import math
 
 from coulomb.diagnostics.loss_floor import infonce_at, way_gone
 from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.remedy import advice
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown, well
 
-LEARNED = 0.05  # of the way from knowing nothing to the floor
+LEARNED = 0.01  # of the way from knowing nothing to the floor; a run that learns slowly has gone a few hundredths
 ENOUGH = 40  # updates before which nothing need have been learned
 
 
@@ -54,13 +55,21 @@ NO_SIGNAL = Rule(
     title="The loss is where it is when embeddings say nothing about the images.",
     judge=judge,
     consequence="Nothing is being learned: the pairs that should attract look no more alike than any other two.",
-    remedy="Look at views.png: are the two views of a row of one image? Check that views and labels are in the same order, "
-    "that the encoder's weights receive gradient, and that images are not blank.",
+    remedy=lambda evidence: advice(
+        evidence,
+        "look at views.png: are the two views in a row of the same image?",
+        "check that labels are in the order of the images" if evidence.traits.labels else None,
+        "check that the encoder's weights receive gradients",
+    ),
     explained_by=(
+        "images-blank",
+        "labels-unrelated",
+        "augmentation-too-weak",
         "learning-rate-too-high",
         "learning-rate-too-low",
         "augmentation-too-strong",
         "complete-collapse",
+        "temperature-too-low",
         "momentum-wrong",
         "queue-stale",
     ),

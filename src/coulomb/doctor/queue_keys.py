@@ -1,6 +1,7 @@
 """The queue: keys that are too old to compare with, or more of them than there are images."""
 
 from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.remedy import Option, advice, rounded
 from coulomb.doctor.rule import Figure, Judgement, Rule, judged, unknown
 
 STALE = 0.1  # how far the encoder moves, in its own size, while a key waits: what made it is a tenth another network
@@ -33,12 +34,32 @@ def larger(evidence: Evidence) -> Judgement:
     return judged(Figure("keys of each image in the queue", size / images / keys, PASSES, "above"))
 
 
+def _fresher(evidence: Evidence) -> str:
+    size, batch = int(evidence.option("queue_size") or 0), int(evidence.config.get("batch_size") or 1)
+    lr, keys = float(evidence.config.get("lr") or 0.0), batch * (2 if evidence.option("symmetric") else 1)
+    return advice(
+        evidence,
+        ("make the queue shorter", Option("option queue_size", size // 8)) if size // 8 >= keys else None,
+        ("lower the learning rate", Option("lr", rounded(lr / 10))) if lr else None,
+        ("make the batch larger", Option("batch_size", 4 * batch)),
+    )
+
+
+def _shorter(evidence: Evidence) -> str:
+    half = 2 ** max(0, int(evidence.data["train"] / 2).bit_length() - 1)
+    return advice(
+        evidence,
+        ("make the queue shorter than half the training images", Option("option queue_size", half)),
+        ("or leave out an image's own keys", Option("option exclude_own", True)),
+    )
+
+
 STALE_KEYS = Rule(
     name="queue-stale",
     title="Keys wait so long in the queue that another network made them.",
     judge=stale,
     consequence="Old keys are easily told from new ones: the loss falls for the wrong reason, or does not fall.",
-    remedy="A smaller queue_size, a larger batch, a momentum nearer to 1, or a lower learning rate.",
+    remedy=_fresher,
     explained_by=("queue-larger-than-data", "learning-rate-too-high"),
 )
 LARGER = Rule(
@@ -46,5 +67,5 @@ LARGER = Rule(
     title="The queue holds more keys than there are images.",
     judge=larger,
     consequence="Each image is pushed away from keys of itself, made an epoch before.",
-    remedy="queue_size below the number of training images, or exclude_own=true.",
+    remedy=_shorter,
 )

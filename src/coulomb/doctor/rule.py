@@ -45,13 +45,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A rule's answer: ``state`` is sick, warning, well or unknown, ``why`` a phrase; ``remedy`` where the rule has a
-    more fitting one than its usual, ``title`` likewise."""
+    """A rule's answer: ``state`` is sick, warning, well or unknown, ``why`` a phrase; ``title`` replaces the rule's."""
 
     state: str
     why: str
     figures: tuple[Figure, ...] = ()
-    remedy: str | None = None
     title: str | None = None
 
 
@@ -64,7 +62,7 @@ class Rule:
         title: one plain sentence.
         judge: evidence → judgement, without side effects.
         consequence: why it matters.
-        remedy: what to do.
+        remedy: evidence → what to do, naming options that are not set already; see `coulomb.doctor.remedy`.
         explained_by: sicknesses that have this one as a symptom: where one of them is found, this is not said again.
         live: can be told during training from the lines of ``metrics.jsonl`` alone.
     """
@@ -73,7 +71,7 @@ class Rule:
     title: str
     judge: Callable[[Evidence], Judgement]
     consequence: str
-    remedy: str
+    remedy: Callable[[Evidence], str]
     explained_by: tuple[str, ...] = ()
     live: bool = False
 

@@ -4,13 +4,14 @@ import textwrap
 from typing import Any
 
 from coulomb.doctor.diagnose import states
+from coulomb.doctor.rule import UNKNOWN
 
 MARKS = {"sick": "✗", "warning": "!"}
 WIDTH = 100
 
 
 def render(found: dict[str, Any]) -> str:
-    """``doctor.json`` to read: each verdict with its evidence, consequence and remedy, then what was well."""
+    """``doctor.json`` as text: each verdict with its evidence, consequence and remedy, then the other checks."""
     lines = [summary(found), ""]
     for verdict in found["verdicts"]:
         lines.append(headline(verdict))
@@ -19,7 +20,7 @@ def render(found: dict[str, Any]) -> str:
     suggested = found["suggestions"].get("temperature")
     if suggested:
         lines += [_wrapped(f"Try a temperature of {suggested['value']:g}: {suggested['why']}"), ""]
-    for state, told in (("well", "well"), ("unknown", "not judged")):
+    for state, told in (("well", "well"), ("unknown", "not checked")):
         chosen = [each for each in found["checked"] if each["state"] == state]
         if not chosen:
             continue
@@ -29,19 +30,28 @@ def render(found: dict[str, Any]) -> str:
 
 
 def summary(found: dict[str, Any]) -> str:
-    """One sentence."""
+    """One sentence; a run is called healthy only if the evaluation shows that it learned something."""
     count = states(found)
     judged = sum(count.values()) - count["unknown"]
-    told = f"{judged} of {len(found['checked'])} checks could be made, at step {found['step']}"
+    told = f"{judged} of {len(found['checked'])} checks were made, at step {found['step']}"
     if not found["verdicts"]:
-        return f"healthy: {told}"
+        learned = any(each["name"] == "nothing-learned" and each["state"] == "well" for each in found["checked"])
+        return f"{'healthy' if learned else 'nothing wrong found'}: {told}"
     parts = [f"{count[name]} {label}" for name, label in (("sick", "sick"), ("warning", "warning")) if count[name]]
     return f"{' and '.join(parts)}: {told}"
 
 
 def verdict_lines(found: dict[str, Any]) -> str:
-    """The summary and a line a verdict, for the end of a training."""
-    return "\n".join(["doctor: " + summary(found), *("  " + headline(verdict) for verdict in found["verdicts"])])
+    """The summary, two lines per verdict and one per reason for a check not made, for the end of a training."""
+    lines = ["doctor: " + summary(found)]
+    for verdict in found["verdicts"]:
+        lines += ["  " + headline(verdict), f"    What to do: {verdict['remedy']}"]
+    reasons: dict[str, list[str]] = {}
+    for each in found["checked"]:
+        if each["state"] == UNKNOWN:
+            reasons.setdefault(each["why"], []).append(each["name"])
+    lines += [f"  not checked: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    return "\n".join(lines)
 
 
 def headline(verdict: dict[str, Any]) -> str:
@@ -50,9 +60,12 @@ def headline(verdict: dict[str, Any]) -> str:
 
 
 def figure_text(figure: dict[str, Any]) -> str:
-    """A figure beside its threshold."""
+    """A figure and on which side of its threshold it lies."""
     when = "" if figure["at_epoch"] is None else f", at epoch {figure['at_epoch']}"
-    return f"{figure['what']}: {figure['value']:.3g} ({figure['bad']} {figure['threshold']:.3g}{when})"
+    above = figure["bad"] == "above"
+    crossed = figure["value"] > figure["threshold"] if above else figure["value"] < figure["threshold"]
+    side = figure["bad"] if crossed else f"not {figure['bad']}"
+    return f"{figure['what']}: {figure['value']:.3g} ({side} the threshold {figure['threshold']:.3g}{when})"
 
 
 def _wrapped(text: str) -> str:

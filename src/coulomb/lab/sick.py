@@ -1,4 +1,4 @@
-"""Deliberately sick runs, one for each verdict of the doctor, and healthy ones of all methods."""
+"""Deliberately sick runs, at least one for each verdict of the doctor, and healthy ones of all methods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coulomb.data.digits import open_digits
 from coulomb.methods import METHODS
 from coulomb.methods.simclr import SimCLR
 from coulomb.randomness import numpy_generator
@@ -30,7 +29,9 @@ class Case:
         expected: the verdict that must be found; None: none may be.
         options: of training.
         method: a class of its own, where the sickness is one of code.
-        data: makes the images in a folder and returns further options, where the sickness is one of data.
+        data: (folder, images, labels) → further options, where the sickness is one of data; it saves changed images there.
+        views: a function of views of its own, as `OwnViews` takes it.
+        photos: uses photos (``coulomb lab doctor --data``) in place of digits; skipped without them.
         evaluate: measure it as `coulomb train` does: accuracy by class is needed.
     """
 
@@ -38,7 +39,9 @@ class Case:
     expected: str | None
     options: dict[str, Any] = field(default_factory=dict)
     method: type[nn.Module] | None = None
-    data: Callable[[Path], dict[str, Any]] | None = None
+    data: Callable[[Path, np.ndarray, np.ndarray], dict[str, Any]] | None = None
+    views: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    photos: bool = False
     evaluate: bool = False
 
 
@@ -75,30 +78,21 @@ def _saved(folder: Path, name: str, images: np.ndarray, labels: np.ndarray) -> s
     return str(path)
 
 
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-    source = open_digits()
-    assert source.labels is not None
-    return source.array, source.labels
-
-
-def two_kinds(folder: Path) -> dict[str, Any]:
+def two_kinds(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Zeros and ones alone: every second negative is of the anchor's class."""
-    images, labels = _digits()
     chosen = labels < 2
     return {"data": _saved(folder, "two-kinds", images[chosen], labels[chosen]), "views": "digits"}
 
 
-def with_copies(folder: Path) -> dict[str, Any]:
+def with_copies(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """A third of the images once more, and a sixth again a little brighter."""
-    images, labels = _digits()
     copied, brighter = images[:600], (images[600:900] * 0.9).astype(images.dtype)
     whole = np.concatenate([images, copied, brighter]), np.concatenate([labels, labels[:900]])
     return {"data": _saved(folder, "copies", *whole), "views": "digits"}
 
 
-def leaking(folder: Path) -> dict[str, Any]:
+def leaking(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """A tenth of the test images was trained on."""
-    images, labels = _digits()
     order = numpy_generator(0, "leak").permutation(len(images))
     train, test = order[:1400], np.concatenate([order[1400:], order[:40]])
     return {
@@ -106,6 +100,41 @@ def leaking(folder: Path) -> dict[str, Any]:
         "test": _saved(folder, "test", images[test], labels[test]),
         "views": "digits",
     }
+
+
+def plain(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """The images as they are."""
+    return {"data": _saved(folder, "plain", images, labels)}
+
+
+def black(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Black images, as from a loader that divides uint8 by 255."""
+    return {"data": _saved(folder, "black", np.zeros_like(images), labels)}
+
+
+def shuffled(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Labels in another order than the images."""
+    return {"data": _saved(folder, "shuffled", images, numpy_generator(0, "shuffle").permutation(labels))}
+
+
+def noise(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Images of noise: there is nothing to learn."""
+    drawn = numpy_generator(0, "noise").integers(0, 256, images.shape, dtype=np.uint8)
+    return {"data": _saved(folder, "noise", drawn, labels), "views": "digits"}
+
+
+def bar_code(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """32 × 32 pixels: a bar code of 16 bits, different in every image, above a digit of 16 × 16."""
+    page = np.zeros((len(images), 32, 32), dtype=np.uint8)
+    page[:, 14:30, 8:24] = np.kron(images, np.ones((1, 2, 2), dtype=np.uint8))
+    bits = numpy_generator(0, "bar code").integers(0, 2, (len(images), 1, 16)).astype(np.uint8) * 255
+    page[:, :10] = np.repeat(bits, 2, axis=2)
+    return {"data": _saved(folder, "bar-code", page, labels), "views": "digits"}
+
+
+def same(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Views that are the image itself."""
+    return images
 
 
 SHORT = {"epochs": 4, "knn_every": 2}  # the data, the method or the options alone tell
@@ -140,9 +169,29 @@ SICK = (
     ),
     Case("copies", "duplicates", SHORT, data=with_copies),
     Case("leak", "evaluation-leak", SHORT, data=leaking),
+    Case("tau-001", "temperature-too-low", {"temperature": 0.001}),
+    Case("identical-views", "augmentation-too-weak", views=same),
+    Case("black", "images-blank", SHORT, data=black),
+    Case("black-byol", "images-blank", SHORT | {"method": "byol"}, data=black),
+    Case("shuffled-supcon", "labels-unrelated", {"method": "supcon"}, data=shuffled),
+    Case("shuffled-softmax", "labels-unrelated", {"method": "softmax"}, data=shuffled),
+    Case("batch-of-4", "batch-too-small", {"batch_size": 4, "epochs": 2, "knn_every": 1}),
+    Case("bar-code", "shortcut", {"epochs": 14}, data=bar_code),
+    Case("noise", "nothing-learned", {"epochs": 1, "knn_every": 1}, data=noise, evaluate=True),
+)
+PHOTOS = (
+    Case("photos-tau-001", "temperature-too-low", {"temperature": 0.001, "epochs": 6}, photos=True),
+    Case("photos-identical-views", "augmentation-too-weak", {"epochs": 6}, views=same, photos=True),
+    Case("photos-black", "images-blank", SHORT, data=black, photos=True),
+    Case("photos-shuffled", "labels-unrelated", {"method": "supcon", "epochs": 8}, data=shuffled, photos=True),
+    Case("photos-batch-of-4", "batch-too-small", {"batch_size": 4, "epochs": 1, "knn_every": 1}, photos=True),
+    Case("healthy-photos-simclr", None, {"epochs": 8}, photos=True),
+    Case("healthy-photos-supcon", None, {"method": "supcon", "epochs": 6}, photos=True),
+    Case("healthy-photos-byol", None, {"method": "byol", "epochs": 8}, photos=True),
 )
 HEALTHY = tuple(
     Case(f"healthy-{name}", None, {"method": name, "epochs": EPOCHS.get(name, HEALTHY_EPOCHS), "knn_every": 5})
     for name in METHODS
 )
-CASES = SICK + HEALTHY
+BRIEF = (Case("healthy-byol-8-epochs", None, {"method": "byol", "epochs": 8}),)
+CASES = SICK + HEALTHY + BRIEF + PHOTOS

@@ -65,7 +65,14 @@ def _finding(entry: dict[str, Any]) -> Finding:
 def _evidence(item: dict[str, Any]) -> str:
     """'effective rank of embeddings: 1.30 (threshold 5, at epoch 20)'."""
     value, threshold, epoch = (item.get(key) for key in ("value", "threshold", "at_epoch"))
-    side = f"{item['bad']} the " if item.get("bad") in ("above", "below") else ""
+    side = ""
+    if (
+        item.get("bad") in ("above", "below")
+        and (a := finite(value)) is not None
+        and (b := finite(threshold)) is not None
+    ):
+        crossed = a > b if item["bad"] == "above" else a < b
+        side = f"{'' if crossed else 'not '}{item['bad']} the "
     inside = [f"{side}threshold {_value(threshold)}"] if threshold is not None else []
     inside += [f"at epoch {_value(epoch)}"] if epoch is not None else []
     told = f"{item.get('what', '')}: {_value(value)}" if value is not None else str(item.get("what", ""))
