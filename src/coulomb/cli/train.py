@@ -13,7 +13,9 @@ import coulomb
 from coulomb.cli.app import app
 from coulomb.cli.console import pairs, say
 from coulomb.errors import InputError
+from coulomb.models.own_file import is_own_file
 from coulomb.runs.config import Config
+from coulomb.runs.named import BANK, require_named
 
 
 def train(**given: Any) -> None:
@@ -22,20 +24,19 @@ def train(**given: Any) -> None:
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
     resume, evaluate, given_seeds = given.pop("resume"), given.pop("evaluate"), given.pop("seeds")
     config_file, quiet = given.pop("config"), given.pop("quiet")
-    options = {} if config_file is None else _from_file(config_file)
-    options |= {name: value for name, value in given.items() if value is not None and value != []}
+    asked = {name: value for name, value in given.items() if value is not None and value != []}
     if given.get("view_options"):
-        options["view_options"] = pairs(given["view_options"], "--view flip=0")
+        asked["view_options"] = pairs(given["view_options"], "--view flip=0")
     if given.get("method_options"):
-        options["method_options"] = pairs(given["method_options"], "--option queue_size=4096")
+        asked["method_options"] = pairs(given["method_options"], "--option queue_size=4096")
+    options = asked if config_file is None else _from_file(config_file, asked) | asked
     if given_seeds is not None or (resume is not None and (resume / "seeds.json").is_file()):
         _train_seeds(given_seeds, resume, options, evaluate=evaluate, quiet=quiet)
         return
     if resume is not None:
-        extra = sorted(set(options) - {"encoder"})
-        if extra:
+        if extra := _refused_with_resume(options):
             raise InputError(f"--resume continues a run with its own config.yaml; remove {', '.join(extra)}")
-        run = coulomb.train(resume_from=resume, encoder=options.get("encoder"), evaluate=evaluate, progress=not quiet)
+        run = coulomb.train(resume_from=resume, **options, evaluate=evaluate, progress=not quiet)
     else:
         run = coulomb.train(**options, evaluate=evaluate, progress=not quiet)
     from coulomb.report.tables import evaluation_table
@@ -64,18 +65,31 @@ def _train_seeds(
         assert seeds is not None
         summary, out = coulomb.train_seeds(seeds, **options, progress=not quiet)
     else:
-        extra = sorted(set(options) - {"encoder"}) + (["seeds"] if seeds is not None else [])
+        extra = _refused_with_resume(options) + (["seeds"] if seeds is not None else [])
         if extra:
             raise InputError(f"--resume continues the runs with their own options; remove {', '.join(extra)}")
-        summary, out = coulomb.train_seeds(resume_from=resume, encoder=options.get("encoder"), progress=not quiet)
+        summary, out = coulomb.train_seeds(resume_from=resume, **options, progress=not quiet)
     say(summary_table(summary))
     say(f"summary: {out / 'summary.json'}")
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _refused_with_resume(options: dict[str, Any]) -> list[str]:
+    """The options that a resumed run does not take: all but those that name the user's own code and files again."""
+    taken = {"encoder"}
+    if is_own_file(options.get("method", "")):
+        taken.add("method")
+    if set(options.get("method_options", {})) == {BANK}:
+        taken.add("method_options")
+    return sorted(set(options) - taken)
+
+
+def _from_file(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """The options in ``path``, of which code and files to write must be among those ``asked`` for in this call too."""
     from coulomb.runs.config import load_config
 
-    return {k: v for k, v in dataclasses.asdict(load_config(path)).items() if k != "out"}
+    found = {k: v for k, v in dataclasses.asdict(load_config(path)).items() if k != "out"}
+    require_named(path, found, asked)
+    return found
 
 
 def _train_signature() -> inspect.Signature:

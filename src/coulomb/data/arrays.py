@@ -1,6 +1,5 @@
 """NumPy arrays of images, in memory or in .npy and .npz files (never unpickled)."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,13 @@ from coulomb.data.labels import read_labels
 from coulomb.data.names import portable, some, visible
 from coulomb.data.source import Picture, Source
 from coulomb.errors import InputError
+from coulomb.reading import MIB, open_arrays
 
 MOST_CHANNELS = 16  # more than this is taken for a side of the image unless the layout is named
 IMAGE_NAMES = ("images", "image", "x", "X", "data")
+MOST_EXPANDED = 2048 * MIB  # of an .npz file, unless the file itself is more than a twentieth of it
+SAVE_AGAIN = "save it again with np.savez"
+UNCOMPRESSED = "save the images as a plain .npy file, which is read in place"
 LABEL_NAMES = ("labels", "label", "y", "Y", "targets", "target")
 
 
@@ -115,18 +118,19 @@ def open_array_file(path: Path, *, label_column: str | None = None) -> ArraySour
     try:
         if path.suffix.lower() == ".npy":
             return ArraySource(_mapped(path), name=portable(path.name), path=path)
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            images = _pick(file.files, IMAGE_NAMES, where, "images")
+        with open_arrays(path, most=MOST_EXPANDED, remedy=SAVE_AGAIN, smaller=UNCOMPRESSED) as file:
+            name = _pick(file.names, IMAGE_NAMES, where, "images")
             names = LABEL_NAMES if label_column is None else (label_column,)
-            labels = next((file[name] for name in names if name in file.files), None)
+            labels = next((file[name] for name in names if name in file), None)
             if label_column is not None and labels is None:
-                raise InputError(f"{where}: no array {visible(label_column)!r}; there are {some(file.files)}")
-            return ArraySource(file[images], labels, name=portable(path.name))
+                raise InputError(f"{where}: no array {visible(label_column)!r}; there are {some(file.names)}")
+            images = file[name]
+        return ArraySource(images, labels, name=portable(path.name))
     except InputError:
         raise
     except PermissionError:
         raise InputError(f"{where}: permission denied") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError) as error:
         if "allow_pickle" in str(error) or "Python objects" in str(error):
             raise InputError(
                 f"{where}: it holds pickled Python objects, which are never loaded (they could run code); "

@@ -1,6 +1,5 @@
 """Parquet in the hub's image layout: a column of struct<bytes, path>, and class names in the schema's metadata."""
 
-import json
 import os
 from collections import OrderedDict
 from pathlib import Path
@@ -14,6 +13,7 @@ from coulomb.data.labels import read_labels
 from coulomb.data.names import portable, some, visible
 from coulomb.data.source import CorruptImage, Labels
 from coulomb.errors import InputError
+from coulomb.reading import parse_json
 
 # Encoded row groups kept by one process; a data set below this is read from disk once.
 BUFFER_BYTES = 256 * 2**20
@@ -211,7 +211,7 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
 def _class_labels(schema: Any) -> dict[str, list[str]]:
     """Class names by column from the metadata key ``huggingface``; what is not as expected there is not used."""
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = parse_json((schema.metadata or {})[b"huggingface"])["info"]["features"]
         found = {name: spec["names"] for name, spec in features.items() if spec.get("_type") == "ClassLabel"}
         return {n: v for n, v in found.items() if n in schema.names and all(isinstance(name, str) for name in v)}
     except (KeyError, ValueError, TypeError, AttributeError):

@@ -1,6 +1,7 @@
 """How a run begins: new, resumed, or joined by a further process."""
 
 import dataclasses
+import logging
 import os
 import time
 from pathlib import Path
@@ -9,20 +10,24 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.errors import InputError
-from coulomb.methods.choice import short_name
+from coulomb.methods.choice import method_class, short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
 from coulomb.models.libraries import is_published
 from coulomb.models.own_file import absolute, is_own_file
 from coulomb.runs.config import Config, check_names, load_config
+from coulomb.runs.contents import read_split
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.environment import environment
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared, measure, open_data, prepare
 from coulomb.runs.recipes import recipe_of
-from coulomb.runs.run_folder import RunFolder, free_folder, read_json, write_json
+from coulomb.runs.run_folder import RunFolder, free_folder, write_json
+from coulomb.training.checkpoint_files import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
 from coulomb.watching.train_log import train_log
+
+log = logging.getLogger("coulomb")
 
 
 def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, Any]:
@@ -37,7 +42,7 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
     asked = Config(**options)
     if is_own_file(asked.method):
         options = options | {"method": absolute(asked.method)}
-    method = objects.method_of(asked)
+    method = objects.method or method_class(asked.method)
     sources = open_data(asked, objects.data, objects.test)
     facts = measure(asked, *sources)
     recipe = recipe_of(asked.method, asked.preset)(facts)
@@ -67,6 +72,7 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
 
 def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
     """Configure, create the run folder, prepare the data and train."""
+    objects = objects.with_options(options)
     if not first_process():
         return join(options.get("out"), objects)
     if options.get("out") is not None:
@@ -90,20 +96,26 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
             },
         )
         write_json(folder.environment, environment())
-        fit(config, folder, prepared, corrupt, objects, resume=False)
+        fit(config, folder, prepared, corrupt, objects, checkpoint=None)
     return folder, prepared
 
 
 def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Continue a run from its last checkpoint; its own ``config.yaml`` says how."""
+    """Continue a run from its last checkpoint, with the options in its own ``config.yaml``.
+
+    A damaged ``last.ckpt`` is not loaded: the run continues from ``previous.ckpt``, and a warning says so.
+    """
     if not first_process():
         return join(path, objects)
     folder = RunFolder(path)
     folder.require()
     with train_log(folder.log):
-        config, prepared = reopen(folder, objects, progress=progress)
+        checkpoint, notice = checkpoint_to_resume(folder.checkpoint)
+        if notice is not None:
+            log.warning("%s", notice)
+        config, prepared = reopen(folder, objects, progress=progress, trains=True)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
+        fit(config, folder, prepared, corrupt, objects, checkpoint=checkpoint)
     return folder, prepared
 
 
@@ -118,9 +130,9 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
         if time.monotonic() > deadline:
             raise InputError(f"out={str(wanted)!r}: the first process has not set up the run within ten minutes")
         time.sleep(0.2)
-    config, prepared = reopen(folder, objects, progress=False)
+    config, prepared = reopen(folder, objects, progress=False, trains=True)
     corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-    fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
+    fit(config, folder, prepared, corrupt, objects, checkpoint=checkpoint_to_resume(folder.checkpoint)[0])
     return folder, prepared
 
 
@@ -129,13 +141,17 @@ def first_process() -> bool:
     return getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
 
 
-def reopen(folder: RunFolder, objects: Objects, *, progress: bool) -> tuple[Config, Prepared]:
-    """Configuration and data of a run that exists; the split must be the one that was written down."""
-    config = dataclasses.replace(load_config(folder.config), out=str(folder.path))
+def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool = False) -> tuple[Config, Prepared]:
+    """Configuration and data of a run that exists; the split must be the one that was written down.
+
+    ``trains``: the run will be continued, so that code and files outside the folder must be among ``objects``, see
+    `Objects.resumed`.
+    """
+    config = load_config(folder.config)
+    config = dataclasses.replace(objects.resumed(config, folder) if trains else config, out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    if folder.split.exists():
-        written = read_json(folder.split)
+    if (written := read_split(folder)) is not None:
         for name, part in (("train", prepared.train), ("test", prepared.test)):
             if written[name] != part.indices.tolist():
                 raise InputError(
