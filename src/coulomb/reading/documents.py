@@ -133,7 +133,7 @@ class PlainLoader(yaml.SafeLoader):
 
     def construct_int(self, node: Any) -> int:
         """A whole number within int64."""
-        value = self.construct_yaml_int(node)
+        value = self.construct_yaml_int(node) if len(node.value) < 100 else 2**63
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{_line(node)} holds a number that is too large")
         return int(value)

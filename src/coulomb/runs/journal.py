@@ -109,8 +109,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         try:
             line = parse_json(content)
         except ValueError as error:
-            if not content.endswith(b"\n"):
-                break  # only the last line has no end
-            raise InputError(f"{path}, line {index}: {error}; {remedy}") from None
+            if not content.endswith(b"\n") and (content.startswith(b"{") or not content.strip(b"\0")):
+                break  # the last line, cut short by a kill or, as zeros, by a power cut
+            why = str(error).removesuffix(" in line 1")
+            raise InputError(f"{path}, line {index}: cannot be read as JSON ({why}); {remedy}") from None
         lines.append(check_shape(f"{path}, line {index}", line, LINE, remedy))
     return lines
