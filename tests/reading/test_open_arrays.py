@@ -26,9 +26,10 @@ def archive(path, **members):
 
 
 def zeros(path, name, size):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file, file.open(
-        f"{name}.npy", "w", force_zip64=True
-    ) as member:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+        file.open(f"{name}.npy", "w", force_zip64=True) as member,
+    ):
         member.write(header((size,)))
         for _ in range(size // 2**24):
             member.write(bytes(2**24))

@@ -1,5 +1,6 @@
 """Checkpoints on disk: what is damaged is refused by name, and the one before takes its place, visibly and exactly."""
 
+import contextlib
 import json
 import logging
 import os
@@ -133,10 +134,8 @@ def test_a_kill_between_any_two_steps_leaves_a_checkpoint(last, monkeypatch, cal
         save(last.with_suffix(".tmp"), 4)
         with monkeypatch.context() as patch:
             patch.setattr(Path, call, counted)
-            try:
+            with contextlib.suppress(Killed):
                 keep_checkpoint(last.with_suffix(".tmp"), last)
-            except Killed:
-                pass
         chosen, sentence = checkpoint_to_resume(last)
         assert chosen == last and sentence is None
 
