@@ -19,17 +19,20 @@ from coulomb.data import Source, visible
 from coulomb.data.given import open_images
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
-from coulomb.methods.choice import OWN, checked_class
+from coulomb.methods.choice import OWN, named_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.input_check import check_input
 from coulomb.models.own_file import from_own_file, is_own_file
+from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
+from coulomb.runs.contents import read_data, read_evaluation
 from coulomb.runs.journal import read_metrics
+from coulomb.runs.named import bank_of, require_named
 from coulomb.runs.objects import Objects
-from coulomb.runs.run_folder import RunFolder, free_folder, read_json
-from coulomb.runs.seeds import folder_of, is_plan, plan, planned, summarise
+from coulomb.runs.run_folder import RunFolder, free_folder
+from coulomb.runs.seeds import PLAN, folder_of, is_plan, plan, planned, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
 
 
@@ -131,7 +134,7 @@ class Run:
     @property
     def _canvas(self) -> Canvas | None:
         """How the run stored its images; None for folders of earlier versions, which do not say."""
-        written = read_json(self.folder.data).get("canvas") if self.folder.data.is_file() else None
+        written = read_data(self.folder).get("canvas")
         return None if written is None else Canvas(**written)
 
     @property
@@ -147,12 +150,12 @@ class Run:
     @property
     def evaluation(self) -> dict[str, Any]:
         """The content of ``evaluation.json``."""
-        return read_json(self.folder.evaluation)
+        return read_evaluation(self.folder)
 
     @property
     def doctor(self) -> dict[str, Any]:
         """The content of ``doctor.json``: what is wrong with the run, if anything."""
-        return read_json(self.folder.doctor)
+        return read_object(self.folder.doctor, remedy="write it again with: coulomb doctor RUN")
 
     @property
     def report(self) -> Path:
@@ -196,7 +199,8 @@ def train(
         encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
         views: a preset's name, or views of your own (``OwnViews(function, size, channels)``).
         resume_from: a run folder to continue instead; ``data``, ``encoder``, ``views`` and ``method`` are needed again only
-            if they were objects.
+            if they were objects or files of your own (``"mine.py:MyMethod"``): code outside coulomb runs only if this call
+            names it. Likewise a memory bank outside the folder (``method_options={"bank_path": …}``).
         evaluate: evaluate and write the report at the end.
         progress: show bars.
         **options: any field of ``coulomb.runs.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
@@ -211,7 +215,8 @@ def train(
         test=None if isinstance(test, str | Path) else test,
         encoder=load_module(encoder),
         views=None if views is None or isinstance(views, str) else views,
-        method=None if isinstance(method, str) else checked_class(OWN + getattr(method, "__name__", "?"), method),
+        method=named_class(method),
+        bank_path=bank_of(options),
     )
     if resume_from is not None:
         folder, prepared = resume(resume_from, objects, progress=progress)
@@ -271,7 +276,10 @@ def train_seeds(
         plan(folder, range(seed, seed + seeds), {key: value for key, value in named.items() if _plain(value)})
     else:
         folder = Path(resume_from)
-        options = planned(folder)[1] | options
+        RunFolder(folder).refuse_links()
+        kept = planned(folder)[1]
+        require_named(folder / PLAN, kept, options | {"encoder": encoder}, folder)
+        options = kept | options
         data, encoder = options.pop("data", data), encoder or options.pop("encoder", None)
         options.pop("encoder", None)
     for each in planned(folder)[0]:
@@ -280,7 +288,8 @@ def train_seeds(
         if run.report.exists():
             continue
         if run.environment.exists():
-            handed = {key: value for key, value in options.items() if key in ("test", "views", "method")}
+            again = ("test", "views", "method", "method_options")
+            handed = {key: value for key, value in options.items() if key in again}
             train(data, encoder=module, resume_from=run.path, progress=progress, **handed)
         else:
             train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
@@ -298,6 +307,7 @@ def evaluate(
     test: Any = None,
     encoder: str | nn.Module | None = None,
     views: ViewMaker | None = None,
+    method: str | type[nn.Module] | None = None,
     on: Any = None,
     on_test: Any = None,
     on_labels: str | None = None,
@@ -309,7 +319,8 @@ def evaluate(
 
     Args:
         run: the run folder, or one of several seeds: then each is measured again, and the result is their summary.
-        data, test, encoder, views: needed only where the run was handed objects instead of names.
+        data, test, encoder, views, method: needed only where the run was handed objects instead of names, or code of your
+            own: ``method="mine.py:MyMethod"``.
         on, on_test: other labelled data to measure the frozen encoder on instead (``on_test``: its held-out images; without
             it a fifth is held out); the figures go to ``transfer/NAME.json``. on_labels: their column in a table.
         full: fine-tune the whole encoder too, with 1%, 10% and all of the labels; this may take longer than the training.
@@ -323,7 +334,9 @@ def evaluate(
     if is_plan(run):
         if on is not None:
             raise InputError(f"on={on!r}: {str(run)!r} holds several runs; give one of them")
+        RunFolder(run).refuse_links()
         handed: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
+        handed["method"] = method
         for seed in planned(folder.path)[0]:
             evaluate(folder_of(folder.path, seed).path, **handed, progress=progress, **options)
         return summarise(folder.path)
@@ -333,13 +346,14 @@ def evaluate(
         raise InputError(
             f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(known)}"
         )
-    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views)
+    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
     if on is not None:
         result = transfer(folder, on, on_test, objects, labels=on_labels, **shared)
     elif on_test is not None or on_labels is not None:
         raise InputError("on_test and on_labels belong to other data: give it as on")
     else:
+        objects.method_of(load_config(folder.config))  # refused before anything is measured
         prepared = reopen(folder, objects, progress=progress)[1]
         result = assess(folder, prepared, objects, **shared)
         examine(folder, prepared, objects, progress=progress)
@@ -354,7 +368,7 @@ def diagnose(
     test: Any = None,
     encoder: str | nn.Module | None = None,
     views: ViewMaker | None = None,
-    method: type[nn.Module] | None = None,
+    method: str | type[nn.Module] | None = None,
     quick: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
@@ -362,14 +376,15 @@ def diagnose(
 
     Args:
         run: the run folder; it may still be training, or have stopped.
-        data, test, encoder, views, method: needed only where the run was handed objects instead of names.
+        data, test, encoder, views, method: needed only where the run was handed objects instead of names, or code of your
+            own: ``method="mine.py:MyMethod"``.
         quick: by the figures in the folder alone, in an instant: neither images nor checkpoint are opened.
         progress: show what goes on.
 
     Raises:
         InputError: the folder is no run, its data changed, or something handed over is wrong.
     """
-    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=method)
+    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     return examine(RunFolder(run), None, objects, quick=quick, progress=progress)
 
 
@@ -383,6 +398,19 @@ def load(run: str | Path, module: nn.Module | None = None) -> Run:
     if not (path / "encoder.json").is_file():
         raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
     return Run(path, module)
+
+
+def own_method(method: str | type[nn.Module] | None) -> type[nn.Module] | None:
+    """The user's own class for a run that exists: ``file.py:Class``, or the class itself.
+
+    Raises:
+        InputError: ``method`` is the name of a built-in method, which the run knows itself.
+    """
+    if isinstance(method, str) and not is_own_file(method):
+        raise InputError(
+            f"method={method!r}: only a method of your own is named again, as my_file.py:MyMethod; leave it out"
+        )
+    return named_class(method)
 
 
 def load_module(encoder: str | nn.Module | None) -> nn.Module | None:

@@ -47,7 +47,11 @@ def test_what_is_missing_or_damaged_is_named(tmp_path):
     save_classifier(linear(), tmp_path, None)
     path = tmp_path / "classifier.json"
     about = json.loads(path.read_text())
-    for change, words in (({"format": 9}, "format 9"), ({"dim": 5}, "do not belong"), ({"classes": "x"}, "damaged")):
+    for change, words in (
+        ({"format": 9}, "format 9"),
+        ({"dim": 5}, "do not belong"),
+        ({"classes": "x"}, "'classes' is 'x'"),
+    ):
         path.write_text(json.dumps(about | change))
         with pytest.raises(InputError, match=words):
             load_classifier(tmp_path, 6)

@@ -92,11 +92,14 @@ def test_a_stopped_run_of_ones_own_method_goes_on(digit_tree, tmp_path, quick, o
     monkeypatch.chdir(tmp_path)
     out = stopped_at(10, digit_tree, tmp_path / "run", method="own.py:Told", **quick)
     monkeypatch.chdir("/")
-    run = coulomb.train(resume_from=out, evaluate=False, progress=False)
+    named = f"{tmp_path}/own.py:Told"
+    with pytest.raises(InputError, match=r"own\.py:Told' is code outside coulomb.*--method .*own\.py:Told"):
+        coulomb.train(resume_from=out, evaluate=False, progress=False)
+    run = coulomb.train(resume_from=out, method=named, evaluate=False, progress=False)
     assert comparable(run.path) == comparable(whole.path)
     (tmp_path / "own.py").unlink()
     with pytest.raises(InputError, match=r"no such file .*own\.py"):
-        coulomb.train(resume_from=out, progress=False)
+        coulomb.train(resume_from=out, method=named, progress=False)
 
 
 def test_a_class_can_be_handed_over(digit_tree, tmp_path, quick):

@@ -84,7 +84,8 @@ def kill_and_resume(digit_tree, tmp_path, whole_options, options):
     finish(process)
     assert process.returncode == -signal.SIGKILL, f"finished before it was killed at step {at}"
 
-    resumed = coulomb("train", "--resume", killed, "--no-evaluate", "--quiet")
+    bank = [part for part in options if str(part).startswith("bank_path=")]  # outside the folder: named again
+    resumed = coulomb("train", "--resume", killed, "--no-evaluate", "--quiet", *(["--option", *bank] if bank else []))
     code, said = finish(resumed)
     assert code == 0, said
     assert comparable(killed) == comparable(tmp_path / "whole"), f"killed at step {at} of {total}"

@@ -3,6 +3,7 @@
 import pytest
 
 import coulomb
+from coulomb.errors import InputError
 from coulomb.methods import METHODS
 from run_cases import comparable, stopped_at
 
@@ -33,6 +34,9 @@ def test_a_mapped_bank_goes_back_to_the_checkpoint(digit_tree, tmp_path, quick):
             coulomb.train(digit_tree, out=tmp_path / name, evaluate=False, progress=False, **options)
         else:
             stopped_at(11, digit_tree, tmp_path / name, **options)
-            coulomb.train(resume_from=tmp_path / name, evaluate=False, progress=False)
+            with pytest.raises(InputError, match=r"bank_path=.* outside the run folder.*--option bank_path="):
+                coulomb.train(resume_from=tmp_path / name, evaluate=False, progress=False)
+            named = {"bank_path": own["bank_path"]}
+            coulomb.train(resume_from=tmp_path / name, method_options=named, evaluate=False, progress=False)
         found.append((comparable(tmp_path / name), (tmp_path / f"{name}.bank").read_bytes()))
     assert found[0] == found[1]

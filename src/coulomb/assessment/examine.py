@@ -7,11 +7,13 @@ from typing import Any
 from coulomb.assessment.examine_data import copies
 from coulomb.assessment.examine_network import network_figures
 from coulomb.doctor import Evidence, diagnose
+from coulomb.reading import read_lines
 from coulomb.runs.config import load_config
+from coulomb.runs.contents import read_data, read_evaluation
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder, read_json, write_json
+from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")
@@ -49,7 +51,7 @@ def evidence_of(
 ) -> Evidence:
     """All that rules may look at."""
     config = load_config(folder.config)
-    data: dict[str, Any] = read_json(folder.data) if folder.data.exists() else {}
+    data = read_data(folder)
     network: dict[str, Any] = {}
     method = None if quick and objects.method is None else objects.method_of(config)
     if not quick:
@@ -62,7 +64,7 @@ def evidence_of(
     return Evidence(
         config=dataclasses.asdict(config),
         metrics=read_metrics(folder.metrics),
-        evaluation=read_json(folder.evaluation) if folder.evaluation.exists() else None,
+        evaluation=read_evaluation(folder) if folder.evaluation.exists() else None,
         data=data,
         network=network,
         failed=stopped_by(folder),
@@ -75,7 +77,7 @@ def stopped_by(folder: RunFolder) -> str | None:
     if not folder.log.exists():
         return None
     told = None
-    for line in folder.log.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in (content.decode("utf-8", errors="replace").rstrip("\r\n") for content in read_lines(folder.log)):
         if "stopped: NonFiniteError" in line:
             told = line.partition("NonFiniteError: ")[2].partition(". ")[0]
         elif " INFO trained " in line:

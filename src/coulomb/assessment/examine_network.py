@@ -23,6 +23,7 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import learned_from
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.runs.run_folder import RunFolder
+from coulomb.training.checkpoint_files import load_method
 from coulomb.training.network import make_encoder, method_of
 
 MOST, PIXELS = 256, 2**20  # images, and pixels of them, at most: seconds on a CPU, whatever the encoder
@@ -56,9 +57,7 @@ def network_figures(
     if config.method_options.get("bank_path") is not None:
         return {}  # loading the method would take the bank's file back
     method = method_of(config, prepared, objects, encoder, len(learned))
-    saved = torch.load(folder.checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-    own = {name.removeprefix("method."): value for name, value in saved.items() if name.startswith("method.")}
-    method.load_state_dict(own)
+    own = load_method(method, folder.checkpoint)
     found = _movement(start, _weights(encoder))
     if any(not bool(value.isfinite().all()) for value in own.values() if value.is_floating_point()):
         return found

@@ -11,6 +11,7 @@ import typer
 
 from coulomb.cli.console import pairs
 from coulomb.runs.config import Config, load_config
+from coulomb.runs.named import require_named
 
 
 def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Parameter]:
@@ -39,15 +40,21 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
 
 
 def given_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, over those of the file ``config``, as fields of ``Config``."""
+    """The options that were given, over those of the file ``config``, as fields of ``Config``.
+
+    Code and files to write that the file names must be given in this call too.
+    """
     file = given.pop("config")
-    options = {} if file is None else {k: v for k, v in dataclasses.asdict(load_config(file)).items() if k != "out"}
-    options |= {name: value for name, value in given.items() if value is not None and value != []}
+    options = {name: value for name, value in given.items() if value is not None and value != []}
     if given.get("view_options"):
         options["view_options"] = pairs(given["view_options"], "--view flip=0")
     if given.get("method_options"):
         options["method_options"] = pairs(given["method_options"], "--option queue_size=4096")
-    return options
+    if file is None:
+        return options
+    found = {name: value for name, value in dataclasses.asdict(load_config(file)).items() if name != "out"}
+    require_named(file, found, options)
+    return found | options
 
 
 def keyword(name: str, kind: Any, made: Any, default: Any) -> inspect.Parameter:

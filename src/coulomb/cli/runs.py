@@ -24,6 +24,7 @@ def evaluate(
     few_below: Annotated[int | None, typer.Option(help="'few': fewer training images; default 20", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+    method: Annotated[str | None, typer.Option(help="my_file.py:MyMethod, if the run was trained with one")] = None,
 ) -> None:
     """Measure a run: the trained encoder beside the same untrained and raw pixels, all on frozen features.
 
@@ -38,6 +39,7 @@ def evaluate(
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "full": full, "encoder": encoder}
+    options["method"] = method
     from coulomb.report.tables import evaluation_table, summary_table
 
     result = coulomb.evaluate(run, **options, progress=not as_json)
@@ -51,6 +53,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="by the figures in the folder alone, in an instant")] = False,
     encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
+    method: Annotated[str | None, typer.Option(help="my_file.py:MyMethod, if the run was trained with one")] = None,
 ) -> None:
     """Say what is wrong with a run, if anything: each verdict with its evidence, consequence and remedy.
 
@@ -59,7 +62,7 @@ def doctor(
     """
     from coulomb.doctor import render
 
-    found = coulomb.diagnose(run, encoder=encoder, quick=quick, progress=not as_json)
+    found = coulomb.diagnose(run, encoder=encoder, method=method, quick=quick, progress=not as_json)
     say(json.dumps(found) if as_json else render(found))
     if not found["healthy"]:
         raise typer.Exit(1)

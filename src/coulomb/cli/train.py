@@ -12,6 +12,8 @@ from coulomb.cli.app import app
 from coulomb.cli.console import say
 from coulomb.cli.options import config_parameters, given_options, keyword, with_signature
 from coulomb.errors import InputError
+from coulomb.models.own_file import is_own_file
+from coulomb.runs.named import BANK
 
 
 def train(**given: Any) -> None:
@@ -25,10 +27,9 @@ def train(**given: Any) -> None:
         _train_seeds(given_seeds, resume, options, evaluate=evaluate, quiet=quiet)
         return
     if resume is not None:
-        extra = sorted(set(options) - {"encoder"})
-        if extra:
+        if extra := _refused_with_resume(options):
             raise InputError(f"--resume continues a run with its own config.yaml; remove {', '.join(extra)}")
-        run = coulomb.train(resume_from=resume, encoder=options.get("encoder"), evaluate=evaluate, progress=not quiet)
+        run = coulomb.train(resume_from=resume, **options, evaluate=evaluate, progress=not quiet)
     else:
         run = coulomb.train(**options, evaluate=evaluate, progress=not quiet)
     from coulomb.report.tables import evaluation_table
@@ -57,12 +58,22 @@ def _train_seeds(
         assert seeds is not None
         summary, out = coulomb.train_seeds(seeds, **options, progress=not quiet)
     else:
-        extra = sorted(set(options) - {"encoder"}) + (["seeds"] if seeds is not None else [])
+        extra = _refused_with_resume(options) + (["seeds"] if seeds is not None else [])
         if extra:
             raise InputError(f"--resume continues the runs with their own options; remove {', '.join(extra)}")
-        summary, out = coulomb.train_seeds(resume_from=resume, encoder=options.get("encoder"), progress=not quiet)
+        summary, out = coulomb.train_seeds(resume_from=resume, **options, progress=not quiet)
     say(summary_table(summary))
     say(f"summary: {out / 'summary.json'}")
+
+
+def _refused_with_resume(options: dict[str, Any]) -> list[str]:
+    """The options that a resumed run does not take: all but those that name the user's own code and files again."""
+    taken = {"encoder"}
+    if is_own_file(options.get("method", "")):
+        taken.add("method")
+    if set(options.get("method_options", {})) == {BANK}:
+        taken.add("method_options")
+    return sorted(set(options) - taken)
 
 
 def _parameters() -> list[inspect.Parameter]:

@@ -1,6 +1,5 @@
 """NumPy arrays of images, in memory or in .npy and .npz files (never unpickled)."""
 
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,9 +12,13 @@ from coulomb.data.labels import read_labels
 from coulomb.data.names import portable, some, visible
 from coulomb.data.source import Picture, Source
 from coulomb.errors import InputError
+from coulomb.reading import MIB, open_arrays
 
 MOST_CHANNELS = 16  # more than this is taken for a side of the image unless the layout is named
 IMAGE_NAMES = ("images", "image", "x", "X", "data")
+MOST_EXPANDED = 2048 * MIB  # of an .npz file, unless the file itself is more than a twentieth of it
+SAVE_AGAIN = "save it again with np.savez"
+UNCOMPRESSED = "save the images as a plain .npy file, which is read in place"
 LABEL_NAMES = ("labels", "label", "y", "Y", "targets", "target")
 
 
@@ -123,20 +126,20 @@ def open_array_file(path: Path, *, label_column: str | None = None) -> ArraySour
     try:
         if path.suffix.lower() == ".npy":
             return ArraySource(_mapped(path), name=portable(path.name), path=path)
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            images = _pick(file.files, IMAGE_NAMES, where, "images")
+        with open_arrays(path, most=MOST_EXPANDED, remedy=SAVE_AGAIN, smaller=UNCOMPRESSED) as file:
+            name = _pick(file.names, IMAGE_NAMES, where, "images")
             names = LABEL_NAMES if label_column is None else (label_column,)
-            labels = next((name for name in names if name in file.files), None)
-            if label_column is not None and labels is None:
-                raise InputError(f"{where}: no array {visible(label_column)!r}; there are {some(file.files)}")
-            rest = partial(_other_arrays, path, [name for name in file.files if name not in (images, labels)])
-            values = None if labels is None else file[labels]
-            return ArraySource(file[images], values, name=portable(path.name), columns=rest)
+            label_name = next((each for each in names if each in file), None)
+            if label_column is not None and label_name is None:
+                raise InputError(f"{where}: no array {visible(label_column)!r}; there are {some(file.names)}")
+            images, labels = file[name], None if label_name is None else file[label_name]
+            rest = partial(_other_arrays, path, [each for each in file.names if each not in (name, label_name)])
+        return ArraySource(images, labels, name=portable(path.name), columns=rest)
     except InputError:
         raise
     except PermissionError:
         raise InputError(f"{where}: permission denied") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError) as error:
         if "allow_pickle" in str(error) or "Python objects" in str(error):
             raise InputError(
                 f"{where}: it holds pickled Python objects, which are never loaded (they could run code); "
@@ -151,7 +154,7 @@ def _mapped(path: Path) -> np.ndarray:
 
 
 def _other_arrays(path: Path, names: list[str]) -> dict[str, list[Any]]:
-    with np.load(path, allow_pickle=False) as file:
+    with open_arrays(path, most=MOST_EXPANDED, remedy=SAVE_AGAIN, smaller=UNCOMPRESSED) as file:
         arrays = {name: file[name] for name in names}
     return {name: array.tolist() for name, array in arrays.items() if array.ndim == 1 and array.dtype.kind in "iubU"}
 

@@ -1,6 +1,5 @@
 """Parquet in the hub's image layout: a column of struct<bytes, path>, and class names in the schema's metadata."""
 
-import json
 import os
 from collections import OrderedDict
 from pathlib import Path
@@ -14,6 +13,7 @@ from coulomb.data.labels import read_labels
 from coulomb.data.names import portable, some, visible
 from coulomb.data.source import CorruptImage, Labels
 from coulomb.errors import InputError
+from coulomb.reading import parse_json
 
 # Encoded row groups kept by one process; a data set below this is read from disk once.
 BUFFER_BYTES = 256 * 2**20
@@ -203,7 +203,7 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
     if len(preferred) > 1 and len(columns) > 1 and preferred[0] not in ("image", "img"):
         raise InputError(f"{where}: several columns hold bytes ({some(columns)}); call the one with the images 'image'")
     column = preferred[0]
-    class_labels = _class_labels(schema)
+    class_labels, notes = _class_labels(schema, where)
     if label_column is not None and label_column not in schema.names:
         raise InputError(f"{where}: no label column {visible(label_column)!r}; there are {some(schema.names)}")
     if label_column is None:
@@ -212,7 +212,7 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
         raise InputError(f"{where}: several label columns ({some(list(class_labels))}); choose one with labels=")
     if label_column is None:
         label_column = next(iter(class_labels), None)
-    source = ParquetSource(shards, name=name, column=column, label_column=label_column)
+    source = ParquetSource(shards, name=name, column=column, label_column=label_column, notes=notes)
     if not len(source):
         raise InputError(f"{where}: the table has no rows")
     if label_column is not None:
@@ -224,11 +224,19 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
     return source
 
 
-def _class_labels(schema: Any) -> dict[str, list[str]]:
-    """Class names by column from the metadata key ``huggingface``; what is not as expected there is not used."""
+def _class_labels(schema: Any, where: str) -> tuple[dict[str, list[str]], tuple[str, ...]]:
+    """Class names by column from the metadata key ``huggingface``, and a note if that cannot be read.
+
+    Entries that are not as expected are not used.
+    """
+    content = (schema.metadata or {}).get(b"huggingface")
+    if content is None:
+        return {}, ()
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = parse_json(content)["info"]["features"]
         found = {name: spec["names"] for name, spec in features.items() if spec.get("_type") == "ClassLabel"}
-        return {n: v for n, v in found.items() if n in schema.names and all(isinstance(name, str) for name in v)}
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return {}
+        return {n: v for n, v in found.items() if n in schema.names and all(isinstance(name, str) for name in v)}, ()
+    except ValueError as error:
+        return {}, (f"{where}: the metadata 'huggingface' cannot be read ({error}): class names are not known.",)
+    except (KeyError, TypeError, AttributeError):
+        return {}, ()

@@ -10,8 +10,8 @@ from coulomb.lab.claims import NAMES, Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES
+from coulomb.reading import read_json, table
 from coulomb.report.wording import signed
-from coulomb.runs.run_folder import read_json
 
 METHODS, QUICK = ("simclr", "moco", "instdisc", "byol", "simsiam", "supcon"), ("simclr", "moco", "byol", "supcon")
 WITH_NEGATIVES = ("simclr", "moco", "instdisc")
@@ -57,14 +57,16 @@ def others(out: Path, data: str) -> Rows:
         if path.parent.name == ALIGNMENT_UNIFORMITY.name:
             continue
         record = read_json(path)
-        figures = record.get("figures") if isinstance(record, dict) else None
-        if figures and figures.get("uniformity") is not None and _comparable(record["asked"], data):
+        if not isinstance(record, dict) or not table.fits(record.get("figures")) or not table.fits(record.get("asked")):
+            continue  # another file than the record of a finished run
+        figures = record["figures"]
+        if figures.get("uniformity") is not None and _comparable(record["asked"], data):
             found[f"{path.parent.name}/{path.stem}"] = figures
     return found
 
 
 def _comparable(asked: dict[str, Any], data: str) -> bool:
-    return asked["data"] == data and asked.get("long_tail") is None
+    return asked.get("data") == data and asked.get("long_tail") is None
 
 
 def ways(rows: Rows) -> list[dict[str, Any]]:

@@ -12,11 +12,13 @@ from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab.budget import epochs_for
 from coulomb.lab.measure import measure
 from coulomb.lab.settings import Settings
+from coulomb.reading import maybe, read_object, table
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder, read_json, write_json
+from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import resume, start
 
+RECORD = {"asked": table, "figures": maybe(table)}
 More = Callable[[RunFolder, Prepared], dict[str, Any]]  # what an experiment measures of a run besides
 
 log = logging.getLogger("coulomb")
@@ -66,7 +68,7 @@ def run_arm(
     record_path = folder / f"{run.path.name}.json"
     asked = arm.asked(settings, seed)
     about = {"asked": asked, "budget": settings.budget, "draws": settings.draws}
-    record: dict[str, Any] = read_json(record_path) if record_path.is_file() else about | {"figures": None}
+    record: dict[str, Any] = read_object(record_path, RECORD) if record_path.is_file() else about | {"figures": None}
     if any(record.get(key) != value for key, value in about.items()):
         raise InputError(
             f"{record_path}: is of another experiment ({_differences(record, about)}); give another --out, or remove it"
@@ -87,7 +89,7 @@ def run_arm(
 
 def _train(asked: dict[str, Any], settings: Settings, run: RunFolder) -> Any:
     if run.config.is_file():
-        return resume(run.path, Objects(), progress=False)[1]
+        return resume(run.path, Objects().with_options(asked), progress=False)[1]
     if run.path.exists():
         shutil.rmtree(run.path)  # stopped before it had begun: nothing is in it but an empty folder and a log
     options = asked | {"out": str(run.path)}

@@ -12,7 +12,8 @@ from coulomb.lab.claims import Claim, Rows, at_least
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, sweep
-from coulomb.runs.run_folder import read_json, write_json
+from coulomb.reading import list_of, read_json, table
+from coulomb.runs.run_folder import write_json
 
 SIZES, QUICK = (32, 64, 128, 256, 512), (32, 128, 512)
 BASE = 256  # the recipe's batch, for which its learning rate is
@@ -69,7 +70,7 @@ def memory(settings: Settings) -> list[dict[str, Any]]:
     path = settings.out / BATCH_SIZE.name / "memory-of-the-loss.json"
     sizes = QUICK_ROWS if settings.quick else ROWS
     found: list[dict[str, Any]] = read_json(path) if path.is_file() else []
-    if [row["views"] for row in found] != [*sizes, LARGEST]:
+    if not list_of(table).fits(found) or [row.get("views") for row in found] != [*sizes, LARGEST]:
         found = []
         for views in (*sizes, LARGEST):
             case, small = ntxent(views, 128), views <= (sizes[-1])

@@ -13,9 +13,11 @@ from coulomb.lab.claims import Rows
 from coulomb.lab.measure import baselines
 from coulomb.lab.seeds import over_seeds
 from coulomb.lab.settings import Settings
+from coulomb.reading import read_object, table
 from coulomb.runs.config import load_config
+from coulomb.runs.contents import read_data
 from coulomb.runs.environment import environment
-from coulomb.runs.run_folder import RunFolder, read_json, write_json
+from coulomb.runs.run_folder import RunFolder, write_json
 
 log = logging.getLogger("coulomb")
 
@@ -106,7 +108,7 @@ def _baselines(folder: Path, arm: Arm, settings: Settings) -> Rows:
         run = folder_of(arm, settings, folder, seed)
         path = folder / ("baselines.json" if seed == settings.seed else f"baselines-seed{seed}.json")
         if path.is_file():
-            found.append(read_json(path))
+            found.append(read_object(path, {"untrained": table, "raw_pixels": table}))
         elif run.config.is_file():
             found.append(baselines(run, settings.draws))
             write_json(path, found[-1])
@@ -120,7 +122,7 @@ def _protocol(run: Path) -> dict[str, Any]:
         "encoder width": config.encoder_width,
         "image size": config.image_size,
         "batch size": config.batch_size,
-        "split": read_json(RunFolder(run).data)["split"],
+        "split": read_data(RunFolder(run)).get("split"),
         "kNN": f"weighted by exp(cos/{config.knn_sigma:g}), k = {config.knn_k}, features before the head",
         "linear": "logistic regression on frozen features, C chosen on a held-out part of the training images",
         "few-shot": "mean over draws of 1, 5 or 10 labelled images a class",

@@ -15,10 +15,10 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import learned_from
 from coulomb.runs.prepare import Prepared, position_tensor
 from coulomb.runs.run_folder import RunFolder
+from coulomb.training.checkpoint_files import load_method
 from coulomb.training.network import method_of
 
 PAIRS = 512  # images at most
-PREFIX = "method."  # of the method's tensors in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ def trained(run: RunFolder, prepared: Prepared, most: int = PAIRS, *, seen: bool
     config, objects = load_config(run.config), Objects()
     learned = learned_from(prepared, objects.method_of(config))
     method: Any = method_of(config, prepared, objects, load_encoder(run.path), len(learned))
-    state = torch.load(run.checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-    method.load_state_dict({name.removeprefix(PREFIX): value for name, value in state.items()})
+    load_method(method, run.checkpoint)
     views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
     part = prepared.train if seen or not len(prepared.test.indices) else prepared.test
     pairs, index = [], []

@@ -35,6 +35,22 @@ def method_class(name: str) -> type[nn.Module]:
     return checked_class(name, from_own_file("method", name))
 
 
+def named_class(method: str | type[nn.Module] | None) -> type[nn.Module] | None:
+    """The user's own class: ``method`` itself, or from the file that ``my_file.py:MyMethod`` names, which is run; None for
+    None and for built-in methods.
+
+    Raises:
+        InputError: see `method_class`.
+    """
+    if method is None or (isinstance(method, str) and not is_own_file(method)):
+        return None
+    return method_class(method) if isinstance(method, str) else checked_class(OWN + _name_of(method), method)
+
+
+def _name_of(method: Any) -> str:
+    return getattr(method, "__name__", "?")
+
+
 def checked_class(name: str, found: Any) -> type[nn.Module]:
     """``found``, if it is a class that training can use; ``name`` is what messages call it."""
     if not (isinstance(found, type) and issubclass(found, nn.Module)):

@@ -11,11 +11,31 @@ from torch.nn.functional import linear, normalize
 
 from coulomb.errors import InputError
 from coulomb.models.heads import projection_head
-from coulomb.models.saving import read_weights, write_atomically
+from coulomb.models.saving import compare, read_weights, write_atomically
+from coulomb.reading import RESTORE, Shape, check_shape, list_of, maybe, number, read_object, text, whole
 
 WEIGHTS = "classifier.safetensors"
 DESCRIPTION = "classifier.json"
 FORMAT = 1
+HEAD = {"layers": int, "hidden_dim": int, "batch_norm": bool, "last_batch_norm": bool, "last_scale": bool}
+
+
+def _fits(name: str, value: Any) -> bool:
+    return type(value) is HEAD.get(name) or (name == "hidden_dim" and value is None)
+
+
+ENTRIES = {
+    "classes": whole,
+    "dim": whole,
+    "class_names": maybe(list_of(text)),
+    "head": Shape(
+        f"null or the options of a projection head ({', '.join(HEAD)})",
+        lambda head: head is None or (isinstance(head, dict) and all(_fits(*entry) for entry in head.items())),
+    ),
+    "cosine": Shape("true or false", lambda value: isinstance(value, bool)),
+    "scale": number,
+    "how": text,
+}
 
 
 class Classifier(nn.Module):
@@ -86,26 +106,38 @@ def load_classifier(folder: str | Path, feature_dim: int) -> tuple[Classifier, l
             f"{str(folder)!r}: has no classifier; train with a method that keeps one on labelled images (--method supcon, "
             "paco, softmax, balanced_softmax or arcface), or fit one of your own on run.encode(images)"
         )
-    weights = read_weights(path.with_name(WEIGHTS))
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        if about["format"] != FORMAT:
-            raise InputError(
-                f"{path} has format {about['format']!r}, this version of coulomb reads {FORMAT}: update it"
-            )
-        head = None if about["head"] is None else projection_head(feature_dim, out_dim=about["dim"], **about["head"])
-        blank = torch.zeros(about["classes"], about["dim"])
-        classifier = Classifier(
-            blank,
-            head=head,
-            head_options=about["head"],
-            cosine=about["cosine"],
-            scale=about["scale"],
-            how=about["how"],
+    about = read_object(path)
+    if about.get("format") != FORMAT:
+        raise InputError(
+            f"{path} has format {about.get('format')!r}, this version of coulomb reads {FORMAT}: update it"
         )
-        classifier.load_state_dict(weights)
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise InputError(f"{path} and {WEIGHTS} are damaged, or do not belong together: {error}") from error
-    return classifier.eval(), about["class_names"]
+    check_shape(path, about, ENTRIES)
+    weights = read_weights(path.with_name(WEIGHTS))
+    shape = [about["classes"], about["dim"]]
+    names = about["class_names"]
+    if "weight" not in weights or list(weights["weight"].shape) != shape or len(names or []) not in (0, shape[0]):
+        raise InputError(f"{path} and {WEIGHTS} do not belong together (classes, dim or class_names differ); {RESTORE}")
+    classifier = _blank(about, weights, feature_dim, path)
+    compare(classifier.state_dict(), weights, path.with_name(WEIGHTS), "classifier")
+    classifier.load_state_dict(weights, assign=True)
+    return classifier.eval(), names
+
+
+def _blank(about: dict[str, Any], weights: dict[str, Tensor], feature_dim: int, path: Path) -> Classifier:
+    """The classifier that ``about`` describes, laid out without memory (on the meta device)."""
+    options = about["head"]
+    if options is not None and options.get("layers", 2) > len(weights):  # each layer has a weight
+        raise InputError(f"{path}: layers={options['layers']} of the head, and {WEIGHTS} has fewer tensors; {RESTORE}")
+    try:
+        with torch.device("meta"):
+            head = None if options is None else projection_head(feature_dim, out_dim=about["dim"], **options)
+            return Classifier(
+                torch.empty(about["classes"], about["dim"]),
+                head=head,
+                head_options=options,
+                cosine=about["cosine"],
+                scale=about["scale"],
+                how=about["how"],
+            )
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path}: its head cannot be built ({error}); {RESTORE}") from error

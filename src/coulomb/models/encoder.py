@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from coulomb.errors import InputError, did_you_mean
@@ -27,6 +28,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 }
 LARGEST = {"depth": 128, "stages": 8}  # a description from a stranger must not keep the machine busy for hours
 LARGEST_SIZE = 65536
+LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32
 OWN_MODULE = "module"  # what a saved configuration calls an encoder whose architecture is the user's
 PUBLISHED = "published"  # … and one whose architecture is another library's
 
@@ -96,6 +98,15 @@ def build_encoder(
     ``mean`` and ``std`` [C] are the training images' statistics in [0,1]. Raises `InputError` for an unknown name or
     option.
     """
+    if not is_published(name):
+        with torch.device("meta"):  # without memory
+            blank = assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
+        size = sum(parameter.numel() for parameter in blank.parameters())
+        if size > LARGEST_NETWORK:
+            raise InputError(
+                f"encoder={name!r} with {', '.join(f'{k}={v}' for k, v in options.items())} has {size:.2g} parameters, more "
+                f"than {LARGEST_NETWORK:.2g}; make it narrower"
+            )
     with seeded_initialisation(seed, "encoder", name):
         return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
 

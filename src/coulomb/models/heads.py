@@ -5,6 +5,9 @@ from torch import nn
 from coulomb.errors import InputError
 from coulomb.models.initialisation import seeded_initialisation
 
+LARGEST_DEPTH = 128
+LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32
+
 
 def projection_head(
     in_dim: int,
@@ -30,12 +33,18 @@ def projection_head(
     a linear head               layers=1
     ==========================  =====================================================================
 
-    A Linear before a BatchNorm has no bias, as the BatchNorm takes it away. Raises `InputError` for a size below 1.
+    A Linear before a BatchNorm has no bias, as the BatchNorm takes it away. Raises `InputError` for a size below 1, more than
+    128 layers or more than 2³¹ parameters.
     """
     hidden = in_dim if hidden_dim is None else hidden_dim
     for name, value in (("in_dim", in_dim), ("hidden_dim", hidden), ("out_dim", out_dim), ("layers", layers)):
         if value < 1:
             raise InputError(f"{name}={value} must be at least 1.")
+    if layers > LARGEST_DEPTH or in_dim * hidden + (layers - 2) * hidden**2 + hidden * out_dim > LARGEST_NETWORK:
+        raise InputError(
+            f"layers={layers}, hidden_dim={hidden}, out_dim={out_dim}: a projection head has at most {LARGEST_DEPTH} layers "
+            f"and {LARGEST_NETWORK:.2g} parameters; make it smaller"
+        )
     with seeded_initialisation(seed, "projection head"):
         parts: list[nn.Module] = []
         width = in_dim

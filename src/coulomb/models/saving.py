@@ -14,6 +14,7 @@ from coulomb.errors import InputError
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
 from coulomb.models.initialisation import seeded_initialisation
 from coulomb.models.libraries import is_published
+from coulomb.reading import Shape, check_file, check_shape, list_of, number, read_object, table, text, whole
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"
@@ -85,52 +86,43 @@ def blank_encoder(description: dict[str, Any], module: nn.Module | None, folder:
     return encoder
 
 
-EXPECTED: dict[str, type | tuple[type, ...]] = {
-    "kind": str,
-    "name": str,
-    "channels": int,
-    "image_size": int,
-    "feature_dim": int,
-    "mean": list,
-    "std": list,
+SAVE_AGAIN = "restore it from a copy, or save the encoder again"
+ENTRIES: dict[str, Shape] = {
+    "kind": text,
+    "name": text,
+    "channels": whole,
+    "image_size": whole,
+    "feature_dim": whole,
+    "mean": list_of(number),
+    "std": list_of(number),
 }
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """The JSON, checked entry by entry."""
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: is {path.parent} a folder with a saved encoder?") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(description, dict):
-        raise InputError(f"{path} is not a JSON object.")
+    """The content of ``encoder.json``, checked entry by entry."""
+    remedy = f"is {path.parent} a folder with a saved encoder?" if not path.exists() else SAVE_AGAIN
+    description = read_object(path, remedy=remedy)
     if description.get("format") != FORMAT:
         raise InputError(
             f"{path} has format {description.get('format')!r}, this version of coulomb reads {FORMAT}: update it, or "
             "save the encoder again."
         )
-    expected = EXPECTED if description.get("kind") == OWN_MODULE else {**EXPECTED, "options": dict}
-    for key, kind in expected.items():
-        value = description.get(key)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"{path}: {key!r} is {value!r}, which is damaged or missing.")
-    for key in ("mean", "std"):
-        if not all(isinstance(number, int | float) for number in description[key]):
-            raise InputError(f"{path}: {key!r} must be a list of numbers.")
-    return description
+    return check_shape(
+        path,
+        description,
+        ENTRIES if description.get("kind") == OWN_MODULE else {**ENTRIES, "options": table},
+        SAVE_AGAIN,
+    )
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
+    check_file(path, remedy=SAVE_AGAIN if path.exists() else f"is {path.parent} a folder with a saved encoder?")
     try:
         # Clones, because the loader may map the file into memory and the file may change.
         return {name: tensor.clone() for name, tensor in load_file(path).items()}
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: is {path.parent} a folder with a saved encoder?") from None
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is damaged or no safetensors file: {error}") from error
+        raise InputError(f"{path} is damaged or not a safetensors file: {error}; {SAVE_AGAIN}") from error
 
 
 def compare(wanted: dict[str, Tensor], found: dict[str, Tensor], path: Path, name: str) -> None:

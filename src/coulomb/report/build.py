@@ -98,7 +98,7 @@ def verdict_of(run: Run, shown: Gallery | None = None) -> Verdict:
         run.evaluation,
         run.training,
         run.measures,
-        test_images=test if isinstance(test, int) and not isinstance(test, bool) else None,
+        test_images=test if isinstance(test, int) and not isinstance(test, bool) and test > 0 else None,
         effective_rank=shown.effective_rank if shown else None,
         options=run.config,
     )

@@ -2,7 +2,10 @@
 
 import math
 import unicodedata
+from pathlib import Path
 from typing import Any
+
+from coulomb.errors import InputError
 
 TURNING = set("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # they make a name read as another
 
@@ -20,6 +23,11 @@ def clean(value: Any) -> Any:
 
 def _misleading(character: str) -> bool:
     return character in TURNING or (unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t")
+
+
+def reason(error: InputError, path: Path) -> str:
+    """The message of ``error`` without the path that it begins with, as a sentence."""
+    return f"{clean(str(error).removeprefix(f'{path}: ').removeprefix(f'{path} '))}."
 
 
 def finite(value: Any) -> float | None:

@@ -1,18 +1,18 @@
 """Read a run folder into one value. Whatever is missing or broken becomes a sentence in ``problems``, never an error."""
 
-import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coulomb.errors import InputError
-from coulomb.report.cleaning import clean, finite
+from coulomb.reading import MIB, parse_json, read_bytes, read_json, read_lines, read_yaml
+from coulomb.report.cleaning import clean, finite, reason
 from coulomb.report.samples import Samples, read_samples
 
 __all__ = ["Run", "Samples", "collect", "finite"]
 
+MOST_PICTURE = 64 * MIB
 EXPECTED = ("config.yaml", "metrics.jsonl", "evaluation.json", "data.json", "samples.npz")
 
 
@@ -60,36 +60,46 @@ def collect(folder: Path | str) -> Run:
     if not any((folder / name).is_file() for name in EXPECTED):
         raise InputError(f"run: {str(folder)!r} is not a run folder: none of {', '.join(EXPECTED)} is in it")
     run = Run(folder)
-    run.config = _mapping(run, "config.yaml", yaml.safe_load)
-    run.data = _mapping(run, "data.json", json.loads)
-    run.environment = _mapping(run, "environment.json", json.loads)
-    run.evaluation = _mapping(run, "evaluation.json", json.loads)
+    run.config = _mapping(run, "config.yaml", read_yaml)
+    run.data = _mapping(run, "data.json", read_json)
+    run.environment = _mapping(run, "environment.json", read_json)
+    run.evaluation = _mapping(run, "evaluation.json", read_json)
     if (folder / "doctor.json").is_file():
-        run.doctor = _mapping(run, "doctor.json", json.loads)
+        run.doctor = _mapping(run, "doctor.json", read_json)
     for path in sorted((folder / "transfer").glob("*.json")):
-        if found := _mapping(run, f"transfer/{path.name}", json.loads):
+        if found := _mapping(run, f"transfer/{path.name}", read_json):
             run.transfers.append(found)
     _read_metrics(run)
     run.samples = read_samples(folder / "samples.npz", run.problems)
     if (folder / "views.png").is_file():
-        run.views = (folder / "views.png").read_bytes()
+        try:
+            run.views = read_bytes(folder / "views.png", most=MOST_PICTURE)
+        except InputError as error:
+            run.problems.append(f"views.png cannot be read: {reason(error, folder / 'views.png')}")
     return run
 
 
-def _mapping(run: Run, name: str, parse: Any) -> dict[str, Any]:
+def _mapping(run: Run, name: str, read: Callable[[Path], Any]) -> dict[str, Any]:
     path = run.folder / name
     if not path.is_file():
         run.problems.append(f"{name} is not there (yet).")
         return {}
     try:
-        found = parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        run.problems.append(f"{name} cannot be read: it is damaged or incomplete.")
+        found = read(path)
+    except InputError as error:
+        run.problems.append(f"{name} cannot be read: {reason(error, path)}")
         return {}
     if not isinstance(found, dict):
         run.problems.append(f"{name} does not hold what a run writes there.")
         return {}
     return clean(found)
+
+
+def _lines(run: Run, path: Path) -> Iterator[bytes]:
+    try:
+        yield from read_lines(path)
+    except InputError as error:
+        run.problems.append(f"{path.name} cannot be read to its end: {reason(error, path)}")
 
 
 def _read_metrics(run: Run) -> None:
@@ -98,12 +108,12 @@ def _read_metrics(run: Run) -> None:
         run.problems.append("metrics.jsonl is not there (yet).")
         return
     unreadable, repeated, by_step = 0, 0, dict[float, dict[str, Any]]()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in _lines(run, path):
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
+            entry = parse_json(line, nonfinite=True)
+        except ValueError:
             entry = None
         if not isinstance(entry, dict):
             unreadable += 1

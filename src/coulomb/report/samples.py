@@ -1,13 +1,16 @@
 """``samples.npz`` of a run folder: the images of the page with their features."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from coulomb.report.cleaning import clean
+from coulomb.errors import InputError
+from coulomb.reading import MIB, Arrays, open_arrays
+from coulomb.report.cleaning import clean, reason
 
+MOST = 10_000  # samples; a run writes 2,000
+MOST_EXPANDED = 512 * MIB
 NAMES = ("thumbnails", "features", "labels", "ids")
 
 
@@ -31,11 +34,11 @@ def read_samples(path: Path, problems: list[str]) -> Samples | None:
         problems.append("samples.npz is not there (yet): no neighbours and no map.")
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open_arrays(path, most=MOST_EXPANDED) as stored:
             held_out = _part(stored, "")
             seen = _part(stored, "training_") if "training_features" in stored else None
-    except Exception:  # a damaged archive fails in many ways, and none of them may stop a report
-        problems.append("samples.npz cannot be read: it is damaged or incomplete.")
+    except InputError as error:
+        problems.append(f"samples.npz cannot be read: {reason(error, path)}")
         return None
     if not _fits(held_out):
         problems.append("samples.npz does not hold what a run writes there.")
@@ -58,7 +61,7 @@ def read_samples(path: Path, problems: list[str]) -> Samples | None:
     )
 
 
-def _part(stored: Mapping[str, np.ndarray], prefix: str) -> Samples:
+def _part(stored: Arrays, prefix: str) -> Samples:
     thumbnails, features, labels, ids = (stored[prefix + name] for name in NAMES)
     names = [clean(str(name)) for name in ids]
     held_out = np.full(len(names), not prefix)
@@ -68,7 +71,9 @@ def _part(stored: Mapping[str, np.ndarray], prefix: str) -> Samples:
 def _fits(part: Samples) -> bool:
     pictures, n = part.thumbnails, len(part)
     shaped = pictures.ndim == 4 and pictures.shape[-1] == 3 and pictures.dtype == np.uint8 and part.features.ndim == 2
-    return shaped and len(pictures) == len(part.features) == len(part.labels) == n and part.labels.ndim == 1
+    return (
+        shaped and n <= MOST and len(pictures) == len(part.features) == len(part.labels) == n and part.labels.ndim == 1
+    )
 
 
 def _alike(one: Samples, other: Samples) -> bool:

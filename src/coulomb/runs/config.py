@@ -16,6 +16,7 @@ from coulomb.errors import InputError, did_you_mean
 from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
+from coulomb.reading import RESTORE, read_yaml
 from coulomb.runs.schedule import SCHEDULES
 
 
@@ -120,17 +121,25 @@ def option_names() -> list[str]:
 
 
 def load_config(path: Path) -> Config:
-    """Read ``config.yaml``; unknown options and wrong types are refused by name."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); is this a run folder?") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML ({str(error).splitlines()[0]})") from None
+    """The configuration in a ``config.yaml``.
+
+    Raises:
+        InputError: naming the file: it cannot be read (see `coulomb.reading.read_yaml`), or holds unknown options or wrong
+            values.
+    """
+    values = read_yaml(path)
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected options as 'name: value' lines")
-    check_names(values)
-    return Config(**values)
+        raise InputError(f"{path}: does not hold options as 'name: value' lines; {RESTORE}")
+    try:
+        check_names(values)
+        return Config(**values)
+    except InputError as error:
+        raise InputError(f"{path}: {shortened(str(error))}; mend this entry, or {RESTORE}") from None
+
+
+def shortened(message: str, most: int = 300) -> str:
+    """``message`` with its middle left out if it is longer than ``most`` characters: values of a file may be."""
+    return message if len(message) <= most else f"{message[: most // 2]} … {message[-most // 2 :]}"
 
 
 def check_names(values: dict[str, Any]) -> None:

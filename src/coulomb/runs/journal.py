@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.errors import InputError
+from coulomb.reading import RESTORE, check_shape, list_of, maybe, number, parse_json, read_lines, whole
 from coulomb.runs.run_folder import write_text
 
 log = logging.getLogger("coulomb")
@@ -82,14 +83,35 @@ class Journal:
             self.events = None
 
 
+LINE = {
+    "step": whole,
+    "epoch": maybe(whole),
+    "loss": maybe(number),
+    "seconds": maybe(number),
+    "class_gradient_norm": maybe(list_of(maybe(number))),
+    "class_gradient_views": maybe(list_of(number)),
+}
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All complete lines; a last line cut short by a kill is left out."""
+    """All complete lines of ``metrics.jsonl``; a last line cut short by a kill is left out.
+
+    Raises:
+        InputError: any other line is damaged, or holds no figures of a step.
+    """
     if not path.exists():
         return []
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for index, content in enumerate(read_lines(path), 1):
+        if not content.strip():
+            continue
+        remedy = f"remove line {index}, or {RESTORE}"
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
+            line = parse_json(content)
+        except ValueError as error:
+            if not content.endswith(b"\n") and (content.startswith(b"{") or not content.strip(b"\0")):
+                break  # the last line, cut short by a kill or, as zeros, by a power cut
+            why = str(error).removesuffix(" in line 1")
+            raise InputError(f"{path}, line {index}: cannot be read as JSON ({why}); {remedy}") from None
+        lines.append(check_shape(f"{path}, line {index}", line, LINE, remedy))
     return lines

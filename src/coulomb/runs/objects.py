@@ -1,14 +1,19 @@
 """What can only be handed over in Python."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from coulomb.data.views import ViewMaker, make_views
 from coulomb.errors import InputError
-from coulomb.methods.choice import method_class
+from coulomb.methods import METHODS
+from coulomb.methods.choice import method_class, named_class
 from coulomb.runs.config import Config
+from coulomb.runs.named import BANK, bank_of, require_named
+from coulomb.runs.run_folder import RunFolder
 
 
 @dataclass
@@ -20,10 +25,46 @@ class Objects:
     encoder: nn.Module | None = None
     views: ViewMaker | None = None
     method: type[nn.Module] | None = None
+    bank_path: str | None = None
+
+    def with_options(self, options: Mapping[str, Any]) -> "Objects":
+        """Also the class and the memory bank that ``options`` of this very call name; a file of the user's is run."""
+        return replace(
+            self,
+            method=self.method or named_class(options.get("method")),
+            bank_path=self.bank_path or bank_of(options),
+        )
+
+    def resumed(self, config: Config, folder: RunFolder) -> Config:
+        """``config`` of a run that exists, with the memory bank that the caller named in place of its own.
+
+        Raises:
+            InputError: ``config`` names code outside the package, or a bank outside the run folder, and the caller did not
+                name it in this very call.
+        """
+        own = {} if self.bank_path is None else {"method_options": {BANK: self.bank_path}}
+        options = {"method": config.method, "encoder": config.encoder, "method_options": config.method_options}
+        require_named(folder.config, options, {"method": self.method, "encoder": self.encoder} | own, folder.path)
+        if self.bank_path is None:
+            return config
+        if bank_of(options) is None:
+            raise InputError(f"{BANK}={self.bank_path!r}: the run has no mapped memory bank; leave it out")
+        return replace(config, method_options=config.method_options | own["method_options"])
 
     def method_of(self, config: Config) -> type[nn.Module]:
-        """The run's method: the user's own class, or what ``config`` names."""
-        return self.method or method_class(config.method)
+        """The run's method: the class that the caller handed over, or the built-in one that ``config`` names.
+
+        Raises:
+            InputError: ``config`` names a class of the user's, and the caller did not hand it over; or both are given.
+        """
+        if self.method is None:
+            require_named(Path("config.yaml"), {"method": config.method}, {})
+            return method_class(config.method)
+        if config.method in METHODS:
+            raise InputError(
+                f"method={self.method.__name__}: the run was trained with {config.method!r}; leave method out"
+            )
+        return self.method
 
     def views_of(self, config: Config, image_size: int, channels: int) -> ViewMaker:
         """The run's views: the user's own, or those that ``config`` names.

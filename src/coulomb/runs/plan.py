@@ -15,7 +15,7 @@ from torch import nn
 
 from coulomb.data import Source
 from coulomb.errors import InputError
-from coulomb.methods.choice import short_name
+from coulomb.methods.choice import method_class, short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
 from coulomb.models.libraries import is_published
@@ -66,7 +66,7 @@ def plan(options: dict[str, Any], objects: Objects | None = None, sources: Sourc
     Raises:
         InputError: training would refuse the data or an option.
     """
-    objects = objects or Objects()
+    objects = (objects or Objects()).with_options(options)
     config, sources, facts = configure(options, objects, sources)
     return plan_of(config, arrange(config, sources, facts), objects.method_of(config))
 
@@ -96,7 +96,7 @@ def configure(
     asked = Config(**options)
     if is_own_file(asked.method):
         options = options | {"method": absolute(asked.method)}
-    method = objects.method_of(asked)
+    method = objects.method or method_class(asked.method)
     sources = sources or open_data(asked, objects.data, objects.test)
     facts = measure(asked, *sources)
     recipe = recipe_of(asked.method, asked.preset)(facts)

@@ -45,6 +45,7 @@ def preflight(
     sources = open_data(asked, objects.data, objects.test)
     planned, refused = None, None
     try:
+        objects = objects.with_options(options)
         planned = plan(options, objects, sources)
     except InputError as error:
         refused = str(error)

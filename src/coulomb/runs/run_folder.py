@@ -1,6 +1,7 @@
-"""The files of a run, and how they are written: whole or not at all."""
+"""The files of a run, and how they are written: whole or not at all, and never through a link that leaves the folder."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,30 @@ class RunFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def require(self) -> None:
-        """Refuse a folder that is no run."""
+        """Raises `InputError` if the folder is not a run, or if something in it is a link that leaves it."""
         if not self.config.is_file():
             raise InputError(f"{str(self.path)!r}: not a run folder (no config.yaml in it)")
+        self.refuse_links()
+
+    def refuse_links(self) -> None:
+        """Raises `InputError` if a symbolic link in the folder, at any depth, leads out of it: what is written into the
+        folder would change files elsewhere. The folder itself may be a link.
+        """
+        inside = self.path.resolve()
+        for folder, folders, files in os.walk(inside):
+            for path in (Path(folder, name) for name in folders + files):
+                if path.is_symlink() and not _target(path).is_relative_to(inside):
+                    raise InputError(
+                        f"{path}: is a symbolic link that leaves the run folder, and writing to it would change files "
+                        f"elsewhere ({_target(path)}); replace it with a copy, or remove it"
+                    )
+
+
+def _target(link: Path) -> Path:
+    try:
+        return link.resolve()
+    except (OSError, RuntimeError):  # a loop of links, which leads nowhere
+        return link.parent / link.readlink()
 
 
 def free_folder(name: str, method: str) -> Path:
@@ -82,13 +104,3 @@ def write_json(path: Path, content: Any) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write text atomically."""
     write_atomically(path, text.encode("utf-8"))
-
-
-def read_json(path: Path) -> Any:
-    """Read JSON, or say which file is missing or broken."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not valid JSON (line {error.lineno})") from None

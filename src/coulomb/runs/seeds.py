@@ -6,10 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.errors import InputError
-from coulomb.runs.run_folder import RunFolder, read_json, write_json
+from coulomb.reading import RESTORE, Shape, list_of, read_object, table, whole
+from coulomb.runs.config import check_names, load_config
+from coulomb.runs.contents import read_evaluation
+from coulomb.runs.run_folder import RunFolder, write_json
 
 PLAN, SUMMARY = "seeds.json", "summary.json"
 LEFT_OUT = ("protocol", "per_class")  # of an evaluation
+MOST = 1000  # seeds
+CONTENT = {
+    "seeds": Shape(
+        f"a list of 1 to {MOST} different whole numbers",
+        lambda seeds: list_of(whole).fits(seeds) and 0 < len(seeds) == len(set(seeds)) <= MOST,
+    ),
+    "options": table,
+}
 
 
 def plan(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
@@ -34,8 +45,14 @@ def is_plan(path: str | Path) -> bool:
 
 
 def planned(out: Path) -> tuple[list[int], dict[str, Any]]:
-    """Seeds and options of a folder that `plan` made."""
-    found = read_json(out / PLAN)
+    """Seeds and options of a folder that `plan` made; raises `InputError` if its file is malformed."""
+    found = read_object(out / PLAN, CONTENT)
+    try:
+        check_names(found["options"])
+    except InputError as error:
+        raise InputError(f"{out / PLAN}: {error}; {RESTORE}") from None
+    if own := sorted({"out", "seed"} & set(found["options"])):
+        raise InputError(f"{out / PLAN}: holds the option {own[0]!r}, which every seed has of its own; {RESTORE}")
     return found["seeds"], found["options"]
 
 
@@ -52,8 +69,8 @@ def summarise(out: Path) -> dict[str, Any]:
         "protocol": {...}}``. A figure that a run lacks is left out.
     """
     seeds, _ = planned(out)
-    evaluations = [read_json(folder_of(out, seed).evaluation) for seed in seeds]
-    own_split = RunFolder(out / f"seed{seeds[0]}").config.read_text(encoding="utf-8")
+    evaluations = [read_evaluation(folder_of(out, seed)) for seed in seeds]
+    own_split = load_config(folder_of(out, seeds[0]).config).test is None
     result = {
         "seeds": seeds,
         "runs": [folder_of(out, seed).path.name for seed in seeds],
@@ -61,11 +78,11 @@ def summarise(out: Path) -> dict[str, Any]:
             name: _spread([dict(figures(evaluation[name])) for evaluation in evaluations])
             for name in evaluations[0]
             if name not in ("protocol", "comparison", "verdict")
+            and all(evaluation.get(name) for evaluation in evaluations)
         },
         "protocol": {
             "deviation": "over seeds, n − 1",
-            "varies": "weights, order, views, draws of the evaluation"
-            + (" and the split" if "\ntest: null" in own_split else ""),
+            "varies": "weights, order, views, draws of the evaluation" + (" and the split" if own_split else ""),
             "of_each_run": {key: evaluations[0]["protocol"].get(key) for key in ("data", "epochs", "image_size")},
         },
     }
@@ -78,8 +95,8 @@ def figures(evaluation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
     for key, value in evaluation.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            if "mean" in value:
-                yield name, value["mean"]
+            if isinstance(value.get("mean"), int | float):
+                yield name, float(value["mean"])
             elif key not in LEFT_OUT:
                 yield from figures(value, name + ".")
         elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -6,17 +6,26 @@ from typing import Any
 import lightning.pytorch as pl
 
 from coulomb.errors import InputError
+from coulomb.training.checkpoint_files import keep_checkpoint
 
 
 class Checkpoints(pl.Callback):
-    """Writes ``last.ckpt`` every ``every`` updates and at the end of each epoch: to a second file, then renamed over it.
+    """Writes ``last.ckpt`` every ``every`` updates and at the end of each epoch, see `keep_checkpoint`.
 
     It must be the last callback: what the others write for a step is then on disk before the checkpoint of that step.
+
+    Args:
+        path: ``last.ckpt``. every: updates.
+        damaged: the run was resumed from ``previous.ckpt``; the damaged file at ``path`` is kept as ``damaged.ckpt``.
     """
 
-    def __init__(self, path: Path, every: int):
-        self.path, self.every = path, every
-        self.epoch_ended = False
+    def __init__(self, path: Path, every: int, *, damaged: bool = False):
+        self.path, self.every, self.damaged = path, every, damaged
+        self.epoch_ended = self.begun = False
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Note that the checkpoint to continue from, if any, has been loaded."""
+        self.begun = True
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save when a period or an epoch is complete."""
@@ -37,7 +46,8 @@ class Checkpoints(pl.Callback):
         try:
             trainer.save_checkpoint(temporary, weights_only=False)  # the optimiser too
             if trainer.is_global_zero:
-                temporary.replace(self.path)
+                keep_checkpoint(temporary, self.path, damaged=self.damaged)
+                self.damaged = False
         except OSError as error:
             temporary.unlink(missing_ok=True)
             kept = "the one before is kept" if self.path.exists() else "there is none before it"

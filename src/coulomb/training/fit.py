@@ -21,6 +21,7 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, plan_of
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.training.checkpoint_files import does_not_fit
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import make_encoder, method_of
@@ -46,9 +47,12 @@ def fit(
     corrupt: CorruptImages,
     objects: Objects,
     *,
-    resume: bool,
+    checkpoint: Path | None,
 ) -> None:
-    """Train, and export the encoder and the classifier, if the method has one."""
+    """Train, and export the encoder and the classifier, if the method has one.
+
+    ``checkpoint``: to continue from, see `coulomb.training.checkpoint_files.checkpoint_to_resume`; None for a new run.
+    """
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
@@ -67,12 +71,12 @@ def fit(
     )
     try:
         encoder = make_encoder(config, prepared, objects.encoder)
-        if objects.encoder is not None and not resume:
+        if objects.encoder is not None and checkpoint is None:
             # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
             save_encoder(encoder, folder.initial)
         method = method_of(config, prepared, objects, encoder, len(learned))
     except InputError:
-        if not resume:
+        if checkpoint is None:
             folder.discard_unbegun()  # so that the mended command may take the same folder
         raise
     training = ContrastiveTraining(
@@ -88,6 +92,11 @@ def fit(
         save_sheet(folder.views, prepared, views, config.seed)
     journal = Journal(folder.metrics, folder.path / "tensorboard" if trainer.is_global_zero else None)
     pulse = Pulse(config.pulse)
+    checkpoints = Checkpoints(
+        folder.checkpoint,
+        config.checkpoint_every,
+        damaged=checkpoint not in (None, folder.checkpoint) and folder.checkpoint.exists(),
+    )
     streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
         corrupt,
@@ -97,18 +106,21 @@ def fit(
         *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
         Alarm(journal, _watcher(config, prepared, method)),
         *progress_callbacks(),
-        Checkpoints(folder.checkpoint, config.checkpoint_every),
+        checkpoints,
     ]
     _tell_unlabelled(planned, method)
     log.info(
         "training %s on %d images, %d steps of %d: %s",
         config.method, len(learned), planned.steps, config.batch_size, folder.path,
     )  # fmt: skip
-    checkpoint = str(folder.checkpoint) if resume else None
-    with quiet_lightning():
-        trainer.fit(
-            training, RunLoader(prepared.train.images, order, streaming), ckpt_path=checkpoint, weights_only=True
-        )
+    loader = RunLoader(prepared.train.images, order, streaming)
+    try:
+        with quiet_lightning():
+            trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if checkpoint is None or checkpoints.begun or isinstance(error, InputError):
+            raise
+        raise does_not_fit(checkpoint, error) from error
     if trainer.interrupted:
         raise KeyboardInterrupt
     if trainer.is_global_zero:

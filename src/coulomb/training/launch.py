@@ -1,6 +1,7 @@
 """How a run begins: new, resumed, or joined by a further process."""
 
 import dataclasses
+import logging
 import os
 import time
 from pathlib import Path
@@ -10,18 +11,23 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.errors import InputError
 from coulomb.runs.config import Config, load_config
+from coulomb.runs.contents import read_split
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.environment import environment
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
 from coulomb.runs.prepare import Prepared, decode, measure, open_data, prepare
-from coulomb.runs.run_folder import RunFolder, read_json, write_json
+from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.training.checkpoint_files import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
 from coulomb.watching.train_log import train_log
+
+log = logging.getLogger("coulomb")
 
 
 def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
     """Configure, create the run folder, prepare the data and train."""
+    objects = objects.with_options(options)
     if not first_process():
         return join(options.get("out"), objects)
     if options.get("out") is not None:
@@ -46,20 +52,26 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
             },
         )
         write_json(folder.environment, environment())
-        fit(config, folder, prepared, corrupt, objects, resume=False)
+        fit(config, folder, prepared, corrupt, objects, checkpoint=None)
     return folder, prepared
 
 
 def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Continue a run from its last checkpoint; its own ``config.yaml`` says how."""
+    """Continue a run from its last checkpoint, with the options in its own ``config.yaml``.
+
+    A damaged ``last.ckpt`` is not loaded: the run continues from ``previous.ckpt``, and a warning says so.
+    """
     if not first_process():
         return join(path, objects)
     folder = RunFolder(path)
     folder.require()
     with train_log(folder.log):
-        config, prepared = reopen(folder, objects, progress=progress)
+        checkpoint, notice = checkpoint_to_resume(folder.checkpoint)
+        if notice is not None:
+            log.warning("%s", notice)
+        config, prepared = reopen(folder, objects, progress=progress, trains=True)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
+        fit(config, folder, prepared, corrupt, objects, checkpoint=checkpoint)
     return folder, prepared
 
 
@@ -74,9 +86,9 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
         if time.monotonic() > deadline:
             raise InputError(f"out={str(wanted)!r}: the first process has not set up the run within ten minutes")
         time.sleep(0.2)
-    config, prepared = reopen(folder, objects, progress=False)
+    config, prepared = reopen(folder, objects, progress=False, trains=True)
     corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-    fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
+    fit(config, folder, prepared, corrupt, objects, checkpoint=checkpoint_to_resume(folder.checkpoint)[0])
     return folder, prepared
 
 
@@ -85,13 +97,17 @@ def first_process() -> bool:
     return getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
 
 
-def reopen(folder: RunFolder, objects: Objects, *, progress: bool) -> tuple[Config, Prepared]:
-    """Configuration and data of a run that exists; the split must be the one that was written down."""
-    config = dataclasses.replace(load_config(folder.config), out=str(folder.path))
+def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool = False) -> tuple[Config, Prepared]:
+    """Configuration and data of a run that exists; the split must be the one that was written down.
+
+    ``trains``: the run will be continued, so that code and files outside the folder must be among ``objects``, see
+    `Objects.resumed`.
+    """
+    config = load_config(folder.config)
+    config = dataclasses.replace(objects.resumed(config, folder) if trains else config, out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    if folder.split.exists():
-        written = read_json(folder.split)
+    if (written := read_split(folder)) is not None:
         for name, part in (("train", prepared.train), ("test", prepared.test)):
             if written[name] != part.indices.tolist():
                 raise InputError(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.errors import NonFiniteError
+from coulomb.errors import InputError, NonFiniteError
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
@@ -142,6 +142,16 @@ class ContrastiveTraining(pl.LightningModule):
             f"the loss became non-finite at step {batch_idx + 1}; first non-finite tensor: {culprit or 'the loss itself'}. "
             f"The batch is saved in {path}. Usual remedies: a lower lr, a longer warm-up, precision 32, a higher temperature"
         )
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Raises `InputError` if the checkpoint is of another optimizer than ``config.optimizer``."""
+        own = [set(group) for group in build_optimizer(self.method, self.config).param_groups]
+        saved = [set(group) for state in checkpoint["optimizer_states"] for group in state["param_groups"]]
+        if len(own) != len(saved) or not all(mine <= theirs for mine, theirs in zip(own, saved, strict=True)):
+            raise InputError(
+                f"optimizer={self.config.optimizer!r} in config.yaml: the checkpoint was written by another optimizer; "
+                "restore config.yaml from a copy of the run folder"
+            )
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its learning rate as a function of the step."""

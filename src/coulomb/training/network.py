@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from coulomb.data.samplers import class_probabilities
+from coulomb.errors import InputError
 from coulomb.methods.making import SHARED, make_method
 from coulomb.models import Encoder, build_encoder, wrap_encoder
+from coulomb.models.own_file import is_own_file
 from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
@@ -18,6 +20,11 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     """The encoder of a run: built by name, or around the user's module."""
     facts = prepared.facts
     mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
+    if module is None and (is_own_file(str(config.encoder)) or str(config.encoder).startswith("custom:")):
+        raise InputError(
+            f"encoder={config.encoder!r}: the run has an encoder of your own; name it again with --encoder "
+            "my_file.py:MyEncoder (encoder=… in Python)"
+        )
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
     width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}

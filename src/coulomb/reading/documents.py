@@ -1,0 +1,142 @@
+"""JSON and YAML, with limits on size and nesting."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coulomb.errors import InputError
+from coulomb.reading.files import MIB, RESTORE, read_bytes
+from coulomb.reading.shape import Shape, check_shape
+
+DEPTH = 32  # of nested lists and objects
+CONTAINERS = 2**20  # lists and objects in one document
+MOST_JSON = 32 * MIB
+MOST_YAML = MIB // 4  # the YAML parser is a hundred times slower than the JSON parser
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+
+
+def read_json(path: Path, *, most: int = MOST_JSON, remedy: str = RESTORE) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        InputError: the file is missing, larger than ``most`` bytes, not UTF-8, not valid JSON, nested deeper than 32
+            levels, or holds NaN, infinity or a number beyond the range of float64 or int64.
+    """
+    try:
+        return parse_json(read_bytes(path, most=most, remedy=remedy))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read as JSON ({error}); {remedy}") from None
+
+
+def read_object(
+    path: Path, entries: Mapping[str, Shape] | None = None, *, most: int = MOST_JSON, remedy: str = RESTORE
+) -> dict[str, Any]:
+    """`read_json` for a file that holds one object with ``entries``, see `check_shape`."""
+    return check_shape(path, read_json(path, most=most, remedy=remedy), entries or {}, remedy)
+
+
+def parse_json(content: bytes, *, nonfinite: bool = False) -> Any:
+    """The value of JSON text; raises ValueError with the reason, see `read_json`. ``nonfinite`` allows NaN and infinity."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8 text") from None
+    _check_nesting(text)
+    try:
+        return json.loads(
+            text, parse_constant=float if nonfinite else _refused_constant, parse_float=_float, parse_int=_int
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"syntax error in line {error.lineno}") from None
+
+
+def _check_nesting(text: str) -> None:
+    if text.count("[") + text.count("{") <= DEPTH:
+        return
+    depth = count = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        bracket = text[found.start()]
+        if bracket in "[{":
+            depth, count = depth + 1, count + 1
+            if depth > DEPTH:
+                raise ValueError(f"nested deeper than {DEPTH} levels")
+            if count > CONTAINERS:
+                raise ValueError(f"more than {CONTAINERS} lists and objects")
+        elif bracket in "]}":
+            depth -= 1
+
+
+def _refused_constant(name: str) -> float:
+    raise ValueError(f"holds {name}, which is not a JSON number")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"holds the number {digits[:20]}, which is too large")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > 18:
+        raise ValueError(f"holds the number {digits[:20]}…, which is too large")
+    return int(digits)
+
+
+def read_yaml(path: Path, *, remedy: str = RESTORE) -> Any:
+    """The value in a YAML file: plain mappings, lists, text, numbers.
+
+    Raises:
+        InputError: the file is missing, larger than 256 KiB, not UTF-8, not valid YAML, nested deeper than 32 levels, or
+            uses aliases (``*name``, by which a short file stands for gigabytes) or tags (``!name``).
+    """
+    content = read_bytes(path, most=MOST_YAML, remedy=remedy)
+    try:
+        return yaml.load(content.decode("utf-8"), PlainLoader)
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text; {remedy}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML ({str(error).splitlines()[0]}); {remedy}") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path}: {error}; {remedy}") from None
+
+
+def _line(place: Any) -> str:
+    return f"line {place.start_mark.line + 1}"
+
+
+class PlainLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses aliases, tags, deep nesting and huge integers by a ValueError."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next node."""
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"{_line(event)} uses an alias (*{event.anchor}), which is refused")
+        if getattr(event, "tag", None) is not None:
+            raise ValueError(f"{_line(event)} uses a tag ({event.tag}), which is refused")
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise ValueError(f"nested deeper than {DEPTH} levels")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_int(self, node: Any) -> int:
+        """A whole number within int64."""
+        value = self.construct_yaml_int(node) if len(node.value) < 100 else 2**63
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{_line(node)} holds a number that is too large")
+        return int(value)
+
+
+PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_int)
