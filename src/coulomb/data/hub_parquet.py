@@ -95,6 +95,11 @@ class ParquetSource(EncodedSource):
             )
         return bytes(value)
 
+    @property
+    def files(self) -> list[Path]:
+        """The shards."""
+        return self.shards
+
     def release(self) -> None:
         """Forget the buffered row groups."""
         self._fresh()

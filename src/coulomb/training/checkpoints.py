@@ -6,26 +6,38 @@ from typing import Any
 import lightning.pytorch as pl
 
 from coulomb.errors import InputError
+from coulomb.training.stopping import Signals
 
 
 class Checkpoints(pl.Callback):
-    """Writes ``last.ckpt`` every ``every`` updates and at the end of each epoch: to a second file, then renamed over it.
+    """Writes ``last.ckpt`` every ``every`` updates, at the end of each epoch and when a signal stops the run: to a second
+    file, then renamed over it.
 
     It must be the last callback: what the others write for a step is then on disk before the checkpoint of that step.
     """
 
-    def __init__(self, path: Path, every: int):
-        self.path, self.every = path, every
+    def __init__(self, path: Path, every: int, signals: Signals):
+        self.path, self.every, self.signals = path, every, signals
         self.epoch_ended = False
 
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """From now on, a signal ends the training after an update."""
+        if trainer.global_step:
+            self.signals.step = trainer.global_step
+        self.signals.patient = True
+
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Save when a period or an epoch is complete."""
+        """Save when a period or an epoch is complete, or the run is to stop."""
         self.epoch_ended |= (batch_idx + 1) % module.steps_per_epoch == 0
         if not module.completes_update(batch_idx):
             return  # gradients of a half-complete update are in no checkpoint
-        if self.epoch_ended or trainer.global_step % self.every == 0:
+        # A signal may reach one process only, or all of them between different updates: they decide together.
+        stop = trainer.strategy.reduce_boolean_decision(self.signals.number is not None, all=False)
+        if stop or self.epoch_ended or trainer.global_step % self.every == 0:
             self.epoch_ended = False
             self.save(trainer)
+        if stop:
+            trainer.should_stop = True
 
     def save(self, trainer: pl.Trainer) -> None:
         """Write the checkpoint atomically; all processes must call this.
@@ -46,3 +58,4 @@ class Checkpoints(pl.Callback):
                 "free some space, then continue with --resume"
             ) from None
         trainer.strategy.barrier("checkpoint")
+        self.signals.step = trainer.global_step

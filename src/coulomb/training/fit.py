@@ -10,7 +10,7 @@ import torch
 
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
-from coulomb.errors import InputError
+from coulomb.errors import LostProcessError
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.randomness import generator
@@ -19,13 +19,14 @@ from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
-from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.runs.run_folder import RunFolder, command_for, write_json
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import learned_from, make_encoder, method_of
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.quiet import quiet_lightning
 from coulomb.training.second_stage import classifier_of
+from coulomb.training.stopping import Signals
 from coulomb.watching.alarm import Alarm
 from coulomb.watching.class_gradients import ClassGradients
 from coulomb.watching.figures import TrainingFigures
@@ -44,10 +45,17 @@ def fit(
     prepared: Prepared,
     corrupt: CorruptImages,
     objects: Objects,
+    signals: Signals,
     *,
     resume: bool,
+    progress: bool = True,
 ) -> None:
-    """Train, and export the encoder and the classifier, if the method has one."""
+    """Train, and export the encoder and the classifier, if the method has one.
+
+    Raises:
+        LostProcessError: another process of the run ended.
+        KeyboardInterrupt: a signal stopped the training.
+    """
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
@@ -63,16 +71,11 @@ def fit(
         sampler=config.sampler,
         labels=None if prepared.train.labels is None else prepared.train.labels[learned],
     )
-    try:
-        encoder = make_encoder(config, prepared, objects.encoder)
-        if objects.encoder is not None and not resume:
-            # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
-            save_encoder(encoder, folder.initial)
-        method = method_of(config, prepared, objects, encoder, len(learned))
-    except InputError:
-        if not resume:
-            folder.discard_unbegun()  # so that the mended command may take the same folder
-        raise
+    encoder = make_encoder(config, prepared, objects.encoder)
+    if objects.encoder is not None and not resume:
+        # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
+        save_encoder(encoder, folder.initial)
+    method = method_of(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,
         views,
@@ -88,22 +91,33 @@ def fit(
     pulse = Pulse(config.pulse)
     streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
+        signals,
         corrupt,
         pulse,  # before the line that it adds to
         TrainingFigures(journal, lambda: pulse.figures),
         LiveEvaluation(prepared, views, config, journal),
         *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
         Alarm(journal, _watcher(config, prepared, method)),
-        *progress_callbacks(),
-        Checkpoints(folder.checkpoint, config.checkpoint_every),
+        *(progress_callbacks() if progress else []),
+        Checkpoints(folder.checkpoint, config.checkpoint_every, signals),
     ]
     log.info("training %s on %d images: %s", config.method, len(learned), folder.path)
     checkpoint = str(folder.checkpoint) if resume else None
-    with quiet_lightning():
-        trainer.fit(
-            training, RunLoader(prepared.train.images, order, streaming), ckpt_path=checkpoint, weights_only=True
-        )
-    if trainer.interrupted:
+    try:
+        with quiet_lightning():
+            trainer.fit(
+                training, RunLoader(prepared.train.images, order, streaming), ckpt_path=checkpoint, weights_only=True
+            )
+    except RuntimeError as error:
+        if trainer.world_size > 1 and is_lost_connection(error):
+            raise LostProcessError(
+                f"process {trainer.global_rank} of {trainer.world_size}: another process of the run ended or cannot be "
+                f"reached; its own message says why; resume with: {command_for('train --resume', folder.path)}"
+            ) from None
+        raise
+    finally:
+        signals.patient = False
+    if signals.number is not None:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
         classifier = classifier_of(training.method, encoder, prepared, views, config.seed, training.device)
@@ -112,6 +126,12 @@ def fit(
         save_encoder(encoder.cpu(), folder.path)
         write_json(folder.data, prepared.describe(corrupt.listed()))
     log.info("trained %d steps", trainer.global_step)
+
+
+def is_lost_connection(error: RuntimeError) -> bool:
+    """Whether ``error`` is what gloo and NCCL raise in a process when another one has ended."""
+    words = ("gloo", "nccl", "closed by peer", "reset by peer", "broken pipe")
+    return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in words)
 
 
 def _watcher(config: Config, prepared: Prepared, method: torch.nn.Module) -> Watcher:

@@ -2,13 +2,17 @@
 
 import dataclasses
 import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from coulomb.errors import InputError
+from coulomb.errors import InputError, NonFiniteError, Stopped
 from coulomb.methods.choice import short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
@@ -17,11 +21,15 @@ from coulomb.models.own_file import absolute, is_own_file
 from coulomb.runs.config import Config, check_names, load_config
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.environment import environment
+from coulomb.runs.fingerprints import changed, fingerprints
+from coulomb.runs.journal import read_metrics
+from coulomb.runs.lock import locked
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared, measure, open_data, prepare
 from coulomb.runs.recipes import recipe_of
-from coulomb.runs.run_folder import RunFolder, free_folder, read_json, write_json
+from coulomb.runs.run_folder import RunFolder, command_for, free_folder, read_json, write_json
 from coulomb.training.fit import JOINED, fit
+from coulomb.training.stopping import Signals, stoppable
 from coulomb.watching.train_log import train_log
 
 
@@ -66,7 +74,15 @@ def configure(options: dict[str, Any], objects: Objects) -> tuple[Config, Any, A
 
 
 def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Configure, create the run folder, prepare the data and train."""
+    """Configure, create the run folder, prepare the data and train.
+
+    Nothing remains of a run that ends before its first update, whatever ended it.
+
+    Raises:
+        InputError: something handed over is wrong.
+        NonFiniteError: the loss became NaN or infinite.
+        Stopped: Ctrl-C or SIGTERM.
+    """
     if not first_process():
         return join(options.get("out"), objects)
     if options.get("out") is not None:
@@ -74,7 +90,12 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
     config, sources, facts = configure(options, objects)
     folder = RunFolder(str(config.out))
     folder.create()
-    with train_log(folder.log):
+    with (
+        stoppable(partial(stopped_sentence, folder)) as signals,
+        locked(folder.lock),
+        removed_if_untrained(folder),
+        train_log(folder.log),
+    ):
         prepared = prepare(config, sources, facts, progress=progress)
         config.save(folder.config)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
@@ -87,11 +108,33 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
                 "class_counts": prepared.class_counts,
                 "train": prepared.train.indices.tolist(),
                 "test": prepared.test.indices.tolist(),
+                "fingerprints": fingerprints(sources),
             },
         )
         write_json(folder.environment, environment())
-        fit(config, folder, prepared, corrupt, objects, resume=False)
+        fit(config, folder, prepared, corrupt, objects, signals, resume=False, progress=progress)
     return folder, prepared
+
+
+@contextmanager
+def removed_if_untrained(folder: RunFolder) -> Iterator[None]:
+    """Remove the new ``folder`` if the block raises before the first update was trained."""
+    try:
+        yield
+    except NonFiniteError:
+        raise  # the message names a file in the folder
+    except BaseException:
+        if not folder.checkpoint.exists() and not any(line["step"] for line in read_metrics(folder.metrics)):
+            folder.discard()
+        raise
+
+
+def stopped_sentence(folder: RunFolder, signals: Signals) -> str:
+    """What to tell the user when a signal has stopped the run."""
+    if not folder.config.exists():
+        return "stopped before the first update; nothing was kept"
+    step = "before training went on" if signals.step is None else f"at step {signals.step}"
+    return f"stopped {step}; resume with: {command_for('train --resume', folder.path)}"
 
 
 def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
@@ -100,10 +143,11 @@ def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tupl
         return join(path, objects)
     folder = RunFolder(path)
     folder.require()
-    with train_log(folder.log):
+    with stoppable(partial(stopped_sentence, folder)) as signals, locked(folder.lock), train_log(folder.log):
         config, prepared = reopen(folder, objects, progress=progress)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
+        resumed = folder.checkpoint.exists()
+        fit(config, folder, prepared, corrupt, objects, signals, resume=resumed, progress=progress)
     return folder, prepared
 
 
@@ -118,9 +162,15 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
         if time.monotonic() > deadline:
             raise InputError(f"out={str(wanted)!r}: the first process has not set up the run within ten minutes")
         time.sleep(0.2)
-    config, prepared = reopen(folder, objects, progress=False)
-    corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-    fit(config, folder, prepared, corrupt, objects, resume=folder.checkpoint.exists())
+    try:
+        with stoppable(partial(stopped_sentence, folder)) as signals:
+            config, prepared = reopen(folder, objects, progress=False)
+            corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+            resumed = folder.checkpoint.exists()
+            fit(config, folder, prepared, corrupt, objects, signals, resume=resumed, progress=False)
+    except Stopped:
+        # The first process tells the user. Any other exit code, and Lightning would kill that process.
+        sys.exit(0)
     return folder, prepared
 
 
@@ -133,6 +183,12 @@ def reopen(folder: RunFolder, objects: Objects, *, progress: bool) -> tuple[Conf
     """Configuration and data of a run that exists; the split must be the one that was written down."""
     config = dataclasses.replace(load_config(folder.config), out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
+    if folder.split.exists():
+        written = read_json(folder.split).get("fingerprints")
+        if written and (changes := changed(written, fingerprints(sources))):
+            raise InputError(
+                f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
+            )
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     if folder.split.exists():
         written = read_json(folder.split)
