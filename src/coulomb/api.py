@@ -17,7 +17,7 @@ from coulomb.errors import InputError
 from coulomb.methods.choice import OWN, checked_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
-from coulomb.models.own_file import from_own_file, is_own_file
+from coulomb.models.own_file import from_own_file, is_own_file, require_call
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.journal import read_metrics
@@ -334,7 +334,9 @@ def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
         return encoder
     if not is_own_file(encoder):
         return None
-    built = from_own_file("encoder", encoder)()
+    made = from_own_file("encoder", encoder)
+    require_call("encoder", encoder, made)
+    built = made()
     if not isinstance(built, nn.Module):
         name = encoder.rpartition(":")[2]
         raise InputError(f"encoder={encoder!r}: {name}() gave a {type(built).__name__}, not a torch.nn.Module")

@@ -9,7 +9,7 @@ import typer
 
 import coulomb
 from coulomb.cli.console import Console, fail, one_line_warning, say, with_value
-from coulomb.errors import InputError, LostProcessError, NonFiniteError, Stopped
+from coulomb.errors import InputError, LostProcessError, NonFiniteError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 UsageError: Any = typer.BadParameter.__base__  # Typer carries its own copy of click and exports no other name for it
@@ -32,9 +32,6 @@ def main() -> None:
         code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
     except MemoryError as error:
         code = fail(f"not enough memory ({error}); use a smaller image_size, batch_size or cache_gb", 2)
-    except Stopped as error:
-        print(f"coulomb: {error}", file=sys.stderr)  # noqa: T201
-        code = error.code
     except (KeyboardInterrupt, typer.Abort):
         code = fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)

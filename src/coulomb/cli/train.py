@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import logging
+import sys
 import typing
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +13,20 @@ import typer
 import coulomb
 from coulomb.cli.app import app
 from coulomb.cli.console import pairs, say
-from coulomb.errors import InputError
+from coulomb.errors import InputError, Stopped
 from coulomb.runs.config import Config
 
 
 def train(**given: Any) -> None:
     """Train an encoder on images, evaluate it beside its baselines, and write a report to look at."""
+    try:
+        _train(given)
+    except Stopped as error:  # Typer would end in silence
+        print(f"coulomb: {error}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(error.code) from None
+
+
+def _train(given: dict[str, Any]) -> None:
     if given["quiet"]:
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
     resume, evaluate, given_seeds = given.pop("resume"), given.pop("evaluate"), given.pop("seeds")

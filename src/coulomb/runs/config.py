@@ -19,6 +19,9 @@ from coulomb.methods.choice import check_method_name
 from coulomb.runs.schedule import SCHEDULES
 
 
+MOST, MOST_SEED = 10**9, 2**63 - 1  # of whole numbers: far above any use, and arithmetic with them fits 64 bits
+
+
 def _option(default: Any, text: str, *, choices: tuple[str, ...] | None = None, least: float | None = None) -> Any:
     return field(default=default, metadata={"help": text, "choices": choices, "least": least})
 
@@ -153,5 +156,7 @@ def _validate(option: dataclasses.Field, hint: Any, value: Any) -> None:
     choices, least = option.metadata.get("choices"), option.metadata.get("least")
     if choices and value not in choices:
         raise InputError(f"{option.name}={value!r}: must be one of {', '.join(choices)}")
+    if isinstance(value, int) and abs(value) > (most := MOST_SEED if option.name == "seed" else MOST):
+        raise InputError(f"{option.name}={value!r}: must be at most {most}")
     if least is not None and isinstance(value, int | float) and value < least:
         raise InputError(f"{option.name}={value!r}: must be at least {least:g}")

@@ -10,7 +10,7 @@ import torch
 
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
-from coulomb.errors import LostProcessError
+from coulomb.errors import InputError, LostProcessError
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.randomness import generator
@@ -75,6 +75,8 @@ def fit(
     if objects.encoder is not None and not resume:
         # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
         save_encoder(encoder, folder.initial)
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
     method = method_of(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,
@@ -150,6 +152,8 @@ def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> N
 def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
     accelerator = config.accelerator
     devices: int | str = config.devices or ("auto" if accelerator == "gpu" or torch.cuda.is_available() else 1)
+    if accelerator == "gpu" and not torch.accelerator.is_available():
+        raise InputError(f"accelerator={accelerator!r}: torch finds no GPU on this machine; use 'auto' or 'cpu'")
     many = config.num_nodes > 1 or (isinstance(devices, int) and devices > 1) or torch.cuda.device_count() > 1
     return pl.Trainer(
         accelerator=accelerator,

@@ -91,10 +91,10 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
     folder = RunFolder(str(config.out))
     folder.create()
     with (
-        stoppable(partial(stopped_sentence, folder)) as signals,
         locked(folder.lock),
         removed_if_untrained(folder),
         train_log(folder.log),
+        stoppable(partial(stopped_sentence, folder, new=True)) as signals,
     ):
         prepared = prepare(config, sources, facts, progress=progress)
         config.save(folder.config)
@@ -124,16 +124,21 @@ def removed_if_untrained(folder: RunFolder) -> Iterator[None]:
     except NonFiniteError:
         raise  # the message names a file in the folder
     except BaseException:
-        if not folder.checkpoint.exists() and not any(line["step"] for line in read_metrics(folder.metrics)):
+        if untrained(folder):
             folder.discard()
         raise
 
 
-def stopped_sentence(folder: RunFolder, signals: Signals) -> str:
-    """What to tell the user when a signal has stopped the run."""
-    if not folder.config.exists():
+def untrained(folder: RunFolder) -> bool:
+    """True if no update was trained in ``folder``."""
+    return not folder.checkpoint.exists() and not any(line["step"] for line in read_metrics(folder.metrics))
+
+
+def stopped_sentence(folder: RunFolder, signals: Signals, *, new: bool = False) -> str:
+    """What to tell the user when a signal has stopped the run; ``new``: `removed_if_untrained` applies."""
+    if new and untrained(folder):
         return "stopped before the first update; nothing was kept"
-    step = "before training went on" if signals.step is None else f"at step {signals.step}"
+    step = "before its first checkpoint" if signals.step is None else f"at step {signals.step}"
     return f"stopped {step}; resume with: {command_for('train --resume', folder.path)}"
 
 
@@ -143,7 +148,8 @@ def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tupl
         return join(path, objects)
     folder = RunFolder(path)
     folder.require()
-    with stoppable(partial(stopped_sentence, folder)) as signals, locked(folder.lock), train_log(folder.log):
+    load_config(folder.config)  # before anything is written to the folder
+    with locked(folder.lock), train_log(folder.log), stoppable(partial(stopped_sentence, folder)) as signals:
         config, prepared = reopen(folder, objects, progress=progress)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
         resumed = folder.checkpoint.exists()

@@ -49,10 +49,14 @@ class RunOrder(Sampler[list[int]]):
         self.steps_per_epoch = len(self.indices) // world_size // batch_size
         if self.steps_per_epoch == 0:
             room = len(self.indices) // world_size
+            each = f" of each of the {world_size} processes" if world_size > 1 else ""
+            if room < 2:
+                raise InputError(
+                    f"data: {room} training image{'s' * (room != 1)}{each}; contrastive learning needs at least 2: "
+                    + ("use fewer processes" if each else "give more images, or the held-out ones as test")
+                )
             raise InputError(
-                f"batch_size={batch_size}: larger than the {room} training images"
-                + (f" of each of the {world_size} processes" if world_size > 1 else "")
-                + f"; use batch_size={room} or less"
+                f"batch_size={batch_size}: larger than the {room} training images{each}; use batch_size={room} or less"
             )
 
     def __len__(self) -> int:
