@@ -159,7 +159,9 @@ def train(
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
     if evaluate and first_process():
-        told = f"stopped in the evaluation; the run is trained, evaluate it with: {command_for('evaluate', folder.path)}"
+        told = (
+            f"stopped in the evaluation; the run is trained, evaluate it with: {command_for('evaluate', folder.path)}"
+        )
         with stoppable(lambda signals: told):
             assess(folder, prepared, objects, progress=progress)
             examine(folder, prepared, objects, progress=progress)

@@ -16,8 +16,8 @@ from coulomb.errors import InputError, did_you_mean
 from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
+from coulomb.models.saving import write_atomically
 from coulomb.runs.schedule import SCHEDULES
-
 
 MOST, MOST_SEED = 10**9, 2**63 - 1  # of whole numbers: far above any use, and arithmetic with them fits 64 bits
 
@@ -114,7 +114,8 @@ class Config:
 
     def save(self, path: Path) -> None:
         """Write ``config.yaml``."""
-        path.write_text(yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        text = yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
+        write_atomically(path, text.encode("utf-8"))
 
 
 def option_names() -> list[str]:

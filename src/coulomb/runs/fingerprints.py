@@ -57,10 +57,13 @@ def changed(before: Any, now: dict[str, Any]) -> str:
         if not isinstance(old, dict) or new is None:
             found.append(f"{part}: {'there was none' if new else 'it is missing'}")
             continue
-        hashes = old.get("sampled") if isinstance(old.get("sampled"), dict) else {}
+        hashes = old.get("sampled")
+        hashes = hashes if isinstance(hashes, dict) else {}
         differ = [name for name, value in new["sampled"].items() if hashes.get(name, value) != value]
         told = [f"content of {some(differ)}"] if differ else []
-        told += [f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]]
+        told += [
+            f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]
+        ]
         told += [key for key in ("names", "labels") if old.get(key) != new[key]]
         found.append(f"{part}: {', '.join(told) or 'names of files'}")
     return "; ".join(found)

@@ -33,13 +33,15 @@ def locked(path: Path) -> Iterator[None]:
     """
     file = _open(path)
     try:
-        file.truncate(0)
-        json.dump({"pid": os.getpid(), "host": platform.node()}, file)
-        file.flush()
+        with contextlib.suppress(OSError):  # a full disk: for the message of others only; the lock holds without it
+            file.truncate(0)
+            json.dump({"pid": os.getpid(), "host": platform.node()}, file)
+            file.flush()
         yield
     finally:
         path.unlink(missing_ok=True)
-        file.close()
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 def _open(path: Path) -> TextIO:
@@ -56,7 +58,9 @@ def _open(path: Path) -> TextIO:
                 f"{str(path.parent)!r}: another process{_described(owner)} is training this run; wait for it, or stop it"
             ) from None
         except OSError as error:
-            log.warning("%s: cannot be locked (%s); do not resume this run twice at once", path, error.strerror or error)
+            log.warning(
+                "%s: cannot be locked (%s); do not resume this run twice at once", path, error.strerror or error
+            )
             return file
         if os.fstat(file.fileno()).st_nlink:  # else its owner has just removed it: that lock excludes nobody
             # Processes forked for the data must not keep the lock of a run that was killed.

@@ -1,6 +1,7 @@
 """From prepared images to a trained encoder."""
 
 import dataclasses
+import io
 import logging
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from coulomb.doctor import Watcher
 from coulomb.errors import InputError, LostProcessError
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
+from coulomb.models.saving import write_atomically
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.corrupt import CorruptImages
@@ -146,7 +148,10 @@ def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> N
     """The contact sheet of the views, for the report."""
     chosen = prepared.train.indices[:: max(1, len(prepared.train.indices) // 8)][:8]
     batch = next(prepared.train.images.batches(chosen, len(chosen)))
-    contact_sheet(batch["image"], views, generator(seed, "sheet"), n=8, aspect=batch["aspect"]).save(path)
+    buffer = io.BytesIO()
+    sheet = contact_sheet(batch["image"], views, generator(seed, "sheet"), n=8, aspect=batch["aspect"])
+    sheet.save(buffer, "PNG")
+    write_atomically(path, buffer.getvalue())
 
 
 def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
