@@ -1,6 +1,5 @@
 """No wrong command line ends in a traceback, in silence, or with something left behind."""
 
-import logging
 import shutil
 import sys
 import warnings
@@ -23,18 +22,8 @@ def folder(tmp_path_factory):
     return made
 
 
-@pytest.fixture
-def restored():
-    """`main` sets up the console for a process of its own."""
-    logger, show = logging.getLogger("coulomb"), warnings.showwarning
-    level, handlers = logger.level, list(logger.handlers)
-    yield
-    logger.setLevel(level)
-    logger.handlers, warnings.showwarning = handlers, show
-
-
 @pytest.mark.parametrize("line", LINES)
-def test_a_wrong_command_line_is_refused_in_one_sentence(folder, line, monkeypatch, capsys, restored):
+def test_a_wrong_command_line_is_refused_in_one_sentence(folder, line, monkeypatch, capsys, own_console):
     before = sorted(folder.rglob("*"))
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["coulomb", *arguments(line, folder / "run")])
