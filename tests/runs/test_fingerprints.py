@@ -29,7 +29,9 @@ def test_resuming_on_changed_data_is_refused_and_names_the_image(tree, tmp_path,
     run = coulomb.train(tree, out=tmp_path / "run", evaluate=False, progress=False, **quick | {"epochs": 1})
     coulomb.train(resume_from=run.path, evaluate=False, progress=False)
     replace(tree / "digit-1" / "03.png")
-    with pytest.raises(InputError, match=r"data changed since the run began: data: content of digit-1/03\.png.*restore"):
+    with pytest.raises(
+        InputError, match=r"data changed since the run began: data: content of digit-1/03\.png.*restore"
+    ):
         coulomb.train(resume_from=run.path, evaluate=False, progress=False)
     with pytest.raises(InputError, match="data changed"):
         coulomb.evaluate(run.path, progress=False)
@@ -49,7 +51,7 @@ def swap(tree):
 
 CHANGES = {
     "swapped": (swap, "content of digit-1/00.png, digit-2/00.png"),
-    "renamed": (lambda tree: (tree / "digit-1" / "03.png").rename(tree / "digit-1" / "03b.png"), "names"),
+    "renamed": (lambda tree: (tree / "digit-1" / "03.png").rename(tree / "digit-1" / "03b.png"), "other names"),
     "removed": (lambda tree: (tree / "digit-1" / "03.png").unlink(), "60 images then, 59 now"),
     "truncated": (lambda tree: os.truncate(tree / "digit-0" / "01.png", 40), "bytes then"),
 }

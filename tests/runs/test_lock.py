@@ -15,7 +15,10 @@ def test_a_second_one_is_refused_and_the_lock_goes_with_its_owner(tmp_path):
     path = tmp_path / "lock"
     with locked(path):
         assert json.loads(path.read_text())["pid"] == os.getpid()
-        with pytest.raises(InputError, match=rf"another process \({os.getpid()} on .*\) is training this run"), locked(path):
+        with (
+            pytest.raises(InputError, match=rf"another process \({os.getpid()} on .*\) is training this run"),
+            locked(path),
+        ):
             pass
         assert path.exists()
     assert not path.exists()

@@ -69,9 +69,7 @@ def test_the_command_line_ends_with_the_code_and_the_sentence(
 def test_a_second_signal_stops_at_once_with_the_last_checkpoint(digit_tree, tmp_path, quick, monkeypatch):
     signalled_at(5, signal.SIGINT, monkeypatch, times=2)
     with pytest.raises(Stopped, match="stopped at step 4;"):
-        coulomb.train(
-            digit_tree, out=tmp_path / "run", evaluate=False, progress=False, checkpoint_every=2, **quick
-        )
+        coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, checkpoint_every=2, **quick)
 
 
 def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, quick, monkeypatch):
@@ -97,7 +95,9 @@ def test_killed_before_the_first_checkpoint_the_first_evaluation_stands_once(dig
 
 
 def test_lost_connections_are_told_from_other_errors():
-    assert is_lost_connection(RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer"))
+    assert is_lost_connection(
+        RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer")
+    )
     assert is_lost_connection(torch.distributed.DistNetworkError("the client socket has failed to connect"))
     assert not is_lost_connection(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 

@@ -64,8 +64,8 @@ def changed(before: Any, now: dict[str, Any]) -> str:
         told += [
             f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]
         ]
-        told += [key for key in ("names", "labels") if old.get(key) != new[key]]
-        found.append(f"{part}: {', '.join(told) or 'names of files'}")
+        told += [f"other {key}" for key in ("names", "labels") if old.get(key) != new[key]]
+        found.append(f"{part}: {', '.join(told) or 'other files'}")
     return "; ".join(found)
 
 
