@@ -154,6 +154,7 @@ TRAIN = """
 --image-size -16
 --image-size 99999999999999999999
 --image-size big
+--image-size 200000
 --channels 0
 --channels 5
 --channels 99

@@ -5,6 +5,7 @@ import sys
 import warnings
 from typing import Annotated, Any
 
+import torch
 import typer
 
 import coulomb
@@ -30,8 +31,12 @@ def main() -> None:
         code = fail(str(error), 1)
     except OSError as error:
         code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
-    except MemoryError as error:
-        code = fail(f"not enough memory ({error}); use a smaller image_size, batch_size or cache_gb", 2)
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch raises a plain RuntimeError where the CPU has no memory left.
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        code = fail(f"not enough memory ({reason}); use a smaller image_size, batch_size or cache_gb", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
