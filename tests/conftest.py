@@ -1,6 +1,8 @@
 """What every room's tests may ask for: processes, small real images, a run of seconds."""
 
 import gc
+import logging
+import warnings
 
 import numpy as np
 import pytest
@@ -47,3 +49,13 @@ def quick():
         "image_size": 16,
         "embedding_dim": 8,
     }
+
+
+@pytest.fixture
+def own_console():
+    """Restores what `coulomb.cli.main` sets up for a process of its own."""
+    logger, show = logging.getLogger("coulomb"), warnings.showwarning
+    level, handlers = logger.level, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.handlers, warnings.showwarning = handlers, show

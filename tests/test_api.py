@@ -95,5 +95,9 @@ def test_evaluation_refuses_data_that_changed(tmp_path):
     np.save(tmp_path / "a.npy", pictures())
     run = coulomb.train(tmp_path / "a.npy", out=tmp_path / "run", evaluate=False, **QUICK)
     np.save(tmp_path / "a.npy", pictures(30))
-    with pytest.raises(InputError, match="not those the run began with"):
+    with pytest.raises(InputError, match="data changed since the run began: data: 24 images then, 30 now"):
         coulomb.evaluate(run.path, progress=False)
+
+
+def test_dir_lists_what_is_imported_when_first_used():
+    assert {"train", "evaluate", "load", "Run", "__version__"} <= set(dir(coulomb))

@@ -22,3 +22,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{error.name} is missing: pip install 'coulomb[train]'", name=error.name) from error
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

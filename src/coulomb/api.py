@@ -23,7 +23,7 @@ from coulomb.methods.choice import OWN, named_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.input_check import check_input
-from coulomb.models.own_file import from_own_file, is_own_file
+from coulomb.models.own_file import from_own_file, is_own_file, require_call
 from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
@@ -31,9 +31,10 @@ from coulomb.runs.contents import read_data, read_evaluation
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.named import bank_of, require_named
 from coulomb.runs.objects import Objects
-from coulomb.runs.run_folder import RunFolder, free_folder
+from coulomb.runs.run_folder import RunFolder, command_for, free_folder
 from coulomb.runs.seeds import PLAN, folder_of, is_plan, plan, planned, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
+from coulomb.training.stopping import stoppable
 
 
 class Run:
@@ -178,7 +179,7 @@ def _require_all(source: Source, failures: dict[int, str]) -> None:
 
 
 def train(
-    data: Any = "digits",
+    data: Any = None,
     *,
     test: Any = None,
     method: str | type[nn.Module] = "simclr",
@@ -192,7 +193,7 @@ def train(
     """Train an encoder, evaluate it beside its baselines and write a report.
 
     Args:
-        data: ``"digits"``, a folder, a list, a Parquet file, a hub name; or an array, a torch ``Dataset``.
+        data: a folder, a list, a Parquet file, a hub name, ``"digits"`` (built in); or an array, a torch ``Dataset``.
         test: held-out images likewise; without it a stratified split is made and written down.
         method: a name (``"simclr"``, …), a file and class (``"mine.py:MyMethod"``), or a class of your own; see
             `coulomb.methods`.
@@ -209,7 +210,11 @@ def train(
     Raises:
         InputError: something handed over is wrong; the message says what.
         NonFiniteError: the loss became NaN or infinite; the batch is saved.
+        Stopped: Ctrl-C or SIGTERM, a KeyboardInterrupt; the message says at which step, and how to resume.
+        LostProcessError: another process of a run with several processes ended.
     """
+    if resume_from is None:
+        require_data(data)
     objects = Objects(
         data=None if isinstance(data, str | Path) else data,
         test=None if isinstance(test, str | Path) else test,
@@ -232,15 +237,19 @@ def train(
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
     if evaluate and first_process():
-        assess(folder, prepared, objects, progress=progress)
-        examine(folder, prepared, objects, progress=progress)
-        build_report(folder.path)
+        told = (
+            f"stopped in the evaluation; the run is trained, evaluate it with: {command_for('evaluate', folder.path)}"
+        )
+        with stoppable(lambda signals: told):
+            assess(folder, prepared, objects, progress=progress)
+            examine(folder, prepared, objects, progress=progress)
+            build_report(folder.path)
     return Run(folder.path, objects.encoder)
 
 
 def train_seeds(
     seeds: int = 3,
-    data: Any = "digits",
+    data: Any = None,
     *,
     out: str | Path | None = None,
     seed: int = 0,
@@ -267,6 +276,7 @@ def train_seeds(
     if resume_from is None:
         if seeds < 2:
             raise InputError(f"seeds={seeds}: a deviation needs at least 2")
+        require_data(data)
         name = Path(data).stem if isinstance(data, str | Path) else type(data).__name__
         method = options.get("method", "simclr")
         label = Path(method.partition(":")[0]).stem if isinstance(method, str) else method.__name__
@@ -294,6 +304,14 @@ def train_seeds(
         else:
             train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
     return summarise(folder), folder
+
+
+def require_data(data: Any) -> None:
+    """Refuse to train on nothing in particular."""
+    if data is None:
+        raise InputError(
+            "data: missing; give a folder of images, a CSV or Parquet file, an array, or 'digits' for the built-in example"
+        )
 
 
 def _plain(value: Any) -> bool:
@@ -419,7 +437,9 @@ def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
         return encoder
     if not is_own_file(encoder):
         return None
-    built = from_own_file("encoder", encoder)()
+    made = from_own_file("encoder", encoder)
+    require_call("encoder", encoder, made)
+    built = made()
     if not isinstance(built, nn.Module):
         name = encoder.rpartition(":")[2]
         raise InputError(f"encoder={encoder!r}: {name}() gave a {type(built).__name__}, not a torch.nn.Module")

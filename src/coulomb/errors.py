@@ -14,6 +14,23 @@ class NonFiniteError(RuntimeError):
     """A loss became NaN or infinite during training; the message names the first tensor that did and the saved batch."""
 
 
+class LostProcessError(RuntimeError):
+    """Another process of a run with several processes ended; the message says how to resume."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal (Ctrl-C or SIGTERM) stopped a run; the message says at which step, and how to resume.
+
+    Args:
+        message: the sentence for the user.
+        signal: number of the signal.
+    """
+
+    def __init__(self, message: str, signal: int):
+        super().__init__(message)
+        self.code = 128 + signal  # the exit code that shells use: 130 for Ctrl-C, 143 for SIGTERM
+
+
 class CoulombWarning(UserWarning):
     """Part of what was handed over carries no signal; the message counts it (anchors without positives, zero vectors)."""
 

@@ -10,9 +10,12 @@ from coulomb.runs.run_folder import RunFolder, free_folder, write_json, write_te
 def test_an_existing_folder_is_never_overwritten(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"already exists.*--resume"):
+    with pytest.raises(InputError, match=r"already exists.*or remove it"):
         RunFolder(tmp_path / "run").create()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+    (tmp_path / "run" / "config.yaml").write_text("")
+    with pytest.raises(InputError, match=r"already exists.*--resume"):
+        RunFolder(tmp_path / "run").create()
 
 
 def test_an_empty_folder_may_be_used(tmp_path):

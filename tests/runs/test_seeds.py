@@ -79,11 +79,11 @@ def test_ordinary_runs_that_can_be_continued(tmp_path, digit_tree):
 )
 def test_refused(tmp_path, options, words):
     with pytest.raises(InputError, match=words):
-        coulomb.train_seeds(**{"seeds": 2} | options, out=tmp_path / "out", progress=False)
+        coulomb.train_seeds(**{"seeds": 2, "data": "digits"} | options, out=tmp_path / "out", progress=False)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_existing_folder_is_kept(tmp_path):
     (tmp_path / "mine").write_text("x")
     with pytest.raises(InputError, match="already exists"):
-        coulomb.train_seeds(2, out=tmp_path, progress=False)
+        coulomb.train_seeds(2, "digits", out=tmp_path, progress=False)

@@ -5,19 +5,21 @@ from types import SimpleNamespace
 from coulomb.runs.config import Config
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.module import ContrastiveTraining
+from coulomb.training.stopping import Signals
 
 
 def saved_after(steps_per_epoch, epochs, every, accumulate, tmp_path, monkeypatch):
     saved = []
-    checkpoints = Checkpoints(tmp_path / "last.ckpt", every)
+    checkpoints = Checkpoints(tmp_path / "last.ckpt", every, Signals())
     monkeypatch.setattr(checkpoints, "save", lambda trainer: saved.append(trainer.global_step))
     config = Config(epochs=epochs, accumulate=accumulate)
     module = SimpleNamespace(steps_per_epoch=steps_per_epoch, config=config)
     module.completes_update = lambda index: ContrastiveTraining.completes_update(module, index)
-    updates = 0
+    updates, strategy = 0, SimpleNamespace(reduce_boolean_decision=lambda decision, all: decision)
     for index in range(steps_per_epoch * epochs):
         updates += module.completes_update(index)
-        checkpoints.on_train_batch_end(SimpleNamespace(global_step=updates), module, None, None, index)
+        trainer = SimpleNamespace(global_step=updates, strategy=strategy)
+        checkpoints.on_train_batch_end(trainer, module, None, None, index)
     return saved
 
 

@@ -57,7 +57,7 @@ def assess(
     result: dict[str, Any] = {}
     for name, contestant in compared.items():
         log.info("evaluating %s", name)
-        result[name] = contestant.measured(prepared, config, config.seed)
+        result[name] = contestant.measured(prepared, config, config.seed, f"evaluating {name}", progress)
         if full and contestant.pixels is None:
             tuned = contestant.fine_tuned(prepared, config, config.seed)
             result[name]["fine_tune"] = tuned["fractions"]

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coulomb.data.progress import progress_bar
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation import (
@@ -47,14 +49,22 @@ class Contestant:
     classifier: Classifier | None = None
     correct: dict[str, np.ndarray] = field(default_factory=dict)  # by the last `measured`, for paired comparisons
 
-    def features(self, part: Part) -> tuple[Tensor, np.ndarray]:
-        """Features [n, F] of a part of the data, and the positions [n] of its readable images."""
+    def features(self, part: Part, done: Callable[[int], None] | None = None) -> tuple[Tensor, np.ndarray]:
+        """Features [n, F] of a part of the data, and the positions [n] of its readable images.
+
+        ``done`` is called after each batch with the number of images so far.
+        """
         normalise = self.pixels
         if normalise is not None:
             return pixel_features(
-                part.images, part.indices, lambda canvas, aspect: normalise(self.views.plain(canvas, aspect))
+                part.images,
+                part.indices,
+                lambda canvas, aspect: normalise(self.views.plain(canvas, aspect)),
+                progress=done,
             )
-        return extract_features(self.encoder, part.images, part.indices, self.views.plain, device=self.device)
+        return extract_features(
+            self.encoder, part.images, part.indices, self.views.plain, device=self.device, progress=done
+        )
 
     def embed(self, view: Tensor) -> Tensor:
         """Features [B, F] of views [B, C, S, S] in [0, 1]."""
@@ -64,19 +74,37 @@ class Contestant:
             found: Tensor = self.encoder(view.to(self.device))
         return found.float().cpu()
 
-    def measured(self, prepared: Prepared, config: Config, seed: int) -> dict[str, Any]:
-        """All figures of the frozen features; without labels only whether two views of an image find each other."""
+    def measured(
+        self, prepared: Prepared, config: Config, seed: int, what: str = "evaluating", progress: bool | None = False
+    ) -> dict[str, Any]:
+        """All figures of the frozen features; without labels only whether two views of an image find each other.
+
+        With ``progress``, a bar named ``what`` counts the images and then the measurements.
+        """
         labelled = prepared.train.labels is not None and prepared.test.labels is not None
         self.correct = {}
-        result = self._by_labels(prepared, config, seed) if labelled else nothing()
-        self.correct[VIEWS] = self.views_retrieved(prepared, seed)
-        result[VIEWS] = float(self.correct[VIEWS].mean())
+        images = (len(prepared.train.indices) + len(prepared.test.indices)) if labelled else 0
+        with progress_bar(images + 2, what, progress) as advance:
+            result = self._by_labels(prepared, config, seed, advance) if labelled else nothing()
+            advance(1)
+            self.correct[VIEWS] = self.views_retrieved(prepared, seed)
+            result[VIEWS] = float(self.correct[VIEWS].mean())
+            advance(1)
         return result
 
-    def _by_labels(self, prepared: Prepared, config: Config, seed: int) -> dict[str, Any]:
+    def _by_labels(
+        self, prepared: Prepared, config: Config, seed: int, advance: Callable[[int], None]
+    ) -> dict[str, Any]:
         found = []
         for part in (prepared.train, prepared.test):
-            features, kept = self.features(part)
+            before = 0
+
+            def done(count: int) -> None:
+                nonlocal before
+                advance(count - before)
+                before = count
+
+            features, kept = self.features(part, done)
             assert part.labels is not None
             found += [features, torch.from_numpy(part.labels[kept])]
         classifier = self.classifier

@@ -1,5 +1,6 @@
 """Held-out images with their features, kept for the report."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
+from coulomb.models.saving import write_atomically
 from coulomb.runs.prepare import Part, Prepared
 
 SAMPLES = 1_500  # held-out images shown in the report
@@ -22,7 +24,9 @@ def save_samples(
     if prepared.unseen is not prepared.train:
         seen = _columns(prepared.train.sample(TRAINING, seed, "training samples"), extract, views)
         kept |= {f"training_{name}": column for name, column in seen.items()}
-    np.savez_compressed(path, **kept)  # type: ignore[arg-type]  # its stubs take any name for an option of its own
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **kept)  # type: ignore[arg-type]  # its stubs take any name for an option of its own
+    write_atomically(path, buffer.getvalue())
 
 
 def _columns(

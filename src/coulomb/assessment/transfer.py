@@ -70,7 +70,7 @@ def transfer(
     compared = contestants(config, folder, prepared, views, objects.encoder)
     for name, contestant in compared.items():
         log.info("evaluating %s on %s", name, sources[0].name)
-        result[name] = contestant.measured(prepared, config, config.seed)
+        result[name] = contestant.measured(prepared, config, config.seed, f"evaluating {name}", progress)
         if full and contestant.pixels is None:
             tuned = contestant.fine_tuned(prepared, config, config.seed)
             result[name]["fine_tune"] = tuned["fractions"]

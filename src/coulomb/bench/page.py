@@ -13,6 +13,7 @@ from coulomb.bench.growth_chart import Curve, LogChart, log_chart
 from coulomb.bench.peers import CONTENDERS
 from coulomb.bench.text import FLOORS, duration, megabytes, summary, verdict_of
 from coulomb.errors import InputError
+from coulomb.models.saving import write_atomically
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def save(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
         raise InputError(f"--out {folder}: this is a file; give a folder")
     folder.mkdir(parents=True, exist_ok=True)
     data, page = folder / "losses.json", folder / "losses.html"
-    data.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
-    page.write_text(render_page(result), encoding="utf-8", newline="\n")
+    write_atomically(data, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode("utf-8"))
+    write_atomically(page, render_page(result).encode("utf-8"))
     return data, page
 
 

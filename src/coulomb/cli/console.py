@@ -52,6 +52,13 @@ def pairs(texts: list[str], example: str) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"{example.split(maxsplit=1)[0]} {text!r}: write it as name=value, such as {example}")
-        parsed = yaml.safe_load(value)
+        try:
+            parsed = yaml.safe_load(value)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"{example.split(maxsplit=1)[0]} {text!r}: {value!r} cannot be read as a YAML value ({reason}); "
+                f"write a number, a word or a list such as [1, 2]"
+            ) from None
         found[name.strip()] = tuple(parsed) if isinstance(parsed, list) else parsed
     return found

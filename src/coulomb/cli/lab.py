@@ -10,7 +10,7 @@ import typer
 
 from coulomb.cli.app import app
 from coulomb.cli.console import fail, pairs, say
-from coulomb.errors import InputError
+from coulomb.errors import InputError, Stopped
 
 
 @app.command()
@@ -82,9 +82,10 @@ def lab(
     )
     try:
         result = perform(chosen, settings, ["coulomb", *sys.argv[1:]])
-    except KeyboardInterrupt:
-        fail("interrupted; the same command goes on with what is left", 130)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        code = error.code if isinstance(error, Stopped) else 130
+        fail("interrupted; the same command goes on with what is left", code)
+        raise typer.Exit(code) from None
     page = save_page(result, out / experiment)
     say(json.dumps(result) if as_json else render(result))
     print(f"coulomb: page: {page}", file=sys.stderr)  # noqa: T201

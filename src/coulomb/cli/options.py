@@ -27,7 +27,7 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
             text += f" ({', '.join(option.metadata['choices'])})"
         made: Any
         if option.name == "data":
-            made = typer.Argument(help=text + "  [default: digits]", show_default=False)
+            made = typer.Argument(help=text, show_default=False)
         elif option.name == "view_options":
             kind, made = list[str] | None, typer.Option("--view", help=text, metavar="NAME=VALUE")
         elif option.name == "method_options":

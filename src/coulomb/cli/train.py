@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,21 @@ import coulomb
 from coulomb.cli.app import app
 from coulomb.cli.console import say
 from coulomb.cli.options import config_parameters, given_options, keyword, with_signature
-from coulomb.errors import InputError
+from coulomb.errors import InputError, Stopped
 from coulomb.models.own_file import is_own_file
 from coulomb.runs.named import BANK
 
 
 def train(**given: Any) -> None:
     """Train an encoder on images, evaluate it beside its baselines, and write a report to look at."""
+    try:
+        _train(given)
+    except Stopped as error:  # Typer would end in silence
+        print(f"coulomb: {error}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(error.code) from None
+
+
+def _train(given: dict[str, Any]) -> None:
     if given["quiet"]:
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
     resume, evaluate, given_seeds = given.pop("resume"), given.pop("evaluate"), given.pop("seeds")

@@ -28,6 +28,10 @@ class EncodedSource(Source):
         item_id = self.item_id(index)
         return read_header(self._opened(index, item_id), item_id)
 
+    def content(self, index: int) -> bytes | Path:
+        """The encoded bytes, or their file."""
+        return self._opened(index, self.item_id(index))
+
     def _opened(self, index: int, item_id: str) -> bytes | Path:
         data = self.encoded(index)
         if isinstance(data, Path) and not data.is_file():  # a pipe or a device would block the reader for ever

@@ -97,6 +97,11 @@ class ParquetSource(EncodedSource):
             )
         return bytes(value)
 
+    @property
+    def files(self) -> list[Path]:
+        """The shards."""
+        return self.shards
+
     def other_columns(self) -> dict[str, list[Any]]:
         """The columns of integers, text or truth values that are not the labels."""
         import pyarrow as pa

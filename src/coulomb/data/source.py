@@ -83,6 +83,19 @@ class Source(ABC):
         """Values of the columns of a table that hold neither images nor the labels in use; ``{}`` if it is no table."""
         return {}
 
+    def content(self, index: int) -> bytes | Path:
+        """What one picture is stored as: bytes, or the file that holds them. Raises :class:`CorruptImage`."""
+        return self.image(index).tobytes()
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that hold many pictures each; empty where pictures are stored in another way."""
+        return []
+
+    def stored_bytes(self) -> int | None:
+        """Size of all pictures as they are stored, where that is known without reading them."""
+        return sum(path.stat().st_size for path in self.files) if self.files else None
+
     def release(self) -> None:  # noqa: B027  most sources hold nothing
         """Give back what was buffered for reading; the next read fetches it again."""
 

@@ -83,6 +83,10 @@ def run_arm(
         record["figures"] = figures if more is None else figures | more(run, prepared)
     except NonFiniteError as error:
         record["figures"] = {"failed": str(error)}
+    except BaseException:
+        if not run.path.exists():  # nothing was trained: the corrected command may use the same folder
+            record_path.unlink()
+        raise
     write_json(record_path, record)
     return record
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from coulomb.data import open_source
 from coulomb.errors import InputError
 from coulomb.lab.arms import Arm, More, folder_of, named, run_arm
 from coulomb.lab.claims import Rows
@@ -60,8 +61,10 @@ def perform(experiment: Experiment, settings: Settings, command: list[str] | Non
     folder = settings.out / experiment.name
     if folder.exists() and not folder.is_dir():
         raise InputError(f"out={str(settings.out)!r}: {folder} is a file; give another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     arms = named(experiment.arms(settings), settings.only)
+    if arms:
+        require_labels(settings)
+    folder.mkdir(parents=True, exist_ok=True)
     runs = _runs(experiment, arms, settings, folder)
     rows: Rows = {arm.name: over_seeds([runs[arm.name, seed] for seed in settings.all_seeds]) for arm in arms}
     first = next((arm for arm in arms if "failed" not in runs[arm.name, settings.seed]), None)
@@ -85,6 +88,13 @@ def perform(experiment: Experiment, settings: Settings, command: list[str] | Non
     }
     write_json(folder / "result.json", result)
     return result
+
+
+def require_labels(settings: Settings) -> None:
+    """Refuse data without labels before anything is trained on them."""
+    for name, data in (("data", settings.data), ("test", settings.test)):
+        if data is not None and open_source(data, labels=settings.options.get("labels")).labels is None:
+            raise InputError(f"{name}={data!r}: has no labels; experiments are judged by labels")
 
 
 def _runs(experiment: Experiment, arms: list[Arm], settings: Settings, folder: Path) -> dict[tuple[str, int], Any]:

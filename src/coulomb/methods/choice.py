@@ -59,6 +59,10 @@ def checked_class(name: str, found: Any) -> type[nn.Module]:
         inspect.signature(found.forward).bind(None, [], None, None)
     except TypeError:
         raise InputError(f"method={name!r}: forward must take (views, labels, index)") from None
+    try:
+        inspect.signature(found).bind_partial(None)
+    except TypeError:
+        raise InputError(f"method={name!r}: must take the encoder as its first argument") from None
     return found
 
 

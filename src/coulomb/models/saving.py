@@ -1,5 +1,6 @@
 """Encoders on disk: safetensors for the numbers, JSON for how to build it. Nothing is executed or unpickled."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -141,7 +142,11 @@ def compare(wanted: dict[str, Tensor], found: dict[str, Tensor], path: Path, nam
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, then rename: a reader or a killed run sees the old file or the new."""
+    """Write beside the target, flush to disk, then rename: a reader or a killed run sees the old file or the new.
+
+    Raises:
+        InputError: the disk is full, or the folder cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with beside.open("wb") as file:
@@ -149,5 +154,10 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror or error}); free some space, or check the permissions"
+        ) from None
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)

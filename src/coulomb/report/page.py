@@ -1,9 +1,7 @@
 """Templates, styles and scripts of the parts → one file that asks nothing of any network."""
 
 import base64
-import contextlib
 import hashlib
-import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from coulomb.errors import InputError
+from coulomb.models.saving import write_atomically
 from coulomb.report import wording
 
 STYLES = ("page.css", "parts/doctor.css", "parts/figures.css", "parts/map.css", "parts/compare.css")
@@ -55,13 +54,7 @@ def target_of(out: Path | str) -> Path:
 
 def write_page(target: Path, text: str) -> Path:
     """Write ``text`` to ``target`` in one step: a reader never sees half of a page."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+    write_atomically(target, text.encode("utf-8"))
     return target
 
 

@@ -16,8 +16,11 @@ from coulomb.errors import InputError, did_you_mean
 from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
+from coulomb.models.saving import write_atomically
 from coulomb.reading import RESTORE, read_yaml
 from coulomb.runs.schedule import SCHEDULES
+
+MOST, MOST_SEED = 10**9, 2**63 - 1  # of whole numbers: far above any use, and arithmetic with them fits 64 bits
 
 
 def _option(default: Any, text: str, *, choices: tuple[str, ...] | None = None, least: float | None = None) -> Any:
@@ -112,7 +115,8 @@ class Config:
 
     def save(self, path: Path) -> None:
         """Write ``config.yaml``."""
-        path.write_text(yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        text = yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, allow_unicode=True)
+        write_atomically(path, text.encode("utf-8"))
 
 
 def option_names() -> list[str]:
@@ -162,5 +166,7 @@ def _validate(option: dataclasses.Field, hint: Any, value: Any) -> None:
     choices, least = option.metadata.get("choices"), option.metadata.get("least")
     if choices and value not in choices:
         raise InputError(f"{option.name}={value!r}: must be one of {', '.join(choices)}")
+    if isinstance(value, int) and abs(value) > (most := MOST_SEED if option.name == "seed" else MOST):
+        raise InputError(f"{option.name}={value!r}: must be at most {most}")
     if least is not None and isinstance(value, int | float) and value < least:
         raise InputError(f"{option.name}={value!r}: must be at least {least:g}")

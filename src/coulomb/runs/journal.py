@@ -55,8 +55,11 @@ class Journal:
             listener(line)
 
     def forget_after(self, step: int) -> list[dict[str, Any]]:
-        """Drop lines after ``step``, which a resumed run writes again, the same; returns those that stay."""
-        kept = [line for line in read_metrics(self.path) if line["step"] <= step]
+        """Drop lines after ``step``, which a resumed run writes again, the same; returns those that stay.
+
+        A run that starts at step 0 has no checkpoint and repeats everything, its evaluation of step 0 included.
+        """
+        kept = [line for line in read_metrics(self.path) if line["step"] <= step] if step else []
         write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
         return kept
 

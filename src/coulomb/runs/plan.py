@@ -166,5 +166,11 @@ def batches_per_epoch(images: int, batch_size: int, processes: int = 1) -> int:
     if room >= batch_size:
         return room // batch_size
     each = f" of each of the {processes} processes" if processes > 1 else ""
-    remedy = f"use batch_size={room} or less" if room >= 2 else "a batch needs at least 2, so give more images"
-    raise InputError(f"batch_size={batch_size}: larger than the {room} training images{each}; {remedy}")
+    if room < 2:
+        remedy = "use fewer processes" if each else "give more images, or the held-out ones as test"
+        raise InputError(
+            f"data: {room} training image{'s' * (room != 1)}{each}; contrastive learning needs at least 2: {remedy}"
+        )
+    raise InputError(
+        f"batch_size={batch_size}: larger than the {room} training images{each}; use batch_size={room} or less"
+    )

@@ -80,6 +80,12 @@ class Prepared:
         """The image stores of both parts, each once."""
         return list({id(part.images): part.images for part in (self.train, self.test)}.values())
 
+    @property
+    def sources(self) -> tuple[Source, Source | None]:
+        """The data, and the test set if it is separate."""
+        first, *others = (store.source for store in self.stores)
+        return first, others[0] if others else None
+
     def leave_out_unreadable(self) -> None:
         """Remove the images that are known to be undecodable from both parts."""
         for part in (self.train, self.test):

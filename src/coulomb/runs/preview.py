@@ -11,6 +11,8 @@ from coulomb.runs.config import Config
 from coulomb.runs.prepare import canvas_size, measure
 from coulomb.runs.recipes import recipe_of
 
+MOST_BYTES = 2**31  # of all views of a contact sheet
+
 
 def preview(
     data: Any,
@@ -26,6 +28,12 @@ def preview(
     """Save a contact sheet of ``rows`` images drawn from ``data``, each with ``n`` views; returns the preset used."""
     source = open_source(data)
     facts = measure(Config(data=str(data), image_size=image_size, seed=seed), source)
+    needed = 4 * rows * (n + 1) * facts.channels * facts.image_size**2
+    if needed > MOST_BYTES:
+        raise InputError(
+            f"image_size={facts.image_size}, n={n}: a sheet of {rows} images would take {needed / 2**30:.3g} GiB of memory "
+            f"(at most {MOST_BYTES >> 30}); ask for smaller or fewer views"
+        )
     used = preset or str(recipe_of("simclr", "small")(facts).views)
     views = make_views(used, size=facts.image_size, channels=facts.channels, **(options or {}))
     images = Images(source, size=canvas_size(source, facts.image_size, seed), channels=facts.channels, cache_bytes=0)

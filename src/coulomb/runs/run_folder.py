@@ -1,7 +1,9 @@
 """The files of a run, and how they are written: whole or not at all, and never through a link that leaves the folder."""
 
+import contextlib
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self._created: list[Path] = []
         self.config = self.path / "config.yaml"
         self.data = self.path / "data.json"
         self.split = self.path / "split.json"
@@ -30,6 +33,7 @@ class RunFolder:
         self.samples = self.path / "samples.npz"
         self.views = self.path / "views.png"
         self.log = self.path / "train.log"
+        self.lock = self.path / "lock"
         self.report = self.path / "report.html"
         self.initial = self.path / "checkpoints" / "initial"
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
@@ -37,22 +41,28 @@ class RunFolder:
     def refuse_existing(self) -> None:
         """A folder that holds anything is never overwritten."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise InputError(
-                f"out={str(self.path)!r}: already exists; choose another folder, or continue it with --resume"
-            )
+            remedy = "continue it with --resume" if self.config.is_file() else "remove it"
+            raise InputError(f"out={str(self.path)!r}: already exists; choose another folder, or {remedy}")
 
     def create(self) -> None:
         """Make the folder."""
         try:
             self.refuse_existing()
+            self._created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"out={str(self.path)!r}: cannot be created ({error.strerror})") from None
 
-    def discard_unbegun(self) -> None:
-        """Remove the folder if no training has begun in it: nothing would be in it but options that were refused."""
-        if not (self.metrics.exists() or self.checkpoint.exists()):
-            shutil.rmtree(self.path, ignore_errors=True)
+    def discard(self) -> None:
+        """Undo `create`: remove the folder, or empty it where it existed before."""
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        for folder in self._created:
+            with contextlib.suppress(OSError):  # something else was put there in the meantime
+                folder.rmdir()
 
     def require(self) -> None:
         """Raises `InputError` if the folder is not a run, or if something in it is a link that leaves it."""
@@ -79,6 +89,11 @@ def _target(link: Path) -> Path:
         return link.resolve()
     except (OSError, RuntimeError):  # a loop of links, which leads nowhere
         return link.parent / link.readlink()
+
+
+def command_for(command: str, path: Path) -> str:
+    """What to type to apply ``command`` to the run in ``path``."""
+    return f"coulomb {command} {shlex.quote(str(path))}"
 
 
 def free_folder(name: str, method: str) -> Path:

@@ -1,6 +1,7 @@
 """From prepared images to a trained encoder."""
 
 import dataclasses
+import io
 import logging
 import os
 from pathlib import Path
@@ -10,9 +11,10 @@ import torch
 
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
-from coulomb.errors import InputError
+from coulomb.errors import InputError, LostProcessError
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
+from coulomb.models.saving import write_atomically
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.corrupt import CorruptImages
@@ -20,7 +22,7 @@ from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, plan_of
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
-from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.runs.run_folder import RunFolder, command_for, write_json
 from coulomb.training.checkpoint_files import does_not_fit
 from coulomb.training.checkpoints import Checkpoints
 from coulomb.training.module import ContrastiveTraining
@@ -28,6 +30,7 @@ from coulomb.training.network import make_encoder, method_of
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.quiet import quiet_lightning
 from coulomb.training.second_stage import classifier_of
+from coulomb.training.stopping import Signals
 from coulomb.watching.alarm import Alarm
 from coulomb.watching.class_gradients import ClassGradients
 from coulomb.watching.figures import TrainingFigures
@@ -46,12 +49,18 @@ def fit(
     prepared: Prepared,
     corrupt: CorruptImages,
     objects: Objects,
+    signals: Signals,
     *,
     checkpoint: Path | None,
+    progress: bool = True,
 ) -> None:
     """Train, and export the encoder and the classifier, if the method has one.
 
     ``checkpoint``: to continue from, see `coulomb.training.checkpoint_files.checkpoint_to_resume`; None for a new run.
+
+    Raises:
+        LostProcessError: another process of the run ended.
+        KeyboardInterrupt: a signal stopped the training.
     """
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
@@ -69,16 +78,13 @@ def fit(
         sampler=config.sampler,
         labels=None if prepared.train.labels is None else prepared.train.labels[learned],
     )
-    try:
-        encoder = make_encoder(config, prepared, objects.encoder)
-        if objects.encoder is not None and checkpoint is None:
-            # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
-            save_encoder(encoder, folder.initial)
-        method = method_of(config, prepared, objects, encoder, len(learned))
-    except InputError:
-        if checkpoint is None:
-            folder.discard_unbegun()  # so that the mended command may take the same folder
-        raise
+    encoder = make_encoder(config, prepared, objects.encoder)
+    if objects.encoder is not None and checkpoint is None:
+        # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
+        save_encoder(encoder, folder.initial)
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
+    method = method_of(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,
         views,
@@ -95,17 +101,19 @@ def fit(
     checkpoints = Checkpoints(
         folder.checkpoint,
         config.checkpoint_every,
+        signals,
         damaged=checkpoint not in (None, folder.checkpoint) and folder.checkpoint.exists(),
     )
     streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
+        signals,
         corrupt,
         pulse,  # before the line that it adds to
         TrainingFigures(journal, lambda: pulse.figures),
         LiveEvaluation(prepared, views, config, journal),
         *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
         Alarm(journal, _watcher(config, prepared, method)),
-        *progress_callbacks(),
+        *(progress_callbacks() if progress else []),
         checkpoints,
     ]
     _tell_unlabelled(planned, method)
@@ -118,10 +126,17 @@ def fit(
         with quiet_lightning():
             trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        if trainer.world_size > 1 and isinstance(error, RuntimeError) and is_lost_connection(error):
+            raise LostProcessError(
+                f"process {trainer.global_rank} of {trainer.world_size}: another process of the run ended or cannot be "
+                f"reached; its own message says why; resume with: {command_for('train --resume', folder.path)}"
+            ) from None
         if checkpoint is None or checkpoints.begun or isinstance(error, InputError):
             raise
         raise does_not_fit(checkpoint, error) from error
-    if trainer.interrupted:
+    finally:
+        signals.patient = False
+    if signals.number is not None:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
         classifier = classifier_of(training.method, encoder, prepared, views, config.seed, training.device)
@@ -140,6 +155,12 @@ def _tell_unlabelled(planned: Plan, method: torch.nn.Module) -> None:
         log.info("%d of %d training images have no label%s", unknown, count, left_out)
 
 
+def is_lost_connection(error: RuntimeError) -> bool:
+    """Whether ``error`` is what gloo and NCCL raise in a process when another one has ended."""
+    words = ("gloo", "nccl", "closed by peer", "reset by peer", "broken pipe")
+    return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in words)
+
+
 def _watcher(config: Config, prepared: Prepared, method: torch.nn.Module) -> Watcher:
     """The doctor's ear, told what the figures are of."""
     facts = {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
@@ -150,12 +171,17 @@ def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> N
     """The contact sheet of the views, for the report."""
     chosen = prepared.train.indices[:: max(1, len(prepared.train.indices) // 8)][:8]
     batch = next(prepared.train.images.batches(chosen, len(chosen)))
-    contact_sheet(batch["image"], views, generator(seed, "sheet"), n=8, aspect=batch["aspect"]).save(path)
+    buffer = io.BytesIO()
+    sheet = contact_sheet(batch["image"], views, generator(seed, "sheet"), n=8, aspect=batch["aspect"])
+    sheet.save(buffer, "PNG")
+    write_atomically(path, buffer.getvalue())
 
 
 def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
     accelerator = config.accelerator
     devices: int | str = config.devices or ("auto" if accelerator == "gpu" or torch.cuda.is_available() else 1)
+    if accelerator == "gpu" and not torch.accelerator.is_available():
+        raise InputError(f"accelerator={accelerator!r}: torch finds no GPU on this machine; use 'auto' or 'cpu'")
     many = config.num_nodes > 1 or (isinstance(devices, int) and devices > 1) or torch.cuda.device_count() > 1
     return pl.Trainer(
         accelerator=accelerator,

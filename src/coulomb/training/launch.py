@@ -3,30 +3,46 @@
 import dataclasses
 import logging
 import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from coulomb.errors import InputError
+from coulomb.errors import InputError, NonFiniteError, Stopped
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.contents import read_split
 from coulomb.runs.corrupt import CorruptImages
 from coulomb.runs.environment import environment
+from coulomb.runs.fingerprints import changed, fingerprints
+from coulomb.runs.journal import read_metrics
+from coulomb.runs.lock import locked
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
 from coulomb.runs.prepare import Prepared, decode, measure, open_data, prepare
-from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.runs.run_folder import RunFolder, command_for, write_json
 from coulomb.training.checkpoint_files import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
+from coulomb.training.stopping import Signals, stoppable
 from coulomb.watching.train_log import train_log
 
 log = logging.getLogger("coulomb")
 
 
 def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Configure, create the run folder, prepare the data and train."""
+    """Configure, create the run folder, prepare the data and train.
+
+    Nothing remains of a run that ends before its first update, whatever ended it.
+
+    Raises:
+        InputError: something handed over is wrong.
+        NonFiniteError: the loss became NaN or infinite.
+        Stopped: Ctrl-C or SIGTERM.
+    """
     objects = objects.with_options(options)
     if not first_process():
         return join(options.get("out"), objects)
@@ -36,7 +52,12 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
     config = planned.config
     folder = RunFolder(str(config.out))
     folder.create()
-    with train_log(folder.log):
+    with (
+        locked(folder.lock),
+        removed_if_untrained(folder),
+        train_log(folder.log),
+        stoppable(partial(stopped_sentence, folder, new=True)) as signals,
+    ):
         prepared = decode(planned.prepared, config, progress=progress)
         config.save(folder.config)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
@@ -49,11 +70,38 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
                 "class_counts": prepared.class_counts,
                 "train": prepared.train.indices.tolist(),
                 "test": prepared.test.indices.tolist(),
+                "fingerprints": fingerprints(prepared.sources),
             },
         )
         write_json(folder.environment, environment())
-        fit(config, folder, prepared, corrupt, objects, checkpoint=None)
+        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=None, progress=progress)
     return folder, prepared
+
+
+@contextmanager
+def removed_if_untrained(folder: RunFolder) -> Iterator[None]:
+    """Remove the new ``folder`` if the block raises before the first update was trained."""
+    try:
+        yield
+    except NonFiniteError:
+        raise  # the message names a file in the folder
+    except BaseException:
+        if untrained(folder):
+            folder.discard()
+        raise
+
+
+def untrained(folder: RunFolder) -> bool:
+    """True if no update was trained in ``folder``."""
+    return not folder.checkpoint.exists() and not any(line["step"] for line in read_metrics(folder.metrics))
+
+
+def stopped_sentence(folder: RunFolder, signals: Signals, *, new: bool = False) -> str:
+    """What to tell the user when a signal has stopped the run; ``new``: `removed_if_untrained` applies."""
+    if new and untrained(folder):
+        return "stopped before the first update; nothing was kept"
+    step = "before its first checkpoint" if signals.step is None else f"at step {signals.step}"
+    return f"stopped {step}; resume with: {command_for('train --resume', folder.path)}"
 
 
 def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
@@ -65,13 +113,14 @@ def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tupl
         return join(path, objects)
     folder = RunFolder(path)
     folder.require()
-    with train_log(folder.log):
+    load_config(folder.config)  # before anything is written to the folder
+    with locked(folder.lock), train_log(folder.log), stoppable(partial(stopped_sentence, folder)) as signals:
         checkpoint, notice = checkpoint_to_resume(folder.checkpoint)
         if notice is not None:
             log.warning("%s", notice)
         config, prepared = reopen(folder, objects, progress=progress, trains=True)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-        fit(config, folder, prepared, corrupt, objects, checkpoint=checkpoint)
+        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=progress)
     return folder, prepared
 
 
@@ -86,9 +135,15 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
         if time.monotonic() > deadline:
             raise InputError(f"out={str(wanted)!r}: the first process has not set up the run within ten minutes")
         time.sleep(0.2)
-    config, prepared = reopen(folder, objects, progress=False, trains=True)
-    corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-    fit(config, folder, prepared, corrupt, objects, checkpoint=checkpoint_to_resume(folder.checkpoint)[0])
+    try:
+        with stoppable(partial(stopped_sentence, folder)) as signals:
+            config, prepared = reopen(folder, objects, progress=False, trains=True)
+            corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+            checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
+            fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=False)
+    except Stopped:
+        # The first process tells the user. Any other exit code, and Lightning would kill that process.
+        sys.exit(0)
     return folder, prepared
 
 
@@ -106,8 +161,14 @@ def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool 
     config = load_config(folder.config)
     config = dataclasses.replace(objects.resumed(config, folder) if trains else config, out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
+    written = read_split(folder)
+    fingerprint = (written or {}).get("fingerprints")
+    if fingerprint and (changes := changed(fingerprint, fingerprints(sources))):
+        raise InputError(
+            f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
+        )
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    if (written := read_split(folder)) is not None:
+    if written is not None:
         for name, part in (("train", prepared.train), ("test", prepared.test)):
             if written[name] != part.indices.tolist():
                 raise InputError(

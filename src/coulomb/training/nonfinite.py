@@ -1,5 +1,6 @@
 """When a loss is NaN or infinite: find the first tensor that was, and keep the batch."""
 
+import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from coulomb.models.saving import write_atomically
 
 
 def first_nonfinite(model: nn.Module, inputs: dict[str, Tensor], forward: Callable[[], Tensor]) -> str | None:
@@ -21,7 +24,9 @@ def first_nonfinite(model: nn.Module, inputs: dict[str, Tensor], forward: Callab
 def save_batch(inputs: dict[str, Tensor], folder: Path) -> Path:
     """Keep what the step was fed, in ``nonfinite-batch.pt``; read it with ``torch.load(path, weights_only=True)``."""
     path = folder / "nonfinite-batch.pt"
-    torch.save({name: tensor.detach().cpu() for name, tensor in inputs.items()}, path)
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().cpu() for name, tensor in inputs.items()}, buffer)
+    write_atomically(path, buffer.getvalue())
     return path
 
 

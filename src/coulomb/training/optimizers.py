@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from coulomb.errors import InputError
 from coulomb.runs.config import Config
 from coulomb.training.lars import LARS
 
@@ -26,8 +27,14 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 
 def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """SGD with momentum, AdamW or LARS, by ``config.optimizer``."""
+    """SGD with momentum, AdamW or LARS, by ``config.optimizer``.
+
+    Raises:
+        InputError: there is nothing to train.
+    """
     groups = parameter_groups(model, config.weight_decay)
+    if not groups:
+        raise InputError(f"method={config.method!r}: has no parameters to train; keep the encoder as an attribute")
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=config.lr)
     if config.optimizer == "lars":

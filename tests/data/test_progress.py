@@ -1,0 +1,45 @@
+"""Bars are shown on a terminal, unless they are switched off."""
+
+import io
+import sys
+
+import pytest
+
+import coulomb
+from coulomb.data.progress import progress_bar, track
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_a_terminal(monkeypatch, function):
+    """What ``function`` prints on a terminal's stderr."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Terminal())
+        patch.setenv("TERM", "xterm")
+        function()
+        return sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize("progress", [True, None, False])
+def test_a_bar_on_a_terminal(monkeypatch, progress):
+    def read():
+        assert list(track([(1, "a"), (2, "b")], 3, "reading", progress)) == ["a", "b"]
+
+    assert ("reading" in on_a_terminal(monkeypatch, read)) == (progress is not False)
+
+
+def test_no_bar_elsewhere(capsys):
+    with progress_bar(3, "reading", True) as advance:
+        advance(3)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_evaluation_shows_a_bar(digit_tree, tmp_path, quick, monkeypatch):
+    run = coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, **quick | {"epochs": 1})
+    said = on_a_terminal(monkeypatch, lambda: coulomb.evaluate(run.path, progress=True))
+    assert all(f"evaluating {name}" in said for name in ("trained", "random_init", "raw_pixels"))
+    assert "62/62" in said  # 60 images and two measurements
+    assert on_a_terminal(monkeypatch, lambda: coulomb.evaluate(run.path, progress=False)) == ""
