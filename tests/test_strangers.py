@@ -130,20 +130,21 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("name", USERS)
-def test_a_malformed_file_is_one_sentence(run, name, content):
+def test_a_malformed_file_is_one_sentence(run, name):
     (run / name).parent.mkdir(exist_ok=True)
-    (run / name).write_bytes(b"{}\n" if (name, content) == ("metrics.jsonl", "empty") else CONTENTS[content])
     begin = time.monotonic()
-    if content in ("a list", "UTF-16", "nested"):
-        assert (name in build_report(run).read_text(encoding="utf-8")) or name not in SHOWN
-    for command in USERS[name]:
-        with pytest.raises(InputError) as error:
-            COMMANDS[command](run)
-        assert name.rpartition("/")[2] in str(error.value), command
-        assert "\n" not in str(error.value) and len(str(error.value)) < 600
-    assert time.monotonic() - begin < 60
+    for content in CONTENTS.values():
+        if (name, content) == ("metrics.jsonl", b"\n"):
+            continue  # a run that was stopped before its first line
+        (run / name).write_bytes(content)
+        for command in USERS[name]:
+            with pytest.raises(InputError) as error:
+                COMMANDS[command](run)
+            assert name.rpartition("/")[2] in str(error.value), command
+            assert "\n" not in str(error.value) and len(str(error.value)) < 600
+    assert name in build_report(run).read_text(encoding="utf-8") or name not in SHOWN
+    assert time.monotonic() - begin < 120
 
 
 EDITS = {
@@ -181,7 +182,6 @@ def test_a_file_of_the_wrong_shape_is_one_sentence(run, edit):
     text = (run / name).read_text(encoding="utf-8")
     assert before in text
     (run / name).write_text(text.replace(before, after), encoding="utf-8")
-    build_report(run)
     begin = time.monotonic()
     for command in commands:
         with pytest.raises(InputError) as error:
