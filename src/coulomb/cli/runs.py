@@ -98,9 +98,9 @@ def encode(
     """
     from coulomb.data.given import open_files
 
+    opened = _opened(run, encoder)
     source = open_files(_one_or_many(images), labels=False)
-    features = _opened(run, encoder).encode(source)
-    for index, row in enumerate(features.tolist()):
+    for index, row in enumerate(opened.encode(source).tolist()):
         say(json.dumps({"id": source.item_id(index), "features": row}, ensure_ascii=False))
 
 
