@@ -1,14 +1,16 @@
 """The suite of sick runs: that it is complete, its table, and a few of its runs."""
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from coulomb.cli import app
 from coulomb.doctor import RULES
 from coulomb.errors import InputError
-from coulomb.lab.doctor import END, START, main, run_case, table, write_table
+from coulomb.lab.doctor import END, START, images_of, main, perform, run_case, table, write_table
 from coulomb.lab.sick import CASES, HEALTHY, SICK
 from coulomb.methods import METHODS
+from coulomb.randomness import numpy_generator
 
 RESULT = {
     "rows": [
@@ -64,6 +66,38 @@ def test_a_page_gets_the_table_between_its_marks(tmp_path):
     page.write_text("no place")
     with pytest.raises(InputError, match="no place for the table"):
         write_table(RESULT, page)
+
+
+def test_images_of_the_digits_and_of_photos(tmp_path):
+    images, labels = images_of("digits")
+    assert images.shape == (1797, 8, 8) and images.dtype == np.uint8 and len(labels) == 1797
+    np.savez(tmp_path / "photos.npz", images=np.zeros((2000, 6, 6, 3), np.uint8), labels=np.arange(2000) % 4)
+    images, labels = images_of(str(tmp_path / "photos.npz"))
+    assert images.shape == (1875, 6, 6, 3) and len(labels) == 1875
+    np.save(tmp_path / "bare.npy", np.zeros((20, 6, 6, 3), np.uint8))
+    with pytest.raises(InputError, match="it has no labels"):
+        images_of(str(tmp_path / "bare.npy"))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.data is not None], ids=lambda case: case.name)
+def test_the_data_of_every_case_can_be_made(case, tmp_path):
+    shape = (1797, 32, 32, 3) if case.photos else (1797, 8, 8)
+    images, labels = numpy_generator(0, "case").integers(0, 255, shape, dtype=np.uint8), np.arange(1797) % 10
+    made = case.data(tmp_path, images, labels)
+    with np.load(made["data"]) as saved:
+        assert len(saved["images"]) == len(saved["labels"])
+
+
+def test_cases_on_photos_are_skipped_and_counted_without_photos(tmp_path):
+    found = perform(tmp_path, ("photos-black", "photos-shuffled"))
+    assert found == {
+        "rows": [],
+        "missed": [],
+        "wrong": [],
+        "alarms": [],
+        "skipped": ["photos-black", "photos-shuffled"],
+    }
+    assert "2 runs were skipped: they need photos (--data)." in table(found)
 
 
 def test_a_case_that_there_is_not_is_refused(tmp_path):

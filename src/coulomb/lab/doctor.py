@@ -45,7 +45,9 @@ def images_of(data: str) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(
             f"data={data!r}: the images differ in size; give photos of one size such as CIFAR-10's 32 pixels"
         )
-    return np.stack(images), np.asarray(source.labels)[chosen]
+    stacked = np.stack(images)
+    grey = stacked.ndim == 4 and stacked.shape[-1] == 1
+    return stacked[..., 0] if grey else stacked, np.asarray(source.labels)[chosen]
 
 
 def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None) -> dict[str, Any]:
