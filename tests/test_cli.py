@@ -143,11 +143,20 @@ def test_evaluate_prints_one_json_object(run):
 
 
 def test_doctor_says_by_its_exit_code_whether_a_run_is_sick(run):
+    # One epoch of a tiny batch: the figures of a run that learned are written into its files.
+    evaluation, lines = (run / "evaluation.json").read_text(), (run / "metrics.jsonl").read_text()
+    learned = json.loads(evaluation)
+    assert learned["verdict"]["level"] == "nothing_measurable"
+    untrained = coulomb("doctor", run, "--json", cwd=run.parent)
+    assert untrained.returncode == 1 and not json.loads(untrained.stdout)["healthy"]
+    learned["verdict"]["level"] = "learned_something"
+    (run / "evaluation.json").write_text(json.dumps(learned))
+    (run / "metrics.jsonl").write_text(re.sub(r'"negatives": [^,}]*', '"negatives": 30', lines))
     healthy = coulomb("doctor", run, "--json", cwd=run.parent)
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
     found = json.loads(healthy.stdout)
     assert found["healthy"] and json.loads((run / "doctor.json").read_text()) == found
-    lines = (run / "metrics.jsonl").read_text()
+    (run / "evaluation.json").write_text(evaluation)
     (run / "metrics.jsonl").write_text(re.sub(r'"update_ratio": [^,}]*', '"update_ratio": 0.9', lines))
     sick = coulomb("doctor", run, "--quick", cwd=run.parent)
     (run / "metrics.jsonl").write_text(lines)

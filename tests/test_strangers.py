@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 
 import coulomb
-from coulomb.cli.train import _from_file, _refused_with_resume
+from coulomb.cli.options import given_options
+from coulomb.cli.train import _refused_with_resume
 from coulomb.errors import InputError
 from coulomb.report import build_report
 from coulomb.runs.config import load_config
@@ -365,8 +366,8 @@ def test_the_configuration_of_another_run_names_no_code(run, mine, option):
     named = f"{mine}:{'Mine' if option == 'method' else 'Net'}"
     rewrite(run, option, named)
     with pytest.raises(InputError, match=f"config.yaml: {option}=.* add --{option}"):
-        _from_file(run / "config.yaml", {})
-    assert _from_file(run / "config.yaml", {option: named})[option] == named
+        given_options({"config": run / "config.yaml"})
+    assert given_options({"config": run / "config.yaml", option: named})[option] == named
     assert not mine.with_name("ran").exists()
 
 

@@ -171,7 +171,7 @@ def test_a_broken_library_is_told_apart_from_a_missing_one(monkeypatch):
 def test_no_run_is_begun_in_vain(name, tmp_path, monkeypatch):
     monkeypatch.setattr(libraries, "import_module", _missing("timm"))
     with pytest.raises(InputError, match="encoder="):
-        coulomb.train(encoder=name, epochs=1, out=tmp_path / "run", progress=False)
+        coulomb.train("digits", encoder=name, epochs=1, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 

@@ -272,7 +272,7 @@ def test_sprite_sheet_holds_each_thumbnail_in_its_cell():
 def test_the_file_is_replaced_in_one_step_or_not_at_all(run_folder, monkeypatch):
     (run_folder / "report.html").write_text("old")
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match=r"report\.html: cannot be written \(disk full"):
         build_report(run_folder)
     assert (run_folder / "report.html").read_text() == "old"
     assert not list(run_folder.glob(".report*"))

@@ -73,7 +73,7 @@ def test_a_second_signal_stops_at_once_with_the_last_checkpoint(digit_tree, tmp_
 
 
 def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, quick, monkeypatch):
-    monkeypatch.setattr("coulomb.training.launch.prepare", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("coulomb.training.launch.decode", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Stopped, match="before the first update; nothing was kept") as stopped:
         coulomb.train(digit_tree, out=tmp_path / "runs" / "new", progress=False, **quick)
     assert stopped.value.code == 143

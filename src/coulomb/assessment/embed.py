@@ -42,7 +42,7 @@ def embed_to_parquet(
         ``{"rows", "features", "failed": [{"id", "reason"}]}``; unreadable images have no row and are listed.
 
     Raises:
-        InputError: ``out`` exists or cannot be written.
+        InputError: ``out`` exists or cannot be written, or none of the images can be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -85,6 +85,12 @@ def embed_to_parquet(
             for table in track(counted, len(source), "embedding", progress):
                 writer.write_table(table)
                 rows += table.num_rows
+        if failures and not rows:
+            temporary.unlink()
+            index, reason = min(failures.items())
+            raise InputError(
+                f"data={source.name!r}: none of the {len(source)} images can be read ({source.item_id(index)}: {reason})"
+            )
         temporary.replace(out)
     except OSError as error:
         temporary.unlink(missing_ok=True)

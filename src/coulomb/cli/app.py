@@ -1,15 +1,13 @@
 """The application, and what becomes of its errors."""
 
-import logging
 import sys
-import warnings
 from typing import Annotated, Any
 
 import torch
 import typer
 
 import coulomb
-from coulomb.cli.console import Console, fail, one_line_warning, say, with_value
+from coulomb.cli.console import console, fail, say, with_value
 from coulomb.errors import InputError, LostProcessError, NonFiniteError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -18,27 +16,25 @@ UsageError: Any = typer.BadParameter.__base__  # Typer carries its own copy of c
 
 def main() -> None:
     """Entry point: mistakes that the user can mend are one line on stderr and exit code 2."""
-    logging.getLogger("coulomb").addHandler(Console(logging.INFO))
-    logging.getLogger("coulomb").setLevel(logging.INFO)
-    warnings.showwarning = one_line_warning
-    try:
-        code = app(standalone_mode=False) or 0
-    except UsageError as error:
-        code = fail(with_value(error.format_message()), 2)
-    except InputError as error:
-        code = fail(str(error), 2)
-    except (NonFiniteError, LostProcessError) as error:
-        code = fail(str(error), 1)
-    except OSError as error:
-        code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
-    except (MemoryError, RuntimeError) as error:
-        # PyTorch raises a plain RuntimeError where the CPU has no memory left.
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
-            raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        code = fail(f"not enough memory ({reason}); use a smaller image_size, batch_size or cache_gb", 2)
-    except (KeyboardInterrupt, typer.Abort):
-        code = fail("interrupted", 130)
+    with console():
+        try:
+            code = app(standalone_mode=False) or 0
+        except UsageError as error:
+            code = fail(with_value(error.format_message()), 2)
+        except InputError as error:
+            code = fail(str(error), 2)
+        except (NonFiniteError, LostProcessError) as error:
+            code = fail(str(error), 1)
+        except OSError as error:
+            code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
+        except (MemoryError, RuntimeError) as error:
+            # PyTorch raises a plain RuntimeError where the CPU has no memory left.
+            if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+                raise
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            code = fail(f"not enough memory ({reason}); use a smaller image_size, batch_size or cache_gb", 2)
+        except (KeyboardInterrupt, typer.Abort):
+            code = fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
 
 

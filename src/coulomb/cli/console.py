@@ -3,6 +3,9 @@
 import itertools
 import logging
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -43,6 +46,22 @@ class Console(logging.Handler):
         if not record.getMessage().startswith("stopped:"):  # said again as the command's own error
             level = "" if record.levelno <= logging.INFO else record.levelname.lower() + ": "
             print(f"coulomb: {level}{record.getMessage()}", file=sys.stderr)  # noqa: T201
+
+
+@contextmanager
+def console() -> Iterator[None]:
+    """Prints what the library logs and warns of as lines on stderr."""
+    logger, handler = logging.getLogger("coulomb"), Console(logging.INFO)
+    level, show = logger.level, warnings.showwarning
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    warnings.showwarning = one_line_warning
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        warnings.showwarning = show
 
 
 def pairs(texts: list[str], example: str) -> dict[str, Any]:

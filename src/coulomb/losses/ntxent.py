@@ -80,13 +80,15 @@ class NTXentLoss(Loss):
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         scale = scale_of(self.temperature)
-        if view1 is None and view0.ndim == 3 and view0.shape[1] == 2:
+        if view1 is None:
+            check_shape("view0", view0, ndim=(3,))
+            if view0.shape[1] != 2:
+                return self._streamed(view0, None, scale)
             view0, view1 = view0.unbind(1)
-        if view1 is not None:
-            check_pair(("view0", "view1"), view0, view1)
-            rows, plainly = 2 * len(view0), not self.diagnose and group_of(self.gather) is None and len(view0) > 1
-            if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly):
-                return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
+        check_pair(("view0", "view1"), view0, view1)
+        rows, plainly = 2 * len(view0), not self.diagnose and group_of(self.gather) is None and len(view0) > 1
+        if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly):
+            return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
         return self._streamed(view0, view1, scale)
 
     def _at_once(self, view0: Tensor, view1: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found:
@@ -110,7 +112,6 @@ class NTXentLoss(Loss):
         self, view0: Tensor, view1: Tensor | None, scale: float | Tensor
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         if view1 is None:
-            check_shape("view0", view0, ndim=(3,))
             require_batch("view0", view0)
             n, views = view0.shape[:2]
             if views < 2:

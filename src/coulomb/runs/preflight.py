@@ -39,13 +39,12 @@ def preflight(
     Raises:
         InputError: the data cannot be opened, none of its images can be read, or an option has a wrong name or type.
     """
-    objects = objects or Objects()
     check_names(options)
     asked = Config(**options)
+    objects = (objects or Objects()).with_options(options)
     sources = open_data(asked, objects.data, objects.test)
     planned, refused = None, None
     try:
-        objects = objects.with_options(options)
         planned = plan(options, objects, sources)
     except InputError as error:
         refused = str(error)
