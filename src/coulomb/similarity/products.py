@@ -72,7 +72,8 @@ def _find_fast_bfloat16() -> bool:
 def _free_a_large_block() -> None:
     """Makes glibc keep freed blocks of a few MB, which it otherwise returns to the system until a larger one was freed.
 
-    oneDNN allocates each tile anew: without this, InfoNCE with a queue takes twice as long in a fresh process.
+    Tiles are allocated anew in every step. Without this, NT-Xent 8192×128 causes 13,900 page faults per step in a fresh
+    process instead of 300 and takes up to 6% longer (Zen 4); InfoNCE with a queue takes twice as long (Zen 5).
     """
     torch.empty(31 * 2**18)  # its pages are never touched
 
@@ -80,8 +81,7 @@ def _free_a_large_block() -> None:
 _wanted = preferred(processor(), torch.backends.cpu.get_cpu_capability(), os.environ.get("COULOMB_PRODUCTS"))
 LINEAR = find_linear() if _wanted == "oneDNN" else None  # None: use torch.mm
 KERNEL = "torch.mm" if LINEAR is None else "oneDNN"
-if LINEAR is not None:
-    _free_a_large_block()
+_free_a_large_block()
 FAST_BFLOAT16 = _find_fast_bfloat16()  # the CPU multiplies bfloat16 faster than float32
 
 
