@@ -114,8 +114,8 @@ def test_two_processes(digit_tree, tmp_path, victim):
     """SIGTERM to the first process stops both in order; a killed one is told of by the other, in one sentence."""
     run = tmp_path / "run"
     command = [sys.executable, "-m", "coulomb", "train", str(digit_tree), "--out", str(run), *TWO]
-    output = (tmp_path / "said").open("w+")
-    process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    with (tmp_path / "said").open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | {"OMP_NUM_THREADS": "1"})
     deadline = time.monotonic() + 150
     while time.monotonic() < deadline and process.poll() is None:
         if (run / "metrics.jsonl").exists() and len((run / "metrics.jsonl").read_text().splitlines()) > 5:
@@ -128,8 +128,7 @@ def test_two_processes(digit_tree, tmp_path, victim):
         process.send_signal(signal.SIGTERM if victim == "run" else signal.SIGKILL)
     code = process.wait(60)
     time.sleep(0 if victim == "run" else 10)  # the other process notices
-    output.seek(0)
-    said = output.read().strip().splitlines()
+    said = (tmp_path / "said").read_text().strip().splitlines()
     assert len(said) == 1, said
     assert "resume with: coulomb train --resume" in said[0]
     if victim == "run":
