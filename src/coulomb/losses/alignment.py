@@ -1,14 +1,13 @@
-"""Alignment: how far apart the two views of a sample are."""
+"""Alignment: the distance between the two views of a sample."""
 
-from functools import partial
-from typing import ClassVar
+from dataclasses import KW_ONLY
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from coulomb.checked import checked_number
-from coulomb.losses.arguments import paired_embeddings, reduced
-from coulomb.losses.options import Loss
+from coulomb.losses.inputs import paired_rows, reduced
+from coulomb.losses.options import Flag, Loss, Reduction, number
 
 
 class AlignmentLoss(Loss):
@@ -43,25 +42,17 @@ class AlignmentLoss(Loss):
     tensor(2.)
     """
 
-    checks: ClassVar = {"alpha": partial(checked_number, at_least=1)}
-
-    def __init__(self, alpha: float = 2.0, *, normalize: bool = True, reduction: str = "mean") -> None:
-        super().__init__()
-        self.alpha = alpha
-        self.normalize = normalize
-        self.reduction = reduction
+    alpha: Annotated[float, number(at_least=1)] = 2.0
+    _: KW_ONLY
+    normalize: Flag = True
+    reduction: Reduction = "mean"
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss; see the class."""
-        rows = paired_embeddings(("x", "y"), x, y, normalize=self.normalize)
-        x, y = rows.view(2, len(x), -1).unbind()
+        x, y = paired_rows(("x", "y"), x, y, normalize=self.normalize).chunk(2)
         squared = (x - y).square().sum(1)
         if self.alpha == 2:
             return reduced(squared, self.reduction)
         apart = squared > 0  # the root has no derivative at 0
         distance = torch.where(apart, squared, 1) ** (self.alpha / 2)
         return reduced(torch.where(apart, distance, 0), self.reduction)
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return f"alpha={self.alpha:g}, normalize={self.normalize}, reduction={self.reduction!r}"

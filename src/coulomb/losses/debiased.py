@@ -1,25 +1,16 @@
-"""Debiased: some negatives are of the anchor's own class; take their expected share out of the sum."""
+"""Debiased: subtract the expected share of false negatives from the sum over the negatives."""
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import checked_number
-from coulomb.losses import at_once
-from coulomb.losses.arguments import check_pair, paired_embeddings, warn_counted
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import reduced_in
-from coulomb.losses.options import Loss
-from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
-from coulomb.similarity.problem import powered
-from coulomb.similarity.products import product
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.negatives import Contrast, ContrastiveLoss
+from coulomb.losses.options import Share, Tau
+from coulomb.losses.temperature import inverse
 
 
 @dataclass(frozen=True)
@@ -33,7 +24,7 @@ class DebiasedDiagnosis(Diagnosis):
     bounded: Tensor
 
 
-class DebiasedLoss(Loss):
+class DebiasedLoss(ContrastiveLoss):
     """L_i = softplus(log N_g − s⁺),  N_g = max((Σ_k e^{s_ik} − τ⁺M e^{s⁺})/(1−τ⁺), M e^{−1/τ})   (Chuang et al., 2020)
 
     s = cos/τ; k runs over the M = 2N−2 views of other samples; mean over all 2N anchors. A share τ⁺ of the negatives is
@@ -70,117 +61,35 @@ class DebiasedLoss(Loss):
     tensor(2.7081)
     """
 
-    checks: ClassVar = {
-        "temperature": checked_temperature,
-        "tau_plus": partial(checked_number, at_least=0, below=1),
-    }
-
-    def __init__(
-        self,
-        temperature: Temperature = 0.5,
-        tau_plus: float = 0.1,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__()
-        self.temperature = temperature
-        self.tau_plus = tau_plus
-        self.normalize = normalize
-        self.reduction = reduction
-        self.gather = gather
-        self.diagnose = diagnose
+    temperature: Tau = 0.5
+    tau_plus: Share = 0.1
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        check_pair(("view0", "view1"), view0, view1)
-        scale, rows = scale_of(self.temperature), 2 * len(view0)
-        plainly = self.normalize and not self.diagnose and len(view0) > 1 and group_of(self.gather) is None
-        if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly) and at_once.within(
-            view0.dtype, scale, self._powers()[-1]
-        ):
-            return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
-        return self._streamed(view0, view1, scale)
-
-    def _at_once(self, view0: Tensor, view1: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found:
-        n, powers = len(view0), self._powers()
-        rows = at_once.Rows(("view0", "view1"), (view0, view1), normalize=True)
-        unit, log_count = rows.unit, math.log(2 * n - 2)
-        t = at_once.exponents(unit, unit, scale)
-        own = at_once.own_of_views_(t).mul_(at_once.LN2)
-        exponentials = list(powered(t, powers, t.new_empty(t.numel()) if len(powers) > 1 else None))
-        totals = [each.sum(1) for each in exponentials]
-        log_negatives = totals[0].log() if len(powers) == 1 else (totals[1] / totals[0]).log_().add_(log_count)
-        excess = log_negatives.view(2, n) - own
-        slope, bounded = torch.ones_like(excess), None
-        if self.tau_plus > 0:
-            share = excess.neg().add_(math.log(self.tau_plus) + log_count)
-            excess, bounded = debiased(excess, log_count, self.tau_plus, log_count - scale - own)
-            slope = torch.where(bounded, 1, torch.expm1(share).reciprocal_().neg_())  # ∂ log N_g / ∂ log Σ
-        losses, pull = softplus(excess, threshold=50), excess.sigmoid().mul_(slope)
-        loss = losses.mean() if self.reduction == "mean" else losses.sum()
-        if not learning:
-            return loss, ()
-        push = pull if bounded is None else pull.masked_fill(bounded, 0)
-        gradient: Tensor | None = None
-        for power, sign, each, total in zip(powers, (-1, 1)[-len(powers) :], exponentials, totals, strict=True):
-            weight = (push.view(-1) / total).mul_(sign * power)
-            part = each.mul_(weight[:, None] + weight)
-            gradient = part if gradient is None else gradient.add_(part)
-        assert gradient is not None
-        at_once.pull_views_(gradient, pull)
-        grad, factor, grad_scale = product(gradient, unit.T), at_once.factor_of(self.reduction, 2 * n), None
-        if isinstance(scale, Tensor):
-            at_bound = 0.0 if bounded is None else pull[bounded].sum()
-            grad_scale = ((unit * grad).sum() / 2 - at_bound) * factor
-        return loss, (*rows.back(grad, scale * factor), grad_scale)
-
-    def _powers(self) -> tuple[float, ...]:
-        """Of e^s, whose sums make up N_g: Σ e^s, or with two of them M·Σ e^{second·s}/Σ e^{first·s}."""
-        return (1.0,)
-
-    def _streamed(self, view0: Tensor, view1: Tensor, scale: float | Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
-        rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
-        n, group = len(view0), group_of(self.gather)
-        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
-        anchors = similarity.number_of_keys
-        if anchors == 2:
-            warn_counted(2, 2, "anchors have no negative (N = 1): their loss is 0 and teaches nothing")
-        first, second = rows.view(2, n, -1).unbind()
-        positives = similarity.scale * (first * second).sum(1)
-        log_count = math.log(anchors - 2) if anchors > 2 else -math.inf
-        excess = self._log_negatives(similarity, log_count).view(2, n) - positives
-        bounded = torch.zeros_like(excess, dtype=torch.bool)
-        if self.tau_plus > 0:
-            least = log_count - similarity.scale - positives
-            excess, bounded = debiased(excess, log_count, self.tau_plus, least)
-        loss = reduced_in(group, softplus(excess, threshold=50).flatten(), self.reduction, anchors)
-        if not self.diagnose:
-            return loss
-        seen = diagnose_rows(similarity, positive=positives.repeat(2))
-        return loss, DebiasedDiagnosis(**vars(seen), bounded=bounded.sum())
-
-    def _log_negatives(self, similarity: Similarity, log_count: float) -> Tensor:
-        """log Σ_k e^{s_ik}, [2N]."""
-        return similarity.lse("negatives")
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"{describe_temperature(self.temperature)}, tau_plus={self.tau_plus:g}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
-        )
+        contrast = self._views(view0, view1, inverse(self.temperature))
+        log_sum = contrast.similarity.lse("negatives")
+        excess, bounded = debiased(contrast, log_sum - contrast.positives, self.tau_plus)
+        return with_bounded(self._result(contrast, softplus(excess, threshold=50)), bounded)
 
 
-def debiased(excess: Tensor, log_count: float, tau_plus: float, least: Tensor) -> tuple[Tensor, Tensor]:
-    """log((e^excess − τ⁺M)/(1−τ⁺)), or ``least`` where that is more; and where so. All relative to s⁺.
+def debiased(contrast: Contrast, excess: Tensor, tau_plus: float) -> tuple[Tensor, Tensor]:
+    """log N_g − s⁺ of ``excess`` = log Σ_k e^{s_ik} − s⁺, [2N], and where it is its lower bound.
 
-    The gradient is exact on both sides; what is not chosen contributes none, infinite though its own may be.
+    The gradient is exact on both sides. A branch that is not chosen contributes none, even if its own is infinite.
     """
-    share = math.log(tau_plus) + log_count - excess  # log of the share of Σ that is taken out
-    some_left = share < 0
-    left = excess + (-torch.expm1(torch.where(some_left, share, -1))).log() - math.log1p(-tau_plus)
-    kept = some_left & (left > least)
-    return torch.where(kept, left, least), ~kept
+    if tau_plus == 0 or contrast.count == 0:
+        return excess, torch.zeros_like(excess, dtype=torch.bool)
+    log_count = math.log(contrast.count)
+    least = log_count - contrast.similarity.scale - contrast.positives
+    share = math.log(tau_plus) + log_count - excess  # log of the share of Σ that is subtracted
+    below_one = share < 0
+    left = excess + (-torch.expm1(torch.where(below_one, share, -1))).log() - math.log1p(-tau_plus)
+    bounded = ~(below_one & (left > least))
+    return torch.where(bounded, least, left), bounded
+
+
+def with_bounded(result: Tensor | tuple[Tensor, Diagnosis], bounded: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    """``result`` with its `Diagnosis` as a `DebiasedDiagnosis`."""
+    if isinstance(result, Tensor):
+        return result
+    return result[0], DebiasedDiagnosis(**vars(result[1]), bounded=bounded.sum())

@@ -1,22 +1,15 @@
-"""Hard contrastive: InfoNCE against each anchor's nearest negatives alone."""
-
-from functools import partial
-from typing import ClassVar
+"""Hard contrastive: InfoNCE against the nearest negatives of each anchor only."""
 
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import checked_whole
-from coulomb.losses import at_once
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.options import Loss
-from coulomb.losses.pairs_at_once import PairsAtOnce
-from coulomb.losses.sources import fit_at_once, negatives_of
-from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.similarity.groups import Gather
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.negatives import ContrastiveLoss
+from coulomb.losses.options import Tau, Whole
+from coulomb.losses.temperature import inverse
 
 
-class HardContrastiveLoss(Loss):
+class HardContrastiveLoss(ContrastiveLoss):
     """L_i = log(e^{s_i⁺} + Σ_{k ∈ top} e^{s_ik}) − s_i⁺,  s = cos/τ   (the hard contrastive loss of Wang & Liu, 2021)
 
     InfoNCE whose sum keeps an anchor's ``top_k`` nearest negatives; they are found by a streamed threshold, one more pass.
@@ -55,59 +48,14 @@ class HardContrastiveLoss(Loss):
     tensor(0.3133)
     """
 
-    checks: ClassVar = {"temperature": checked_temperature, "top_k": checked_whole}
-
-    def __init__(
-        self,
-        temperature: Temperature = 0.07,
-        top_k: int = 4095,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__()
-        self.temperature = temperature
-        self.top_k = top_k
-        self.normalize = normalize
-        self.reduction = reduction
-        self.gather = gather
-        self.diagnose = diagnose
+    temperature: Tau = 0.07
+    top_k: Whole = 4095
 
     def forward(
         self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        scale, pairs = scale_of(self.temperature), (query, positive, negatives)
-        if fit_at_once(*pairs, gather=self.gather, reduction=self.reduction, plainly=not self.diagnose):
-            return at_once.known(partial(self._at_once, *pairs, scale), self._streamed, *pairs, scale)
-        return self._streamed(*pairs, scale)
-
-    def _at_once(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None, scale: float | Tensor, learning: bool
-    ) -> at_once.Found:
-        pairs = PairsAtOnce(query, positive, negatives, scale, normalize=self.normalize)
-        total, lse = at_once.softmax_(pairs.t, within=pairs.within, counts_NM=pairs.top(self.top_k))
-        loss, pull = at_once.pulled(lse, pairs.own, self.reduction)
-        if not learning:
-            return loss, ()
-        gradient = pairs.t.mul_((pull / total)[:, None])
-        return loss, pairs.back(gradient, pull, at_once.factor_of(self.reduction, len(query)))
-
-    def _streamed(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None, scale: float | Tensor
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
-        against = negatives_of(query, positive, negatives, scale=scale, normalize=self.normalize, gather=self.gather)
-        lse = against.similarity.lse(against.over, top_k=against.fewer(self.top_k))
-        loss = against.reduced(softplus(lse - against.positives, threshold=50), self.reduction)
-        if not self.diagnose:
-            return loss
-        return loss, diagnose_rows(against.similarity, against.over, positive=against.positives)
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"{describe_temperature(self.temperature)}, top_k={self.top_k}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
-        )
+        contrast = self._pairs(query, positive, negatives, inverse(self.temperature))
+        top_k = self.top_k if self.top_k < contrast.count else None
+        lse = contrast.similarity.lse(contrast.over, top_k=top_k)
+        return self._result(contrast, softplus(lse - contrast.positives, threshold=50))

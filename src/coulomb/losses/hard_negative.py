@@ -1,18 +1,18 @@
-"""Hard negatives: the nearer a negative, the more it counts."""
+"""Hard negatives: weight negatives by their similarity to the anchor."""
 
-from functools import partial
-from typing import ClassVar
+import math
 
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from coulomb.checked import checked_number
-from coulomb.losses.debiased import DebiasedLoss
-from coulomb.losses.temperature import Temperature
-from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather
+from coulomb.losses.debiased import debiased, with_bounded
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.negatives import ContrastiveLoss
+from coulomb.losses.options import NonNegative, Share, Tau
+from coulomb.losses.temperature import inverse
 
 
-class HardNegativeLoss(DebiasedLoss):
+class HardNegativeLoss(ContrastiveLoss):
     """L_i = softplus(log N_g − s⁺),  N_g = max((R − τ⁺M e^{s⁺})/(1−τ⁺), M e^{−1/τ})   (Robinson et al., 2021)
 
     R = M Σ_k e^{(1+β)s_ik} / Σ_k e^{βs_ik}, the debiased loss with negatives drawn in proportion to e^{βs}: log R =
@@ -43,34 +43,17 @@ class HardNegativeLoss(DebiasedLoss):
     tensor(0.5514)
     """
 
-    checks: ClassVar = {"beta": partial(checked_number, at_least=0)}
+    temperature: Tau = 0.5
+    beta: NonNegative = 1.0
+    tau_plus: Share = 0.1
 
-    def __init__(
-        self,
-        temperature: Temperature = 0.5,
-        beta: float = 1.0,
-        tau_plus: float = 0.1,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__(
-            temperature, tau_plus, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather
-        )
-        self.beta = beta
-
-    def _log_negatives(self, similarity: Similarity, log_count: float) -> Tensor:
-        """log R, [2N]."""
-        if self.beta == 0 or log_count < 0:  # log_count: −∞ without negatives
-            return super()._log_negatives(similarity, log_count)
-        preference, preferred = similarity.lses((self.beta, 1 + self.beta), "negatives").unbind()
-        return log_count + preferred - preference
-
-    def _powers(self) -> tuple[float, ...]:
-        return (self.beta, 1 + self.beta) if self.beta else super()._powers()
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return f"beta={self.beta:g}, {super().extra_repr()}"
+    def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        contrast = self._views(view0, view1, inverse(self.temperature))
+        if self.beta == 0 or contrast.count == 0:
+            log_negatives = contrast.similarity.lse("negatives")
+        else:
+            preference, preferred = contrast.similarity.lses((self.beta, 1 + self.beta), "negatives").unbind()
+            log_negatives = math.log(contrast.count) + preferred - preference
+        excess, bounded = debiased(contrast, log_negatives - contrast.positives, self.tau_plus)
+        return with_bounded(self._result(contrast, softplus(excess, threshold=50)), bounded)

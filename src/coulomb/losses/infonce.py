@@ -1,29 +1,14 @@
-"""InfoNCE: pick the positive among negatives from the batch or from a queue."""
-
-from functools import partial
-from typing import ClassVar
+"""InfoNCE: identify the positive among negatives from the batch or from a queue."""
 
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from coulomb.checked import checked_flag
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    embeddings,
-    paired_embeddings,
-    warn_counted,
-)
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import reduced_in
-from coulomb.losses.options import Loss
-from coulomb.losses.pairs_at_once import PairsAtOnce
-from coulomb.losses.sources import fit_at_once
-from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.negatives import ContrastiveLoss
+from coulomb.losses.options import Flag, Tau
+from coulomb.losses.temperature import inverse
 
 
-class InfoNCELoss(Loss):
+class InfoNCELoss(ContrastiveLoss):
     """L_i = log(e^{s_i⁺} + Σ_k e^{s_ik}) − s_i⁺ = softplus(LSE_k s_ik − s_i⁺),  s = cos/τ   (van den Oord et al., 2018)
 
     With ``negatives`` given (a queue or bank: MoCo, He et al., 2020) k runs over them; without, over the positives of
@@ -68,25 +53,8 @@ class InfoNCELoss(Loss):
     tensor(0.7437)
     """
 
-    checks: ClassVar = {"temperature": checked_temperature, "symmetric": checked_flag}
-
-    def __init__(
-        self,
-        temperature: Temperature = 0.07,
-        symmetric: bool = False,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__()
-        self.temperature = temperature
-        self.symmetric = symmetric
-        self.normalize = normalize
-        self.reduction = reduction
-        self.diagnose = diagnose
-        self.gather = gather
+    temperature: Tau = 0.07
+    symmetric: Flag = False
 
     def forward(
         self,
@@ -104,84 +72,7 @@ class InfoNCELoss(Loss):
             raise ValueError(
                 "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
             )
-        scale, plainly = scale_of(self.temperature), not self.diagnose and query_ids is None
-        pairs = query, positive, negatives
-        if fit_at_once(*pairs, gather=self.gather, reduction=self.reduction, plainly=plainly):
-            return at_once.known(partial(self._at_once, *pairs, scale), self._streamed, *pairs, scale)
-        return self._streamed(*pairs, scale, query_ids, negative_ids)
-
-    def _at_once(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None, scale: float | Tensor, learning: bool
-    ) -> at_once.Found:
-        pairs = PairsAtOnce(query, positive, negatives, scale, normalize=self.normalize)
-        factor = at_once.factor_of(self.reduction, len(query))
-        turned = (
-            pairs.t.T.contiguous() if self.symmetric and not pairs.within else None
-        )  # columns have their own maximum
-        total, lse = at_once.softmax_(pairs.t, within=pairs.within)
-        loss, pull = at_once.pulled(lse, pairs.own, self.reduction)
-        weight, extra = (pull / total)[:, None], None
-        if self.symmetric:
-            if turned is None:
-                total = pairs.t.sum(0)
-                lse = total.log()
-            else:
-                total, lse = at_once.softmax_(turned, within=False)
-            back_loss, back = at_once.pulled(lse, pairs.own, self.reduction)
-            loss, pull, factor = (loss + back_loss).div_(2), pull + back, factor / 2
-            if turned is None:
-                weight = weight + back / total
-            else:
-                extra = turned.mul_((back / total)[:, None]).T
-        if not learning:
-            return loss, ()
-        gradient = pairs.t.mul_(weight)
-        return loss, pairs.back(gradient if extra is None else gradient.add_(extra), pull, factor)
-
-    def _streamed(
-        self,
-        query: Tensor,
-        positive: Tensor,
-        negatives: Tensor | None,
-        scale: float | Tensor,
-        query_ids: Tensor | None = None,
-        negative_ids: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
-        both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
-        n, dtype = len(query), query.dtype
-        query, positive = both.view(2, n, -1).unbind()
-        group = group_of(self.gather) if negatives is None else None
-        in_batch = Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, half=dtype, group=group)
-        anchors = in_batch.number_of_keys
-        count = anchors - 1 if negatives is None else len(negatives)
-        if count == 0:
-            warn_counted(n, n, "anchors have no negative: their loss is 0 and teaches nothing")
-        if negatives is None:
-            scores, over, lse = in_batch, "negatives", None
-            loss = in_batch.contrast(both=self.symmetric)
-        else:
-            keys = embeddings("negatives", negatives, normalize=self.normalize, like=query)
-            scores = Similarity(
-                query,
-                keys,
-                scale=scale,
-                query_ids=query_ids,
-                key_ids=negative_ids,
-                unit=self.normalize,
-                half=dtype,
-            )
-            over = "all" if query_ids is None else "negatives"
-            lse = scores.lse(over) if self.diagnose else None
-            own = in_batch.positives()
-            loss = scores.against(own, over) if lse is None else softplus(lse - own, threshold=50)
-        loss = reduced_in(group, loss, self.reduction, anchors)
-        if not self.diagnose:
-            return loss
-        return loss, diagnose_rows(scores, over, lse=lse, positive=in_batch.positives())
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"{describe_temperature(self.temperature)}, symmetric={self.symmetric}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}, diagnose={self.diagnose}, gather={self.gather!r}"
-        )
+        ids = query_ids, negative_ids
+        contrast = self._pairs(query, positive, negatives, inverse(self.temperature), ids)
+        loss = contrast.similarity.contrast(contrast.positives, contrast.over, both=self.symmetric)
+        return self._result(contrast, loss)

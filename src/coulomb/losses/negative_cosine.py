@@ -1,16 +1,11 @@
-"""Negative cosine: methods without negatives (BYOL, SimSiam)."""
+"""Negative cosine, for methods without negatives (BYOL, SimSiam)."""
 
-from functools import partial
-from typing import ClassVar
+from dataclasses import KW_ONLY
 
-import torch
 from torch import Tensor
 
-from coulomb.checked import ZERO, checked_flag
-from coulomb.losses import at_once
-from coulomb.losses.arguments import check_pair, paired_embeddings, reduced
-from coulomb.losses.options import Loss
-from coulomb.losses.unit_rows import check_norms
+from coulomb.losses.inputs import paired_rows, reduced
+from coulomb.losses.options import Flag, Loss, Reduction
 
 
 class NegativeCosineLoss(Loss):
@@ -45,47 +40,14 @@ class NegativeCosineLoss(Loss):
     tensor(-0.7071)
     """
 
-    checks: ClassVar = {"stop_gradient": checked_flag}
-
-    def __init__(self, stop_gradient: bool = True, *, normalize: bool = True, reduction: str = "mean") -> None:
-        super().__init__()
-        self.stop_gradient = stop_gradient
-        self.normalize = normalize
-        self.reduction = reduction
+    stop_gradient: Flag = True
+    _: KW_ONLY
+    normalize: Flag = True
+    reduction: Reduction = "mean"
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss; see the class."""
-        check_pair(("prediction", "target"), prediction, target)
-        if self.stop_gradient:
-            target = target.detach()
-        if at_once.fits(len(target), 1, target, reduction=self.reduction, plainly=self.normalize):
-            return at_once.known(partial(self._at_once, prediction, target), self._plain, prediction, target)
-        return self._plain(prediction, target)
-
-    def _at_once(self, prediction: Tensor, target: Tensor, learning: bool) -> at_once.Found:
-        x, y = at_once.alike(prediction, target)
-        norm = torch.cat([torch.linalg.vector_norm(one, dim=1) for one in (x, y)])
-        if check_norms(norm, ("prediction", "target"), True):
-            norm.masked_fill_(norm < ZERO, torch.inf)
-        inverse = norm.reciprocal_().view(2, -1, 1)
-        cos = (x * inverse[0]).mul_(y).sum(1, keepdim=True).mul_(inverse[1])  # x·y itself may overflow
-        factor = at_once.factor_of(self.reduction, len(x))
-        loss = cos.sum().mul_(-factor)
-        if not learning:
-            return loss, ()
-        across = (inverse[0] * inverse[1]).mul_(-factor)
-        grads: list[Tensor | None] = [None, None]
-        for i, (own, other, given) in enumerate(((x, y, prediction), (y, x, target))):
-            if given.requires_grad:  # −(ŷ − cos·x̂)/‖x‖
-                along = (cos * inverse[i].square()).mul_(factor)
-                grads[i] = torch.addcmul(other * across, own, along).to(given.dtype)
-        return loss, grads
-
-    def _plain(self, prediction: Tensor, target: Tensor) -> Tensor:
-        rows = paired_embeddings(("prediction", "target"), prediction, target, normalize=self.normalize)
-        prediction, target = rows.view(2, len(prediction), -1).unbind()
+        target = target.detach() if self.stop_gradient and isinstance(target, Tensor) else target
+        rows = paired_rows(("prediction", "target"), prediction, target, normalize=self.normalize)
+        prediction, target = rows.chunk(2)
         return reduced(-(prediction * target).sum(1), self.reduction)
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return f"stop_gradient={self.stop_gradient}, normalize={self.normalize}, reduction={self.reduction!r}"

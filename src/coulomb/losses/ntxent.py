@@ -1,29 +1,17 @@
-"""NT-Xent: among all other views of the batch, recognise your own other view."""
-
-from functools import partial
-from typing import ClassVar
+"""NT-Xent: recognise the other view of the same sample among all views of the batch."""
 
 from torch import Tensor
 
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    check_pair,
-    check_shape,
-    paired_embeddings,
-    require_batch,
-    warn_counted,
-)
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.gathering import reduced_in
-from coulomb.losses.options import Loss
-from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.losses.unit_rows import rows_of
+from coulomb.losses.inputs import check_batch, check_shape, normalized, warn_counted
+from coulomb.losses.negatives import ContrastiveLoss, reduced_over
+from coulomb.losses.options import Tau
+from coulomb.losses.temperature import inverse
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
-from coulomb.similarity.products import product
+from coulomb.similarity.groups import group_of
 
 
-class NTXentLoss(Loss):
+class NTXentLoss(ContrastiveLoss):
     """L_i = LSE_{j≠i} s_ij − s_i⁺,  s = cos/τ, mean over all 2N anchors   (SimCLR, Chen et al., 2020)
 
     Two views: computed as softplus(LSE over the negatives − s⁺), which is the same and does not cancel near 0.
@@ -59,82 +47,29 @@ class NTXentLoss(Loss):
     tensor(2.7081)
     """
 
-    checks: ClassVar = {"temperature": checked_temperature}
-
-    def __init__(
-        self,
-        temperature: Temperature = 0.5,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__()
-        self.temperature = temperature
-        self.normalize = normalize
-        self.reduction = reduction
-        self.diagnose = diagnose
-        self.gather = gather
+    temperature: Tau = 0.5
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        scale = scale_of(self.temperature)
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
             if view0.shape[1] != 2:
-                return self._streamed(view0, None, scale)
+                return self._more_views(view0)
             view0, view1 = view0.unbind(1)
-        check_pair(("view0", "view1"), view0, view1)
-        rows, plainly = 2 * len(view0), not self.diagnose and group_of(self.gather) is None and len(view0) > 1
-        if at_once.fits(rows, rows, view0, reduction=self.reduction, plainly=plainly):
-            return at_once.known(partial(self._at_once, view0, view1, scale), self._streamed, view0, view1, scale)
-        return self._streamed(view0, view1, scale)
+        contrast = self._views(view0, view1, inverse(self.temperature))
+        return self._result(contrast, contrast.similarity.contrast(contrast.positives))
 
-    def _at_once(self, view0: Tensor, view1: Tensor, scale: float | Tensor, learning: bool) -> at_once.Found:
-        n = len(view0)
-        rows = at_once.Rows(("view0", "view1"), (view0, view1), normalize=self.normalize)
-        unit = rows.unit
-        t = at_once.exponents(unit, unit, scale)
-        within = at_once.within_range(t, scale, rows)
-        own = at_once.own_of_views_(t)
-        total, lse = at_once.softmax_(t, within=within)
-        loss, pull = at_once.pulled(lse.view(2, n), own, self.reduction)
-        if not learning:
-            return loss, ()
-        gradient = at_once.weighted_(t, pull.view(-1) / total, within=within)
-        at_once.pull_views_(gradient, pull)
-        grad, factor = product(gradient, unit.T), at_once.factor_of(self.reduction, 2 * n)
-        grad_scale = (unit * grad).sum().mul_(factor / 2) if isinstance(scale, Tensor) else None
-        return loss, (*rows.back(grad, scale * factor), grad_scale)
-
-    def _streamed(
-        self, view0: Tensor, view1: Tensor | None, scale: float | Tensor
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
-        if view1 is None:
-            require_batch("view0", view0)
-            n, views = view0.shape[:2]
-            if views < 2:
-                raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(view0.shape)}")
-            rows = rows_of(("view0",), view0.transpose(0, 1).reshape(n * views, -1), normalize=self.normalize)
-        else:
-            rows = paired_embeddings(("view0", "view1"), view0, view1, normalize=self.normalize)
-            n, views = len(view0), 2
+    def _more_views(self, views: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+        check_batch("view0", views)
+        n, v, dim = views.shape
+        if v < 2:
+            raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
         group = group_of(self.gather)
-        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
+        rows = normalized(("view0",), views.transpose(0, 1).reshape(n * v, dim), normalize=self.normalize)
+        scale = inverse(self.temperature)
+        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=views.dtype, group=group)
         anchors = similarity.number_of_keys
-        if anchors == views:
-            warn_counted(views, views, "anchors have no negative (N = 1): the loss teaches nothing")
-        if views == 2:
-            loss = similarity.contrast(offset=n)
-        else:
-            loss = similarity.lse("others") - similarity.mean("positives")
-        loss = reduced_in(group, loss, self.reduction, anchors)
+        if anchors == v:
+            warn_counted(v, v, "anchors have no negative (N = 1): the loss gives no gradient")
+        loss = reduced_over(group, similarity.lse("others") - similarity.mean("positives"), self.reduction, anchors)
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"{describe_temperature(self.temperature)}, normalize={self.normalize}, reduction={self.reduction!r}, "
-            f"diagnose={self.diagnose}, gather={self.gather!r}"
-        )

@@ -1,53 +1,108 @@
-"""Options of a loss, checked whenever they are set: in the constructor and as attributes later."""
+"""`Loss`, the parent of all losses: options are declared like the fields of a dataclass and checked whenever they are set."""
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, dataclass_transform
 
-from torch import nn
+from torch import Tensor, nn
 
-from coulomb.checked import checked_flag
-from coulomb.losses.arguments import REDUCTIONS, checked_choice
+from coulomb.checked import checked_flag, checked_number, checked_whole
 from coulomb.losses.names_elsewhere import unknown_option
+from coulomb.losses.temperature import LearnableTemperature, Temperature, checked_temperature
 from coulomb.similarity.groups import checked_gather
 
 Check = Callable[[str, Any], Any]
 
 
-class Loss(nn.Module):
-    """Parent of all losses.
+def number(**limits: float) -> Check:
+    """A check that the option is a finite number within ``limits``, those of `coulomb.checked.checked_number`."""
+    return functools.partial(checked_number, **limits)
 
-    ``checks`` maps the name of an option to a function of (name, value) that returns the value to store, or raises a
-    TypeError or ValueError. A subclass lists the options that it adds. Reading an option costs nothing.
+
+def choice(*choices: str) -> Check:
+    """A check that the option is one of ``choices``."""
+
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        return value
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """``check``, which also lets None pass."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+# Types of options. The second argument of Annotated checks the value.
+Flag = Annotated[bool, checked_flag]
+Whole = Annotated[int, checked_whole]
+Positive = Annotated[float, number(above=0)]
+NonNegative = Annotated[float, number(at_least=0)]
+Share = Annotated[float, number(at_least=0, below=1)]
+Tau = Annotated[Temperature, checked_temperature]
+Reduction = Annotated[str, choice("mean", "sum", "none")]
+Gather = Annotated[bool | str, lambda _, value: checked_gather(value)]
+
+
+@dataclass_transform(eq_default=False)
+class Loss(nn.Module):
+    """Parent of all losses. A subclass declares its options as annotated fields, as in a dataclass::
+
+        class ExampleLoss(Loss):
+            margin: NonNegative = 0.2
+            _: KW_ONLY
+            reduction: Reduction = "mean"
+
+    The second argument of ``Annotated`` in the type of an option is a function of (name, value) that returns the value to
+    store, or raises TypeError or ValueError. `checks` holds these functions by name.
     """
 
-    checks: ClassVar[Mapping[str, Check]] = {
-        "reduction": functools.partial(checked_choice, choices=REDUCTIONS),
-        "normalize": checked_flag,
-        "diagnose": checked_flag,
-        "gather": lambda _, value: checked_gather(value),
-    }
+    checks: ClassVar[Mapping[str, Check]] = {}
+
+    def __new__(cls, *_: Any, **__: Any) -> "Loss":
+        """An initialised module, since the constructor of a dataclass sets attributes first."""
+        self: Loss = super().__new__(cls)
+        nn.Module.__init__(self)
+        return self
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.checks = {
-            name: check for one in reversed(cls.__mro__) for name, check in vars(one).get("checks", {}).items()
+        metadata = {
+            name: getattr(kind, "__metadata__", ()) for name, kind in vars(cls).get("__annotations__", {}).items()
         }
-        if "__init__" in vars(cls):
-            cls.__init__ = _with_known_names(cls.__init__)  # type: ignore[method-assign]
+        cls.checks = {**cls.checks, **{name: one[0] for name, one in metadata.items() if one}}
+        dataclass(eq=False, repr=False)(cls)
+        for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]
+            if name in vars(cls):  # it would hide a submodule or buffer of this name
+                delattr(cls, name)
+        cls.__init__ = _suggesting(cls.__init__)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
         check = self.checks.get(name)
         super().__setattr__(name, value if check is None else check(name, value))
 
+    def extra_repr(self) -> str:
+        """The options, for ``print(loss)``."""
+        ordered = sorted(fields(self), key=lambda field: field.kw_only)  # type: ignore[arg-type]
+        return ", ".join(f"{field.name}={_described(getattr(self, field.name))}" for field in ordered)
 
-def _with_known_names(init: Callable[..., None]) -> Callable[..., None]:
+
+def _described(value: Any) -> str:
+    if isinstance(value, LearnableTemperature):  # prints itself, as a submodule
+        return "learned"
+    if isinstance(value, Tensor):
+        return str(list(value.shape))
+    return f"{value:g}" if isinstance(value, float) else repr(value)
+
+
+def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
     """``init`` whose TypeError for an unknown option names the option to use instead."""
-    _, *parameters = inspect.signature(init).parameters.values()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return init
-    names = [one.name for one in parameters]
+    init.__annotations__ = {name: getattr(kind, "__origin__", kind) for name, kind in init.__annotations__.items()}
+    names = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
     def checked_init(self: Any, *arguments: Any, **options: Any) -> None:
@@ -57,8 +112,3 @@ def _with_known_names(init: Callable[..., None]) -> Callable[..., None]:
         init(self, *arguments, **options)
 
     return checked_init
-
-
-def optional(check: Check) -> Check:
-    """``check``, or None."""
-    return lambda name, value: None if value is None else check(name, value)

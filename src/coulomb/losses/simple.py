@@ -1,22 +1,13 @@
-"""Simple and hard-simple: no temperature and no softmax, the similarities themselves."""
+"""Simple and hard simple: the similarities themselves, without temperature or softmax."""
 
-import math
-from functools import partial
-from typing import ClassVar
-
-import torch
 from torch import Tensor
 
-from coulomb.checked import checked_number, checked_whole
-from coulomb.losses import at_once
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.options import Loss
-from coulomb.losses.pairs_at_once import PairsAtOnce
-from coulomb.losses.sources import Negatives, fit_at_once, negatives_of
-from coulomb.similarity.groups import Gather
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.negatives import Contrast, ContrastiveLoss
+from coulomb.losses.options import NonNegative, Whole
 
 
-class SimpleContrastiveLoss(Loss):
+class SimpleContrastiveLoss(ContrastiveLoss):
     """L_i = −s_i⁺ + λ Σ_k s_ik,  s = cos   (the simple loss of Wang & Liu, 2021)
 
     Every negative is pushed equally hard, whatever its similarity: the limit of a high temperature. The sum over k is one
@@ -51,71 +42,18 @@ class SimpleContrastiveLoss(Loss):
     tensor(0.)
     """
 
-    checks: ClassVar = {"weight": partial(checked_number, at_least=0)}
-
-    def __init__(
-        self,
-        weight: float = 1.0,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__()
-        self.weight = weight
-        self.normalize = normalize
-        self.reduction = reduction
-        self.gather = gather
-        self.diagnose = diagnose
+    weight: NonNegative = 1.0
 
     def forward(
         self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        pairs = query, positive, negatives
-        if fit_at_once(*pairs, gather=self.gather, reduction=self.reduction, plainly=not self.diagnose):
-            return at_once.known(partial(self._at_once, *pairs), self._streamed, *pairs)
-        return self._streamed(*pairs)
+        contrast = self._pairs(query, positive, negatives, 1.0)
+        return self._result(contrast, self.weight * self._sum(contrast) - contrast.positives)
 
-    def _at_once(self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool) -> at_once.Found:
-        n, factor = len(query), at_once.factor_of(self.reduction, len(query))
-        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
-        first, second = rows.unit[:n], rows.unit[n:]
-        keys, weight = None, 1 + self.weight  # the sum over the others: over all, less the own
-        if negatives is not None:
-            keys, weight = at_once.Rows(("negatives",), (negatives,), normalize=self.normalize), 1.0
-            keys.unit, first = at_once.alike(keys.unit, first)
-        queries, others = first.sum(0), (second if keys is None else keys.unit).sum(0)
-        loss = (queries @ others).mul_(self.weight).sub_((first * second).sum(), alpha=weight).mul_(factor)
-        if not math.isfinite(float(loss)):
-            for one in filter(None, (rows, keys)):
-                one.check()
-        if not learning:
-            return loss, ()
-        grad, grad_negatives = torch.empty_like(rows.unit), None
-        torch.sub(others * self.weight, second, alpha=weight, out=grad[:n])
-        torch.sub(queries * self.weight if keys is None else queries.new_zeros(()), first, alpha=weight, out=grad[n:])
-        if keys is not None:
-            (grad_negatives,) = keys.back((queries * self.weight).expand_as(keys.unit).clone(), factor)
-        return loss, (*rows.back(grad, factor), grad_negatives)
-
-    def _streamed(self, query: Tensor, positive: Tensor, negatives: Tensor | None) -> Tensor | tuple[Tensor, Diagnosis]:
-        against = negatives_of(query, positive, negatives, scale=1.0, normalize=self.normalize, gather=self.gather)
-        loss = against.reduced(self.weight * self._sum(against) - against.positives, self.reduction)
-        if not self.diagnose:
-            return loss
-        return loss, diagnose_rows(against.similarity, against.over, positive=against.positives)
-
-    def _sum(self, against: Negatives) -> Tensor:
+    def _sum(self, contrast: Contrast) -> Tensor:
         """Σ_k s_ik, [N]."""
-        return against.similarity.sum(against.over)
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"weight={self.weight:g}, normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
-        )
+        return contrast.similarity.sum(contrast.over)
 
 
 class HardSimpleLoss(SimpleContrastiveLoss):
@@ -146,37 +84,9 @@ class HardSimpleLoss(SimpleContrastiveLoss):
     tensor(-0.2929)
     """
 
-    checks: ClassVar = {"top_k": checked_whole}
+    top_k: Whole = 4095
 
-    def __init__(
-        self,
-        weight: float = 1.0,
-        top_k: int = 4095,
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__(weight, normalize=normalize, reduction=reduction, diagnose=diagnose, gather=gather)
-        self.top_k = top_k
-
-    def _at_once(self, query: Tensor, positive: Tensor, negatives: Tensor | None, learning: bool) -> at_once.Found:
-        pairs = PairsAtOnce(query, positive, negatives, 1.0, normalize=self.normalize)
-        top = pairs.top(self.top_k)
-        if top is None:
-            return super()._at_once(query, positive, negatives, learning)
-        factor = at_once.factor_of(self.reduction, len(query))
-        total = (pairs.t * top).sum().mul_(self.weight).sub_(pairs.own.sum())
-        loss = total.mul_(at_once.LN2 * factor)
-        if not learning:
-            return loss, ()
-        return loss, pairs.back(top.mul_(self.weight), torch.ones_like(pairs.own), factor)[:3]
-
-    def _sum(self, against: Negatives) -> Tensor:
+    def _sum(self, contrast: Contrast) -> Tensor:
         """Σ_{k ∈ top} s_ik, [N]."""
-        return against.similarity.sum(against.over, top_k=against.fewer(self.top_k))
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return f"top_k={self.top_k}, {super().extra_repr()}"
+        top_k = self.top_k if self.top_k < contrast.count else None
+        return contrast.similarity.sum(contrast.over, top_k=top_k)

@@ -74,11 +74,6 @@ def checked_temperature(name: str, temperature: Any) -> Temperature:
         raise TypeError(f"{error}; to learn it, use a LearnableTemperature") from None
 
 
-def scale_of(temperature: Temperature) -> float | Tensor:
-    """1/τ."""
+def inverse(temperature: Temperature) -> float | Tensor:
+    """The scale of the similarities, 1/τ; with a gradient for a `LearnableTemperature`."""
     return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
-
-
-def describe_temperature(temperature: Temperature) -> str:
-    """For `extra_repr`; a learned one prints itself as a submodule."""
-    return "temperature=learned" if isinstance(temperature, LearnableTemperature) else f"temperature={temperature:g}"

@@ -1,27 +1,16 @@
-"""Uniformity: how evenly the samples are spread."""
+"""Uniformity: how evenly the samples are spread over the sphere."""
 
 import math
-from functools import partial
-from typing import ClassVar
+from dataclasses import KW_ONLY
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.checked import checked_number
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    check_shape,
-    embeddings,
-    reduced,
-    require_batch,
-    warn_counted,
-)
-from coulomb.losses.gathering import summed_in
-from coulomb.losses.options import Loss
+from coulomb.losses.inputs import check_batch, check_shape, normalized, reduced, warn_counted
+from coulomb.losses.negatives import summed_over
+from coulomb.losses.options import Flag, Gather, Loss, Positive, Reduction
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of, rows_in
-from coulomb.similarity.products import product
+from coulomb.similarity.groups import group_of, rows_in
 
 
 class UniformityLoss(Loss):
@@ -63,63 +52,35 @@ class UniformityLoss(Loss):
     tensor(-8.)
     """
 
-    checks: ClassVar = {"t": partial(checked_number, above=0)}
-
-    def __init__(
-        self, t: float = 2.0, *, normalize: bool = True, reduction: str = "mean", gather: Gather = "auto"
-    ) -> None:
-        super().__init__()
-        self.t = t
-        self.normalize = normalize
-        self.reduction = reduction
-        self.gather = gather
+    t: Positive = 2.0
+    _: KW_ONLY
+    normalize: Flag = True
+    reduction: Reduction = "mean"
+    gather: Gather = "auto"
 
     def forward(self, x: Tensor) -> Tensor:
         """The loss; see the class."""
         check_shape("x", x)
-        require_batch("x", x)
-        plainly = self.normalize and len(x) > 1 and self.reduction == "mean" and group_of(self.gather) is None
-        if at_once.fits(len(x), len(x), x, plainly=plainly) and at_once.within(x.dtype, 2 * self.t):
-            return at_once.known(partial(self._at_once, x), self._streamed, x)
-        return self._streamed(x)
-
-    def _at_once(self, x: Tensor, learning: bool) -> at_once.Found:
-        rows = at_once.Rows(("x",), (x,), normalize=True)
-        # −t‖x−y‖² = 2t(x·y − 1)
-        exponential = at_once.exponents(rows.unit, rows.unit, 2 * self.t).exp2_()
-        exponential.fill_diagonal_(0)
-        total = exponential.sum()
-        loss = total.log() - (2 * self.t + math.log(len(x) * (len(x) - 1)))
-        if not learning:
-            return loss, ()
-        grad = product(exponential, rows.unit.T).div_(total)
-        return loss, rows.back(grad, 4 * self.t)
-
-    def _streamed(self, x: Tensor) -> Tensor:
-        x = embeddings("x", x, normalize=self.normalize)
-        group = group_of(self.gather)
+        check_batch("x", x)
+        x, group = normalized(("x",), x, normalize=self.normalize), group_of(self.gather)
         shift: float | Tensor
-        if self.normalize:
+        if self.normalize:  # −t‖x − y‖² = 2t·x·y − 2t
             similarity, shift = Similarity(x, scale=2 * self.t, unit=True, group=group), -2 * self.t
         else:
-            x = x - _center(x, group)  # distances stay, and cancel less
+            x = x - _center(x, group)  # keeps the distances, with less cancellation
             shift = bias = -self.t * x.square().sum(1)
             similarity = Similarity(x, scale=2 * self.t, column_bias=bias, group=group)
         rows, n = similarity.lse("others") + shift, similarity.number_of_keys
         if n == 1:
-            warn_counted(1, 1, "samples has no other (N = 1): the loss is 0 and teaches nothing")
-        rows = rows - math.log(n - 1) if n > 1 else rows.masked_fill(rows == -torch.inf, 0)
+            warn_counted(1, 1, "samples has no other (N = 1): the loss is 0 and gives no gradient")
+        rows = rows - math.log(n - 1) if n > 1 else rows.masked_fill(rows.isinf(), 0)
         if self.reduction == "mean":
             return rows_in(group, rows).logsumexp(0) - math.log(n)
         return reduced(rows, self.reduction)
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return f"t={self.t:g}, normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
 
 
 def _center(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """The mean of all samples, the same on every process."""
     if group is None:
         return x.detach().mean(0)
-    return summed_in(group, x.sum(0)) / summed_in(group, x.new_full((), len(x)))
+    return summed_over(group, x.sum(0)) / summed_over(group, x.new_full((), len(x)))

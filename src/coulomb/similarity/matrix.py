@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from coulomb.checked import abstract
-from coulomb.similarity import ahead, contrast, dense, graph, order, products
+from coulomb.similarity import ahead, dense, graph, order, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.problem import Problem, below, eager, tile_for
@@ -205,28 +206,27 @@ class Similarity:
         assert columns is not None
         return rows[0], columns
 
-    def contrast(self, offset: int = 0, over: Over = "negatives", *, both: bool = False) -> Tensor:
-        """log(1 + Σ_j exp(s_ij − s_i⁺)) = softplus(lse_i − s_i⁺), [N]: the positive against the pairs of ``over``.
+    def contrast(
+        self, own: Tensor, over: Over = "negatives", *, both: bool = False, counted: Tensor | None = None
+    ) -> Tensor:
+        """log(1 + Σ_j exp(s_ij − own_i)) = softplus(lse_i − own_i), [N]: the score of the positive against the other pairs.
 
-        Row i's positive is key i + offset (mod M). ``both``: the mean of this over rows and columns (as in `lse_both`).
-        A loss near 0 keeps its digits, where lse − s⁺ would cancel.
+        Small losses keep their digits, where lse − own would cancel. In one direction with learning keys this is fused
+        (gradients computed in the forward pass, 6u instead of 8u), see `coulomb.similarity.fused`.
+
+        Args:
+            own: [N], may carry a gradient.
+            over: the pairs of the sum.
+            both: the mean of this over rows and columns (as in `lse_both`).
+            counted: [N], boolean: rows whose loss will be used; the others may be 0.
         """
-        problem = self._problem(over, both=both)
-        if not both:
-            return self.against(contrast.positives(problem, offset), over)
-        rows, columns = self.lse_both(over)
-        return contrast.losses(rows, columns, contrast.positives(problem, offset))
-
-    def against(self, own: Tensor, over: Over = "negatives", *, counted: Tensor | None = None) -> Tensor:
-        """log(1 + Σ_j exp(s_ij − own_i)) = softplus(lse_i − own_i), [N]: a value of each row against its pairs of ``over``.
-
-        ``own`` [N] may carry a gradient. ``counted`` [N], boolean: the rows whose loss will be used; the others may be 0.
-        Where the keys learn and every row that counts is asked for the same (a mean, a sum), it takes 6u instead of 8u.
-        """
+        if both:
+            rows, columns = self.lse_both(over)
+            return (softplus(rows - own, threshold=50) + softplus(columns - own, threshold=50)) / 2
         problem = self._problem(over)
         if eager() and self.group is None and not (self.few or abstract(own)) and ahead.fits(problem):
             return ahead.against(problem, self.scale, own, counted)
-        return contrast.losses(self._fold(problem)[0].squeeze(0), None, own)
+        return softplus(self._fold(problem)[0].squeeze(0) - own, threshold=50)
 
     def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.

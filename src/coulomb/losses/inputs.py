@@ -1,0 +1,202 @@
+"""Checked inputs of the losses (features as unit rows, labels) and the reduction of their values."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coulomb import checked
+from coulomb.checked import LONGEST, ZERO, abstract, readable, warn
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of labels
+UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
+
+
+def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None) -> None:
+    """Raises unless ``value`` is a dense floating tensor with samples, ``ndim`` dimensions, and the device and width of ``like``."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    check_dense(name, value)
+    if value.ndim not in ndim:
+        raise ValueError(f"{name} must have {' or '.join(map(str, ndim))} dimensions, got shape {tuple(value.shape)}")
+    if value.shape[-1] == 0:
+        raise ValueError(f"{name} has no dimensions: shape {tuple(value.shape)}")
+    if like is not None and value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}, the other features on {like.device}")
+    if like is not None and value.shape[-1] != like.shape[-1]:
+        raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
+
+
+def check_dense(name: str, value: Tensor) -> None:
+    """Raises TypeError for sparse and other tensors that are not strided."""
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {value.layout}; use {name}.to_dense()")
+
+
+def check_batch(name: str, value: Tensor) -> None:
+    """Raises ValueError for an empty batch."""
+    if len(value) == 0:
+        raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
+
+
+def unit_rows(
+    name: str, value: Tensor, *, normalize: bool, ndim: tuple[int, ...] = (2,), like: Tensor | None = None
+) -> Tensor:
+    """Checks ``value`` and returns it in fp32 or fp64, with rows (last dimension) of unit length if ``normalize``.
+
+    A row of zeros stays zero, gets no gradient, and is counted in a `CoulombWarning`.
+
+    Raises:
+        TypeError, ValueError: not a floating tensor; wrong number of dimensions, no samples, another device or width
+            than ``like``; NaN or infinite values (checked by the norms in every call, which on a GPU waits for the device).
+    """
+    check_shape(name, value, ndim=ndim, like=like)
+    return normalized((name,), value, normalize=normalize)
+
+
+def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normalize: bool) -> Tensor:
+    """Two tensors [N, D] of equal shape as rows [2N, D], first one, then the other; otherwise as `unit_rows`."""
+    check_shape(names[0], first)
+    check_shape(names[1], second, like=first)
+    if first.shape != second.shape:
+        raise ValueError(f"{names[1]} has shape {tuple(second.shape)}, {names[0]} {tuple(first.shape)}: they are pairs")
+    check_batch(names[0], first)
+    return normalized(names, torch.cat(promoted(first, second)), normalize=normalize)
+
+
+def promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the wider of their dtypes."""
+    if first.dtype == second.dtype:
+        return first, second
+    wide = torch.promote_types(first.dtype, second.dtype)
+    return first.to(wide), second.to(wide)
+
+
+def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, products: bool = True) -> Tensor:
+    """`unit_rows` of a tensor whose shape was checked. It holds equally many rows of each argument in ``names``.
+
+    ``products``: rows that are not normalised must be short enough for products of two of them (`LONGEST`).
+    """
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    below = LONGEST[value.dtype] if products and not normalize else math.inf
+    plain = torch._C._are_functorch_transforms_active() or abstract(value)
+    if normalize and not plain and not torch.compiler.is_compiling():
+        if not value.requires_grad and _has_unit_rows(value):  # keys of a queue: do not copy them
+            return value
+        rows: Tensor = UnitRows.apply(value, names)[0]
+        return rows
+    norm = torch.linalg.vector_norm(value if normalize else value.detach(), dim=-1, keepdim=True)
+    if torch.compiler.is_compiling():
+        norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize, below)
+    elif readable(norm):
+        check_norms(norm.detach(), names, normalize, below)
+    return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
+
+
+def _has_unit_rows(value: Tensor) -> bool:
+    if value.numel() == 0:
+        return False
+    shortest, longest = torch.linalg.vector_norm(value, dim=-1).aminmax()
+    return 1 - UNIT[value.dtype] <= float(shortest) and float(longest) <= 1 + UNIT[value.dtype]
+
+
+class UnitRows(torch.autograd.Function):
+    """z = x/‖x‖ with ∂L/∂x = (g − z (z·g))/‖x‖, in half the operations that autograd takes; keeps z and ‖x‖, not x."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+        """(z, ‖x‖ with ∞ for a row of zeros)."""
+        norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+        if check_norms(norm, names, True):
+            norm = norm.masked_fill_(norm < ZERO, torch.inf)
+        rows = value / norm
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(rows, norm)  # outputs, so that the derivative can be differentiated again
+        return rows, norm
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> tuple[Tensor | None, None]:
+        """Gradient of the rows."""
+        rows, norm = ctx.saved_tensors
+        out: Tensor | None = None
+        if grad is not None:
+            out = torch.addcmul(grad, rows, (rows * grad).sum(-1, keepdim=True), value=-1)
+            out = out.div(norm) if torch.is_grad_enabled() else out.div_(norm)
+        if grad_norm is not None:
+            out = rows * grad_norm if out is None else out + rows * grad_norm
+        return out, None
+
+
+def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, below: float = math.inf) -> bool:
+    """`coulomb.checked.checked_norms` of features."""
+    return checked.checked_norms(norm, names, normalize, ", no gradient", below)
+
+
+@torch.library.custom_op("coulomb::checked_norms", mutates_args=())
+def _checked_norms(norm: Tensor, names: str, normalize: bool, below: float) -> Tensor:
+    """`check_norms` inside a compiled graph."""
+    check_norms(norm, tuple(names.split()), normalize, below)
+    return norm.clone()
+
+
+_checked_norms.register_fake(lambda norm, names, normalize, below: torch.empty_like(norm))
+_checked_norms.register_autograd(lambda ctx, grad: (grad, None, None, None))
+
+
+def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None = None) -> Tensor:
+    """Integer labels [B], −1 for unknown, as int64; a column [B, 1] is taken as [B].
+
+    Values are checked only if they are `readable`.
+
+    Raises:
+        TypeError, ValueError: not integers, another shape or device, labels below −1 or not below ``classes``.
+    """
+    labels = flat_labels(labels)
+    if not isinstance(labels, Tensor) or labels.dtype not in INTEGERS:
+        raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
+    check_dense("labels", labels)
+    if labels.shape != (length,):
+        raise ValueError(f"labels must have shape [{length}], one per sample, got {tuple(labels.shape)}")
+    if labels.device != like.device:
+        raise ValueError(f"labels is on {labels.device}, features on {like.device}")
+    if length and readable(labels):
+        least, greatest = (int(one) for one in labels.aminmax())
+        if least < -1:
+            raise ValueError(f"labels must be classes from 0, or −1 for unknown; got {least}")
+        if classes is not None and greatest >= classes:
+            raise ValueError(f"labels must be below the number of classes, {classes}; got {greatest}")
+    return labels.long()
+
+
+def flat_labels(labels: Tensor) -> Tensor:
+    """Labels given as a column [B, 1], as in the authors' code of SupCon, as [B]; anything else unchanged."""
+    return labels.squeeze(1) if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
+def known_labels(labels: Tensor) -> Tensor | None:
+    """Boolean [B], True for labels from 0; None if all are known. A `CoulombWarning` counts the others."""
+    known = labels >= 0
+    if not readable(known):
+        return known
+    unknown = int((~known).sum())
+    if unknown:
+        warn_counted(unknown, len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
+    return known if unknown else None
+
+
+def warn_counted(count: int, total: int, what: str) -> None:
+    """A `CoulombWarning` that begins with "count of total"."""
+    warn(f"{count} of {total} {what}")
+
+
+def reduced(loss_N: Tensor, reduction: str, counted_N: Tensor | None = None) -> Tensor:
+    """The mean over the samples that count (all if None; 0 if none does), the sum, or the values, 0 for the others."""
+    if counted_N is not None:
+        loss_N = loss_N.masked_fill(~counted_N, 0)
+    if reduction == "none":
+        return loss_N
+    if reduction == "sum" or counted_N is not None:
+        total = loss_N.sum()
+        return total if counted_N is None or reduction == "sum" else total / counted_N.sum().clamp_min(1)
+    return loss_N.mean()

@@ -1,0 +1,140 @@
+"""Where negatives come from: the other samples of the batch (of all processes with ``gather``), or a tensor such as a queue.
+
+With ``gather`` each process returns the mean over its own anchors against the keys of all processes, weighted by
+W·(its anchors)/(all anchors), which is 1 for equal batches. Gradients that other processes give to its embeddings are
+summed. Averaging over processes, as DistributedDataParallel does, then gives exactly the loss and the gradient of one
+process with the whole batch.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from coulomb.checked import readable
+from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.inputs import paired_rows, reduced, unit_rows, warn_counted
+from coulomb.losses.options import Flag, Gather, Loss, Reduction
+from coulomb.similarity import Similarity
+from coulomb.similarity.groups import group_of, rows_in
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Anchors with their positives and negatives.
+
+    Attributes:
+        similarity: anchors × keys.
+        over: the pairs that are negatives.
+        positives: s⁺ of each anchor, [N].
+        count: number of negatives per anchor.
+        anchors: number of anchors over all processes of the group.
+        group: the processes that share their keys; None for this one alone.
+    """
+
+    similarity: Similarity
+    over: str
+    positives: Tensor
+    count: int
+    anchors: int
+    group: dist.ProcessGroup | None
+
+
+class ContrastiveLoss(Loss):
+    """Parent of the losses with in-batch negatives: the options that they share."""
+
+    _: KW_ONLY
+    normalize: Flag = True
+    reduction: Reduction = "mean"
+    diagnose: Flag = False
+    gather: Gather = "auto"
+
+    def _views(self, view0: Tensor, view1: Tensor, scale: float | Tensor) -> Contrast:
+        """Two views [N, D] of each sample: 2N anchors, whose negatives are the 2N − 2 views of other samples."""
+        n, group = len(view0), group_of(self.gather)
+        rows = paired_rows(("view0", "view1"), view0, view1, normalize=self.normalize)
+        similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
+        anchors = similarity.number_of_keys
+        if anchors == 2:
+            warn_counted(2, 2, "anchors have no negative (N = 1): the loss gives no gradient")
+        first, second = rows.view(2, n, -1).unbind()
+        positives = (similarity.scale * (first * second).sum(1)).repeat(2)
+        return Contrast(similarity, "negatives", positives, anchors - 2, anchors, group)
+
+    def _pairs(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        negatives: Tensor | None,
+        scale: float | Tensor,
+        ids: tuple[Tensor | None, Tensor | None] = (None, None),
+    ) -> Contrast:
+        """Pairs [N, D]: the negatives of a query are the other samples' positives, or ``negatives`` [K, D] with other ids."""
+        rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
+        n, dtype, group = len(query), query.dtype, group_of(self.gather) if negatives is None else None
+        query, positive = rows.view(2, n, -1).unbind()
+        if negatives is None:
+            over, similarity = (
+                "negatives",
+                Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, half=dtype, group=group),
+            )
+        else:
+            keys = unit_rows("negatives", negatives, normalize=self.normalize, like=query)
+            over = "all" if ids[0] is None else "negatives"
+            similarity = Similarity(
+                query, keys, scale=scale, query_ids=ids[0], key_ids=ids[1], unit=self.normalize, half=dtype
+            )
+        anchors = similarity.number_of_keys if negatives is None else n
+        count = anchors - 1 if negatives is None else len(negatives)
+        if count == 0:
+            warn_counted(n, n, "anchors have no negative: the loss does not separate them")
+        positives = similarity.scale * (query * positive).sum(1)
+        return Contrast(similarity, over, positives, count, anchors, group)
+
+    def _result(self, contrast: Contrast, loss_N: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The reduced loss, and with ``diagnose`` the `Diagnosis`."""
+        loss = reduced_over(contrast.group, loss_N, self.reduction, contrast.anchors)
+        if not self.diagnose:
+            return loss
+        return loss, diagnose_rows(contrast.similarity, contrast.over, positive=contrast.positives)
+
+
+def reduced_over(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, anchors: int | Tensor) -> Tensor:
+    """`reduced` so that the mean over the processes of ``group`` is the mean over all their ``anchors``.
+
+    ``"sum"`` and ``"none"`` are of the anchors of this process.
+    """
+    if group is None or reduction != "mean":
+        return reduced(loss_N, reduction)
+    return loss_N.sum() * (world_size(group) / anchors)
+
+
+def world_size(group: dist.ProcessGroup | None) -> int:
+    """Number of processes in ``group``; 1 for None."""
+    return 1 if group is None else dist.get_world_size(group)
+
+
+def summed_over(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
+    """Σ over processes, without gradient."""
+    return value.detach() if group is None else rows_in(group, value.detach()[None]).sum(0)
+
+
+def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
+    """Labels as ids. Each unknown label (−1) becomes an id that no other sample of any process has."""
+    if group is None and readable(labels_N) and int(labels_N.min()) >= 0:
+        return labels_N
+    first = labels_N.max().clamp_min(0) + 1
+    if group is not None:
+        table = rows_in(group, torch.stack([first, first.new_tensor(len(labels_N))])[None])
+        first = table[:, 0].max() + table[: dist.get_rank(group), 1].sum()
+    return torch.where(labels_N >= 0, labels_N, first + torch.arange(len(labels_N), device=labels_N.device))
+
+
+def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
+    """Position of this process's rows in those gathered from all processes."""
+    if group is None:
+        return slice(0, rows)
+    sizes = rows_in(group, torch.tensor([rows], device=like.device))
+    start = int(sizes[: dist.get_rank(group)].sum())
+    return slice(start, start + rows)
