@@ -15,11 +15,11 @@ from torch import Tensor
 
 from coulomb.similarity import streaming
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import Problem
+from coulomb.similarity.tiles import Problem
 from coulomb.similarity.processes import Shards, gather_rows
 from coulomb.similarity.ring import Block, pass_around
 from coulomb.similarity.sharded_blocks import around, block_of, over_block, stays_here
-from coulomb.similarity.streaming import Folded, Gradients
+from coulomb.similarity.streaming import Gradients, Reduced
 from coulomb.similarity.sums import summed
 
 SECOND = (
@@ -49,12 +49,12 @@ class Fold(torch.autograd.Function):
         shards: Shards,
     ) -> tuple[Tensor, Tensor | None]:
         """Rows and columns."""
-        merge = torch.add if problem.linear else torch.logaddexp
+        merge = torch.logaddexp if problem.reduction == "lse" else torch.add
         rows: list[Tensor] = []
 
         def visit(owner: int, block: Block) -> Sequence[Tensor]:
             part = over_block(problem, shards, owner, block)
-            folded = Folded(_sums(part)) if _by_sums(part) else streaming.forward(part)
+            folded = Reduced(_sums(part)) if _by_sums(part) else streaming.forward(part)
             rows[:] = [merge(rows[0], folded.rows_PN) if rows else folded.rows_PN]
             return [] if folded.columns_M is None else [folded.columns_M]
 
@@ -83,7 +83,7 @@ class Fold(torch.autograd.Function):
             if _by_sums(part):
                 grads = _sums_backward(part, grad_PN, wanted)
             else:
-                grads = streaming.backward(part, Folded(rows, columns_M), grad_PN, block_grad_M, wanted)
+                grads = streaming.backward(part, Reduced(rows, columns_M), grad_PN, block_grad_M, wanted)
             # Keys that are the queries: the own block's gradient has both parts in one, and is kept at home.
             own = itself and part.keys_MD is None
             mine[0], mine[1] = _sum(mine[0], None if own else grads.queries_ND), _sum(mine[1], grads.scale)
@@ -104,7 +104,7 @@ def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 def _by_sums(problem: Problem) -> bool:
-    return problem.linear and problem.at_least_N is None
+    return problem.reduction == "sum" and problem.at_least_N is None
 
 
 def _sums(problem: Problem) -> Tensor:
@@ -127,7 +127,7 @@ def _sums_backward(problem: Problem, grad_PN: Tensor, needs: tuple[bool, ...]) -
 def sums(problem: Problem, shards: Shards) -> Tensor:
     """Σ_j s_ij over all keys of the group, [N]. Without ids only each process's sum of keys travels."""
     if problem.pairs.key_ids is not None:
-        return fold(replace(problem, linear=True), shards)[0][0]
+        return fold(replace(problem, reduction="sum"), shards)[0][0]
     here = _sums(problem)[0]
     if stays_here(problem.pairs):
         return here

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import LOG2E, UNIT, Problem
+from coulomb.similarity.tiles import LOG2E, UNIT, Problem
 from coulomb.similarity.processes import Shards, stacked
 from coulomb.similarity.ring import Block, Visit, pass_around
 

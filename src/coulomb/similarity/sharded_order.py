@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity import order
-from coulomb.similarity.problem import Problem
+from coulomb.similarity.tiles import Problem
 from coulomb.similarity.processes import Shards
 from coulomb.similarity.ring import Block
 from coulomb.similarity.sharded import SECOND

@@ -1,7 +1,9 @@
+"""A value against its pairs, with gradients computed in the forward pass."""
+
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, ahead, streaming
+from coulomb.similarity import Similarity, policy, streaming
 
 
 def sides(n, dim, *, dtype=torch.float64, scale=4.0):
@@ -13,7 +15,7 @@ def sides(n, dim, *, dtype=torch.float64, scale=4.0):
 def contrast(operands, *, backend="streaming", tile=None, weights=None):
     queries, keys, scale = operands
     S = Similarity(queries, keys, scale=scale, instances=len(queries), unit=True, backend=backend, tile=tile)
-    loss = S.contrast()
+    loss = S.contrast(S.positives())
     return loss, torch.autograd.grad(loss, operands, torch.ones_like(loss) if weights is None else weights)
 
 
@@ -30,10 +32,9 @@ def recomputed(monkeypatch):
     ("n", "dim", "tile"), [(1, 3, 4), (2, 1, 1), (7, 5, 3), (61, 17, 8), (300, 33, 64), (300, 33, None)]
 )
 @pytest.mark.parametrize(("strip", "least"), [(1000, 1), (1000, 3), (2**22, 128)])
-def test_values_and_gradients_are_those_of_the_stored_matrix(n, dim, tile, strip, least, monkeypatch, recomputed):
-    monkeypatch.setattr(ahead, "STRIP", strip)
-    monkeypatch.setattr(ahead, "LEAST_ROWS", least)
-    loss, grads = contrast(sides(n, dim), tile=tile)
+def test_values_and_gradients_are_those_of_the_stored_matrix(n, dim, tile, strip, least, recomputed):
+    with policy.override(strip=strip, strip_rows=least):
+        loss, grads = contrast(sides(n, dim), tile=tile)
     expected, wanted = contrast(sides(n, dim), backend="dense")
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(grads, wanted, rtol=1e-10, atol=1e-12)
@@ -53,14 +54,16 @@ def test_any_gradient_is_served_and_tiles_are_recomputed_only_for_rows_that_diff
 
 def test_the_graph_may_be_used_twice():
     operands = sides(9, 4)
-    loss = Similarity(*operands[:2], scale=operands[2], instances=9, unit=True, backend="streaming").contrast().mean()
+    S = Similarity(*operands[:2], scale=operands[2], instances=9, unit=True, backend="streaming")
+    loss = S.contrast(S.positives()).mean()
     first = torch.autograd.grad(loss, operands, retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(2 * loss, operands), tuple(2 * grad for grad in first))
 
 
 def test_only_what_learns_gets_a_gradient():
     queries, keys, _ = sides(9, 4)
-    loss = Similarity(queries, keys, scale=4.0, instances=9, unit=True, backend="streaming").contrast().sum()
+    S = Similarity(queries, keys, scale=4.0, instances=9, unit=True, backend="streaming")
+    loss = S.contrast(S.positives()).sum()
     grads = torch.autograd.grad(loss, [queries, keys])
     torch.testing.assert_close(grads, contrast(sides(9, 4), backend="dense")[1][:2])
 
@@ -68,19 +71,20 @@ def test_only_what_learns_gets_a_gradient():
 def test_taken_where_the_keys_learn_and_a_strip_has_room():
     def takes(queries, keys, **options):
         S = Similarity(queries, keys, scale=4.0, instances=9, unit=True, **options)
-        return ahead.fits(S._problem("negatives"))
+        return policy.fuses(S._problem("negatives"))
 
     queries, keys, _ = sides(9, 4)
     assert takes(queries, keys) and takes(queries.detach(), keys)
     assert not takes(queries, keys.detach())  # a mean key is as cheap: 4u
     with torch.no_grad():
         assert not takes(queries, keys)
-    many = ahead.STRIP // ahead.LEAST_ROWS + 1
-    narrow, wide = (torch.zeros(many, dim, requires_grad=True) for dim in (1, ahead.LEAST_ROWS))
+    rows = policy.current().strip_rows
+    many = policy.current().strip // rows + 1
+    narrow, wide = (torch.zeros(many, dim, requires_grad=True) for dim in (1, rows))
     assert not takes(narrow, narrow.detach().requires_grad_())
     assert takes(wide, wide.detach().requires_grad_())  # no more memory than the keys take
     steep = Similarity(queries, keys, scale=1e4, instances=9, unit=True)  # needs a maximum
-    assert not ahead.fits(steep._problem("negatives"))
+    assert not policy.fuses(steep._problem("negatives"))
 
 
 def classes(n, m, dim, *, frozen=(), backend="streaming"):
@@ -101,7 +105,7 @@ def classes(n, m, dim, *, frozen=(), backend="streaming"):
         key_ids=torch.arange(m), backend=backend, tile=5,
     )  # fmt: skip
     known = labels >= 0
-    loss = S.against(made["own"], counted=known).masked_fill(~known, 0)
+    loss = S.contrast(made["own"], counted=known).masked_fill(~known, 0)
     learning = [value for value in made.values() if value.requires_grad]
     return loss, torch.autograd.grad(loss.sum() / 3, learning, retain_graph=True), known, learning
 
@@ -138,6 +142,6 @@ def test_no_second_derivative():
 
 def test_small_problems_keep_their_second_derivative():
     queries, keys, scale = sides(9, 4)
-    loss = Similarity(queries, keys, scale=scale).against(torch.zeros(9, dtype=torch.float64), "all").sum()
+    loss = Similarity(queries, keys, scale=scale).contrast(torch.zeros(9, dtype=torch.float64), "all").sum()
     (first,) = torch.autograd.grad(loss, keys, create_graph=True)
     assert torch.autograd.grad(first.sum(), queries)[0].abs().max() > 0
