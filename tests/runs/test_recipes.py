@@ -11,10 +11,10 @@ from coulomb.runs.prepare import Facts
 from coulomb.runs.recipes import RECIPES, recipe_of
 
 KINDS = {
-    "digits": Facts(1797, 16, 1, 1797, digits=True, fast_bf16=True),
-    "small photos": Facts(50_000, 32, 3, 50_000, digits=False, fast_bf16=True),
-    "photos": Facts(900, 96, 3, 0, digits=False, fast_bf16=False),
-    "microscopy": Facts(12, 96, 1, 0, digits=False, fast_bf16=False),
+    "digits": Facts(1797, 16, 1, 1797, digits=True, fast_bf16=True, survey=None, split=None),
+    "small photos": Facts(50_000, 32, 3, 50_000, digits=False, fast_bf16=True, survey=None, split=None),
+    "photos": Facts(900, 96, 3, 0, digits=False, fast_bf16=False, survey=None, split=None),
+    "microscopy": Facts(12, 96, 1, 0, digits=False, fast_bf16=False, survey=None, split=None),
 }
 
 

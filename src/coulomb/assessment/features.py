@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.data import CorruptImage, Images, Source
-from coulomb.data.survey import canvas_dtype
+from coulomb.data import CorruptImage, Images, Source, survey
 from coulomb.data.views import plain_view
 from coulomb.evaluation import extract_features
 from coulomb.models import Encoder
@@ -26,7 +25,8 @@ class Canvas:
     @classmethod
     def of(cls, source: Source, encoder: Encoder) -> "Canvas":
         """What a run would choose for ``source``."""
-        return cls(canvas_size(source, encoder.image_size), canvas_dtype(source))
+        found = survey(source)
+        return cls(canvas_size(found, encoder.image_size), found.dtype)
 
 
 def features_of(

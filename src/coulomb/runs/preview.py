@@ -36,7 +36,8 @@ def preview(
         )
     used = preset or str(recipe_of("simclr", "small")(facts).views)
     views = make_views(used, size=facts.image_size, channels=facts.channels, **(options or {}))
-    images = Images(source, size=canvas_size(source, facts.image_size, seed), channels=facts.channels, cache_bytes=0)
+    size, dtype = canvas_size(facts.survey, facts.image_size), facts.survey.dtype
+    images = Images(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
     batch = next(images.batches(chosen, len(chosen)))
     if not len(batch["index"]):
