@@ -20,14 +20,14 @@ FLOORS = {
     "models": 1,
     "data": 1,
     "losses": 2,
-    "evaluation": 2,
-    "diagnostics": 2,
+    "metrics": 2,
+    "diagnostics": 3,  # public names of metrics
     "methods": 3,
     "doctor": 3,
     "runs": 4,
     "watching": 5,
     "training": 6,
-    "assessment": 7,
+    "evaluation": 7,
     "report": 8,
     "bench": 8,
     "lab": 9,  # shows its results with the report's pieces

@@ -9,16 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.assessment.assess import assess
-from coulomb.assessment.classify import Classification
-from coulomb.assessment.embed import embed_to_parquet
-from coulomb.assessment.examine import examine
-from coulomb.assessment.features import Canvas, features_of
-from coulomb.assessment.transfer import transfer
 from coulomb.data import Source, visible
 from coulomb.data.given import open_images
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
+from coulomb.evaluation.assess import assess, transfer
+from coulomb.evaluation.classify import Classification
+from coulomb.evaluation.encode import Canvas, embed_to_parquet, features_of
+from coulomb.evaluation.examine import examine
 from coulomb.methods.choice import OWN, named_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier

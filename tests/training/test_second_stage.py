@@ -7,7 +7,7 @@ import torch
 import coulomb
 from coulomb.data import Images, open_source
 from coulomb.errors import InputError
-from coulomb.evaluation.linear import linear_probe
+from coulomb.metrics.linear import linear_probe
 from coulomb.training.second_stage import linear_classifier, predictions
 
 

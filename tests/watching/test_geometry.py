@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import coulomb
-from coulomb.diagnostics import lidar
+from coulomb.metrics.rank import lidar
 from coulomb.watching.geometry import view_geometry
 
 FIGURES = {

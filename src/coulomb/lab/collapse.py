@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from coulomb.doctor.collapse import DIRECTIONS, SPREAD
+from coulomb.doctor.learning_rules import DIRECTIONS, SPREAD
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, value
 from coulomb.lab.experiment import Experiment

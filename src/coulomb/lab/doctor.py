@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.assessment.assess import assess
-from coulomb.assessment.examine import examine
 from coulomb.data import open_source
 from coulomb.data.views import OwnViews
 from coulomb.doctor import RULES
 from coulomb.errors import InputError, NonFiniteError
+from coulomb.evaluation.assess import assess
+from coulomb.evaluation.examine import examine
 from coulomb.lab.sick import CASES, SMALL, Case, plain
 from coulomb.methods.choice import OWN
 from coulomb.randomness import numpy_generator

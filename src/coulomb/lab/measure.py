@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from coulomb.data.views import ViewMaker
-from coulomb.diagnostics import effective_rank
 from coulomb.errors import InputError
-from coulomb.evaluation import class_table, extract_features, few_shot, knn_accuracy, linear_probe, pixel_features
+from coulomb.metrics.class_accuracy import class_table
+from coulomb.metrics.features import extract_features, pixel_features
+from coulomb.metrics.knn import knn_accuracy
+from coulomb.metrics.linear import few_shot, linear_probe
+from coulomb.metrics.rank import effective_rank
 from coulomb.models import load_encoder
 from coulomb.models.classifier import DESCRIPTION, load_classifier
 from coulomb.runs.config import Config, load_config

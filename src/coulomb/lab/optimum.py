@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.diagnostics import free_logits, pull_optimum
 from coulomb.losses import PaCoLoss, SupConLoss
+from coulomb.metrics.loss_floor import free_logits, pull_optimum
 
 OTHERS, CLASSES = 10, 5  # negatives and centres beside the anchor's own
 PULL = 0.41  # αK of the paper's example

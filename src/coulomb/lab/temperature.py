@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from coulomb.diagnostics import hardness_at
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least, best_inside, monotone
 from coulomb.lab.experiment import Experiment
@@ -13,6 +12,7 @@ from coulomb.lab.limits import limits, tables
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, published, sweep
 from coulomb.lab.trained import trained
+from coulomb.metrics.hardness import hardness_at
 from coulomb.runs.prepare import Prepared
 from coulomb.runs.run_folder import RunFolder
 

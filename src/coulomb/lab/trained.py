@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from coulomb.evaluation import frozen
+from coulomb.metrics.features import frozen
 from coulomb.models import load_encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import load_config

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from coulomb.diagnostics import effective_rank
+from coulomb.metrics.rank import effective_rank
 from coulomb.report.collect import Run, Samples
 from coulomb.report.colouring import Colouring, colourings
 from coulomb.report.embedding_map import Layout, layouts

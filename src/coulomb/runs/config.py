@@ -13,9 +13,9 @@ import yaml
 from coulomb.data.long_tail import LongTail
 from coulomb.data.samplers import SAMPLERS
 from coulomb.errors import InputError, did_you_mean
-from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
+from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.models.saving import write_atomically
 from coulomb.reading import RESTORE, read_yaml
 from coulomb.runs.schedule import SCHEDULES

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.evaluation import extract_features
-from coulomb.evaluation.linear import MOST_ROWS, MOST_ROWS_TO_CHOOSE, choose, fit
+from coulomb.metrics.features import extract_features
+from coulomb.metrics.linear import MOST_ROWS, MOST_ROWS_TO_CHOOSE, choose_c, fit_logistic
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.randomness import numpy_generator
@@ -50,8 +50,8 @@ def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int)
     mean, std = x[rows].mean(0), x[rows].std(0, correction=0)
     std = torch.where(std > 1e-6 * std.max().clamp_min(1e-12), std, 1.0)
     x = (x - mean) / std
-    chosen, _ = choose(x, y, torch.from_numpy(order[:MOST_ROWS_TO_CHOOSE]))
-    model, converged = fit(x[rows], y[rows], chosen)
+    chosen, _ = choose_c(x, y, torch.from_numpy(order[:MOST_ROWS_TO_CHOOSE]))
+    model, converged = fit_logistic(x[rows], y[rows], chosen)
     slope, offset = (torch.from_numpy(part).double() for part in (model.coef_, model.intercept_))
     if len(slope) == 1:  # two classes: one logit, that of the second
         slope, offset = torch.cat([-slope / 2, slope / 2]), torch.cat([-offset / 2, offset / 2])

@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from coulomb.diagnostics.class_gradients import class_gradient_norms
+from coulomb.metrics.gradients import class_gradient_norms
 from coulomb.runs.journal import Journal
 
 

@@ -6,21 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coulomb.diagnostics import (
-    alignment,
-    effective_rank,
-    false_negative_rate,
-    feature_std,
-    lidar,
-    neighbourhood_purity,
-    separation,
-    similarity_histogram,
-    singular_values,
-    tolerance,
-    uniformity,
-    view_similarities,
-)
-from coulomb.evaluation import view_retrieval
+from coulomb.metrics.class_structure import false_negative_rate, neighbourhood_purity, tolerance
+from coulomb.metrics.geometry import alignment, feature_std, uniformity
+from coulomb.metrics.rank import effective_rank, lidar, singular_values
+from coulomb.metrics.retrieval import view_retrieval
+from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
 
 SPECTRUM = 64  # singular values that are kept
 NEIGHBOURS = 10

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.diagnostics import effective_rank
-from coulomb.evaluation import extract_features, frozen, knn_accuracy
+from coulomb.metrics.features import extract_features, frozen
+from coulomb.metrics.knn import knn_accuracy
+from coulomb.metrics.rank import effective_rank
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.journal import Journal

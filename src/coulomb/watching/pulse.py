@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from torch.nn.utils import get_total_norm
 
-from coulomb.diagnostics import drift
-from coulomb.evaluation import frozen
+from coulomb.metrics.features import frozen
+from coulomb.metrics.geometry import drift
 from coulomb.negatives import MomentumEncoder
 from coulomb.watching.seen import LOOKING, Labels, Seen, look
 

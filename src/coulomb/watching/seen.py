@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
-from coulomb.diagnostics import Hardness, hardness_of
 from coulomb.losses import (
     DebiasedLoss,
     HardContrastiveLoss,
@@ -20,6 +19,7 @@ from coulomb.losses import (
     SoftmaxLoss,
     SupConLoss,
 )
+from coulomb.metrics.hardness import Hardness, hardness_of
 from coulomb.negatives import MemoryBank, Queue
 
 ELEMENTS = 2**16  # cosines that are looked at: of so many anchors as fit, evenly spread over the batch
