@@ -25,11 +25,9 @@ from coulomb.models.own_file import from_own_file, is_own_file, require_call
 from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.contents import read_data, read_evaluation
+from coulomb.runs.folder import RunFolder, command_for, free_folder, read_data, read_evaluation
 from coulomb.runs.journal import read_metrics
-from coulomb.runs.named import bank_of, require_named
-from coulomb.runs.objects import Objects
-from coulomb.runs.run_folder import RunFolder, command_for, free_folder
+from coulomb.runs.objects import Objects, bank_of, require_named
 from coulomb.runs.seeds import PLAN, folder_of, is_plan, plan, planned, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.stopping import stoppable

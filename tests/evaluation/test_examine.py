@@ -9,7 +9,7 @@ import coulomb
 from coulomb.data.digits import open_digits
 from coulomb.errors import InputError
 from coulomb.evaluation.examine import examine, stopped_by
-from coulomb.runs.run_folder import RunFolder
+from coulomb.runs.folder import RunFolder
 
 OPTIONS = {"epochs": 1, "encoder_width": 4, "batch_size": 32, "views": "digits", "evaluate": False, "progress": False}
 

@@ -13,7 +13,7 @@ from coulomb.lab.hard_negatives import push
 from coulomb.lab.limits import limits
 from coulomb.lab.noise import gradient_cosines
 from coulomb.lab.settings import Settings
-from coulomb.runs.run_folder import write_json
+from coulomb.runs.folder import write_json
 
 QUICK = Settings(quick=True)
 

@@ -5,7 +5,7 @@ import torch
 
 import coulomb
 from coulomb.metrics.rank import lidar
-from coulomb.watching.geometry import view_geometry
+from coulomb.watching.live_evaluation import view_geometry
 
 FIGURES = {
     "alignment", "uniformity", "embedding_rank", "embedding_std", "embedding_norm", "view_retrieval", "lidar",

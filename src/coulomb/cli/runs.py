@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import coulomb
-from coulomb.cli.app import app
-from coulomb.cli.console import say
+from coulomb.cli.app import app, say
 
 
 @app.command()
@@ -149,7 +148,7 @@ def report(
 ) -> None:
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
-    from coulomb.runs.run_folder import RunFolder
+    from coulomb.runs.folder import RunFolder
     from coulomb.runs.seeds import folder_of, is_plan, planned
 
     shown = []

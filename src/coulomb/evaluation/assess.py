@@ -17,11 +17,11 @@ from coulomb.evaluation.verdict import verdict
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
 from coulomb.runs.config import load_config
-from coulomb.runs.environment import environment
+from coulomb.runs.folder import RunFolder, safe_name, write_json
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Part, Prepared, measure, open_data, prepare
-from coulomb.runs.run_folder import RunFolder, safe_name, write_json
+from coulomb.runs.provenance import environment
 from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")

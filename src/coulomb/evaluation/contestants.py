@@ -23,10 +23,9 @@ from coulomb.models.classifier import Classifier
 from coulomb.models.normalisation import Normalisation
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Part, Prepared
-from coulomb.runs.run_folder import RunFolder
-from coulomb.training.network import make_encoder
-from coulomb.training.second_stage import predictions
+from coulomb.training.network import make_encoder, predictions
 
 log = logging.getLogger("coulomb")
 

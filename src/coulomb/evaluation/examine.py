@@ -18,11 +18,10 @@ from coulomb.metrics.cosines import nearest
 from coulomb.randomness import numpy_generator
 from coulomb.reading import read_lines
 from coulomb.runs.config import load_config
-from coulomb.runs.contents import read_data, read_evaluation
+from coulomb.runs.folder import RunFolder, read_data, read_evaluation, write_json
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Part, Prepared
-from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")

@@ -21,11 +21,11 @@ from coulomb.models import Encoder
 from coulomb.models.saving import load_encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import learned_from
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
-from coulomb.runs.run_folder import RunFolder
-from coulomb.training.checkpoint_files import load_method
+from coulomb.training.checkpoints import load_method
 from coulomb.training.network import make_encoder, method_of
 
 MOST, PIXELS = 256, 2**20  # images, and pixels of them, at most: seconds on a CPU, whatever the encoder

@@ -13,9 +13,9 @@ from coulomb.lab.budget import epochs_for
 from coulomb.lab.measure import measure
 from coulomb.lab.settings import Settings
 from coulomb.reading import maybe, read_object, table
+from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import resume, start
 
 RECORD = {"asked": table, "figures": maybe(table)}

@@ -13,7 +13,7 @@ from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, sweep
 from coulomb.reading import list_of, read_json, table
-from coulomb.runs.run_folder import write_json
+from coulomb.runs.folder import write_json
 
 SIZES, QUICK = (32, 64, 128, 256, 512), (32, 128, 512)
 BASE = 256  # the recipe's batch, for which its learning rate is

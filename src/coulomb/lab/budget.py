@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from coulomb.runs.estimate import estimate
 from coulomb.runs.plan import plan
+from coulomb.runs.preflight import estimate
 
 
 def epochs_for(options: dict[str, Any], minutes: float) -> int:

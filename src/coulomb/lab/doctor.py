@@ -18,8 +18,8 @@ from coulomb.evaluation.examine import examine
 from coulomb.lab.sick import CASES, SMALL, Case, plain
 from coulomb.methods.choice import OWN
 from coulomb.randomness import numpy_generator
+from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.objects import Objects
-from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import start
 
 log = logging.getLogger("coulomb")

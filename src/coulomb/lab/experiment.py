@@ -16,9 +16,8 @@ from coulomb.lab.seeds import over_seeds
 from coulomb.lab.settings import Settings
 from coulomb.reading import read_object, table
 from coulomb.runs.config import load_config
-from coulomb.runs.contents import read_data
-from coulomb.runs.environment import environment
-from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.runs.folder import RunFolder, read_data, write_json
+from coulomb.runs.provenance import environment
 
 log = logging.getLogger("coulomb")
 

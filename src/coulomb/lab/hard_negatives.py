@@ -12,8 +12,8 @@ from coulomb.lab.experiment import Experiment
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve
 from coulomb.lab.trained import trained
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder
 
 BETAS, QUICK_BETAS = (0.0, 0.5, 1.0, 2.0, 6.0), (0.0, 1.0, 6.0)
 SHARES, QUICK_SHARES = (0.0, 0.05, 0.1, 0.2), (0.0, 0.1)

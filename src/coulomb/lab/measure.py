@@ -17,10 +17,10 @@ from coulomb.metrics.rank import effective_rank
 from coulomb.models import load_encoder
 from coulomb.models.classifier import DESCRIPTION, load_classifier
 from coulomb.runs.config import Config, load_config
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Part, Prepared
-from coulomb.runs.run_folder import RunFolder
 from coulomb.training.launch import reopen
 from coulomb.training.network import make_encoder
 

@@ -10,8 +10,8 @@ from coulomb.lab.noise import gradient_cosines
 from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, sweep
 from coulomb.lab.trained import trained
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder
 
 SAMPLES, QUICK = (1, 16, 256, 4096), (1, 16, 256)
 FULL = "full-softmax"

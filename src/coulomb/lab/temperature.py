@@ -13,8 +13,8 @@ from coulomb.lab.settings import Settings
 from coulomb.lab.sweep import HEADLINES, chart, curve, published, sweep
 from coulomb.lab.trained import trained
 from coulomb.metrics.hardness import hardness_at
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder
 
 TAUS = (0.07, 0.3, 0.7, 1.0)  # of the paper's tables
 FULL = (0.03, *TAUS, 2.0)

@@ -11,11 +11,11 @@ from coulomb.metrics.features import frozen
 from coulomb.models import load_encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import load_config
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import learned_from
 from coulomb.runs.prepare import Prepared, position_tensor
-from coulomb.runs.run_folder import RunFolder
-from coulomb.training.checkpoint_files import load_method
+from coulomb.training.checkpoints import load_method
 from coulomb.training.network import method_of
 
 PAIRS = 512  # images at most

@@ -18,8 +18,8 @@ from coulomb.methods.choice import check_method_name
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.models.saving import write_atomically
 from coulomb.reading import RESTORE, read_yaml
-from coulomb.runs.schedule import SCHEDULES
 
+SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb.training.optimizers.rate`
 MOST, MOST_SEED = 10**9, 2**63 - 1  # of whole numbers: far above any use, and arithmetic with them fits 64 bits
 
 

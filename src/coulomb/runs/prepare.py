@@ -259,6 +259,21 @@ def _tell_classes(prepared: Prepared, config: Config) -> None:
         )
 
 
+def require_readable(store: Images, corrupt: list[int], allowed: float) -> None:
+    """Refuse a store with more than the share ``allowed`` of ``corrupt`` images.
+
+    Raises:
+        InputError: with the first names.
+    """
+    if len(corrupt) > allowed * len(store):
+        first = ", ".join(store.item_id(index) for index in corrupt[:5])
+        raise InputError(
+            f"data={store.source.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
+            f"max_corrupt={allowed:g} allows ({first}{', …' if len(corrupt) > 5 else ''}; all are in the log); "
+            "mend or remove them, or raise max_corrupt"
+        )
+
+
 def label_tensor(part: Part) -> torch.Tensor | None:
     """Labels by image index as a tensor."""
     return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))

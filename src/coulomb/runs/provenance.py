@@ -1,15 +1,37 @@
-"""Whether the data of a run are still the same, by a look that is cheap beside decoding them."""
+"""What a run was made with (versions, device) and from (fingerprints of the data)."""
 
 import hashlib
+import importlib.metadata
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+import coulomb
 from coulomb.data import Source
 from coulomb.data.names import some
 from coulomb.data.source import CorruptImage
+from coulomb.similarity import products
+
+
+def environment() -> dict[str, Any]:
+    """Versions, device and threads, for ``environment.json`` and the report."""
+    packages = ("torch", "numpy", "lightning", "scikit-learn", "pillow", "pyarrow")
+    cuda = torch.cuda.is_available()
+    return {
+        "coulomb": coulomb.__version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+        "device": torch.cuda.get_device_name() if cuda else platform.machine() + " CPU",
+        "processor": products.processor(),
+        "products": products.KERNEL,
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+    }
+
 
 SAMPLED = 256  # images whose content is hashed
 ENDS = 2**16  # bytes that are hashed at the beginning and at the end of each

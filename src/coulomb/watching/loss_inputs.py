@@ -1,4 +1,4 @@
-"""What a loss was given in one call, as anchors and negatives: who pushes whom?"""
+"""What a loss received in one call, as anchors and negatives."""
 
 import inspect
 from dataclasses import dataclass
