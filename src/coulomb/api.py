@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data import Source, visible
-from coulomb.data.given import open_images
+from coulomb.data.sources import open_images
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import assess, transfer
@@ -20,8 +20,8 @@ from coulomb.evaluation.examine import examine
 from coulomb.methods.choice import OWN, named_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
-from coulomb.models.input_check import check_input
-from coulomb.models.own_file import from_own_file, is_own_file, require_call
+from coulomb.models.encoder import check_input
+from coulomb.models.user_code import from_own_file, is_own_file, require_call
 from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config

@@ -11,7 +11,7 @@ from PIL import Image
 
 import coulomb
 from coulomb.data import open_source
-from coulomb.data.given import open_images
+from coulomb.data.sources import open_images
 from coulomb.errors import InputError
 from coulomb.evaluation.contestants import contestants
 from coulomb.models import load_encoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import coulomb
-from coulomb.data.digits import open_digits
+from coulomb.data.sources.arrays import open_digits
 from coulomb.errors import InputError
 from coulomb.evaluation.examine import examine, stopped_by
 from coulomb.runs.folder import RunFolder

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coulomb.data import open_source
-from coulomb.data.digits import open_digits
+from coulomb.data.sources.arrays import open_digits
 from coulomb.data.views import OwnViews, make_views
 from coulomb.evaluation.examine_network import MATCHER_LEAST, label_figures, matcher_separation, transplants
 from coulomb.runs.config import Config

@@ -95,7 +95,7 @@ def encode(
 
     The features are those that `embed` writes to a file.
     """
-    from coulomb.data.given import open_files
+    from coulomb.data.sources import open_files
 
     opened = _opened(run, encoder)
     source = open_files(_one_or_many(images), labels=False)

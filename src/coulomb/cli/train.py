@@ -13,7 +13,7 @@ import coulomb
 from coulomb.cli.app import app, pairs, say
 from coulomb.cli.options import config_parameters, given_options, keyword, with_signature
 from coulomb.errors import InputError, Stopped
-from coulomb.models.own_file import is_own_file
+from coulomb.models.user_code import is_own_file
 from coulomb.runs.objects import BANK
 
 

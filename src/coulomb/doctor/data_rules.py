@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from coulomb.data.views.presets import PRESETS
+from coulomb.data.views.spec import PRESETS
 from coulomb.doctor.evidence import BEGUN, Evidence
 from coulomb.doctor.rule import SICK, WARNING, Figure, Judgement, Option, Rule, advice, judged, unknown
 

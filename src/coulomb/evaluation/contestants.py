@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.progress import progress_bar
 from coulomb.data.views import ViewMaker
+from coulomb.data.workers import progress_bar
 from coulomb.errors import InputError
 from coulomb.evaluation.comparison import VIEWS, compare
 from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
@@ -20,7 +20,7 @@ from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.retrieval import views_retrieved
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.normalisation import Normalisation
+from coulomb.models.encoder import Normalisation
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from coulomb.data import CorruptImage, Images, Source, survey
-from coulomb.data.given import open_files
-from coulomb.data.progress import track
+from coulomb.data.sources import open_files
 from coulomb.data.views import plain_view
+from coulomb.data.workers import track
 from coulomb.errors import InputError
 from coulomb.metrics.features import extract_features
 from coulomb.models import Encoder

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from coulomb.data.long_tail import LongTail
+from coulomb.data.split import LongTail
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least
 from coulomb.lab.experiment import Experiment

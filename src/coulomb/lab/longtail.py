@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from coulomb.data.long_tail import LongTail
+from coulomb.data.split import LongTail
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment

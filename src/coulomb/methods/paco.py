@@ -10,8 +10,8 @@ from coulomb.losses.gathering import own_rows, processes_in, summed_in
 from coulomb.methods.labelled import present
 from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
-from coulomb.models.initialisation import seeded_initialisation
 from coulomb.negatives import MomentumEncoder, Queue
+from coulomb.randomness import seeded_initialisation
 from coulomb.similarity.groups import group_of, rows_in
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from coulomb.data.long_tail import LongTail
 from coulomb.data.samplers import SAMPLERS
+from coulomb.data.split import LongTail
 from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name

@@ -11,7 +11,7 @@ from coulomb.data.views import ViewMaker, make_views
 from coulomb.errors import InputError
 from coulomb.methods import METHODS
 from coulomb.methods.choice import method_class, named_class
-from coulomb.models.own_file import is_own_file
+from coulomb.models.user_code import is_own_file
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 

@@ -18,8 +18,8 @@ from coulomb.errors import InputError
 from coulomb.methods.choice import method_class, short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
-from coulomb.models.libraries import is_published
-from coulomb.models.own_file import absolute, is_own_file
+from coulomb.models.published import is_published
+from coulomb.models.user_code import absolute, is_own_file
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects

@@ -18,9 +18,9 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
-from coulomb.data.long_tail import LongTail, imbalance, long_tail_subset
 from coulomb.data.names import some, visible
 from coulomb.data.samplers import most_shown
+from coulomb.data.split import LongTail, imbalance, long_tail_subset
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator

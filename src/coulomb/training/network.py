@@ -15,7 +15,7 @@ from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import MOST_ROWS, MOST_ROWS_TO_CHOOSE, choose_c, fit_logistic
 from coulomb.models import Encoder, build_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.own_file import is_own_file
+from coulomb.models.user_code import is_own_file
 from coulomb.randomness import derive_seed, numpy_generator
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects

@@ -1,4 +1,4 @@
-"""NumPy arrays of images, in memory or in .npy and .npz files (never unpickled)."""
+"""NumPy arrays of images, in memory or in .npy and .npz files, and the built-in digits."""
 
 from collections.abc import Callable
 from functools import partial
@@ -166,3 +166,15 @@ def _pick(names: list[str], usual: tuple[str, ...], where: str, what: str) -> st
     if found is None:
         raise InputError(f"{where}: no array called {usual[0]!r} for the {what}; there are {some(names)}")
     return found
+
+
+def open_digits() -> ArraySource:
+    """The digits as uint8: their values 0…16 become 0…255."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    images = np.round(found.images * (255 / 16)).astype(np.uint8)
+    source = ArraySource(images, found.target, name="digits", class_names=[str(digit) for digit in range(10)])
+    source.kind = "digits"
+    source.prefix = "digit-"
+    return source

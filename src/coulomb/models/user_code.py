@@ -1,4 +1,4 @@
-"""What the user wrote in a file of their own: ``my_file.py:Name``."""
+"""Classes and functions in a user's Python file: ``my_file.py:Name``."""
 
 import importlib.util
 import inspect

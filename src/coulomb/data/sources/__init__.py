@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from PIL import Image
 
-from coulomb.data.arrays import ArraySource, open_array_file
-from coulomb.data.digits import open_digits
-from coulomb.data.file_list import open_file_list
-from coulomb.data.folder import PARTS, open_folder, scan_folder
-from coulomb.data.hub import HubSource, open_hub
-from coulomb.data.hub_parquet import image_columns, open_parquet, read_parquet_schema
 from coulomb.data.labels import read_labels
 from coulomb.data.names import natural_key, portable, some, visible
 from coulomb.data.source import Source
-from coulomb.data.torch_dataset import DatasetSource
+from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
+from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
+from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_parquet_schema
+from coulomb.data.sources.objects import DatasetSource, GivenSource
 from coulomb.errors import InputError
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
@@ -63,8 +62,6 @@ def _with_labels(source: Source, labels: Any) -> Source:
 
 
 def _open_object(data: Any, column: str | None, labels: Any) -> Source:
-    import torch
-
     if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__array__") for part in data):
         source = _open_object(data[0], column, labels)
         if labels is None:
@@ -178,3 +175,55 @@ def _open_file(path: Path, column: str | None, root: Path | None) -> Source:
 
 def _by_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
     return natural_key(path.name)
+
+
+def open_images(images: Any) -> Source:
+    """The source of one image or many, as ``Run.encode`` takes them.
+
+    A path of an image file, a Pillow image, an array or a tensor, or a list of these; a batch as one array [N, H, W, C],
+    [N, C, H, W] or [N, H, W] or as one tensor [N, C, H, W]; or a data set, see :func:`coulomb.data.open_source`. Values
+    are uint8, uint16, or floats in [0, 1].
+
+    Raises:
+        InputError: no image; floats outside [0, 1]; or an array whose axes could mean several things.
+    """
+    if isinstance(images, np.ndarray | torch.Tensor):
+        return GivenSource(_split(images))
+    if isinstance(images, Image.Image | tuple):
+        return GivenSource(list(images) if isinstance(images, tuple) else [images])
+    return open_files(images, labels=False)
+
+
+def open_files(data: Any, *, labels: Any = None) -> Source:
+    """A list of images, or the path of a single image file, as a source; everything else by ``open_source``."""
+    if isinstance(data, list):
+        return GivenSource(data)
+    path = Path(data).expanduser() if isinstance(data, str | Path) and "\0" not in str(data) else None
+    if path is not None and path.is_file() and not is_data_file(path):
+        return GivenSource([path])
+    return open_source(data, labels=labels)
+
+
+def _split(images: Any) -> list[Any]:
+    """The images of an array or tensor, which may be a single one."""
+    shape = tuple(images.shape)
+    if len(shape) == 4:
+        if isinstance(images, np.ndarray) and find_layout(shape, None, "images") == "NCHW":
+            images = np.moveaxis(images, 1, -1)
+        return list(images)
+    if len(shape) == 2 or (len(shape) == 3 and isinstance(images, torch.Tensor)):
+        return [images]
+    if len(shape) != 3:
+        raise InputError(
+            f"images: an array of shape {list(shape)}; one image is [H, W] or [H, W, C] (a tensor [C, H, W]), "
+            "a batch has one axis more in front"
+        )
+    first, height, last = shape
+    if last <= MOST_CHANNELS and last < min(first, height):
+        return [images]
+    if first <= MOST_CHANNELS and first < min(height, last):
+        raise InputError(
+            f"images: an array of shape {list(shape)} is one image [C, H, W] or {first} grey ones [N, H, W]; "
+            "give images.transpose(1, 2, 0) for one, or images[..., None] for a batch"
+        )
+    return list(images)  # [N, H, W]

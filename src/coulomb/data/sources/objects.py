@@ -1,16 +1,18 @@
-"""Any map-style torch data set: of images, (image, label) pairs, or dicts with "image" and perhaps "label"."""
+"""Python objects as sources: torch data sets and lists of single images."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from coulomb.data.arrays import find_layout
-from coulomb.data.decode import checked_unit_range, from_pil
+from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header
 from coulomb.data.labels import read_labels
 from coulomb.data.names import visible
-from coulomb.data.source import CorruptImage, Picture, Source
+from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header
+from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout
 from coulomb.errors import InputError
 
 
@@ -139,3 +141,71 @@ def as_picture(value: Any, item_id: str) -> Picture:
             f"item {visible(item_id)}: an image of type {picture.dtype}; uint8, uint16 or float in [0, 1] is needed"
         )
     return picture
+
+
+class GivenSource(Source):
+    """Images one by one: each a path, a Pillow image, an array [H, W] or [H, W, C], or a tensor [C, H, W].
+
+    Ids are the paths as given; images without a path are called by their position. Raises :class:`InputError` for what
+    is no image, and for floats outside [0, 1].
+    """
+
+    kind = "images"
+    name = "images"
+
+    def __init__(self, items: list[Any]) -> None:
+        if not items:
+            raise InputError("images=[]: the list is empty; give at least one image")
+        self.items = [_checked(item, f"images[{number}]") for number, item in enumerate(items)]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def item_id(self, index: int) -> str:
+        """The path as it was given, or the position."""
+        item = self.items[index]
+        return str(item) if isinstance(item, Path) else str(index)
+
+    def image(self, index: int) -> Picture:
+        """The picture at full size."""
+        return self.picture(index)[0]
+
+    def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
+        """The picture, a JPEG file possibly decoded smaller, and its true width/height."""
+        item = self.items[index]
+        if isinstance(item, Path):
+            return decode(self._file(item), str(item), at_least=at_least)
+        image = as_picture(item, self.item_id(index))
+        return image, image.shape[1] / image.shape[0]
+
+    def header(self, index: int) -> Header:
+        """Size and mode; of a file by its first bytes."""
+        item = self.items[index]
+        return read_header(self._file(item), str(item)) if isinstance(item, Path) else array_header(self.image(index))
+
+    def _file(self, path: Path) -> Path:
+        if not path.is_file():  # a pipe or a device would block the reader for ever
+            reason = "a folder; give it alone" if path.is_dir() else "not a regular file"
+            raise CorruptImage(str(path), reason if path.exists() else "no such file")
+        return path
+
+
+def _checked(item: Any, where: str) -> Any:
+    """``item`` as a path, a Pillow image or a picture [H, W, C] whose values are known to be right."""
+    if isinstance(item, str | Path):
+        return Path(item).expanduser()
+    if isinstance(item, Image.Image):
+        return item
+    if isinstance(item, torch.Tensor):
+        item = item.detach().cpu()
+        item = item.float() if item.is_floating_point() else item
+        if item.ndim == 3 and item.shape[0] > MOST_CHANNELS:
+            raise InputError(f"{where}: a tensor of shape {list(item.shape)}; one image is [C, H, W]")
+    elif not isinstance(item, np.ndarray):
+        raise InputError(
+            f"{where}: {type(item).__name__} is no image; give a path, a Pillow image, an array or a tensor"
+        )
+    try:
+        return as_picture(item, where)
+    except CorruptImage as error:
+        raise InputError(f"{where}: {error.reason} (values 0 to 255: divide by 255, or give uint8)") from None
