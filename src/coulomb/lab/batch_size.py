@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from coulomb.bench.cases import ntxent
-from coulomb.bench.memory import dense_bytes
-from coulomb.bench.peak import peak_of_fresh_process
+from coulomb.bench.contenders import dense_bytes, peak_of_fresh_process
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least
 from coulomb.lab.experiment import Experiment
