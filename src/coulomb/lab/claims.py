@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.report.wording import figure as plain
-from coulomb.report.wording import signed
+from coulomb.pages.numbers import figure as plain
+from coulomb.pages.numbers import signed
 
 Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its figures
 

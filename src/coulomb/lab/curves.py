@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.report.chart import Tick, ticks
-from coulomb.report.wording import figure, percent
+from coulomb.pages.chart import Tick, ticks
+from coulomb.pages.numbers import figure, percent
 
 MOST_CURVES = 8  # colours that can be told apart; the page lists what is left out
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from coulomb.data.split import LongTail
+from coulomb.data.long_tail import LongTail
+from coulomb.diagnostics import frequency_exponent
+from coulomb.evaluation import by_frequency
 from coulomb.lab.arms import Arm
 from coulomb.lab.claims import Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.optimum import optimum_table
 from coulomb.lab.settings import Settings
-from coulomb.metrics.class_accuracy import by_frequency
-from coulomb.metrics.gradients import frequency_exponent
-from coulomb.report.wording import signed
+from coulomb.pages.numbers import signed
 
 METHODS = ("softmax", "balanced_softmax", "supcon", "paco")
 GROUPS = ("many", "medium", "few")

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from coulomb.lab.curves import chart_of
 from coulomb.lab.text import BASELINES, cell, mark
 from coulomb.models.saving import write_atomically
-from coulomb.report.wording import count, shorten
+from coulomb.pages.numbers import count, shorten
 
 
 def save_page(result: dict[str, Any], folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from coulomb.report.wording import count, duration, figure, percent
+from coulomb.pages.numbers import count, duration, figure, percent
 
 WRITE: dict[str, Callable[[float], str]] = {
     "percent": percent,
