@@ -12,7 +12,7 @@ from coulomb.lab.experiments import EXPERIMENTS
 from coulomb.lab.infonce import gradient_cosines
 from coulomb.lab.negatives import memory_claims, push
 from coulomb.lab.temperature import limits
-from coulomb.runs.run_folder import write_json
+from coulomb.runs.folder import write_json
 
 QUICK = Settings(quick=True)
 

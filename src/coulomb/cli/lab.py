@@ -131,9 +131,8 @@ def bench_losses_command(
 ) -> None:
     """Time and memory of the losses, beside their peers and the matrix products alone."""
     from coulomb.bench.losses import bench_losses, list_of_cases
-    from coulomb.bench.page import save
-    from coulomb.bench.progress import progress
-    from coulomb.bench.text import render
+    from coulomb.bench.results import render, save
+    from coulomb.bench.timing import progress
 
     if list_cases:
         say(list_of_cases())

@@ -11,11 +11,11 @@ from typing import Any
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab.measure import measure
 from coulomb.reading import maybe, read_object, table
-from coulomb.runs.estimate import estimate
+from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
+from coulomb.runs.preflight import estimate
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import resume, start
 
 TAIL = "exponential:100"

@@ -15,9 +15,8 @@ from coulomb.lab.claims import Rows
 from coulomb.lab.measure import baselines
 from coulomb.reading import read_object, table
 from coulomb.runs.config import load_config
-from coulomb.runs.contents import read_data
-from coulomb.runs.environment import environment
-from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.runs.folder import RunFolder, read_data, write_json
+from coulomb.runs.provenance import environment
 from coulomb.runs.seeds import deviation
 
 

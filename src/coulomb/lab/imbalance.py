@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.data.long_tail import LongTail
-from coulomb.diagnostics import free_logits, frequency_exponent, pull_optimum
-from coulomb.evaluation import by_frequency
+from coulomb.data.split import LongTail
 from coulomb.lab.arms import Arm, Settings
 from coulomb.lab.claims import Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
 from coulomb.losses import PaCoLoss, SupConLoss
+from coulomb.metrics.class_accuracy import by_frequency
+from coulomb.metrics.gradients import frequency_exponent
+from coulomb.metrics.loss_floor import free_logits, pull_optimum
 from coulomb.pages.numbers import signed
 
 OTHERS, CLASSES = 10, 5  # negatives and centres beside the anchor's own

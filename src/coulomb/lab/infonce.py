@@ -15,8 +15,8 @@ from coulomb.lab.experiment import Experiment
 from coulomb.lab.measure import trained
 from coulomb.losses import InfoNCELoss, NCELoss, SoftmaxLoss
 from coulomb.randomness import generator
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder
 
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096)  # noise samples
 DRAWS = 4

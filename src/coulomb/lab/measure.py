@@ -10,27 +10,22 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from coulomb.data.views import ViewMaker
-from coulomb.diagnostics import effective_rank
 from coulomb.errors import InputError
-from coulomb.evaluation import (
-    class_table,
-    extract_features,
-    few_shot,
-    frozen,
-    knn_accuracy,
-    linear_probe,
-    pixel_features,
-)
+from coulomb.metrics.class_accuracy import class_table
+from coulomb.metrics.features import extract_features, frozen, pixel_features
+from coulomb.metrics.knn import knn_accuracy
+from coulomb.metrics.linear import few_shot, linear_probe
+from coulomb.metrics.rank import effective_rank
 from coulomb.models import load_encoder
 from coulomb.models.classifier import DESCRIPTION, load_classifier
 from coulomb.randomness import generator
 from coulomb.runs.config import Config, load_config
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import learned_from
 from coulomb.runs.prepare import Part, Prepared, position_tensor
-from coulomb.runs.run_folder import RunFolder
-from coulomb.training.checkpoint_files import load_method
+from coulomb.training.checkpoints import load_method
 from coulomb.training.launch import reopen
 from coulomb.training.network import make_encoder, method_of
 

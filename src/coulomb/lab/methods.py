@@ -3,12 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from coulomb.doctor.collapse import DIRECTIONS, SPREAD
+from coulomb.doctor.learning_rules import DIRECTIONS, SPREAD
 from coulomb.lab.arms import Arm, Settings
 from coulomb.lab.claims import Claim, Rows, all_above, at_least, value, within
 from coulomb.lab.experiment import Experiment
 from coulomb.methods import METHODS
-from coulomb.runs.recipes import RECIPES
 
 ABOVE_PIXELS = 0.04  # on digits, with 5 labels a class
 ABOVE_UNTRAINED = 0.12  # elsewhere, kNN
@@ -24,8 +23,8 @@ def needs_labels(name: str) -> bool:
 
 
 def method_arms(settings: Settings) -> list[Arm]:
-    """One a method that has a small recipe, self-supervised ones first."""
-    names = sorted((name for name in METHODS if (name, "small") in RECIPES), key=needs_labels)
+    """One run per method, self-supervised methods first."""
+    names = sorted(METHODS, key=needs_labels)
     return [Arm(name, {"method": name}) for name in names]
 
 

@@ -14,8 +14,8 @@ from coulomb.lab.claims import HEADLINES, NAMES, Claim, Rows, at_least, best_ins
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.measure import trained
 from coulomb.reading import list_of, read_json, table
+from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder, write_json
 
 BETAS, QUICK_BETAS = (0.0, 0.5, 1.0, 2.0, 6.0), (0.0, 1.0, 6.0)
 SHARES, QUICK_SHARES = (0.0, 0.05, 0.1, 0.2), (0.0, 0.1)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from coulomb.diagnostics import hardness_at
 from coulomb.lab.arms import Arm, Settings
 from coulomb.lab.claims import HEADLINES, Claim, Rows, at_least, best_inside, chart, curve, monotone, published, sweep
 from coulomb.lab.experiment import Experiment
 from coulomb.lab.measure import trained
 from coulomb.losses import InfoNCELoss, SimpleContrastiveLoss
+from coulomb.metrics.hardness import hardness_at
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder
 
 COLD = (0.1, 0.03, 0.01, 0.003, 0.001)
 WARM = (1.0, 3.0, 10.0, 30.0, 100.0)

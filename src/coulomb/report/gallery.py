@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from coulomb.diagnostics import effective_rank
+from coulomb.metrics.rank import effective_rank
 from coulomb.pages.numbers import shorten
 from coulomb.randomness import numpy_generator
 from coulomb.report.collect import Run, Samples
