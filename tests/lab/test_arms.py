@@ -4,7 +4,8 @@ import pytest
 
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab import arms as module
-from coulomb.lab.arms import Arm, Settings, named, run_arm
+from coulomb.lab.arms import Arm, named, run_arm
+from coulomb.lab.settings import Settings
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_nothing_to_say():
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="labels must be 4 whole numbers"):
+    with pytest.raises(InputError, match="labels must be 4 integers"):
         tolerance(normal(4, 3), torch.tensor([1, 2]))
     with pytest.raises(InputError, match="k=0"):
         neighbourhood_purity(normal(4, 3), torch.zeros(4, dtype=torch.long), 0)

@@ -4,7 +4,7 @@ import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, recall_score
 
 from coulomb.errors import InputError
-from coulomb.metrics.class_accuracy import by_frequency, class_table, taken_for
+from coulomb.metrics.class_accuracy import by_frequency, class_table, confusions
 
 
 def long_tail(seed=0):
@@ -67,7 +67,7 @@ def test_a_prediction_of_another_length():
 
 def test_who_is_taken_for_whom():
     _, test, guess = long_tail()
-    found = taken_for(torch.tensor([*test, -1]), [*guess, 0])
+    found = confusions(torch.tensor([*test, -1]), [*guess, 0])
     dense = [[found[label].get(str(other), 0) for other in (0, 1, 2, 5)] for label in (0, 1, 2, 5)]
     assert dense == confusion_matrix(test, guess).tolist()
     assert all(n > 0 for row in found.values() for n in row.values())

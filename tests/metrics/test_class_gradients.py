@@ -33,7 +33,7 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(InputError, match="labels"):
             class_gradient_norms(rows, labels, 2)
-    with pytest.raises(InputError, match="gradients has NaN"):
+    with pytest.raises(InputError, match="gradients has 3 of 3 rows with NaN"):
         class_gradient_norms(rows * math.nan, torch.tensor([0, 1, 1]), 2)
 
 

@@ -52,7 +52,7 @@ def test_is_the_double_loop_over_all_other_queries(monkeypatch):
     assert found["protocol"]["queries"] == 82 and found["protocol"]["queries_without_another_image"] == 1
     assert 0.2 < found["map_at_r"] < found["r_precision"] < found["recall_at"]["1"] < found["recall_at"]["10"]
     json.dumps(found)
-    monkeypatch.setattr("coulomb.metrics.cosines.ELEMENTS", 90 * 4)
+    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 90 * 4)
     assert flat(class_retrieval(x, y)) == flat(found)
 
 

@@ -100,7 +100,7 @@ def test_no_suggestion_where_the_curve_has_none():
     assert "all alike" in temperature_sweep(torch.ones(50, 4)).why
     assert "few" in temperature_sweep(normal(10, 4)).why
     pairs = normal(100, 400).repeat(2, 1)  # each has a twin among its negatives
-    assert "far nearer" in temperature_sweep(pairs, (0.01, 0.02)).why
+    assert "much more similar" in temperature_sweep(pairs, (0.01, 0.02)).why
 
 
 def test_bad_input():
@@ -112,7 +112,7 @@ def test_bad_input():
         hardness(x, 0.1, normal(5, 4))
     with pytest.raises(InputError, match="both"):
         hardness(x, 0.1, x, ids=torch.arange(5))
-    with pytest.raises(InputError, match="ids must be 5 whole numbers"):
+    with pytest.raises(InputError, match="ids must be 5 integers"):
         hardness(x, 0.1, ids=torch.rand(5))
     with pytest.raises(InputError, match="ascending"):
         temperature_sweep(x, (0.2, 0.1))

@@ -50,9 +50,9 @@ def test_weights_and_k_matter():
 def test_blocks_of_queries_change_nothing(monkeypatch):
     train, test = clusters(300, 0), clusters(101, 1)
     whole = knn_accuracy(*train, *test, k=15)
-    monkeypatch.setattr("coulomb.metrics.cosines.ELEMENTS", 300 * 7)
+    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 300 * 7)
     assert knn_accuracy(*train, *test, k=15) == whole
-    monkeypatch.setattr("coulomb.metrics.cosines.ELEMENTS", 1)
+    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 1)
     assert knn_accuracy(*train, *test, k=15) == whole
 
 
@@ -90,10 +90,10 @@ def test_labels_may_have_gaps():
         ({"k": 0}, "k=0"),
         ({"sigma": 0.0}, "sigma=0.0"),
         ({"train_y": torch.full((10,), -1)}, "no label other than −1"),
-        ({"test_y": torch.zeros(9, dtype=torch.long)}, "test_y must be 10 whole numbers"),
-        ({"train_y": torch.zeros(10)}, "train_y must be 10 whole numbers"),
+        ({"test_y": torch.zeros(9, dtype=torch.long)}, "test_y must be 10 integers"),
+        ({"train_y": torch.zeros(10)}, "train_y must be 10 integers"),
         ({"train_x": torch.rand(10, 3)}, "3 features and test_x 4"),
-        ({"test_x": torch.rand(10)}, r"test_x must be floating features \[n, F\]"),
+        ({"test_x": torch.rand(10)}, r"test_x must be floating-point vectors \[n, D\]"),
         ({"test_x": torch.full((10, 4), torch.nan)}, "test_x has 10 of 10 rows with NaN"),
     ],
 )

@@ -39,7 +39,7 @@ def test_large_searches_go_to_faiss_a_block_at_a_time(monkeypatch):
     monkeypatch.setattr(
         "coulomb.metrics.cosines.search_faiss", lambda q, k, n: seen.append(len(q)) or search_torch(q, k, n)
     )
-    monkeypatch.setattr("coulomb.metrics.cosines.ELEMENTS", 700 * 50)
+    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 700 * 50)
     found = torch.cat([columns for _, _, columns in nearest(unit(130, 0), unit(700, 1), 9)])
     assert seen == [50, 50, 30]
     assert torch.equal(found, search_torch(unit(130, 0), unit(700, 1), 9)[1])
@@ -47,7 +47,7 @@ def test_large_searches_go_to_faiss_a_block_at_a_time(monkeypatch):
 
 def test_the_whole_matrix_is_never_held(monkeypatch):
     """Of 300 × 500 similarities, no more than 2,000 at once (the keys themselves are 12 × 500)."""
-    monkeypatch.setattr("coulomb.metrics.cosines.ELEMENTS", 2_000)
+    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 2_000)
     largest = []
 
     class Watching(torch.overrides.TorchFunctionMode):

@@ -16,7 +16,7 @@ def test_is_the_double_loop(monkeypatch):
     assert 0.1 < expected < 0.9 and expected != backwards
     assert view_retrieval(first, second) == pytest.approx(expected)
     assert view_retrieval(second, first) == pytest.approx(backwards)
-    monkeypatch.setattr("coulomb.metrics.cosines.ELEMENTS", 60 * 7)
+    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 60 * 7)
     assert view_retrieval(first, second) == pytest.approx(expected)
 
 

@@ -115,5 +115,5 @@ def test_bad_bins_and_labels():
     x = torch.rand(4, 3)
     with pytest.raises(InputError, match="bins=0"):
         similarity_histogram(x, x, bins=0)
-    with pytest.raises(InputError, match="labels must be 4 whole numbers"):
+    with pytest.raises(InputError, match="labels must be 4 integers"):
         similarity_histogram(x, x, torch.rand(4))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.pages.chart import MAX_POINTS, Level, Series, line_chart, lines_chart, powers, ticks
+from coulomb.report.axes import powers
+from coulomb.report.chart import MAX_POINTS, Level, Series, line_chart, lines_chart, ticks
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False, allow_subnormal=False)
 

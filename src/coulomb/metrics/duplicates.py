@@ -1,4 +1,4 @@
-"""Pairs of nearly equal embeddings."""
+"""Pairs of nearly identical embeddings."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from coulomb.errors import InputError
-from coulomb.metrics.cosines import cosine_strips, unit_vectors
+from coulomb.metrics.cosines import cosine_strips
+from coulomb.metrics.inputs import unit_vectors
 
-EXACT = 1 - 1e-6  # rounding of fp32
+EXACT = 1 - 1e-6  # rounding in fp32
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,11 @@ class Duplicates:
     """Pairs with a cosine of at least ``threshold``.
 
     Attributes:
-        threshold: what counts as near.
-        pairs: the nearest of them, [p,2] rows and columns, nearest first.
-        cosines: of these pairs, [p].
-        near: how many pairs there are in all.
-        exact: how many of them are equal to rounding.
+        threshold: the smallest cosine that counts.
+        pairs: the most similar pairs, [p,2] rows and columns, in descending order.
+        cosines: cosines of these pairs, [p].
+        near: the number of all such pairs.
+        exact: how many of them are equal up to rounding.
         rows: share of rows with at least one such pair.
     """
 
@@ -33,39 +34,38 @@ class Duplicates:
 
 
 def near_duplicates(x: Tensor, keys: Tensor | None = None, *, threshold: float = 0.99, most: int = 1000) -> Duplicates:
-    """`Duplicates` among ``x`` [n,D] (each pair once), or between ``x`` and ``keys`` [M,D], as between test and train.
+    """`Duplicates` among ``x`` [n,D] (each pair once), or between ``x`` and ``keys`` [M,D], such as test and training.
 
-    Copies of an image among the negatives are pushed away from themselves: they are false negatives of the worst kind. Use
-    an encoder that was not trained on the images, or pixels, when copies in the data are looked for: a trained one also
-    finds images that are merely alike.
+    Copies of an image among its negatives are false negatives: the loss pushes the image away from itself. To find copies
+    in the data, pass pixels or embeddings of an encoder that was not trained on the images; a trained encoder also maps
+    merely similar images to the same point.
 
-    The search streams, strip by strip; all near pairs are counted and the nearest ``most`` kept: O(n·M·D) time, memory of a
-    strip and of n. Rows of zeros are near nothing. Raises `InputError` for bad shapes, values or a threshold outside (0, 1].
+    All pairs are counted strip by strip and the ``most`` most similar are returned: O(n·M·D) time, memory linear in n.
+    Rows of zeros have no duplicates. Raises `InputError` for invalid shapes or values, or a threshold outside (0, 1].
     """
     if not 0 < threshold <= 1 or most < 1:
-        raise InputError(f"threshold={threshold} must be in (0, 1], most={most} at least 1")
+        raise InputError(f"threshold={threshold} must be in (0, 1], most={most} at least 1.")
     points = unit_vectors(x, "x")
     others = points if keys is None else unit_vectors(keys, "keys")
     if others.shape[1] != points.shape[1]:
-        raise InputError(f"keys have {others.shape[1]} dimensions, x has {points.shape[1]}")
+        raise InputError(f"keys have {others.shape[1]} dimensions, x has {points.shape[1]}.")
     at_least = min(threshold, EXACT)
     columns = torch.arange(len(others), device=points.device)
-    touched = torch.zeros(len(points), dtype=torch.bool, device=points.device)
+    paired = torch.zeros(len(points), dtype=torch.bool, device=points.device)
     pairs, values = torch.empty(0, 2, dtype=torch.int64, device=points.device), points.new_empty(0)
     near = exact = 0
     for rows, cosines, _ in cosine_strips(points, others):
         close = cosines >= at_least
         if keys is None:
             own = torch.arange(rows.start, rows.stop, device=points.device)
-            touched[rows] = (close & (columns != own[:, None])).any(1)
+            paired[rows] = (close & (columns != own[:, None])).any(1)
             close &= columns > own[:, None]
         else:
-            touched[rows] = close.any(1)
-        found = close.nonzero()
-        chosen = cosines[close]
-        near, exact = near + len(chosen), exact + int((chosen >= EXACT).sum())
-        found[:, 0] += rows.start
-        pairs, values = torch.cat([pairs, found]), torch.cat([values, chosen])
+            paired[rows] = close.any(1)
+        strip_pairs, strip_values = close.nonzero(), cosines[close]
+        near, exact = near + len(strip_values), exact + int((strip_values >= EXACT).sum())
+        strip_pairs[:, 0] += rows.start
+        pairs, values = torch.cat([pairs, strip_pairs]), torch.cat([values, strip_values])
         order = values.argsort(descending=True, stable=True)[:most]
         pairs, values = pairs[order], values[order]
-    return Duplicates(threshold, pairs, values, near, exact, float(touched.double().mean()))
+    return Duplicates(threshold, pairs, values, near, exact, float(paired.double().mean()))

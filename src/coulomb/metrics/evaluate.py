@@ -1,13 +1,14 @@
-"""All metrics of labelled features, with their protocol."""
+"""All metrics of features with labels, and their protocol."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from coulomb.errors import InputError
-from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, taken_for
+from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, confusions
 from coulomb.metrics.clustering import clustering
 from coulomb.metrics.cosines import search_backend
 from coulomb.metrics.inputs import Features, Labels, labelled_split
@@ -30,38 +31,38 @@ def evaluate_features(
     many_above: int = MANY_ABOVE,
     few_below: int = FEW_BELOW,
     class_names: Sequence[str] | None = None,
-    classifier: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    classifier: Callable[[Tensor], Tensor] | None = None,
     correct: MutableMapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Weighted kNN, linear probe, few-shot, retrieval and clustering of frozen features; a dict for JSON.
+    """Weighted kNN, linear probe, few-shot, retrieval and clustering of frozen features, as a dict for JSON.
 
     Args:
-        train_x, test_x: features [n,F] before the head, or raw pixels. train_y, test_y: classes [n]; rows labelled −1
-            are left out and counted.
-        k, sigma: of the kNN; a ``k`` above the labelled training images is lowered to their number, and both stand in
-            the protocol.
+        train_x, test_x: features [n,F] before the head, or raw pixels.
+        train_y, test_y: classes [n]; rows labelled −1 are left out and counted.
+        k, sigma: see `knn_accuracy`. A ``k`` above the number of labelled training images is lowered to it; the
+            protocol records both.
         seed, shots, draws: see `linear_probe` and `few_shot`.
-        many_above, few_below: training images a class, see `by_frequency`.
-        class_names: for the table of classes.
-        classifier: test features [n,F] → classes [n], by a classifier that was trained with the encoder; its accuracy is
-            then among the figures, as "classifier".
-        correct: receives, for a paired comparison of two encoders (`compare`), which test images are classified correctly:
-            ``knn`` and ``linear`` → bool [n], ``few_shot_k`` → bool [draws, n]; nothing if there is a single class.
+        many_above, few_below: thresholds in training images per class, see `by_frequency`.
+        class_names: names for the table of classes.
+        classifier: test features [n,F] → classes [n], a classifier trained with the encoder; its accuracy is reported
+            as "classifier".
+        correct: filled with the test images that are classified correctly, for `compare`: ``knn`` and ``linear`` →
+            bool [n], ``few_shot_k`` → bool [draws, n]; left empty if there is a single class.
 
     Returns:
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
         "map_at_r", "r_precision"}, "clustering": {"nmi", "ari", "accuracy"}, "by_frequency": {"many", "medium", "few"},
-        "per_class": [...], "protocol": {...}}``. What cannot be measured (a single class, say) is None, and the protocol
-        says why. Rows of ``per_class`` are those of `class_table`, with ``taken_for``: what the kNN takes the class for.
+        "per_class": [...], "protocol": {...}}``. A metric that cannot be measured (with a single class, for example) is
+        None, and the protocol states the reason. Rows of ``per_class`` are those of `class_table` with ``taken_for``,
+        the classes that kNN predicts.
 
     Raises:
-        InputError: no labels, shapes that do not fit, features that are not finite, an option out of range.
+        InputError: no labels, shapes that do not match, features that are not finite, an option out of range.
     """
     train, test = labelled_split(train_x, train_y, test_x, test_y)
-    known = (train.x, train.y, test.x, test.y)
     classes = train.y.unique()
-    used = min(k, len(train.y))
-    predicted = {"knn": knn_predict(train, test, used, sigma)}
+    used_k = min(k, len(train.y))
+    predicted = {"knn": knn_predict(train, test, used_k, sigma)}
     protocol: dict[str, Any] = {
         "train": len(train.y),
         "test": len(test.y),
@@ -72,7 +73,7 @@ def evaluate_features(
         "features": train.x.shape[1],
         "seed": seed,
         "knn": {
-            "k": used,
+            "k": used_k,
             "k_asked": k,
             "sigma": sigma,
             "similarity": "cosine",
@@ -88,20 +89,20 @@ def evaluate_features(
         predicted["linear"], protocol["linear"] = probe(train, test, seed)
         if correct is not None:
             correct.update({name: (guess == test.y).numpy() for name, guess in predicted.items()})
-        found = few_shot(*known, shots=shots, draws=draws, seed=seed, correct=correct)
-        few, protocol["few_shot"] = found["shots"], found["protocol"]
+        shot = few_shot(train.x, train.y, test.x, test.y, shots=shots, draws=draws, seed=seed, correct=correct)
+        few, protocol["few_shot"] = shot["shots"], shot["protocol"]
     if classifier is not None:
         predicted["classifier"] = classifier(test.x).cpu()
     result: dict[str, Any] = {"knn": None, "linear": None}
     result |= {name: float((guess == test.y).double().mean()) for name, guess in predicted.items()}
     result["few_shot"] = few
-    for name, measure in (("retrieval", class_retrieval), ("clustering", clustering)):
-        result[name], protocol[name] = _figures(measure, test.x, test.y, seed)
+    for name, metric in (("retrieval", class_retrieval), ("clustering", clustering)):
+        result[name], protocol[name] = _figures_or_reason(metric, test.x, test.y, seed)
     table = class_table(train.y, test.y, predicted, class_names)
     result |= {"by_frequency": by_frequency(table, many_above, few_below), "per_class": table}
-    confusions = taken_for(test.y, predicted["knn"])
+    taken_for = confusions(test.y, predicted["knn"])
     for row in table:
-        row["taken_for"] = confusions.get(row["label"], {})
+        row["taken_for"] = taken_for.get(row["label"], {})
     protocol["by_frequency"] = {
         "many": f"classes with more than {many_above} training images",
         "few": f"classes with fewer than {few_below}",
@@ -110,12 +111,12 @@ def evaluate_features(
     return result | {"protocol": protocol}
 
 
-def _figures(
-    measure: Callable[..., dict[str, Any]], x: torch.Tensor, y: torch.Tensor, seed: int
+def _figures_or_reason(
+    metric: Callable[..., dict[str, Any]], x: Tensor, y: Tensor, seed: int
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | str]:
-    """Figures and protocol; None and the reason where there is nothing to measure by."""
+    """Returns the figures and their protocol, or None and the reason why they cannot be measured."""
     try:
-        found = measure(x, y, seed=seed)
+        figures = metric(x, y, seed=seed)
     except InputError as error:
         return None, f"not measured: {error}"
-    return {name: value for name, value in found.items() if name != "protocol"}, found["protocol"]
+    return {name: value for name, value in figures.items() if name != "protocol"}, figures["protocol"]

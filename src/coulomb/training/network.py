@@ -3,7 +3,6 @@
 import logging
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +11,7 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.methods.making import SHARED, make_method
 from coulomb.metrics.features import extract_features
-from coulomb.metrics.linear import MOST_ROWS, MOST_ROWS_TO_CHOOSE, choose_c, fit_logistic
+from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.user_code import is_own_file
@@ -93,22 +92,17 @@ def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int)
     if len(y.unique()) < 2:
         log.warning("second stage left out: the training images have fewer than two classes")
         return None
-    order = numpy_generator(seed, "second stage").permutation(len(y))
-    rows = torch.from_numpy(np.sort(order[:MOST_ROWS]))
-    mean, std = x[rows].mean(0), x[rows].std(0, correction=0)
-    std = torch.where(std > 1e-6 * std.max().clamp_min(1e-12), std, 1.0)
-    x = (x - mean) / std
-    chosen, _ = choose_c(x, y, torch.from_numpy(order[:MOST_ROWS_TO_CHOOSE]))
-    model, converged = fit_logistic(x[rows], y[rows], chosen)
+    probe = fit_probe(x, y, numpy_generator(seed, "second stage").permutation(len(y)))
+    model, std = probe.model, probe.std.double()
     slope, offset = (torch.from_numpy(part).double() for part in (model.coef_, model.intercept_))
     if len(slope) == 1:  # two classes: one logit, that of the second
         slope, offset = torch.cat([-slope / 2, slope / 2]), torch.cat([-offset / 2, offset / 2])
     seen = torch.from_numpy(model.classes_)
     weight, bias = torch.zeros(classes, x.shape[1], dtype=torch.double), torch.full((classes,), -torch.inf).double()
-    weight[seen] = slope / std.double()
-    bias[seen] = offset - (slope / std.double()) @ mean.double()
-    log.info("second stage: C = %g, %s", chosen, "converged" if converged else "stopped before it converged")
-    return Classifier(weight, bias, how=f"logistic regression on the frozen encoder, L-BFGS, C = {chosen:g}")
+    weight[seen] = slope / std
+    bias[seen] = offset - (slope / std) @ probe.mean.double()
+    log.info("second stage: C = %g, %s", probe.C, "converged" if probe.converged else "stopped before it converged")
+    return Classifier(weight, bias, how=f"logistic regression on the frozen encoder, L-BFGS, C = {probe.C:g}")
 
 
 def predictions(classifier: Classifier, features: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Numbers as text: one precision per quantity on every page."""
+"""How numbers are written on the page: one precision per quantity, everywhere the same."""
 
 import math
 
