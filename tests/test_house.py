@@ -18,6 +18,7 @@ FLOORS = {
     "similarity": 0,
     "negatives": 1,
     "models": 1,
+    "pages": 2,
     "data": 1,
     "losses": 2,
     "metrics": 2,

@@ -36,11 +36,10 @@ def lab(
     explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html). doctor trains
     runs that are sick on purpose, and healthy ones, and shows what the doctor finds; with --data PHOTOS also on photos.
     """
+    from coulomb.lab.arms import Settings
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
-    from coulomb.lab.page import save_page
-    from coulomb.lab.settings import Settings
-    from coulomb.lab.text import render
+    from coulomb.lab.page import render, save_page
 
     if experiment is None:
         say(listing())
@@ -132,9 +131,8 @@ def bench_losses_command(
 ) -> None:
     """Time and memory of the losses, beside their peers and the matrix products alone."""
     from coulomb.bench.losses import bench_losses, list_of_cases
-    from coulomb.bench.page import save
-    from coulomb.bench.progress import progress
-    from coulomb.bench.text import render
+    from coulomb.bench.results import render, save
+    from coulomb.bench.timing import progress
 
     if list_cases:
         say(list_of_cases())

@@ -17,7 +17,7 @@ from coulomb.losses.gathering import reduced_in
 from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
+from coulomb.similarity.collectives import Gather, group_of
 from coulomb.similarity.problem import powered
 from coulomb.similarity.products import product
 

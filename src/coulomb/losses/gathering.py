@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coulomb.checked import readable
 from coulomb.losses.arguments import reduced
-from coulomb.similarity.groups import rows_in
+from coulomb.similarity.collectives import rows_in
 
 
 def reduced_in(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, anchors: int | Tensor) -> Tensor:

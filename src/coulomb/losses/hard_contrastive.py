@@ -13,7 +13,7 @@ from coulomb.losses.options import Loss
 from coulomb.losses.pairs_at_once import PairsAtOnce
 from coulomb.losses.sources import fit_at_once, negatives_of
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.similarity.groups import Gather
+from coulomb.similarity.collectives import Gather
 
 
 class HardContrastiveLoss(Loss):

@@ -9,7 +9,7 @@ from coulomb.checked import checked_number
 from coulomb.losses.debiased import DebiasedLoss
 from coulomb.losses.temperature import Temperature
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather
+from coulomb.similarity.collectives import Gather
 
 
 class HardNegativeLoss(DebiasedLoss):

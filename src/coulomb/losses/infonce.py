@@ -20,7 +20,7 @@ from coulomb.losses.pairs_at_once import PairsAtOnce
 from coulomb.losses.sources import fit_at_once
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
+from coulomb.similarity.collectives import Gather, group_of
 
 
 class InfoNCELoss(Loss):

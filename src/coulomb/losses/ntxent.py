@@ -19,7 +19,7 @@ from coulomb.losses.options import Loss
 from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
 from coulomb.losses.unit_rows import rows_of
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
+from coulomb.similarity.collectives import Gather, group_of
 from coulomb.similarity.products import product
 
 

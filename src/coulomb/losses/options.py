@@ -10,7 +10,7 @@ from torch import nn
 from coulomb.checked import checked_flag
 from coulomb.losses.arguments import REDUCTIONS, checked_choice
 from coulomb.losses.names_elsewhere import unknown_option
-from coulomb.similarity.groups import checked_gather
+from coulomb.similarity.collectives import checked_gather
 
 Check = Callable[[str, Any], Any]
 

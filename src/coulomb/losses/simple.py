@@ -13,7 +13,7 @@ from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.options import Loss
 from coulomb.losses.pairs_at_once import PairsAtOnce
 from coulomb.losses.sources import Negatives, fit_at_once, negatives_of
-from coulomb.similarity.groups import Gather
+from coulomb.similarity.collectives import Gather
 
 
 class SimpleContrastiveLoss(Loss):

@@ -9,7 +9,7 @@ from coulomb.losses import at_once
 from coulomb.losses.arguments import check_pair, check_shape, embeddings, paired_embeddings, warn_counted
 from coulomb.losses.gathering import reduced_in
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of
+from coulomb.similarity.collectives import Gather, group_of
 
 
 @dataclass(frozen=True)

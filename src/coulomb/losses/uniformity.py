@@ -20,7 +20,7 @@ from coulomb.losses.arguments import (
 from coulomb.losses.gathering import summed_in
 from coulomb.losses.options import Loss
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of, rows_in
+from coulomb.similarity.collectives import Gather, group_of, rows_in
 from coulomb.similarity.products import product
 
 

@@ -12,7 +12,7 @@ from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
 from coulomb.randomness import seeded_initialisation
-from coulomb.similarity.groups import group_of, rows_in
+from coulomb.similarity.collectives import group_of, rows_in
 
 
 class PaCo(nn.Module):

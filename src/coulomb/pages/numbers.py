@@ -1,4 +1,4 @@
-"""How numbers are written on the page: one precision per quantity, everywhere the same."""
+"""Numbers as text: one precision per quantity on every page."""
 
 import math
 

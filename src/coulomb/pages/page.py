@@ -1,4 +1,4 @@
-"""Templates, styles and scripts of the parts → one file that asks nothing of any network."""
+"""Page."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from coulomb.errors import InputError
 from coulomb.models.saving import write_atomically
-from coulomb.report import wording
+from coulomb.pages import numbers as wording
 
 STYLES = ("page.css", "parts/doctor.css", "parts/figures.css", "parts/map.css", "parts/compare.css")
 SCRIPTS = ("charts.js", "theme.js", "similarity.js", "atlas.js", "lasso.js", "colouring.js", "start.js")
