@@ -8,7 +8,7 @@ def normal(n, d, seed=0):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def labels_of(n, classes, seed=0, unknown=True):
+def random_labels(n, classes, seed=0, unknown=True):
     """Random labels, some of them −1."""
     low = -1 if unknown else 0
     return torch.randint(low, classes, (n,), generator=torch.Generator().manual_seed(seed))

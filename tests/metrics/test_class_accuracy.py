@@ -15,7 +15,7 @@ def long_tail(seed=0):
     return draw.permutation(train), test, guess
 
 
-def test_each_class_is_its_recall():
+def test_accuracy_per_class_is_recall():
     train, test, guess = long_tail()
     rows = class_table(train, test, {"knn": torch.from_numpy(guess), "linear": test}, ["a", "b", "c", "d", "e", "f"])
     assert [row["label"] for row in rows] == [0, 1, 2, 5] and [row["class"] for row in rows] == list("abcf")
@@ -27,7 +27,7 @@ def test_each_class_is_its_recall():
     assert weighted == pytest.approx(accuracy_score(test, guess))
 
 
-def test_unknown_labels_count_nowhere_and_classes_on_one_side_stay():
+def test_class_table_with_unknown_labels_and_classes_of_one_side():
     rows = class_table([0, 0, -1, 3], torch.tensor([0, -1, 7]), {"knn": [0, 7, 7]})
     assert rows == [
         {"label": 0, "class": "0", "train": 2, "test": 1, "knn": 1.0},
@@ -36,7 +36,7 @@ def test_unknown_labels_count_nowhere_and_classes_on_one_side_stay():
     ]
 
 
-def test_groups_by_the_thresholds_of_the_literature():
+def test_groups_by_the_published_thresholds():
     train, test, guess = long_tail()
     groups = by_frequency(class_table(train, test, {"knn": guess}))
     assert {name: group["classes"] for name, group in groups.items()} == {"many": 1, "medium": 2, "few": 1}
@@ -49,23 +49,23 @@ def test_groups_by_the_thresholds_of_the_literature():
     assert everything["many"]["knn"] == pytest.approx(balanced_accuracy_score(test, guess))
 
 
-def test_classes_without_test_images_do_not_count():
+def test_classes_without_test_images_are_left_out_of_groups():
     groups = by_frequency(class_table([0, 1, 1], [1], {"knn": [1]}), many_above=1, few_below=2)
     assert groups["many"] == {"classes": 1, "train": 2, "test": 1, "knn": 1.0} and groups["few"] is None
 
 
 @pytest.mark.parametrize(("many", "few"), [(10, 12), (-1, 0), (5, -1)])
-def test_thresholds_that_contradict_each_other(many, few):
+def test_overlapping_thresholds_are_refused(many, few):
     with pytest.raises(InputError, match=f"many_above={many}, few_below={few}"):
         by_frequency([], many, few)
 
 
-def test_a_prediction_of_another_length():
+def test_prediction_of_another_length_is_refused():
     with pytest.raises(InputError, match=r"predicted\['knn'\] has shape \[1\]"):
         class_table([0], [0, 1], {"knn": [0]})
 
 
-def test_who_is_taken_for_whom():
+def test_confusions():
     _, test, guess = long_tail()
     found = confusions(torch.tensor([*test, -1]), [*guess, 0])
     dense = [[found[label].get(str(other), 0) for other in (0, 1, 2, 5)] for label in (0, 1, 2, 5)]

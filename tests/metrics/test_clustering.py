@@ -1,4 +1,3 @@
-import importlib
 import itertools
 import json
 
@@ -9,8 +8,6 @@ from sklearn.datasets import load_digits
 
 from coulomb.errors import InputError
 from coulomb.metrics.clustering import clustering
-
-module = importlib.import_module("coulomb.metrics.clustering")
 
 
 def blobs(n=240, seed=0, noise=0.5):
@@ -35,7 +32,7 @@ def by_hand(y, found):
     return {"nmi": nmi, "ari": ari, "accuracy": best / n}
 
 
-def test_figures_are_those_of_the_definitions(monkeypatch):
+def test_clustering_matches_the_definitions(monkeypatch):
     x, y = blobs(noise=2.5)
     seen = []
     import sklearn.cluster
@@ -51,7 +48,7 @@ def test_figures_are_those_of_the_definitions(monkeypatch):
     json.dumps(found)
 
 
-def test_classes_apart_are_found_and_length_does_not_matter():
+def test_separate_classes_are_found_at_any_vector_length():
     x, y = blobs()
     found = clustering(x, y)
     assert (found["nmi"], found["ari"], found["accuracy"]) == (1.0, 1.0, 1.0)
@@ -64,16 +61,16 @@ def test_raw_digits_are_where_others_found_them():
     assert 0.6 < found["nmi"] < 0.85 and 0.55 < found["accuracy"] < 0.9
 
 
-def test_seeded_capped_and_unlabelled_left_out(monkeypatch):
+def test_seed_limit_and_unlabelled_rows(monkeypatch):
     x, y = blobs(noise=3)
     assert clustering(x, y, seed=1) == clustering(x, y, seed=1)
     y[:10] = -1
-    monkeypatch.setattr(module, "MOST", 200)
+    monkeypatch.setattr("coulomb.metrics.clustering.MOST", 200)
     protocol = clustering(x, y)["protocol"]
     assert (protocol["images"], protocol["images_left_out"], protocol["clusters"]) == (200, 30, 4)
 
 
-def test_collapsed_features_are_counted_not_warned_about():
+def test_collapsed_features_are_counted_without_a_warning():
     found = clustering(torch.ones(40, 8), torch.arange(40) % 4)
     assert found["nmi"] == pytest.approx(0, abs=1e-9) and found["accuracy"] == 0.25
     assert found["protocol"]["clusters_found"] == 1

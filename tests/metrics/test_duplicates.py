@@ -4,8 +4,7 @@ import torch
 
 from coulomb.errors import InputError
 from coulomb.metrics.duplicates import near_duplicates
-from coulomb.metrics.geometry import drift
-from metrics_oracles import cosines, normal, unit
+from metrics_oracles import cosines, normal
 
 
 @pytest.fixture(params=[2**21, 200], ids=["one strip", "many strips"])
@@ -20,7 +19,7 @@ def with_copies():
     return x
 
 
-def test_the_pairs_are_numpys(strip):
+def test_near_duplicates_match_numpy(strip):
     x = with_copies()
     table = np.triu(cosines(x, x), 1)
     wanted = {(int(i), int(j)) for i, j in np.argwhere(table >= 0.99)}
@@ -34,32 +33,24 @@ def test_the_pairs_are_numpys(strip):
     }
 
 
-def test_only_the_nearest_are_kept(strip):
+def test_only_the_most_similar_pairs_are_returned(strip):
     found = near_duplicates(with_copies(), most=3)
     assert (len(found.pairs), found.exact) == (3, 5)
     assert found.near > 5
 
 
-def test_between_two_sets(strip):
+def test_near_duplicates_between_two_sets(strip):
     x, keys = normal(9, 6), normal(70, 6, 1)
     keys[33] = x[4]
     found = near_duplicates(x, keys, threshold=0.999)
     assert (found.pairs.tolist(), found.near, found.rows) == ([[4, 33]], 1, 1 / 9)
 
 
-def test_nothing_and_everything():
+def test_no_duplicates_and_only_duplicates():
     none = near_duplicates(torch.eye(5))
     assert (none.near, none.rows, len(none.pairs)) == (0, 0, 0)
     assert near_duplicates(torch.ones(20, 3)).exact == 190
     assert near_duplicates(torch.zeros(20, 3)).near == 0
-
-
-def test_drift():
-    x, y = normal(30, 5), normal(30, 5, 1)
-    assert drift(x, y) == pytest.approx(1 - (unit(x) * unit(y)).sum(1).mean(), abs=1e-12)
-    assert drift(x, 2 * x) == pytest.approx(0, abs=1e-12)
-    with pytest.raises(InputError, match="other view"):
-        drift(x, y[:5])
 
 
 def test_bad_input():

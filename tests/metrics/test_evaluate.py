@@ -18,7 +18,7 @@ def digits():
     return [x[:500] / 16, y[:500], x[500:800] / 16, y[500:800]]
 
 
-def test_everything_with_its_protocol():
+def test_all_metrics_with_their_protocol():
     train_x, train_y, test_x, test_y = digits()
     train_y[:10] = -1
     test_y[:7] = -1
@@ -42,7 +42,7 @@ def test_everything_with_its_protocol():
     assert json.loads(json.dumps(found)) == found
 
 
-def test_correct_says_which_test_images_are_right():
+def test_correct_holds_the_correctly_classified_images():
     train_x, train_y, test_x, test_y = digits()
     test_y[:7] = -1
     correct = {}
@@ -56,7 +56,7 @@ def test_correct_says_which_test_images_are_right():
     assert alone == {}, "one class only: every guess is right, and no baseline can be beaten"
 
 
-def test_classes_with_their_counts_and_groups():
+def test_per_class_rows_and_groups():
     train_x, train_y, test_x, test_y = digits()
     few = np.flatnonzero(train_y == 4)[:30]
     train_y[few] = -1
@@ -74,7 +74,7 @@ def test_classes_with_their_counts_and_groups():
     assert "more than 48" in found["protocol"]["by_frequency"]["many"]
 
 
-def test_k_above_the_training_set_is_lowered_and_said():
+def test_k_above_the_training_set_is_lowered():
     train_x, train_y, test_x, test_y = digits()
     train_y[60:] = -1
     found = evaluate_features(train_x, train_y, test_x, test_y, k=200, draws=1, shots=(1,))
@@ -82,7 +82,7 @@ def test_k_above_the_training_set_is_lowered_and_said():
     assert found["knn"] == knn_accuracy(train_x, train_y, test_x, test_y, k=60)
 
 
-def test_classes_that_training_never_saw_are_counted():
+def test_classes_missing_in_training_are_counted():
     train_x, train_y, test_x, test_y = digits()
     train_y[train_y == 3] = -1
     found = evaluate_features(train_x, train_y, test_x, test_y, k=5, draws=1, shots=(1,))

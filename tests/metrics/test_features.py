@@ -1,8 +1,9 @@
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from coulomb.metrics.features import extract_features, pixel_features
+from coulomb.metrics.features import extract_features, frozen, pixel_features
 
 
 class Pictures:
@@ -31,7 +32,7 @@ def encoder():
     return nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(192, 4))
 
 
-def test_streams_in_order_and_names_what_it_kept():
+def test_features_in_order_with_their_indices():
     pictures, net, seen = Pictures(), encoder(), []
     indices = np.array([9, 3, 5, 1, 22, 0, 4])
     features, kept = extract_features(net, pictures, indices, plain, batch_size=3, workers=2, progress=seen.append)
@@ -42,14 +43,14 @@ def test_streams_in_order_and_names_what_it_kept():
     assert features.dtype == torch.float32 and not features.requires_grad
 
 
-def test_batches_change_nothing():
+def test_batch_size_does_not_matter():
     pictures, net = Pictures(), encoder()
     whole, _ = extract_features(net, pictures, range(23), plain)
     parts, _ = extract_features(net, pictures, range(23), plain, batch_size=1)
     torch.testing.assert_close(whole, parts)
 
 
-def test_the_encoder_is_left_as_it_was():
+def test_encoder_is_unchanged():
     net, pictures = encoder(), Pictures()
     net[1].eval()
     before = {key: value.clone() for key, value in net.state_dict().items()}
@@ -61,7 +62,7 @@ def test_the_encoder_is_left_as_it_was():
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def test_modes_are_put_back_after_a_failure():
+def test_modes_are_restored_after_a_failure():
     net = encoder()
     try:
         extract_features(net, Pictures(), range(4), lambda canvas, aspect: canvas[:, :1])
@@ -71,16 +72,42 @@ def test_modes_are_put_back_after_a_failure():
         raise AssertionError("BatchNorm of 3 channels took 1")
 
 
-def test_pixels():
+def test_pixel_features():
     pictures = Pictures()
     features, kept = pixel_features(pictures, range(10), plain, batch_size=4)
     assert kept.tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 9]
     assert torch.equal(features, pictures.canvas[kept].flatten(1))
 
 
-def test_nothing_readable():
+def test_no_readable_images():
     for features, kept in (
         pixel_features(Pictures(), [5], plain),
         extract_features(encoder(), Pictures(), [], plain),
     ):
         assert len(features) == len(kept) == 0
+
+
+def network():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten())
+    net[1].eval()  # its owner has put this layer to sleep
+    return net
+
+
+def test_frozen_restores_every_mode():
+    net, head = network(), nn.BatchNorm1d(2)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with frozen(net, head):
+        assert not any(part.training for part in net.modules()) and not head.training
+        assert not net(torch.rand(5, 3, 8, 8)).requires_grad
+        head(torch.rand(5, 2))
+    assert [part.training for part in net] == [True, False, True, True] and net.training and head.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert head.num_batches_tracked == 0
+    assert net(torch.rand(5, 3, 8, 8)).requires_grad
+
+
+def test_frozen_restores_modes_after_an_error():
+    net = network()
+    with pytest.raises(RuntimeError), frozen(net):
+        net(torch.rand(5, 1, 8, 8))
+    assert [part.training for part in net] == [True, False, True, True]

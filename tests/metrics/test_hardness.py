@@ -7,7 +7,7 @@ import torch
 
 from coulomb.errors import InputError
 from coulomb.metrics.hardness import hardness, hardness_at, hardness_of, temperature_sweep
-from metrics_oracles import cosines, labels_of, normal, two_views
+from metrics_oracles import cosines, normal, random_labels, two_views
 
 TAUS = (0.01, 0.1, 0.5, 5.0)
 
@@ -42,9 +42,9 @@ def strip(request, monkeypatch):
 
 
 @pytest.mark.parametrize("tau", TAUS)
-def test_two_views_of_a_batch(strip, tau):
+def test_hardness_of_two_views(strip, tau):
     x = torch.cat(two_views(30, 6))
-    ids, labels = torch.arange(30).repeat(2), labels_of(30, 3).repeat(2)
+    ids, labels = torch.arange(30).repeat(2), random_labels(30, 3).repeat(2)
     known = labels.numpy()
     alike = (known[:, None] == known) & (known >= 0)[:, None]
     counts = (ids[:, None] != ids).numpy()
@@ -55,10 +55,10 @@ def test_two_views_of_a_batch(strip, tau):
     agrees(found, wanted)
 
 
-def test_queries_against_a_queue(strip):
+def test_hardness_against_a_queue(strip):
     x, keys = normal(20, 5), normal(333, 5, 1)
     ids, key_ids = torch.arange(20), torch.arange(333) % 40 - 1  # some keys are of the queries' own images
-    labels, key_labels = labels_of(20, 4), labels_of(333, 4, 1)
+    labels, key_labels = random_labels(20, 4), random_labels(333, 4, 1)
     alike = (labels[:, None] == key_labels).numpy() & (labels >= 0).numpy()[:, None]
     found = hardness_at(x, TAUS, keys, ids=ids, key_ids=key_ids, labels=labels, key_labels=key_labels)
     for tau, each in zip(TAUS, found, strict=True):
@@ -69,7 +69,7 @@ def test_queries_against_a_queue(strip):
     assert plain.same_class is None
 
 
-def test_both_ends():
+def test_hardness_at_extreme_temperatures():
     x = normal(50, 8)
     hot, cold = hardness(x, 1e4), hardness(x, 1e-4)
     assert hot.effective_negatives == pytest.approx(49, rel=1e-3)
@@ -80,12 +80,12 @@ def test_both_ends():
     assert json.dumps(hot.as_dict())
 
 
-def test_a_negative_alone_has_all_of_it():
+def test_single_negative_has_the_whole_share():
     found = hardness(torch.eye(2), 0.1)
     assert (found.negatives, found.effective_negatives, found.top1, found.top10pct) == (1, 1, 1, 1)
 
 
-def test_the_rule_on_normal_cosines():
+def test_suggestion_for_normal_cosines():
     """In 1,024 dimensions cosines are normal, of deviation 1/32: a tenth carries half at τ = deviation/1.2816."""
     found = temperature_sweep(normal(1500, 1024).float(), (0.02, 0.023, 0.026, 0.03))
     assert found.suggestion == pytest.approx(1 / 32 / 1.2816, rel=0.05)
@@ -95,7 +95,7 @@ def test_the_rule_on_normal_cosines():
     assert json.dumps(found.as_dict())
 
 
-def test_no_suggestion_where_the_curve_has_none():
+def test_no_suggestion_outside_the_range():
     assert temperature_sweep(torch.ones(50, 4)).suggestion is None
     assert "all alike" in temperature_sweep(torch.ones(50, 4)).why
     assert "few" in temperature_sweep(normal(10, 4)).why

@@ -29,12 +29,12 @@ def by_hand(train_x, train_y, test_x, test_y, k, sigma):
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 40), st.sampled_from([0.07, 0.1, 1.0]), st.integers(0, 10**6))
-def test_is_the_double_loop(k, sigma, seed):
+def test_knn_is_the_double_loop(k, sigma, seed):
     train, test = clusters(40, seed), clusters(17, seed + 1)
     assert knn_accuracy(*train, *test, k=k, sigma=sigma) == by_hand(*train, *test, k, sigma)
 
 
-def test_agrees_with_scikit_learn():
+def test_knn_agrees_with_scikit_learn():
     train, test = clusters(300, 0), clusters(200, 1)
     model = KNeighborsClassifier(15, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.1))
     expected = model.fit(*train).score(*test)
@@ -47,7 +47,7 @@ def test_weights_and_k_matter():
     assert len({knn_accuracy(*train, *test, k=k, sigma=s) for k in (1, 15, 300) for s in (0.02, 10.0)}) >= 4
 
 
-def test_blocks_of_queries_change_nothing(monkeypatch):
+def test_block_size_does_not_matter(monkeypatch):
     train, test = clusters(300, 0), clusters(101, 1)
     whole = knn_accuracy(*train, *test, k=15)
     monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 300 * 7)
@@ -56,12 +56,12 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     assert knn_accuracy(*train, *test, k=15) == whole
 
 
-def test_tiny_sigma_is_the_nearest_neighbour():
+def test_small_sigma_is_the_nearest_neighbour():
     train, test = clusters(300, 0), clusters(200, 1)
     assert knn_accuracy(*train, *test, k=300, sigma=1e-6) == knn_accuracy(*train, *test, k=1)
 
 
-def test_scale_of_features_changes_nothing_and_half_precision_is_taken():
+def test_knn_ignores_scale_and_accepts_half_precision():
     train, test = clusters(300, 0), clusters(200, 1)
     plain = knn_accuracy(*train, *test, k=15)
     assert knn_accuracy(train[0] * 1024, train[1], test[0] / 1024, test[1], k=15) == plain
@@ -69,7 +69,7 @@ def test_scale_of_features_changes_nothing_and_half_precision_is_taken():
     assert abs(knn_accuracy(half, train[1], test[0], test[1], k=15) - plain) < 0.05
 
 
-def test_unknown_labels_neither_vote_nor_count():
+def test_unlabelled_rows_are_left_out():
     train, test = clusters(100, 0), clusters(50, 1)
     plain = knn_accuracy(*train, *test, k=9)
     more_train = np.concatenate([train[0], test[0]]), np.concatenate([train[1], np.full(50, -1)])

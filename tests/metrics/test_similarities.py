@@ -9,7 +9,7 @@ from coulomb.metrics.class_structure import neighbourhood_purity, tolerance
 from coulomb.metrics.duplicates import near_duplicates
 from coulomb.metrics.hardness import hardness, temperature_sweep
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
-from metrics_oracles import cosines, labels_of, normal, two_views
+from metrics_oracles import cosines, normal, random_labels, two_views
 
 CASES = [(2, 3, 0), (17, 4, 1), (60, 9, 2)]
 
@@ -21,7 +21,7 @@ def strip(request, monkeypatch):
 
 
 @pytest.mark.parametrize(("n", "d", "seed"), CASES)
-def test_mean_cosines_are_the_loops(n, d, seed):
+def test_mean_cosines_are_the_loop(n, d, seed):
     x, y = two_views(n, d, seed)
     found, table = view_similarities(x, y), cosines(x, y)
     off = ~np.eye(n, dtype=bool)
@@ -31,9 +31,9 @@ def test_mean_cosines_are_the_loops(n, d, seed):
 
 
 @pytest.mark.parametrize(("n", "d", "seed"), CASES)
-def test_histograms_are_numpys(strip, n, d, seed):
+def test_histograms_match_numpy(strip, n, d, seed):
     x, y = two_views(n, d, seed)
-    labels, table, off = labels_of(n, 3, seed), cosines(x, y), ~np.eye(n, dtype=bool)
+    labels, table, off = random_labels(n, 3, seed), cosines(x, y), ~np.eye(n, dtype=bool)
     alike = (labels[:, None] == labels).numpy() & (labels >= 0).numpy()[:, None] & off
     found = similarity_histogram(x, y, labels, bins=40)
     wanted = {
@@ -49,7 +49,7 @@ def test_histograms_are_numpys(strip, n, d, seed):
     assert similarity_histogram(x, y).same_class is None
 
 
-def test_a_cosine_of_one_is_counted_in_the_last_bin():
+def test_cosine_of_one_is_in_the_last_bin():
     x = torch.ones(3, 7)  # 1 + 1e-7 in fp32
     found = similarity_histogram(x, x, bins=4)
     assert (found.positive, found.negative, found.hardest) == ([0, 0, 0, 3], [0, 0, 0, 6], [0, 0, 0, 3])
@@ -64,7 +64,7 @@ def test_separation_is_the_double_loop(strip, n, d, seed):
     assert separation(x, y) == pytest.approx(wins.mean(), abs=1e-12)
 
 
-def test_separation_at_its_ends():
+def test_separation_of_extreme_cases():
     x = normal(200, 16)
     assert separation(x, x) == 1.0
     assert separation(torch.eye(4), torch.eye(4).roll(1, 0)) == pytest.approx(0.5 * 8 / 12)  # positives tie, or lose

@@ -4,7 +4,7 @@ import torch
 
 from coulomb.errors import InputError
 from coulomb.metrics.class_structure import false_negative_rate, neighbourhood_purity, tolerance
-from metrics_oracles import cosines, labels_of, normal
+from metrics_oracles import cosines, normal, random_labels
 
 CASES = [(5, 3, 0), (40, 4, 1), (90, 9, 2)]
 
@@ -17,8 +17,8 @@ def pairs_of(labels):
 
 
 @pytest.mark.parametrize(("n", "d", "seed"), CASES)
-def test_tolerance_and_false_negatives_are_the_loops(n, d, seed):
-    x, labels = normal(n, d, seed), labels_of(n, 3, seed)
+def test_tolerance_and_false_negative_rate_are_the_loop(n, d, seed):
+    x, labels = normal(n, d, seed), random_labels(n, 3, seed)
     alike, known = pairs_of(labels)
     assert tolerance(x, labels) == pytest.approx(cosines(x, x)[alike].mean(), abs=1e-12)
     assert tolerance(x.float(), labels) == pytest.approx(cosines(x, x)[alike].mean(), abs=1e-6)
@@ -28,7 +28,7 @@ def test_tolerance_and_false_negatives_are_the_loops(n, d, seed):
 @pytest.mark.parametrize(("n", "d", "seed"), CASES)
 @pytest.mark.parametrize("k", [1, 10])
 def test_purity_is_the_loop(n, d, seed, k):
-    x, labels = normal(n, d, seed), labels_of(n, 3, seed)
+    x, labels = normal(n, d, seed), random_labels(n, 3, seed)
     kept = labels.numpy() >= 0
     table, classes = cosines(x, x)[kept][:, kept], labels.numpy()[kept]
     np.fill_diagonal(table, -9)
@@ -41,14 +41,14 @@ def test_purity_is_the_loop(n, d, seed, k):
         assert found == (pytest.approx(shares[classes == c].mean()) if c in classes else None)
 
 
-def test_classes_that_lie_apart():
+def test_separate_classes():
     x, labels = torch.eye(3, dtype=torch.float64).repeat(5, 1), torch.arange(3).repeat(5)
     assert tolerance(x, labels) == 1.0
     assert neighbourhood_purity(x, labels, 4) == (1.0, [1.0, 1.0, 1.0])
     assert neighbourhood_purity(x, torch.where(labels == 1, 3, labels), 4)[1] == [1.0, None, 1.0, 1.0]
 
 
-def test_nothing_to_say():
+def test_none_without_pairs_of_one_class():
     x = normal(4, 3)
     for labels in (torch.full((4,), -1), torch.tensor([0, 1, 2, -1])):
         assert tolerance(x, labels) is None

@@ -11,7 +11,7 @@ def unit(n, seed):
 
 
 @pytest.mark.skipif(not faiss_installed(), reason="faiss is not installed")
-def test_faiss_finds_the_same():
+def test_faiss_returns_what_torch_returns():
     queries, keys = unit(130, 0), unit(700, 1)
     values, columns = search_faiss(queries, keys, 9)
     known, wanted = search_torch(queries, keys, 9)
@@ -19,21 +19,21 @@ def test_faiss_finds_the_same():
     assert torch.equal(columns, wanted)
 
 
-def test_which_search(monkeypatch):
+def test_search_backend_by_size(monkeypatch):
     monkeypatch.setattr("coulomb.metrics.cosines.faiss_installed", lambda: True)
     assert search_backend(2**12, 2**12) == "faiss" and search_backend(2**12, 2**12 - 1) == "torch"
     monkeypatch.setattr("coulomb.metrics.cosines.faiss_installed", lambda: False)
     assert search_backend(2**20, 2**20) == "torch"
 
 
-def test_a_folder_called_faiss_is_not_faiss(monkeypatch):
+def test_directory_named_faiss_is_not_faiss(monkeypatch):
     faiss_installed.cache_clear()
     monkeypatch.setitem(sys.modules, "faiss", sys)
     assert not faiss_installed()
     faiss_installed.cache_clear()
 
 
-def test_large_searches_go_to_faiss_a_block_at_a_time(monkeypatch):
+def test_large_searches_use_faiss_block_by_block(monkeypatch):
     seen = []
     monkeypatch.setattr("coulomb.metrics.cosines.search_backend", lambda *_: "faiss")
     monkeypatch.setattr(
@@ -45,7 +45,7 @@ def test_large_searches_go_to_faiss_a_block_at_a_time(monkeypatch):
     assert torch.equal(found, search_torch(unit(130, 0), unit(700, 1), 9)[1])
 
 
-def test_the_whole_matrix_is_never_held(monkeypatch):
+def test_whole_matrix_is_never_stored(monkeypatch):
     """Of 300 × 500 similarities, no more than 2,000 at once (the keys themselves are 12 × 500)."""
     monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 2_000)
     largest = []
