@@ -30,7 +30,7 @@ from coulomb.losses.temperature import (
     scale_of,
 )
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import Gather, group_of, rows_in
+from coulomb.similarity.collectives import Gather, group_of, rows_in
 from coulomb.similarity.products import product
 
 

@@ -29,7 +29,7 @@ from coulomb.losses.triplet_terms import (
     written_out,
 )
 from coulomb.similarity import Similarity, use_backend
-from coulomb.similarity.groups import Gather, group_of, rows_in
+from coulomb.similarity.collectives import Gather, group_of, rows_in
 from coulomb.similarity.problem import transformed
 from coulomb.similarity.products import product
 

@@ -18,7 +18,7 @@ from coulomb.similarity.sums import summed
 from coulomb.similarity.tiles import Problem, below
 
 if TYPE_CHECKING:
-    from coulomb.similarity.processes import Shards
+    from coulomb.similarity.collectives import Shards
 
 Over = str | Tensor
 
@@ -243,9 +243,9 @@ class Similarity:
         """The k largest s_ij, descending: values [N, k] with gradient and columns [N, k]; −inf and −1 where fewer count."""
         self._require_k(k)
         if self.group is not None:
-            from coulomb.similarity import sharded_order
+            from coulomb.similarity import sharded
 
-            return sharded_order.topk(self._problem(over), self.shards, k)
+            return sharded.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
             return dense.topk(self.matrix, self.pairs(over), k)
         values, columns = order.topk(self._problem(over), k)
@@ -272,9 +272,9 @@ class Similarity:
             if self.group is None:
                 largest, expected = order.largest_and_expected(problem, lse)
             else:
-                from coulomb.similarity import sharded_order
+                from coulomb.similarity import sharded
 
-                largest, expected = sharded_order.largest_and_expected(problem, self.shards, lse)
+                largest, expected = sharded.largest_and_expected(problem, self.shards, lse)
             return RowStatistics(largest, expected, (lse - expected).exp())
 
     def positives(self, columns: Tensor | None = None) -> Tensor:
@@ -334,11 +334,9 @@ class Similarity:
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
-        from coulomb.similarity import (
-            sharded_blocks,  # here, because it takes a second: it needs torch.compile's machinery
-        )
+        from coulomb.similarity import sharded
 
-        return sharded_blocks.shards_of(self._problem("all"), self.group, torch.is_grad_enabled())
+        return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled())
 
     @property
     def _chosen_backend(self) -> str:
@@ -381,7 +379,7 @@ class Similarity:
         if self.group is not None:
             from coulomb.similarity import sharded
 
-            return sharded.fold(problem, self.shards)
+            return sharded.reduce_keys(problem, self.shards)
         if self._chosen_backend == "dense":
             return dense.reduce(problem)
         return autograd.reduce(problem, store=self._small)
