@@ -86,12 +86,20 @@ def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, produc
             return value
         rows: Tensor = UnitRows.apply(value, names)[0]
         return rows
-    norm = torch.linalg.vector_norm(value if normalize else value.detach(), dim=-1, keepdim=True)
+    if normalize:
+        return value / lengths(names, value)
+    lengths(names, value.detach(), normalize=False, below=below)
+    return value
+
+
+def lengths(names: tuple[str, ...], value: Tensor, *, normalize: bool = True, below: float = math.inf) -> Tensor:
+    """‖x‖ along the last dimension, kept as a dimension of 1, checked by `check_norms`; ∞ for a row of zeros."""
+    norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
     if torch.compiler.is_compiling():
         norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize, below)
     elif readable(norm):
         check_norms(norm.detach(), names, normalize, below)
-    return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
+    return norm.masked_fill(norm < ZERO, torch.inf) if normalize else norm
 
 
 def _has_unit_rows(value: Tensor) -> bool:
