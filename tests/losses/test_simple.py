@@ -24,7 +24,7 @@ def test_no_matrix_is_formed(monkeypatch):
     def forbidden(*_, **__):
         raise AssertionError("tiles were asked for")
 
-    monkeypatch.setattr(matrix.Similarity, "_fold", forbidden)
+    monkeypatch.setattr(Similarity, "_reduce", forbidden)
     SimpleContrastiveLoss()(normal(6, 3), normal(6, 3), normal(9, 3))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from coulomb.errors import CoulombWarning
-from coulomb.losses import TripletLoss, triplet, triplet_sums
+from coulomb.losses import TripletLoss, triplet, triplet_terms
 from coulomb.similarity import matrix
 from law_rows.triplet import ROWS, triplet_loop
 
@@ -35,7 +35,7 @@ def test_the_example():
 @pytest.mark.parametrize("strip", [1, 40, 2**22])
 @pytest.mark.parametrize("options", EVERY, ids=str)
 def test_unknown_labels_and_any_strip_give_the_triple_loop(options, strip, monkeypatch):
-    monkeypatch.setattr(triplet_sums, "STRIP", strip)
+    monkeypatch.setattr(triplet_terms, "STRIP", strip)
     monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
     x, labels = batch()
     ours = TripletLoss(0.7, reduction="none", **options)(x, labels)

@@ -21,7 +21,7 @@ from coulomb.bench.contenders import (
 )
 from coulomb.bench.timing import interleaved, medians
 from coulomb.similarity import products
-from coulomb.similarity.problem import tile_for
+from coulomb.similarity.policy import tile_for
 
 # Relative to the loss, and to the largest entry of a gradient, in fp32; and for fp64.
 TOLERANCE = {torch.float32: (1e-5, 1e-4), torch.float64: (1e-10, 1e-8)}

@@ -1,26 +1,18 @@
-"""ArcFace: softmax over class centres on the sphere, with an angle to spare for the right class."""
+"""ArcFace: softmax over class centres on the sphere, with an angular margin for the sample's own class."""
 
 import math
-from functools import partial
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, InitVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from coulomb.checked import checked_flag, checked_number, checked_whole
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    check_shape,
-    embeddings,
-    require_batch,
-    warn_counted,
-)
-from coulomb.losses.classes import by_class, checked_smoothing, class_labels, class_scores, known_of, reduced_over
+from coulomb.checked import checked_number, checked_whole
+from coulomb.losses.classes import class_similarity
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.options import Loss
-from coulomb.similarity.problem import LOG2E
-from coulomb.similarity.products import product, transposed_product
+from coulomb.losses.inputs import reduced, unit_rows
+from coulomb.losses.options import Flag, Loss, Positive, Reduction, Share
 
 
 def _checked_angle(name: str, value: Any) -> float:
@@ -74,121 +66,53 @@ class ArcFaceLoss(Loss):
     >>> with torch.no_grad():
     ...     _ = loss.centers.copy_(torch.eye(2))
     >>> loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))  # both logits are cos 90°: ln 2
-    tensor(0.6931, grad_fn=<KnownBackward>)
+    tensor(0.6931, grad_fn=<MeanBackward0>)
     """
 
-    checks: ClassVar = {
-        "scale": partial(checked_number, above=0),
-        "margin": _checked_angle,
-        "label_smoothing": checked_smoothing,
-        "easy_margin": checked_flag,
-    }
+    num_classes: InitVar[int]
+    dim: InitVar[int]
+    scale: Positive = 64.0
+    margin: Annotated[float, _checked_angle] = 0.5
+    _: KW_ONLY
+    label_smoothing: Share = 0.0
+    easy_margin: Flag = False
+    generator: InitVar[torch.Generator | None] = None
+    normalize: Flag = True
+    reduction: Reduction = "mean"
+    diagnose: Flag = False
 
-    def __init__(
-        self,
-        num_classes: int,
-        dim: int,
-        scale: float = 64.0,
-        margin: float = 0.5,
-        *,
-        label_smoothing: float = 0.0,
-        easy_margin: bool = False,
-        generator: torch.Generator | None = None,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-    ) -> None:
-        super().__init__()
-        num_classes, dim = checked_whole("num_classes", num_classes), checked_whole("dim", dim)
-        self.scale, self.margin, self.easy_margin = scale, margin, easy_margin
-        self.label_smoothing = label_smoothing
-        self.normalize = normalize
-        self.reduction = reduction
-        self.diagnose = diagnose
-        self.centers = nn.Parameter(torch.empty(num_classes, dim))
+    def __post_init__(self, num_classes: int, dim: int, generator: torch.Generator | None) -> None:
+        shape = checked_whole("num_classes", num_classes), checked_whole("dim", dim)
+        self.centers = nn.Parameter(torch.empty(shape))
         nn.init.normal_(self.centers, std=0.01, generator=generator)
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        check_shape("features", features)
-        check_shape("centers", self.centers, like=features)
-        require_batch("features", features)
-        labels, all_known = class_labels(labels, len(features), len(self.centers), features)
-        plainly = all_known and self.normalize and len(self.centers) > 1
-        plainly = plainly and not (self.diagnose or self.label_smoothing)
-        if at_once.fits(len(features), len(self.centers), features, reduction=self.reduction, plainly=plainly):
-            find = partial(self._at_once, features, self.centers, labels)
-            return at_once.known(find, partial(self._streamed, labels, True), features, self.centers)
-        return self._streamed(labels, all_known, features, self.centers)
-
-    def _at_once(self, features: Tensor, centers: Tensor, labels: Tensor, learning: bool) -> at_once.Found:
-        rows = at_once.Rows(("features",), (features,), normalize=True)
-        keys = at_once.Rows(("centers",), (centers,), normalize=True)
-        first, second = at_once.alike(rows.unit, keys.unit)
-        t, place = at_once.exponents(first, second, self.scale), labels[:, None]
-        cos = t.gather(1, place).div_(self.scale * LOG2E)
-        t.scatter_(1, place, at_once.HIDDEN)
-        total, lse = at_once.softmax_(t, within=at_once.within_range(t, self.scale, rows, keys))
-        loss, pull = at_once.pulled(lse[:, None], self._with_margin(cos) * (self.scale * LOG2E), self.reduction)
-        if not learning:
-            return loss, ()
-        gradient, factor = t.mul_(pull / total[:, None]), at_once.factor_of(self.reduction, len(labels))
-        gradient.scatter_(1, place, pull.mul_(self._slope(cos)).neg_())
-        grad_centers = keys.back(transposed_product(gradient, first), self.scale * factor)
-        return loss, (*rows.back(product(gradient, second.T), self.scale * factor), *grad_centers)
-
-    def _streamed(
-        self, labels: Tensor, all_known: bool, features: Tensor, centers: Tensor
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
-        known = None if all_known else known_of(labels)
-        features = embeddings("features", features, normalize=self.normalize)
-        centers = embeddings("centers", centers, normalize=self.normalize, like=features)
-        classes = len(centers)
-        scores = class_scores(
-            features, centers, labels, scale=self.scale, unit=self.normalize, mean=self.label_smoothing > 0
+        similarity, plain, known = class_similarity(
+            features, labels, self.centers, scale=self.scale, normalize=self.normalize
         )
-        own = self.scale * self._with_margin(scores.own / self.scale)
-        loss = scores.loss(own, known)
-        if scores.mean is not None:
-            mean = scores.mean + (own - scores.own) / classes
-            loss = loss + self.label_smoothing * (own - mean)
-        if classes == 1:
-            warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
-        loss = reduced_over(loss, known, self.reduction)
-        if self.diagnose:
-            similarity = by_class(features, centers, labels, scale=self.scale, bias=None, unit=self.normalize)
-            lse = scores.rest if known is None else None  # without a label all centres are negatives
-            return loss, diagnose_rows(similarity, lse=lse, positive=scores.own, has_positive=known)
-        return loss
+        own = self.scale * self._with_margin(plain / self.scale)
+        losses = similarity.contrast(own, counted=known)
+        if self.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
+            mean = similarity.mean("all") + (own - plain) / len(self.centers)
+            losses = losses + self.label_smoothing * (own - mean)
+        loss = reduced(losses, self.reduction, known)
+        return (loss, diagnose_rows(similarity, positive=plain, has_positive=known)) if self.diagnose else loss
 
     def logits(self, features: Tensor) -> Tensor:
         """s·cos θ, [B, C], without margin: for predictions."""
-        features = embeddings("features", features, normalize=self.normalize)
-        centers = embeddings("centers", self.centers, normalize=self.normalize, like=features)
+        features = unit_rows("features", features, normalize=self.normalize)
+        centers = unit_rows("centers", self.centers, normalize=self.normalize, like=features)
         return self.scale * linear(features.to(centers.dtype), centers)
 
     def _with_margin(self, cos: Tensor) -> Tensor:
-        """cos(θ + m), and its continuation where θ + m > π (or θ > π/2)."""
-        moved = cos * math.cos(self.margin) - _sine(cos) * math.sin(self.margin)
+        """cos(θ + m); where θ + m > π, cos θ − m·sin m; with ``easy_margin`` cos θ where θ > π/2."""
+        sine = ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).tiny).sqrt()  # never 0
+        moved = cos * math.cos(self.margin) - sine * math.sin(self.margin)
         if self.easy_margin:
             return torch.where(cos > 0, moved, cos)
         return torch.where(cos > -math.cos(self.margin), moved, cos - self.margin * math.sin(self.margin))
 
-    def _slope(self, cos: Tensor) -> Tensor:
-        """The derivative of `_with_margin`."""
-        slope = (cos / _sine(cos)).mul_(math.sin(self.margin)).add_(math.cos(self.margin))
-        return torch.where(cos > (0 if self.easy_margin else -math.cos(self.margin)), slope, 1)
-
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        classes, dim = self.centers.shape
-        return (
-            f"num_classes={classes}, dim={dim}, scale={self.scale:g}, margin={self.margin:g}, "
-            f"label_smoothing={self.label_smoothing:g}, easy_margin={self.easy_margin}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
-        )
-
-
-def _sine(cos: Tensor) -> Tensor:
-    """sin θ ≥ 0, never 0."""
-    return ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).tiny).sqrt()
+        return "num_classes={}, dim={}, ".format(*self.centers.shape) + super().extra_repr()

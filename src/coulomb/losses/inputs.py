@@ -14,7 +14,7 @@ UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of 
 
 
 def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None) -> None:
-    """Raises unless ``value`` is a dense floating tensor with samples, ``ndim`` dimensions, and the device and width of ``like``."""
+    """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
     check_dense(name, value)
@@ -86,12 +86,20 @@ def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, produc
             return value
         rows: Tensor = UnitRows.apply(value, names)[0]
         return rows
-    norm = torch.linalg.vector_norm(value if normalize else value.detach(), dim=-1, keepdim=True)
+    if normalize:
+        return value / lengths(names, value)
+    lengths(names, value.detach(), normalize=False, below=below)
+    return value
+
+
+def lengths(names: tuple[str, ...], value: Tensor, *, normalize: bool = True, below: float = math.inf) -> Tensor:
+    """‖x‖ along the last dimension, kept as a dimension of 1, checked by `check_norms`; ∞ for a row of zeros."""
+    norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
     if torch.compiler.is_compiling():
         norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize, below)
     elif readable(norm):
         check_norms(norm.detach(), names, normalize, below)
-    return value / norm.masked_fill(norm < ZERO, torch.inf) if normalize else value
+    return norm.masked_fill(norm < ZERO, torch.inf) if normalize else norm
 
 
 def _has_unit_rows(value: Tensor) -> bool:

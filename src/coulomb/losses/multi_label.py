@@ -1,35 +1,49 @@
-"""Samples with several classes each: which share one, and sums over those, without a matrix of all pairs."""
+"""Positives of SupCon by a relation of pairs: a mask, or labels with several classes per sample."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coulomb.checked import readable
-from coulomb.losses.arguments import require_dense
-from coulomb.similarity.exact import matmul
-from coulomb.similarity.problem import full_precision, transformed
+from coulomb.checked import readable, transformed
+from coulomb.losses.inputs import check_dense
+from coulomb.losses.negatives import own_rows
+from coulomb.similarity import Similarity
+from coulomb.similarity.collectives import rows_in
+from coulomb.similarity.products import full_precision, matmul
 
 OVERLAPS = ("any", "count", "jaccard")
-STRIP = 2**22  # elements of a strip of the overlaps [B, B]
+STRIP = 2**22  # elements in a strip of rows of the overlaps [B, B]
 
 
-def checked_multi_hot(labels: Tensor, length: int, like: Tensor) -> Tensor:
-    """[B, C] of zeros and ones, in the type of ``like`` (values are checked only where they are `readable`)."""
+def check_mask(mask: Tensor, batch: int, like: Tensor) -> None:
+    """Raises unless ``mask`` is a dense real tensor [B, B] on the device of ``like``."""
+    if not isinstance(mask, Tensor) or mask.is_complex():
+        given = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f"mask must be a boolean or real tensor [B, B], got {given}")
+    check_dense("mask", mask)
+    if mask.shape != (batch, batch):
+        raise ValueError(f"mask must have shape [{batch}, {batch}], got {tuple(mask.shape)}")
+    if mask.device != like.device:
+        raise ValueError(f"mask is on {mask.device}, features on {like.device}")
+
+
+def checked_multi_hot(labels: Tensor, batch: int, like: Tensor) -> Tensor:
+    """Zeros and ones [B, C] in the dtype of ``like``; values are checked only if they are `readable`."""
     if labels.is_complex():
         raise TypeError(f"labels must be boolean or real, got {labels.dtype}")
-    require_dense("labels", labels)
-    if labels.shape[0] != length:
-        raise ValueError(f"labels must have shape [{length}] or [{length}, C], got {tuple(labels.shape)}")
+    check_dense("labels", labels)
+    if len(labels) != batch:
+        raise ValueError(f"labels must have shape [{batch}] or [{batch}, C], got {tuple(labels.shape)}")
     if labels.device != like.device:
         raise ValueError(f"labels is on {labels.device}, features on {like.device}")
     if readable(labels) and not ((labels == 0) | (labels == 1)).all():
-        raise ValueError("labels [B, C] must be 0 or 1 (multi-hot): class c is, or is not, one of the sample's classes")
+        raise ValueError("labels [B, C] must be 0 or 1 (multi-hot): 1 for each class of the sample")
     return labels.to(like.dtype)
 
 
 def overlaps(first_RC: Tensor, second_BC: Tensor, overlap: str) -> Tensor:
-    """w_ij between two sets of multi-hot rows, [R, B]: 1 if they share a class, |A∩B|, or |A∩B|/|A∪B|."""
+    """w_ij of two sets of multi-hot rows, [R, B]: 1 if they share a class, |A∩B|, or |A∩B|/|A∪B|."""
     common = first_RC @ second_BC.T
     if overlap == "any":
         return (common > 0).to(common.dtype)
@@ -39,16 +53,41 @@ def overlaps(first_RC: Tensor, second_BC: Tensor, overlap: str) -> Tensor:
 
 
 def overlap_matrix(multi_hot_BC: Tensor, overlap: str) -> Tensor:
-    """w_ij of all pairs, [B, B], boolean for ``"any"``; a sample without classes has weight 1 with itself alone."""
+    """w_ij of all pairs, [B, B], boolean for ``"any"``; a sample without classes has weight 1 with itself only."""
     with full_precision(multi_hot_BC):
         matrix = overlaps(multi_hot_BC, multi_hot_BC, overlap) + (multi_hot_BC.sum(1) == 0).diag()
     return matrix > 0 if overlap == "any" else matrix
 
 
+def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, overlap: str) -> tuple[Tensor, Tensor]:
+    """Mean of s over an anchor's positives, weighted by `overlap_matrix`, and which anchors have any: [anchors] each.
+
+    No matrix of all pairs is stored.
+
+    Args:
+        similarity: anchors (all samples in one view after the other) × keys, over the processes of its group.
+        features: unit rows [B, D] or [B, V, D] of this process.
+        multi_hot: their classes [B, C].
+    """
+    batch, group = len(multi_hot), similarity.group
+    views = features.reshape(batch, -1, features.shape[-1])
+    # Σ_j w_ij (z_j, 1) over the views of all samples, of which the anchor's own term is subtracted.
+    summands = torch.cat([views.sum(1), features.new_full((batch, 1), views.shape[1])], 1)
+    own_batch = own_rows(group, batch, summands)
+    sums = overlap_sums(rows_in(group, multi_hot), rows_in(group, summands), overlap)[own_batch]
+    own = multi_hot.sum(1).clamp_min(1) if overlap == "count" else torch.ones_like(multi_hot[:, 0])
+    anchor_views = similarity.shape[0] // batch
+    sums, own = sums.repeat(anchor_views, 1), own.repeat(anchor_views)
+    weight = sums[:, -1] - own
+    has = weight > 0
+    total = (similarity.queries_ND * (sums[:, :-1] - own[:, None] * similarity.queries_ND)).sum(1)
+    return similarity.scale * total / weight.masked_fill(~has, 1), has
+
+
 def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
-    """Σ_j w_ij v_j, [B, D], as `overlap_matrix` times the values, which are the only ones to get a gradient."""
+    """Σ_j w_ij v_j, [B, D]: `overlap_matrix` times the values, which alone get a gradient."""
     unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
-    if overlap == "count":  # M·Mᵀ·V from the right: O(B·C·D)
+    if overlap == "count":  # M·(Mᵀ·V): O(B·C·D)
         sums = matmul(multi_hot_BC, matmul(multi_hot_BC.T, values_BD))
     elif transformed():
         sums = matmul(overlaps(multi_hot_BC, multi_hot_BC, overlap), values_BD)
@@ -58,26 +97,20 @@ def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tenso
 
 
 class OverlapSums(torch.autograd.Function):
-    """overlaps(M, M) @ values, a strip of rows at a time; the overlaps are symmetric, so the derivative is the same sum."""
-
-    generate_vmap_rule = False
+    """overlaps(M, M) @ values, one strip of rows at a time. The overlaps are symmetric: the derivative is the same sum."""
 
     @staticmethod
-    def forward(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
+    def forward(ctx: Any, multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
         """The sums."""
+        ctx.overlap = overlap
+        ctx.save_for_backward(multi_hot_BC)
         height = max(1, STRIP // max(1, len(values_BD)))
         with full_precision(values_BD):
             parts = [overlaps(rows, multi_hot_BC, overlap) @ values_BD for rows in multi_hot_BC.split(height)]
         return torch.cat(parts)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the labels alone."""
-        multi_hot_BC, _, ctx.overlap = inputs
-        ctx.save_for_backward(multi_hot_BC)
-
-    @staticmethod
     def backward(ctx: Any, grad_BD: Tensor) -> tuple[None, Tensor, None]:
-        """Gradient for the values."""
+        """Gradient of the values."""
         (multi_hot_BC,) = ctx.saved_tensors
         return None, OverlapSums.apply(multi_hot_BC, grad_BD, ctx.overlap), None

@@ -1,31 +1,21 @@
-"""NCE: tell each sample's own memory from noise, one yes-or-no question at a time."""
+"""NCE: distinguish each sample's own memory from noise by binary classification."""
 
 import math
-from functools import partial
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, InitVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import ZERO, checked_number, checked_whole, readable
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    WHOLE,
-    check_pair,
-    check_shape,
-    embeddings,
-    paired_embeddings,
-    reduced,
-    require_dense,
-)
+from coulomb.checked import checked_number, readable
 from coulomb.losses.diagnosis import Diagnosis
-from coulomb.losses.options import Loss
-from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.losses.unit_rows import check_norms, lengths_of
-from coulomb.similarity.exact import matmul
+from coulomb.losses.inputs import INTEGERS, check_dense, check_shape, lengths, paired_rows, reduced, unit_rows
+from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
+from coulomb.losses.temperature import inverse
+from coulomb.similarity.products import matmul
 
-AT_ONCE = 512  # noise samples whose products with the anchors are stored at a time
+CHUNK = 512  # noise samples per product with the query
 
 
 def _checked_normalizer(name: str, normalizer: Any) -> float | str | None:
@@ -81,155 +71,83 @@ class NCELoss(Loss):
     tensor(9.3179)
     """
 
-    log_normalizer: Tensor
-    noise_log_prob: Tensor | None
+    num_instances: Whole
+    temperature: Tau = 0.07
+    normalizer: Annotated[float | str | None, _checked_normalizer] = None
+    noise_log_prob: InitVar[Tensor | None] = None
+    _: KW_ONLY
+    momentum: Share = 0.9
+    normalize: Flag = True
+    reduction: Reduction = "mean"
+    diagnose: Flag = False
 
-    checks: ClassVar = {
-        "num_instances": checked_whole,
-        "temperature": checked_temperature,
-        "normalizer": _checked_normalizer,
-        "momentum": partial(checked_number, at_least=0, below=1),
-    }
-
-    def __init__(
-        self,
-        num_instances: int,
-        temperature: Temperature = 0.07,
-        normalizer: float | str | None = None,
-        noise_log_prob: Tensor | None = None,
-        *,
-        momentum: float = 0.9,
-        normalize: bool = True,
-        reduction: str = "mean",
-        diagnose: bool = False,
-    ) -> None:
-        super().__init__()
-        self.num_instances = num_instances
-        self.temperature = temperature
-        self.normalizer = normalizer
+    def __post_init__(self, noise_log_prob: Tensor | None) -> None:
+        self.log_normalizer: Tensor
         self.register_buffer("log_normalizer", torch.tensor(torch.nan))
         self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, self.num_instances))
-        self.momentum = momentum
-        self.normalize = normalize
-        self.reduction = reduction
-        self.diagnose = diagnose
 
     def forward(
         self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        check_pair(("query", "positive"), query, positive)
+        rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         check_shape("noise", noise, ndim=(3,), like=query)
         batch, m = noise.shape[:2]
         if batch != len(query) or m == 0:
             raise ValueError(f"noise must have shape [{len(query)}, m, D] with m at least 1, got {tuple(noise.shape)}")
-        scale = scale_of(self.temperature)
-        plainly = isinstance(self.normalizer, float) and self.noise_log_prob is None and noise_index is None
-        plainly = plainly and m <= AT_ONCE and not (noise.requires_grad or self.diagnose)
-        if at_once.fits(batch, m, query, reduction=self.reduction, plainly=plainly):
-            find = partial(self._at_once, query, positive, noise, scale)
-            return at_once.known(find, self._streamed, query, positive, noise, scale)
-        return self._streamed(query, positive, noise, scale, noise_index)
-
-    def _at_once(
-        self, query: Tensor, positive: Tensor, noise: Tensor, scale: float | Tensor, learning: bool
-    ) -> at_once.Found:
-        batch, m = noise.shape[:2]
-        rows = at_once.Rows(("query", "positive"), (query, positive), normalize=self.normalize)
-        first, second, noise = rows.unit[:batch], rows.unit[batch:], noise.to(rows.unit.dtype)
-        length = torch.linalg.vector_norm(noise, dim=-1)
-        if check_norms(length, ("noise",), self.normalize):
-            length.masked_fill_(length < ZERO, torch.inf)
-        length = length if self.normalize else torch.ones_like(length)
-        # log of P : mPₙ, of the positive negated
-        assert isinstance(self.normalizer, float)
-        offset = math.log(self.normalizer) + math.log(m) - math.log(self.num_instances)
-        own = (first * second).sum(1).mul_(scale).neg_().add_(offset)
-        others = torch.bmm(noise, first[:, :, None]).squeeze(2).div_(length).mul_(scale).sub_(offset)
-        loss = softplus(own, threshold=50).sum().add_(softplus(others, threshold=50).sum())
-        factor = at_once.factor_of(self.reduction, batch)
-        if not learning:
-            return loss.mul_(factor), ()
-        grad, pull = torch.empty_like(rows.unit), own.sigmoid_().neg_()[:, None]
-        pushed = torch.bmm(others.sigmoid_().div_(length)[:, None], noise).squeeze(1)
-        torch.addcmul(pushed, second, pull, out=grad[:batch])
-        torch.mul(first, pull, out=grad[batch:])
-        grad_scale = (first * grad[:batch]).sum().mul_(factor) if isinstance(scale, Tensor) else None
-        return loss.mul_(factor), (*rows.back(grad, scale * factor), None, grad_scale)
-
-    def _streamed(
-        self,
-        query: Tensor,
-        positive: Tensor,
-        noise: Tensor,
-        scale: float | Tensor,
-        noise_index: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
-        both = paired_embeddings(("query", "positive"), query, positive, normalize=self.normalize)
-        batch, m = noise.shape[:2]
-        query, positive = both.view(2, batch, -1).unbind()
-        own = scale * (query * positive).sum(1)
-        others = scale * _cosines(query, noise, normalize=self.normalize)
-        own_noise, others_noise = self._log_noise(noise_index, batch, m, others)
+        query, positive = rows.view(2, batch, -1).unbind()
+        scale, log_m = inverse(self.temperature), math.log(m)
+        own, others = scale * (query * positive).sum(1), scale * _cosines(query, noise, normalize=self.normalize)
+        own_noise, others_noise = self._log_noise(noise_index, others)
         log_z = self._log_z(others - others_noise)
-        own_odds = own - log_z - (math.log(m) + own_noise)  # log of P⁺ : mPₙ⁺
-        other_odds = others - log_z - (math.log(m) + others_noise)
-        loss = softplus(-own_odds, threshold=50) + softplus(other_odds, threshold=50).sum(1)
-        loss = reduced(loss, self.reduction)
+        # softplus of the log odds of mPₙ⁺ : P⁺ and of Pₖ : mPₙₖ
+        losses = softplus(log_z + log_m + own_noise - own, threshold=50)
+        losses = losses + softplus(others - (log_z + log_m + others_noise), threshold=50).sum(1)
+        loss = reduced(losses, self.reduction)
         return (loss, _diagnosis(own.detach(), others.detach(), scale)) if self.diagnose else loss
 
-    def _log_noise(
-        self, index: Tensor | None, batch: int, m: int, like: Tensor
-    ) -> tuple[float | Tensor, float | Tensor]:
-        """Log Pₙ of the positives [B] and of the noise [B, m]."""
+    def _log_noise(self, index: Tensor | None, others: Tensor) -> tuple[float | Tensor, float | Tensor]:
+        """log Pₙ of the positives [B] and of the noise [B, m]."""
+        batch, m = others.shape
         if index is not None:
-            _check_index(index, (batch, 1 + m), self.num_instances, like)
-        if self.noise_log_prob is None:
+            _check_index(index, (batch, 1 + m), self.num_instances, others)
+        log_prob = self.get_buffer("noise_log_prob")
+        if log_prob is None:
             return -math.log(self.num_instances), -math.log(self.num_instances)
         if index is None:
             raise ValueError(
                 f"noise_index is needed with noise_log_prob: [{batch}, {1 + m}], the positive's instance, then the noise's"
             )
-        log_prob = self.noise_log_prob.to(like.dtype)[index.long()]
+        log_prob = log_prob.to(others.dtype)[index.long()]
         return log_prob[:, 0], log_prob[:, 1:]
 
     @torch.no_grad()
     def _log_z(self, log_weights: Tensor) -> float | Tensor:
-        """Log Z; ``log_weights`` are the log of e^s/Pₙ of the noise, whose mean estimates Z."""
+        """log Z; ``log_weights`` [B, m] are log e^s/Pₙ of the noise, whose mean estimates Z."""
         if isinstance(self.normalizer, float):
             return math.log(self.normalizer)
-        known, now = self.log_normalizer, (log_weights.detach().flatten().logsumexp(0) - math.log(log_weights.numel()))
-        now = now.to(known.dtype)
-        if self.normalizer == "ema" and self.training and self.momentum > 0:
-            moved = torch.logaddexp(known + math.log(self.momentum), now + math.log1p(-self.momentum))
-            updated = torch.where(known.isnan(), now, moved)
-        elif self.normalizer == "ema" and self.training:
-            updated = now
-        else:
-            updated = torch.where(known.isnan(), now, known)
+        old = self.log_normalizer
+        new = (log_weights.detach().flatten().logsumexp(0) - math.log(log_weights.numel())).to(old.dtype)
+        kept = old
+        if self.normalizer == "ema" and self.training:
+            log_momentum = math.log(self.momentum) if self.momentum else -math.inf
+            kept = torch.logaddexp(old + log_momentum, new + math.log1p(-self.momentum))
+        updated = torch.where(old.isnan(), new, kept)
         if self.training:
-            self.log_normalizer.copy_(updated)
+            old.copy_(updated)
         return updated.clone()
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"num_instances={self.num_instances}, {describe_temperature(self.temperature)}, normalizer={self.normalizer!r}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
-        )
 
 
 def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
-    """q·n/‖n‖ [B, m]: the noise is by far the largest thing here, and is not written once more to have unit length.
+    """q·n/‖n‖, [B, m], without a normalised copy of the noise, which is by far the largest tensor.
 
-    In portions, because a batched product adds one term after the other: over 65,536 noise samples its gradient would
-    lose digits.
+    In chunks: the gradient of one batched product over 65,536 noise samples loses digits.
     """
     noise = noise.to(query.dtype)
+    length = lengths(("noise",), noise).squeeze(2) if normalize else None
     if not normalize:
-        embeddings("noise", noise, normalize=False, ndim=(3,))
-    length = lengths_of("noise", noise).squeeze(2) if normalize else None
-    products = torch.cat([matmul(part, query[:, :, None]).squeeze(2) for part in noise.split(AT_ONCE, 1)], 1)
+        unit_rows("noise", noise, normalize=False, ndim=(3,))
+    products = torch.cat([matmul(chunk, query[:, :, None]).squeeze(2) for chunk in noise.split(CHUNK, 1)], 1)
     return products if length is None else products / length
 
 
@@ -238,34 +156,32 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
         return None
     if not isinstance(log_prob, Tensor) or not log_prob.is_floating_point():
         raise TypeError("noise_log_prob must be a floating tensor [num_instances]")
-    require_dense("noise_log_prob", log_prob)
+    check_dense("noise_log_prob", log_prob)
     if log_prob.shape != (num_instances,):
         raise ValueError(f"noise_log_prob must have shape [{num_instances}], got {tuple(log_prob.shape)}")
-    log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32))
-    if not readable(log_prob):
-        return log_prob.clone()
-    total = float(log_prob.logsumexp(0))
-    if not bool(torch.isfinite(log_prob).all()) or abs(total) > 1e-3:
+    log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32)).clone()
+    total = float(log_prob.logsumexp(0)) if readable(log_prob) else 0.0
+    if not abs(total) <= 1e-3 or (readable(log_prob) and log_prob.isinf().any()):
         raise ValueError(
             f"noise_log_prob must be finite log probabilities whose exponentials sum to 1, got log sum {total:.4g}: "
             "subtract its logsumexp"
         )
-    return log_prob.clone()
+    return log_prob
 
 
 def _check_index(index: Tensor, shape: tuple[int, int], num_instances: int, like: Tensor) -> None:
-    """Instances, the positive's first (values are checked only where they are `readable`)."""
-    if not isinstance(index, Tensor) or index.dtype not in WHOLE:
+    """Raises unless ``index`` holds instances, of the positive first; values are checked only if they are `readable`."""
+    if not isinstance(index, Tensor) or index.dtype not in INTEGERS:
         raise TypeError(f"noise_index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
-    require_dense("noise_index", index)
+    check_dense("noise_index", index)
     if index.shape != shape:
         raise ValueError(f"noise_index must have shape {list(shape)}, the positive's first, got {tuple(index.shape)}")
     if index.device != like.device:
         raise ValueError(f"noise_index is on {index.device}, query on {like.device}")
-    if readable(index) and not (int(index.min()) >= 0 and int(index.max()) < num_instances):
-        raise ValueError(
-            f"noise_index must be from 0 to {num_instances - 1}, got {int(index.min())}…{int(index.max())}"
-        )
+    if readable(index):
+        least, greatest = (int(one) for one in index.aminmax())
+        if least < 0 or greatest >= num_instances:
+            raise ValueError(f"noise_index must be from 0 to {num_instances - 1}, got {least}…{greatest}")
 
 
 @torch.no_grad()

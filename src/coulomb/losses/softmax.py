@@ -1,37 +1,15 @@
 """Softmax cross-entropy and balanced softmax over class centres, which may be a million."""
 
-import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from coulomb.checked import abstract
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    check_shape,
-    embeddings,
-    require_batch,
-    require_dense,
-    warn_counted,
-)
-from coulomb.losses.classes import (
-    checked_counts,
-    checked_smoothing,
-    class_labels,
-    class_scores,
-    known_of,
-    log_frequencies,
-    reduced_over,
-)
-from coulomb.losses.options import Loss
-from coulomb.losses.temperature import Temperature, checked_temperature, describe_temperature, scale_of
-from coulomb.losses.unit_rows import rows_of
-from coulomb.similarity.exact import linear
-from coulomb.similarity.problem import eager, full_precision
-
-SMALL_LOSS = 0.01  # below this mean, log-softmax's cancellation costs digits that a user may see
+from coulomb.losses.classes import checked_counts, class_similarity
+from coulomb.losses.inputs import reduced
+from coulomb.losses.options import Check, Flag, Loss, Reduction, Share, Tau
+from coulomb.losses.temperature import inverse
 
 
 class SoftmaxLoss(Loss):
@@ -70,90 +48,18 @@ class SoftmaxLoss(Loss):
     tensor(1.6094)
     """
 
-    checks: ClassVar = {"label_smoothing": checked_smoothing, "temperature": checked_temperature}
-
-    def __init__(
-        self,
-        label_smoothing: float = 0.0,
-        temperature: Temperature = 1.0,
-        *,
-        normalize: bool = False,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__()
-        self.label_smoothing = label_smoothing
-        self.temperature = temperature
-        self.normalize = normalize
-        self.reduction = reduction
+    label_smoothing: Share = 0.0
+    temperature: Tau = 1.0
+    _: KW_ONLY
+    normalize: Flag = False
+    reduction: Reduction = "mean"
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
         """The loss; see the class."""
-        check_shape("features", features)
-        check_shape("centers", centers, like=features)
-        require_batch("features", features)
-        require_batch("centers", centers)
-        features, centers = at_once.alike(features, centers)
-        labels, all_known = class_labels(labels, len(features), len(centers), features)
-        bias, scale = self._column_bias(bias, centers), scale_of(self.temperature)
-        plainly = all_known and len(centers) > 1
-        if at_once.fits(len(features), len(centers), features, reduction=self.reduction, plainly=plainly):
-            loss = self._plain(features, labels, centers, bias, scale)
-            if loss is not None:
-                return loss
-        known = None if all_known else known_of(labels)
-        features = embeddings("features", features, normalize=self.normalize)
-        centers = embeddings("centers", centers, normalize=self.normalize, like=features)
-        scores = class_scores(
-            features,
-            centers,
-            labels,
-            scale=scale,
-            bias=bias,
-            unit=self.normalize,
-            mean=self.label_smoothing > 0,
-        )
-        loss = scores.loss(scores.own, known)
-        if scores.mean is not None:
-            loss = loss + self.label_smoothing * (scores.own - scores.mean)
-        if len(centers) == 1:
-            warn_counted(len(labels), len(labels), "samples have one class to choose from: the loss teaches nothing")
-        return reduced_over(loss, known, self.reduction)
-
-    def _plain(
-        self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None, scale: float | Tensor
-    ) -> Tensor | None:
-        """torch's own `cross_entropy`, of labels that are known; None where it is not exact enough or something is wrong."""
-        if self.normalize:
-            features = embeddings("features", features, normalize=True)
-            centers = embeddings("centers", centers, normalize=True)
-        logits = linear(features if isinstance(scale, float) and scale == 1 else features * scale, centers, bias)
-        with full_precision(features):
-            loss = cross_entropy(logits, labels, reduction=self.reduction, label_smoothing=self.label_smoothing)
-        mean = loss.item() / (len(labels) if self.reduction == "sum" else 1)
-        finite = SMALL_LOSS < mean < math.inf and math.isfinite(centers.detach().sum().item())
-        return loss if finite else None
-
-    def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor | None:
-        if bias is None:
-            return None
-        if not isinstance(bias, Tensor) or not bias.is_floating_point():
-            raise TypeError(f"bias must be a floating tensor, got {getattr(bias, 'dtype', type(bias).__name__)}")
-        require_dense("bias", bias)
-        if bias.shape != centers.shape[:1]:
-            raise ValueError(f"bias must have shape [{len(centers)}], one for each center, got {tuple(bias.shape)}")
-        if bias.device != centers.device:
-            raise ValueError(f"bias is on {bias.device}, centers on {centers.device}")
-        return rows_of(("bias",), bias[:, None], normalize=False, products=False)[:, 0].to(centers.dtype)  # finite?
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"label_smoothing={self.label_smoothing:g}, {describe_temperature(self.temperature)}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}"
-        )
+        return cross_entropy(self, features, labels, centers, bias)
 
 
-class BalancedSoftmaxLoss(SoftmaxLoss):
+class BalancedSoftmaxLoss(Loss):
     """L_i = LSE_c (s_ic + log π_c) − (s_iy + log π_y),  π_c = n_c/Σn   (Ren et al., 2020)
 
     Softmax cross-entropy that allows for a long-tailed training set: at training the log frequency is added to each
@@ -180,38 +86,37 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
     tensor(2.3026)
     """
 
-    class_counts: Tensor
+    class_counts: InitVar[Tensor | Sequence[float]]
+    label_smoothing: Share = 0.0
+    temperature: Tau = 1.0
+    _: KW_ONLY
+    normalize: Flag = False
+    reduction: Reduction = "mean"
 
-    checks: ClassVar = {"class_counts": checked_counts}
+    checks: ClassVar[dict[str, Check]] = {"class_counts": checked_counts}
 
-    def __init__(
-        self,
-        class_counts: Tensor | Sequence[float],
-        label_smoothing: float = 0.0,
-        temperature: Temperature = 1.0,
-        *,
-        normalize: bool = False,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(label_smoothing, temperature, normalize=normalize, reduction=reduction)
+    def __post_init__(self, class_counts: Tensor | Sequence[float]) -> None:
         self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
-        self._log_frequency: tuple[Tensor, int, Tensor] | None = None  # of which counts, as changed how often
 
-    def _column_bias(self, bias: Tensor | None, centers: Tensor) -> Tensor:
-        counts = self.class_counts
-        caching = eager() and not abstract(centers)
-        found = self._log_frequency if caching else None
-        fresh = found is not None and found[0] is counts and found[1] == counts._version
-        alike = found is not None and (found[2].dtype, found[2].device, len(counts)) == (
-            centers.dtype,
-            centers.device,
-            len(centers),
-        )
-        if found is not None and fresh and alike:
-            log_frequency = found[2]
-        else:
-            log_frequency = log_frequencies(counts, centers, len(centers), "centers")
-            if caching:
-                self._log_frequency = counts, counts._version, log_frequency
-        bias = super()._column_bias(bias, centers)
-        return log_frequency if bias is None else bias + log_frequency
+    def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The loss; see the class."""
+        return cross_entropy(self, features, labels, centers, bias, self.get_buffer("class_counts"))
+
+
+def cross_entropy(
+    loss: SoftmaxLoss | BalancedSoftmaxLoss,
+    features: Tensor,
+    labels: Tensor,
+    centers: Tensor,
+    bias: Tensor | None,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """softplus(LSE_{c≠y} s_ic − s_iy), with label smoothing, reduced as ``loss`` says."""
+    scale, normalize = inverse(loss.temperature), loss.normalize
+    similarity, own, known = class_similarity(
+        features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize
+    )
+    losses = similarity.contrast(own, counted=known)
+    if loss.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
+        losses = losses + loss.label_smoothing * (own - similarity.mean("all"))
+    return reduced(losses, loss.reduction, known)

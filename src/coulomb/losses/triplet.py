@@ -1,39 +1,17 @@
-"""Triplet loss: each anchor nearer to its positives than to its negatives, by a margin."""
+"""Triplet loss: each anchor is nearer to its positives than to its negatives by a margin."""
 
-from functools import partial
-from typing import ClassVar
+from dataclasses import KW_ONLY
+from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.nn.functional import relu, softplus
 
-from coulomb.checked import checked_flag, checked_number, readable
-from coulomb.losses import at_once
-from coulomb.losses.arguments import (
-    check_shape,
-    checked_choice,
-    checked_labels,
-    embeddings,
-    reduced,
-    require_batch,
-    warn_counted,
-)
-from coulomb.losses.gathering import own_rows, processes_in
-from coulomb.losses.options import Loss
-from coulomb.losses.triplet_terms import (
-    TripletTerms,
-    distances,
-    hardest_columns,
-    hardest_pairs,
-    triplet_terms,
-    written_out,
-)
-from coulomb.similarity import Similarity, use_backend
-from coulomb.similarity.collectives import Gather, group_of, rows_in
-from coulomb.similarity.problem import transformed
-from coulomb.similarity.products import product
-
-APART = 4.0  # more than two cosines differ; small, since it costs their last digits where it is subtracted
+from coulomb.checked import readable, transformed
+from coulomb.losses.inputs import check_batch, check_shape, class_ids, reduced, unit_rows, warn_counted
+from coulomb.losses.negatives import own_rows, world_size
+from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
+from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
+from coulomb.similarity.collectives import group_of, rows_in
 
 
 class TripletLoss(Loss):
@@ -85,131 +63,57 @@ class TripletLoss(Loss):
     tensor(0.2000)
     """
 
-    checks: ClassVar = {
-        "margin": partial(checked_number, at_least=0),
-        "mining": partial(checked_choice, choices=("all", "semihard", "hard")),
-        "soft": checked_flag,
-        "distance": partial(checked_choice, choices=("cosine", "euclidean")),
-    }
-
-    def __init__(
-        self,
-        margin: float = 0.2,
-        mining: str = "all",
-        soft: bool = False,
-        distance: str = "cosine",
-        *,
-        normalize: bool = True,
-        reduction: str = "mean",
-        gather: Gather = "auto",
-    ) -> None:
-        super().__init__()
-        self.margin = margin
-        self.mining = mining
-        self.soft = soft
-        self.distance = distance
-        self.normalize = normalize
-        self.reduction = reduction
-        self.gather = gather
+    margin: NonNegative = 0.2
+    mining: Annotated[str, choice("all", "semihard", "hard")] = "all"
+    soft: Flag = False
+    distance: Annotated[str, choice("cosine", "euclidean")] = "cosine"
+    _: KW_ONLY
+    normalize: Flag = True
+    reduction: Reduction = "mean"
+    gather: Gather = "auto"
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss; see the class."""
         check_shape("embeddings", embeddings)
-        require_batch("embeddings", embeddings)
-        labels = checked_labels(labels, len(embeddings), embeddings)
-        plainly = (
-            self.mining == "hard" and self.distance == "cosine" and self.normalize and group_of(self.gather) is None
-        )
-        if at_once.fits(len(labels), len(labels), embeddings, reduction=self.reduction, plainly=plainly):
-            general = partial(self._streamed, labels)
-            loss = at_once.attempted(partial(self._at_once, embeddings, labels), general, embeddings)
-            if loss is not None:
-                return loss
-        return self._streamed(labels, embeddings)
-
-    def _at_once(self, embeddings: Tensor, labels: Tensor, learning: bool) -> at_once.Found | None:
-        """None where an anchor lacks a positive or a negative: that is to be said."""
-        if not at_once.numbers(labels):
-            return None
-        same = at_once.same(labels, labels, embeddings.dtype)
-        fewest, most = same.sum(1).aminmax()  # with the anchor itself
-        if fewest < 2 or most == len(labels):  # before the rows, which would be warned of twice
-            return None
-        rows = at_once.Rows(("embeddings",), (embeddings,), normalize=True)
-        unit = rows.unit
-        cosines = product(unit, unit)
-        nearest, negative = torch.sub(cosines, same, alpha=APART).max(1)
-        positive = torch.sub(cosines, same.fill_diagonal_(0), alpha=APART).argmin(1)
-        gap = nearest.sub_(cosines.gather(1, positive[:, None]).squeeze(1))
-        terms = softplus(gap, threshold=50) if self.soft else relu(gap + self.margin)
-        pull = gap.sigmoid() if self.soft else torch.gt(terms, 0, out=torch.empty_like(terms))
-        active = len(terms) if self.soft else int(pull.sum())
-        if active == 0:
-            self._warn(unit, labels, pull)
-        factor = at_once.factor_of(self.reduction, max(1, active))
-        loss = terms.sum().mul_(factor)
-        if not learning:
-            return loss, ()
-        moved = unit * pull[:, None]
-        grad = unit.index_select(0, negative).sub_(unit.index_select(0, positive)).mul_(pull[:, None])
-        grad.index_add_(0, negative, moved).index_add_(0, positive, moved, alpha=-1)
-        return loss, rows.back(grad, factor)
-
-    def _streamed(self, labels: Tensor, embeddings: Tensor) -> Tensor:
-        rows = _rows(embeddings, normalize=self.normalize)
+        check_batch("embeddings", embeddings)
+        labels = class_ids(labels, len(embeddings), embeddings)
+        rows = unit_rows("embeddings", embeddings, normalize=self.normalize)
         group = group_of(self.gather)
         own, rows, labels = own_rows(group, len(rows), rows), rows_in(group, rows), rows_in(group, labels)
         if not self.normalize and self.distance == "euclidean":
-            rows = rows - rows.detach().mean(0)  # distances stay, and products lose fewer digits
+            rows = rows - rows.detach().mean(0)  # keeps the distances, with less cancellation
         if self.mining == "hard":
-            terms, active = self._hardest(rows, labels)
+            sums, active = self._hardest(rows, labels)
         else:
-            function = triplet_terms if torch.compiler.is_compiling() else TripletTerms.apply
-            function = written_out if transformed() else function
-            options = self.margin, self.mining == "semihard", self.soft, self.distance == "euclidean"
-            terms, active = function(rows, labels, *options)
-        self._warn(rows, labels, active)
+            mine = all_pairs if transformed() else triplet_terms
+            euclidean = self.distance == "euclidean"
+            sums, active = mine(rows, labels, self.margin, self.mining == "semihard", self.soft, euclidean)
+        if readable(active) and readable(labels):
+            self._warn(labels, active)
         if self.reduction == "mean":
-            return terms[own].sum() * processes_in(group) / active.sum().clamp_min(1)
-        return reduced(terms[own], self.reduction)
+            return sums[own].sum() * world_size(group) / active.sum().clamp_min(1)
+        return reduced(sums[own], self.reduction)
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if transformed():
-            with use_backend("dense"):
-                positive, negative = hardest_columns(rows.detach(), labels, self.distance == "euclidean")
-        else:
-            positive, negative = hardest_pairs(rows.detach(), labels, self.distance == "euclidean")
+        """(term of each anchor with its farthest positive and nearest negative, whether it is a triplet that counts)."""
+        mine, euclidean = (
+            hardest_pairs if torch.compiler.is_compiling() else hardest_columns,
+            self.distance == "euclidean",
+        )
+        positive, negative = mine(rows.detach(), labels, euclidean)
         complete = (positive >= 0) & (negative >= 0)
-        positive, negative = (rows.index_select(0, columns.clamp_min(0)) for columns in (positive, negative))
-        if self.distance == "euclidean":
-            gap = distances(rows, positive) - distances(rows, negative)
-        else:
-            gap = (rows * (negative - positive)).sum(1)
-        terms = softplus(gap, threshold=50) if self.soft else relu(gap + self.margin)
-        terms = terms.masked_fill(~complete, 0)
-        return terms, (complete if self.soft else terms > 0)
+        near, far = (rows.index_select(0, columns.clamp_min(0)) for columns in (positive, negative))
+        gap = distances(rows, near) - distances(rows, far) if euclidean else (rows * (far - near)).sum(1)
+        losses = terms(gap, self.margin, self.soft).masked_fill(~complete, 0)
+        return losses, (complete if self.soft else losses > 0)
 
-    def _warn(self, rows: Tensor, labels: Tensor, active: Tensor) -> None:
-        if not (readable(active) and readable(labels)):
-            return
-        same = Similarity(rows, query_ids=labels).count("positives")
-        known = labels >= 0
-        complete = known & (same > 0) & (known.sum() - 1 - same > 0)
-        lacking = int((~complete).sum())
+    def _warn(self, labels: Tensor, active: Tensor) -> None:
+        """Counts anchors without a positive or a negative, and warns if no triplet gives a gradient."""
+        _, which, sizes = labels.unique(return_inverse=True, return_counts=True)
+        known, same = labels >= 0, sizes[which]
+        lacking = int((~known | (same == 1) | (same == known.sum())).sum())
         if lacking:
             warn_counted(lacking, len(labels), "anchors have no positive or no negative and are left out")
         if lacking < len(labels) and not active.any():
-            warn_counted(
-                0, len(labels), f"anchors have a triplet above 0 (mining={self.mining!r}): nothing to learn here"
-            )
-
-    def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
-        return (
-            f"margin={self.margin:g}, mining={self.mining!r}, soft={self.soft}, distance={self.distance!r}, "
-            f"normalize={self.normalize}, reduction={self.reduction!r}, gather={self.gather!r}"
-        )
-
-
-def _rows(value: Tensor, *, normalize: bool) -> Tensor:
-    return embeddings("embeddings", value, normalize=normalize)
+            what = f"anchors have a triplet above 0 (mining={self.mining!r}): this batch gives no gradient"
+            warn_counted(0, len(labels), what)

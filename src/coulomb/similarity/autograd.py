@@ -46,9 +46,7 @@ class Reduce(torch.autograd.Function):
         """Rows and columns."""
         queries_ND, keys_MD, scale, bias_M, problem, attend, store, learning = inputs
         learning = learning and any(ctx.needs_input_grad)
-        reduced = (
-            stored.forward(problem) if store else streaming.forward(problem, attend=attend, learning=learning)
-        )
+        reduced = stored.forward(problem) if store else streaming.forward(problem, attend=attend, learning=learning)
         ctx.set_materialize_grads(False)
         tensor_scale = scale if isinstance(scale, Tensor) else None
         ctx.save_for_backward(queries_ND, keys_MD, tensor_scale, bias_M, reduced.rows_PN, reduced.columns_M)
@@ -163,7 +161,9 @@ def _reduce_backward(*inputs: Any) -> tuple[Tensor, ...]:
 def _(*inputs: Any) -> tuple[Tensor, ...]:
     *operands, needs = *inputs[:4], inputs[-1]
     empty = inputs[0].new_empty(0)
-    return tuple(torch.empty_like(x) if need and x is not None else empty for x, need in zip(operands, needs, strict=True))
+    return tuple(
+        torch.empty_like(x) if need and x is not None else empty for x, need in zip(operands, needs, strict=True)
+    )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

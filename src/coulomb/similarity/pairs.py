@@ -135,7 +135,11 @@ class Pairs:
     @property
     def few(self) -> bool:
         """True for pairs by equal ids that are so few that `equal` is the fastest way to them."""
-        return self.same is True and self.query_ids is not None and self.shape[0] * self.shape[1] <= policy.current().compared
+        return (
+            self.same is True
+            and self.query_ids is not None
+            and self.shape[0] * self.shape[1] <= policy.current().compared
+        )
 
     @property
     def equal(self) -> Tensor:

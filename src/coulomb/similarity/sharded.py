@@ -18,9 +18,9 @@ from torch._compile import _disable_dynamo
 from coulomb.similarity import order, streaming
 from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, rows_in, visit_all
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.tiles import LOG2E, UNIT, Problem
 from coulomb.similarity.streaming import Gradients, Reduced
 from coulomb.similarity.sums import summed
+from coulomb.similarity.tiles import LOG2E, UNIT, Problem
 
 SECOND_DERIVATIVE = (
     "a Similarity over several processes has no second derivative, no vmap and no jvp (create_graph=True, torch.func): "

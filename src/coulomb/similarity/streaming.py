@@ -160,8 +160,8 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
                     mean_key.mul_(fade[:, None])
                 tile.sub_(reference[:, None])
                 largest = now
-            for total, last in zip(total_PR, powered(tile, powers, scratch), strict=True):
-                total += (last if weights is None else last * weights).sum(1)
+            for p, last in enumerate(powered(tile, powers, scratch)):
+                total_PR[p] += (last if weights is None else last * weights).sum(1)
             if weights is not None:
                 last.mul_(weights)
             if columns_M is not None:
@@ -313,9 +313,7 @@ def _sum_weighted(
     return every[0] if len(every) == 1 else every[0].add_(every[1])
 
 
-def _two_passes(
-    problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs
-) -> Gradients:
+def _two_passes(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
     """Both directions when the exponentials need a maximum, which rows and columns do not share."""
     assert reduced.columns_M is not None and grad_M is not None
     rows = backward(replace(problem, both=False), Reduced(reduced.rows_PN), grad_PN, None, needs)

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.similarity.products import matmul
-from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.products import full_precision
 from coulomb.checked import transformed
+from coulomb.similarity.pairs import Pairs
+from coulomb.similarity.products import full_precision, matmul
 
 
 def summed(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None, pairs: Pairs) -> Tensor:

@@ -77,9 +77,7 @@ class Problem:
         """The reduction of the columns, with queries and keys swapped."""
         assert self.bias_M is None and self.keys_MD is not None and self.at_least_N is None
         swapped = self.keys_MD, self.queries_ND
-        return replace(
-            self, queries_ND=swapped[0], keys_MD=swapped[1], pairs=self.pairs.transposed(), both=False
-        )
+        return replace(self, queries_ND=swapped[0], keys_MD=swapped[1], pairs=self.pairs.transposed(), both=False)
 
     @property
     def keys(self) -> Tensor:
