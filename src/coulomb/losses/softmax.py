@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from coulomb.losses.classes import checked_counts, class_similarity
+from coulomb.losses.classes import checked_counts, class_scores
 from coulomb.losses.inputs import reduced
 from coulomb.losses.options import Check, Flag, Loss, Reduction, Share, Tau
 from coulomb.losses.temperature import inverse
@@ -113,10 +113,8 @@ def cross_entropy(
 ) -> Tensor:
     """softplus(LSE_{c≠y} s_ic − s_iy), with label smoothing, reduced as ``loss`` says."""
     scale, normalize = inverse(loss.temperature), loss.normalize
-    similarity, own, known = class_similarity(
-        features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize
-    )
-    losses = similarity.contrast(own, counted=known)
+    scores = class_scores(features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize)
+    losses = scores.contrast(scores.own)
     if loss.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
-        losses = losses + loss.label_smoothing * (own - similarity.mean("all"))
-    return reduced(losses, loss.reduction, known)
+        losses = losses + loss.label_smoothing * (scores.own - scores.similarity.mean("all"))
+    return reduced(losses, loss.reduction, scores.known)
