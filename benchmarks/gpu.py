@@ -22,12 +22,10 @@ from typing import Any
 
 import torch
 
-from coulomb.bench.cases import Case, ntxent
+from coulomb.bench.cases import Case, Inputs, make_inputs, ntxent
 from coulomb.bench.contenders import Step, UnavailableError, ours, run_of
-from coulomb.bench.inputs import Inputs, make_inputs
-from coulomb.bench.measure import Bench
-from coulomb.bench.parity import compare, reference
-from coulomb.bench.small import SMALL
+from coulomb.bench.losses import SMALL
+from coulomb.bench.measure import Bench, compare, reference
 from coulomb.bench.timing import interleaved, medians
 from coulomb.similarity import use_backend
 

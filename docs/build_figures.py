@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from svg import COLOURS, Curve, line_chart, svg, text
 
-from coulomb.diagnostics import free_logits
 from coulomb.losses import HardContrastiveLoss, InfoNCELoss, SimpleContrastiveLoss
+from coulomb.metrics.loss_floor import free_logits
 
 FOLDER = Path(__file__).parent / "images"
 QUERY = torch.tensor([[1.0, 0.0]], dtype=torch.float64)

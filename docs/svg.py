@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coulomb.report.chart import ticks
+from coulomb.pages.chart import ticks
 
 COLOURS = ("#3d7fc4", "#d07a1f", "#3a9560", "#b0528f", "#8a7bd0", "#8c8c8c")  # readable on white and on black
 STYLE = """<style>

@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from coulomb.bench.cases import BY_NAME
-from coulomb.bench.growth import measure_growth
-from coulomb.bench.losses import counted
-from coulomb.bench.machine import describe_machine
+from coulomb.bench.losses import SMALL, counted, measure_growth, measure_small
 from coulomb.bench.measure import Bench
-from coulomb.bench.small import SMALL, measure_small
+from coulomb.bench.timing import describe_machine
 
 SMALL_CASES = tuple(
     replace(BY_NAME[name], name=f"small-{name}", n=n, m=m, dim=8)

@@ -109,9 +109,9 @@ def alone(name):
 
 def together(sizes, at_once):
     """In each process: name → (loss, gradients) averaged over processes."""
-    from coulomb.similarity import processes
+    from coulomb.similarity import collectives
 
-    processes.GATHER_ELEMENTS = at_once
+    collectives.GATHER_ELEMENTS = at_once
     matrix.TILE = 5
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(sizes[:rank])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["pytest", "coulomb.api", "coulomb.cli", "coulomb.similarity.processes", "torch.nn.parallel"]
+    ["pytest", "coulomb.api", "coulomb.cli", "coulomb.similarity.collectives", "torch._dynamo", "torch.nn.parallel"]
 )
 
 

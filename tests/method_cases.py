@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from coulomb.diagnostics import effective_rank
+from coulomb.metrics.rank import effective_rank
 from coulomb.models import build_encoder
 
 

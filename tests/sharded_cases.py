@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from coulomb.similarity import Similarity, processes
+from coulomb.similarity import Similarity, collectives
 
 SIZES = {1: [7], 2: [5, 8], 4: [3, 6, 1, 4]}  # queries of each process: uneven
 
@@ -178,7 +178,7 @@ def truths(world):
 
 def sharded(gather_elements):
     """In each process of a group: the same keys → (own part of the value, gradients of the own share)."""
-    processes.GATHER_ELEMENTS = gather_elements
+    collectives.GATHER_ELEMENTS = gather_elements
     group = torch.distributed.group.WORLD
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     out = {}

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from coulomb.losses import NTXentLoss, SupConLoss, TripletLoss
-from coulomb.similarity import Similarity, processes, use_backend
+from coulomb.similarity import Similarity, collectives, use_backend
 
 
 def rows(count=6, seed=0):
@@ -24,7 +24,7 @@ def message_of(function):
 
 def one_dies(gather_elements, in_backward):
     """Rank 1 stops in the middle; the others say what they are told."""
-    processes.GATHER_ELEMENTS = gather_elements
+    collectives.GATHER_ELEMENTS = gather_elements
     x = rows().requires_grad_()
     loss = None
     if in_backward:
@@ -63,25 +63,25 @@ def refusals():
 
 def received_by_the_ring(count):
     """The largest number of keys that a process received in one message, forward and backward."""
-    processes.GATHER_ELEMENTS = 0
+    collectives.GATHER_ELEMENTS = 0
     sizes, real = [], dist.P2POp
 
     def seen(move, part, *arguments):
         sizes.append(part.numel())
         return real(move, part, *arguments)
 
-    dist.P2POp = processes.dist.P2POp = seen
+    dist.P2POp = collectives.dist.P2POp = seen
     try:
         x = rows(count).requires_grad_()
         (forward := Similarity(x, scale=2.0, tile=8, group=dist.group.WORLD)).lse("others").sum().backward()
     finally:
-        dist.P2POp = processes.dist.P2POp = real
-    return max(sizes), forward.shards.at_once
+        dist.P2POp = collectives.dist.P2POp = real
+    return max(sizes), forward.shards.gathered
 
 
 def subgroup():
     """Only ranks 1 and 2 of four exchange keys."""
-    processes.GATHER_ELEMENTS = 0
+    collectives.GATHER_ELEMENTS = 0
     group = dist.new_group([1, 2])
     rank = dist.get_rank()
     if rank not in (1, 2):
@@ -114,7 +114,7 @@ def values():
 
 def one_sleeps(answered):
     """Rank 1 sends no keys until the file ``answered`` is there; returns how long rank 0 waited, and its message."""
-    processes.GATHER_ELEMENTS = 0
+    collectives.GATHER_ELEMENTS = 0
     x = rows().requires_grad_()
     loss = NTXentLoss()(x, x.flip(0))
     deadline = time.monotonic() + 30

@@ -9,29 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.assessment.assess import assess
-from coulomb.assessment.classify import Classification
-from coulomb.assessment.embed import embed_to_parquet
-from coulomb.assessment.examine import examine
-from coulomb.assessment.features import Canvas, features_of
-from coulomb.assessment.transfer import transfer
 from coulomb.data import Source, visible
-from coulomb.data.given import open_images
+from coulomb.data.sources import open_images
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
+from coulomb.evaluation.assess import assess, transfer
+from coulomb.evaluation.classify import Classification
+from coulomb.evaluation.encode import Canvas, embed_to_parquet, features_of
+from coulomb.evaluation.examine import examine
 from coulomb.methods.choice import OWN, named_class
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
-from coulomb.models.input_check import check_input
-from coulomb.models.own_file import from_own_file, is_own_file, require_call
+from coulomb.models.encoder import check_input
+from coulomb.models.user_code import from_own_file, is_own_file, require_call
 from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.contents import read_data, read_evaluation
+from coulomb.runs.folder import RunFolder, command_for, free_folder, read_data, read_evaluation
 from coulomb.runs.journal import read_metrics
-from coulomb.runs.named import bank_of, require_named
-from coulomb.runs.objects import Objects
-from coulomb.runs.run_folder import RunFolder, command_for, free_folder
+from coulomb.runs.objects import Objects, bank_of, require_named
 from coulomb.runs.seeds import PLAN, folder_of, is_plan, plan, planned, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.stopping import stoppable

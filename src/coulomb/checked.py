@@ -39,6 +39,16 @@ def readable(value: Tensor) -> bool:
     return not abstract(value)
 
 
+def transformed() -> bool:
+    """True under a transform of torch.func outside of a compiled graph, where only plain operators may be used."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def eager() -> bool:
+    """True neither in a compiled graph nor under a transform of torch.func: autograd functions may be used."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
 def warn(text: str) -> None:
     """A `CoulombWarning` that points at the line of the user, however deep it was found."""
     level = 2

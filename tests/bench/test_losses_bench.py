@@ -8,11 +8,10 @@ import torch
 from bench_small import SMALL_CASES, small_result
 from coulomb.bench import contenders, losses, measure
 from coulomb.bench.cases import BY_NAME, CASES, Target
-from coulomb.bench.floors import KERNELS
+from coulomb.bench.contenders import CONTENDERS
 from coulomb.bench.losses import NAMES, bench_losses, list_of_cases
-from coulomb.bench.measure import Bench, judged
-from coulomb.bench.peers import CONTENDERS
-from coulomb.bench.text import one_line, render
+from coulomb.bench.measure import KERNELS, Bench, judged
+from coulomb.bench.results import one_line, render
 from coulomb.errors import InputError
 from coulomb.similarity import products
 
@@ -119,13 +118,11 @@ def test_a_contender_that_fails_or_differs_is_left_out_with_a_reason(monkeypatch
 
 
 def test_what_does_not_fit_is_skipped_with_a_reason(monkeypatch):
-    from coulomb.bench import memory
-
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(contenders, "free_bytes", lambda device: 1000)
     result = Bench(repeats=1, memory=False).measure(BY_NAME["supcon-8192x128"])
     assert result["status"] == "skipped" and "does not fit: needs about" in result["reason"]
     monkeypatch.setattr(
-        memory, "free_bytes", lambda device: 500_000
+        contenders, "free_bytes", lambda device: 500_000
     )  # the inputs fit, no reference for hard negatives does
     case = replace(BY_NAME["hardnegative-8192x128"], n=256, m=256, dim=8)
     result = Bench(repeats=1, memory=False).measure(case)

@@ -8,7 +8,7 @@ import pytest
 
 from bench_small import small_result
 from coulomb.bench.growth_chart import Curve, log_chart
-from coulomb.bench.page import headlines, render_page, save
+from coulomb.bench.results import headlines, render_page, save
 from coulomb.errors import InputError
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

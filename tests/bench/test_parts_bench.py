@@ -10,15 +10,11 @@ import torch
 
 from bench_small import SMALL_CASES
 from coulomb import cli, losses
-from coulomb.bench import contenders, dense, dense_small, floors, peak, peers
-from coulomb.bench.cases import BY_NAME, CASES
-from coulomb.bench.contenders import UnavailableError
-from coulomb.bench.growth import slope
-from coulomb.bench.inputs import make_inputs
-from coulomb.bench.measure import Bench
-from coulomb.bench.parity import compare, differences, reference
-from coulomb.bench.peers import CONTENDERS
-from coulomb.bench.small import SIZES, SMALL
+from coulomb.bench import contenders, dense, measure
+from coulomb.bench.cases import BY_NAME, CASES, make_inputs
+from coulomb.bench.contenders import CONTENDERS, UnavailableError
+from coulomb.bench.losses import SMALL, SMALL_SIZES, slope
+from coulomb.bench.measure import Bench, compare, differences, reference
 from coulomb.bench.timing import interleaved, medians
 
 TINY = [replace(case, n=32, m=64 if case.inputs == "queue" else 32, dim=8) for case in CASES]
@@ -40,9 +36,9 @@ def test_small_batches_cover_every_exported_loss():
 
 def test_top_negatives_of_small_batches_have_no_ties():
     case = next(case for case in SMALL if "top_k" in case.options)
-    for n in SIZES:
+    for n in SMALL_SIZES:
         query, positive = make_inputs(replace(case, n=n, m=n)).to(torch.float64).arguments
-        last = dense_small._cosines(query, positive)[1].topk(case.options["top_k"] + 1, 1).values[:, -2:]
+        last = dense._cosines(query, positive)[1].topk(case.options["top_k"] + 1, 1).values[:, -2:]
         assert (last[:, 0] - last[:, 1]).min() > 2e-6
 
 
@@ -80,17 +76,17 @@ def test_a_peer_that_is_missing_says_so(monkeypatch):
     for module in ("lightly", "lightly.loss", "lightly.loss.ntx_ent_loss"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UnavailableError, match="lightly"):
-        peers.lightly(BY_NAME["ntxent-8192x128"])
+        contenders.lightly(BY_NAME["ntxent-8192x128"])
 
     def needs_more(name):
         raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision.ops")
 
-    monkeypatch.setattr(peers, "importlib", types.SimpleNamespace(import_module=needs_more))
+    monkeypatch.setattr(contenders, "importlib", types.SimpleNamespace(import_module=needs_more))
     with pytest.raises(UnavailableError, match="lightly is installed but needs torchvision, which is not"):
-        peers.lightly(BY_NAME["ntxent-8192x128"])
+        contenders.lightly(BY_NAME["ntxent-8192x128"])
     monkeypatch.delattr(torch.nn.functional, "linear_cross_entropy", raising=False)
     with pytest.raises(UnavailableError, match="needs torch"):
-        peers.linear_cross_entropy(BY_NAME["infonce-4096x512"])
+        contenders.linear_cross_entropy(BY_NAME["infonce-4096x512"])
 
 
 def test_a_loss_that_is_missing_is_unavailable():
@@ -101,17 +97,17 @@ def test_a_loss_that_is_missing_is_unavailable():
 @pytest.mark.parametrize("name", ["ntxent-8192x128", "queue-256x65536x128", "ntxent-65536x128"])
 def test_floors_count_their_flops(name):
     case, counted = BY_NAME[name], []
-    floor = floors.Floor(case, lambda q, k, buffer: counted.append(2 * len(q) * len(k) * q.shape[1]))
+    floor = measure.Floor(case, lambda q, k, buffer: counted.append(2 * len(q) * len(k) * q.shape[1]))
     floor()
     assert sum(counted) == pytest.approx(floor.share * case.flops)
-    assert sum(counted) <= 1.01 * floors.LARGEST
-    assert floor.share == pytest.approx(min(1, floors.LARGEST / case.flops), rel=0.01)
+    assert sum(counted) <= 1.01 * measure.LARGEST
+    assert floor.share == pytest.approx(min(1, measure.LARGEST / case.flops), rel=0.01)
 
 
-@pytest.mark.parametrize("kernel", floors.KERNELS)
+@pytest.mark.parametrize("kernel", measure.KERNELS)
 def test_floors_multiply(kernel):
     queries, keys = torch.randn(5, 3), torch.randn(7, 3)
-    assert torch.allclose(floors.KERNELS[kernel](queries, keys, torch.empty(35)), queries @ keys.T, atol=1e-6)
+    assert torch.allclose(measure.KERNELS[kernel](queries, keys, torch.empty(35)), queries @ keys.T, atol=1e-6)
 
 
 def test_turns_are_taken():
@@ -127,22 +123,22 @@ def test_slopes():
     assert slope([(n, 5 * n**1.7) for n in (10, 20, 80)]) == pytest.approx(1.7)
 
 
-@pytest.mark.skipif(not peak.STATUS.exists(), reason="needs /proc")
+@pytest.mark.skipif(not contenders.STATUS.exists(), reason="needs /proc")
 def test_memory_of_a_fresh_process_is_seen():
     case = replace(BY_NAME["ntxent-8192x128"], n=4096, m=4096, dim=16)
-    dense_mb, own_mb = (peak.peak_of_fresh_process(name, case) for name in ("dense", "coulomb"))
+    dense_mb, own_mb = (contenders.peak_of_fresh_process(name, case) for name in ("dense", "coulomb"))
     matrix = 4096 * 4096 * 4 / 2**20
     assert dense_mb > 2 * matrix > own_mb > 0
 
 
 def test_memory_of_a_process_that_fails_is_unknown():
-    assert peak.peak_of_fresh_process("coulomb", replace(SMALL_CASES[0], loss="NothingLoss")) is None
+    assert contenders.peak_of_fresh_process("coulomb", replace(SMALL_CASES[0], loss="NothingLoss")) is None
 
 
 @pytest.mark.slow
 def test_memory_of_the_largest_case():
     # Speed is for `coulomb bench losses` on a quiet machine: on a busy one a test of it measures the neighbours.
-    assert peak.peak_of_fresh_process("coulomb", BY_NAME["ntxent-8192x128"]) <= 100
+    assert contenders.peak_of_fresh_process("coulomb", BY_NAME["ntxent-8192x128"]) <= 100
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):

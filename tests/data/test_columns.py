@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from coulomb.data import check, open_source, render_check
-from coulomb.data.columns import label_like
+from coulomb.data.check_labels import label_like
 
 COLUMNS = {
     "breed": ["pug", "dachshund", "pug", "dachshund", "", "pug", "poodle", "poodle"],

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from coulomb.data import ArraySource, check
-from coulomb.data.detail import detail_finding, detail_of, measure_detail
+from coulomb.data.survey import detail_finding, detail_of, measure_detail
 from page_blocks import ROOT
 
 SHARED = ROOT.parent / "shared" / "data"

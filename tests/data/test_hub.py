@@ -3,8 +3,9 @@ import io
 import pytest
 from PIL import Image
 
-from coulomb.data import CorruptImage, hub, open_source
-from coulomb.data.hub import HubSource, open_hub
+from coulomb.data import CorruptImage, open_source
+from coulomb.data.sources import hub
+from coulomb.data.sources.hub import HubSource, open_hub
 from coulomb.errors import InputError
 
 datasets = pytest.importorskip("datasets")

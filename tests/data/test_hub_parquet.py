@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import coulomb.data.hub_parquet as module
+import coulomb.data.sources.hub as module
 from coulomb.data import CorruptImage, open_source
 from coulomb.errors import InputError
 

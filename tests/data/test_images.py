@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from coulomb.data import ArraySource, CorruptImage, Images, open_source
-from coulomb.data.canvas import to_canvas, to_channels
+from coulomb.data.decode import to_canvas, to_channels
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 

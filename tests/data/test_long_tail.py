@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.data.long_tail import LongTail, imbalance, long_tail_subset
+from coulomb.data.split import LongTail, imbalance, long_tail_subset
 from coulomb.errors import InputError
 
 SIZES = st.lists(st.integers(1, 60), min_size=2, max_size=12)

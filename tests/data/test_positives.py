@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coulomb.data import p_no_positive
-from coulomb.data.positives import batch_for
+from coulomb.data.samplers import batch_for
 from coulomb.errors import InputError
 
 

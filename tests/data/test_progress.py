@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import coulomb
-from coulomb.data.progress import progress_bar, track
+from coulomb.data.workers import progress_bar, track
 
 
 class Terminal(io.StringIO):

@@ -3,7 +3,7 @@
 import pytest
 
 from coulomb.doctor import RULES, diagnose
-from coulomb.doctor.remedy import Option, advice, rounded
+from coulomb.doctor.rule import Option, advice, rounded
 from doctor_cases import evidence
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -5,17 +5,9 @@ import math
 import pytest
 
 from coulomb.doctor import RULES, Evidence, diagnose
-from coulomb.doctor.augmentation import APART, COIN, EQUAL, TRIVIAL
-from coulomb.doctor.batch_too_small import IMAGES, NEGATIVES
-from coulomb.doctor.collapse import DIRECTIONS, SPREAD
-from coulomb.doctor.copies import LEAKED, REPEATED
-from coulomb.doctor.false_negatives import MOST
-from coulomb.doctor.head_scale import CHANGE
-from coulomb.doctor.learning_rate import GROWN, JUMP, STILL, WORSE
-from coulomb.doctor.no_signal import LEARNED, floor_of
-from coulomb.doctor.queue_keys import STALE
-from coulomb.doctor.shortcut import DECIDES
-from coulomb.doctor.temperature import ALIKE, FEW
+from coulomb.doctor.data_rules import APART, COIN, DECIDES, EQUAL, LEAKED, REPEATED, TRIVIAL
+from coulomb.doctor.learning_rules import DIRECTIONS, GROWN, JUMP, LEARNED, SPREAD, STILL, WORSE, perfect_loss
+from coulomb.doctor.negatives_rules import ALIKE, CHANGE, FALSE_MOST, FEW, IMAGES, NEGATIVES, STALE
 from doctor_cases import NO_SIGNAL, evidence
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -30,7 +22,7 @@ def tail(loss):
     return evidence(step={"loss": loss})
 
 
-FLOOR = floor_of(evidence(), NO_SIGNAL)
+FLOOR = perfect_loss(evidence(), NO_SIGNAL)
 
 
 def loss_at(share):
@@ -140,8 +132,8 @@ SIDES = [
     ),
     (
         "false-negatives",
-        evidence(step={"false_negative_gradient": MOST - EPS}),
-        evidence(step={"false_negative_gradient": MOST + EPS}),
+        evidence(step={"false_negative_gradient": FALSE_MOST - EPS}),
+        evidence(step={"false_negative_gradient": FALSE_MOST + EPS}),
     ),
     (
         "learning-rate-too-high",
@@ -320,11 +312,11 @@ def test_a_run_under_way_is_judged_by_where_its_momentum_encoder_will_be():
 
 def test_floors_of_the_loss():
     simclr = evidence()
-    assert floor_of(simclr, NO_SIGNAL) == pytest.approx(math.log(1 + 510 * math.exp(-5)))
+    assert perfect_loss(simclr, NO_SIGNAL) == pytest.approx(math.log(1 + 510 * math.exp(-5)))
     hot = evidence(config={"temperature": 10.0})
-    assert NO_SIGNAL - floor_of(hot, NO_SIGNAL) == pytest.approx(0.1, abs=0.01)  # all that can be learned there
-    assert floor_of(evidence("softmax"), math.log(10)) == 0
-    supcon = floor_of(evidence("supcon"), NO_SIGNAL)
+    assert NO_SIGNAL - perfect_loss(hot, NO_SIGNAL) == pytest.approx(0.1, abs=0.01)  # all that can be learned there
+    assert perfect_loss(evidence("softmax"), math.log(10)) == 0
+    supcon = perfect_loss(evidence("supcon"), NO_SIGNAL)
     assert NO_SIGNAL - math.log(10) < supcon < NO_SIGNAL  # class mates stay in the denominator
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab import arms as module
-from coulomb.lab.arms import Arm, named, run_arm
-from coulomb.lab.settings import Settings
+from coulomb.lab.arms import Arm, Settings, named, run_arm
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 import pytest
 
 from coulomb.lab.claims import all_above, at_least, within
-from coulomb.lab.collapse import collapsed
-from coulomb.lab.longtail import exponent, gradient_chart, thresholds
+from coulomb.lab.imbalance import exponent, gradient_chart, thresholds
+from coulomb.lab.methods import collapsed
 
 ROWS = {"a": {"knn": 0.9, "embedding_rank": 12.0}, "b": {"knn": 0.86, "embedding_rank": 1.2}, "c": {"knn": 0.80}}
 

@@ -1,6 +1,6 @@
 import math
 
-from coulomb.lab.curves import MOST_CURVES, chart_of
+from coulomb.lab.page import MOST_CURVES, chart_of
 
 
 def chart(series, **more):

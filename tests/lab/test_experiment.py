@@ -8,13 +8,11 @@ from typer.testing import CliRunner
 from coulomb.cli import app
 from coulomb.errors import InputError
 from coulomb.lab import imbalance as imbalance_module
-from coulomb.lab import longtail as longtail_module
+from coulomb.lab.arms import Settings
 from coulomb.lab.experiment import perform
 from coulomb.lab.experiments import EXPERIMENTS, experiment_of, listing
-from coulomb.lab.optimum import optimum_table
-from coulomb.lab.page import render_page, verdict
-from coulomb.lab.settings import Settings
-from coulomb.lab.text import render
+from coulomb.lab.imbalance import optimum_table
+from coulomb.lab.page import render, render_page, verdict
 from coulomb.methods import METHODS
 
 UNTRAINED = {"two-infonce"}  # nothing is trained for them
@@ -47,7 +45,6 @@ def test_every_experiment_names_its_runs():
 
 
 def test_nothing_is_judged_without_a_run(table, monkeypatch):
-    monkeypatch.setattr(longtail_module, "optimum_table", lambda: table)
     monkeypatch.setattr(imbalance_module, "optimum_table", lambda: table)
     for made in EXPERIMENTS.values():
         if made.name in UNTRAINED:
@@ -68,7 +65,7 @@ def longtail(table, tmp_path_factory):
     out = tmp_path_factory.mktemp("lab")
     settings = Settings(out=out, quick=True, only=("softmax", "paco"), long_tail="step:10", options=TINY)
     with pytest.MonkeyPatch.context() as once:
-        once.setattr(longtail_module, "optimum_table", lambda: table)
+        once.setattr(imbalance_module, "optimum_table", lambda: table)
         return perform(EXPERIMENTS["longtail"], settings, ["coulomb", "lab", "longtail"]), settings
 
 

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from coulomb.cli import app
 from coulomb.errors import InputError
 from coulomb.lab.experiments import listing
-from coulomb.lab.explore import build_explorer
-from coulomb.lab.explore.build import SCRIPTS, render_explorer
+from coulomb.lab.explore import SCRIPTS, build_explorer, render_explorer
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(tmp_path):

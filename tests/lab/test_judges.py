@@ -6,14 +6,13 @@ from torch.nn.functional import normalize
 
 from coulomb.data.views import PRESETS
 from coulomb.lab.alignment_uniformity import agreement, others
+from coulomb.lab.arms import Settings
 from coulomb.lab.augmentations import dropped
-from coulomb.lab.batch_size import memory_claims
 from coulomb.lab.experiments import EXPERIMENTS
-from coulomb.lab.hard_negatives import push
-from coulomb.lab.limits import limits
-from coulomb.lab.noise import gradient_cosines
-from coulomb.lab.settings import Settings
-from coulomb.runs.run_folder import write_json
+from coulomb.lab.infonce import gradient_cosines
+from coulomb.lab.negatives import memory_claims, push
+from coulomb.lab.temperature import limits
+from coulomb.runs.folder import write_json
 
 QUICK = Settings(quick=True)
 
@@ -126,14 +125,14 @@ def test_augmentations():
 
 
 def test_batch_size_and_its_memory(monkeypatch):
-    from coulomb.lab import batch_size
+    from coulomb.lab import negatives
 
     table = [
         {"views": 2048, "dense": 50.0, "dense_measured": 48.0, "ours": 10.0},
         {"views": 4096, "dense": 200.0, "dense_measured": 199.0, "ours": 15.0},
         {"views": 65536, "dense": 51200.0, "dense_measured": None, "ours": None},
     ]
-    monkeypatch.setattr(batch_size, "memory", lambda settings: table)
+    monkeypatch.setattr(negatives, "loss_memory", lambda settings: table)
     claims, _ = held("batch-size", few(batch32=0.7, batch512=0.8))
     assert set(claims.values()) == {True}
     assert starts(held("batch-size", few(batch32=0.9, batch512=0.8))[0], "A larger batch") is False

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from coulomb.lab.limits import COLD, limits, tables
+from coulomb.lab.temperature import COLD, limit_tables, limits
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +30,5 @@ def test_warm_is_the_simple_loss(found):
 
 
 def test_all_is_shown(found):
-    cold, warm = tables(found)
+    cold, warm = limit_tables(found)
     assert len(cold["rows"]) == len(warm["rows"]) == 5 and len(cold["rows"][0]) == len(cold["head"])

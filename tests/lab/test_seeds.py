@@ -1,8 +1,8 @@
 import pytest
 
 from coulomb.errors import InputError
-from coulomb.lab.seeds import over_seeds
-from coulomb.lab.settings import Settings
+from coulomb.lab.arms import Settings
+from coulomb.lab.experiment import over_seeds
 
 
 def test_numbers_have_a_mean_and_a_deviation():

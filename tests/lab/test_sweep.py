@@ -1,6 +1,5 @@
-from coulomb.lab.claims import best_inside, monotone, told
-from coulomb.lab.sweep import chart, curve, published, sweep
-from coulomb.lab.text import mark
+from coulomb.lab.claims import best_inside, chart, curve, monotone, published, sweep, told
+from coulomb.lab.page import mark
 
 ROWS = {
     "a": {"knn": 0.5, "knn_std": 0.1, "uniformity": -3.0},

@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from coulomb.errors import CoulombWarning
 from coulomb.losses import HardContrastiveLoss, InfoNCELoss
-from coulomb.similarity import matrix
+from coulomb.similarity import policy
 
 
 def normal(*shape, seed=0):
@@ -15,13 +15,13 @@ def normal(*shape, seed=0):
 
 @pytest.mark.parametrize("k", [1, 3, 19])
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
-def test_the_nearest_of_a_queue(k, elements, monkeypatch):
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
-    query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
-    own = (normalize(query) * normalize(positive)).sum(1, keepdim=True)
-    best = (normalize(query) @ normalize(queue).T).topk(k).values
-    truth = -torch.cat([own, best], 1).div(0.1).log_softmax(1)[:, 0]
-    torch.testing.assert_close(HardContrastiveLoss(0.1, k, reduction="none")(query, positive, queue), truth)
+def test_the_nearest_of_a_queue(k, elements):
+    with policy.override(stored=elements):
+        query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
+        own = (normalize(query) * normalize(positive)).sum(1, keepdim=True)
+        best = (normalize(query) @ normalize(queue).T).topk(k).values
+        truth = -torch.cat([own, best], 1).div(0.1).log_softmax(1)[:, 0]
+        torch.testing.assert_close(HardContrastiveLoss(0.1, k, reduction="none")(query, positive, queue), truth)
 
 
 def test_all_negatives_are_infonce():

@@ -16,13 +16,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import coulomb.losses
 from coulomb.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
-from coulomb.similarity import matrix, pairs, problem, use_backend
+from coulomb.similarity import policy, use_backend
 from law_rows import all_rows, shuffled
 
 LOSSES = all_rows()
-# Three ways to the same numbers: plain torch on the stored matrix, value and gradients at once (or what the engine keeps of
-# a small problem), tiles alone.
-PATHS = ("dense", "kept", "streaming")
+# Three paths to the same numbers: plain torch on the stored matrix, one cached tile, and recomputed tiles.
+PATHS = ("dense", "stored", "streaming")
+TILES_ALONE = {"stored": 0, "tile": 5, "compared": 0, "cached": 0}
 
 
 def rows_that(condition):
@@ -39,7 +39,7 @@ def rows_and_paths_that(condition):
     cases = [
         pytest.param(row, path, id=f"{name}-{path}")
         for name, row in LOSSES.items()
-        for path in (PATHS if row.engine else ("kept",))
+        for path in (PATHS if row.engine else ("stored",))
         if condition(row)
     ]
     return pytest.mark.parametrize(("row", "path"), cases, indirect=["path"])
@@ -49,19 +49,16 @@ each_loss_and_path = rows_and_paths_that(lambda row: True)
 
 
 @pytest.fixture
-def path(request, monkeypatch):
-    if request.param == "streaming":
-        monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
-        monkeypatch.setattr(matrix, "TILE", 5)
-        monkeypatch.setattr(pairs, "FEW", 0)
-        monkeypatch.setattr(problem, "KEPT_BYTES", 0)
-    with use_backend("dense" if request.param == "dense" else "auto"):
+def path(request):
+    changes = {"stored": {}, "dense": {"backend": "dense"}, "streaming": TILES_ALONE}[request.param]
+    with policy.override(**changes):
         yield request.param
 
 
 @pytest.fixture
-def streaming(monkeypatch):
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
+def streaming():
+    with policy.override(stored=0):
+        yield
 
 
 def normal(seed=0):
@@ -128,9 +125,9 @@ def test_a_double_backward_is_the_dense_one(row):
         twists = [normal(1)(*g.shape) for g in grads]
         return torch.autograd.grad(sum((g * v).sum() for g, v in zip(grads, twists, strict=True)), inputs[0])[0]
 
-    kept = twice()
+    stored = twice()
     with use_backend("dense"):
-        torch.testing.assert_close(kept, twice(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(stored, twice(), rtol=1e-9, atol=1e-9)
 
 
 @each_loss
@@ -215,7 +212,7 @@ FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # each loss's firs
     [  # a compilation takes a second: the tiles alone are compiled once for each loss
         pytest.param(row, path, id=f"{name}-{path}")
         for name, row in LOSSES.items()
-        for path in (("kept", "streaming") if row.engine and name in FIRST.values() else ("kept",))
+        for path in (("stored", "streaming") if row.engine and name in FIRST.values() else ("stored",))
     ],
     indirect=["path"],
 )
@@ -246,16 +243,12 @@ def the_same_whatever_the_tile(row, n, d, tile, seed):
     inputs = drawn(row, n, d, seed=seed)
     with use_backend("dense"):
         dense = with_gradient(row.make(0.1), inputs)
-    kept = with_gradient(row.make(0.1), inputs)
+    stored = with_gradient(row.make(0.1), inputs)
     streamed = []
-    for room in (0, n * n // 4, n * n):  # none, some or all of the exponentials wait for the backward pass
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(matrix, "DENSE_ELEMENTS", 0)
-            patch.setattr(matrix, "TILE", tile)
-            patch.setattr(problem, "KEPT_BYTES", room * 8 // d)
-            patch.setattr(problem, "LEAST_KEPT", 0)
+    for cached in (0, n * n // 4, n * n):  # none, some or all of the exponentials
+        with policy.override(stored=0, tile=tile, cached=cached * 8 // d, least_cached=0):
             streamed.append(with_gradient(row.make(0.1), inputs))
-    for truth, *ours in zip(dense, kept, *streamed, strict=True):
+    for truth, *ours in zip(dense, stored, *streamed, strict=True):
         for mine in ours:
             torch.testing.assert_close(mine, truth, rtol=1e-9, atol=1e-10)
 

@@ -5,7 +5,7 @@ import torch
 
 from coulomb.errors import CoulombWarning
 from coulomb.losses import NTXentLoss, SupConLoss
-from coulomb.similarity import matrix
+from coulomb.similarity import policy
 
 
 def views(n, d, seed=0, dtype=torch.float64):
@@ -30,14 +30,14 @@ def test_perfect_views_keep_their_digits():
 
 
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "dense"])
-def test_low_cosines_at_a_small_temperature_are_exact(elements, monkeypatch):
+def test_low_cosines_at_a_small_temperature_are_exact(elements):
     # Three vectors 120° apart: all cosines −1/2, but for a positive pair. exp(−50) of a fixed bound 1/τ would be lost.
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
-    angles = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64) * (2 * math.pi / 3)
-    x = torch.stack([angles.cos(), angles.sin()], 1).float()
-    y = -x.roll(1, 0)
-    truth = NTXentLoss(0.01)(x.double(), y.double())
-    assert float(NTXentLoss(0.01)(x, y)) == pytest.approx(float(truth), abs=2e-5)
+    with policy.override(stored=elements):
+        angles = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64) * (2 * math.pi / 3)
+        x = torch.stack([angles.cos(), angles.sin()], 1).float()
+        y = -x.roll(1, 0)
+        truth = NTXentLoss(0.01)(x.double(), y.double())
+        assert float(NTXentLoss(0.01)(x, y)) == pytest.approx(float(truth), abs=2e-5)
 
 
 @pytest.mark.parametrize("v", [2, 3])

@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from coulomb.errors import CoulombWarning
 from coulomb.losses import HardSimpleLoss, InfoNCELoss, SimpleContrastiveLoss
-from coulomb.similarity import matrix
+from coulomb.similarity import policy
 
 
 def normal(*shape, seed=0):
@@ -24,7 +24,7 @@ def test_no_matrix_is_formed(monkeypatch):
     def forbidden(*_, **__):
         raise AssertionError("tiles were asked for")
 
-    monkeypatch.setattr(matrix.Similarity, "_fold", forbidden)
+    monkeypatch.setattr(Similarity, "_reduce", forbidden)
     SimpleContrastiveLoss()(normal(6, 3), normal(6, 3), normal(9, 3))
 
 
@@ -39,13 +39,13 @@ def test_it_is_the_high_temperature_limit_of_infonce():
 
 @pytest.mark.parametrize("k", [1, 3, 8])
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
-def test_hard_simple_keeps_the_nearest(k, elements, monkeypatch):
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
-    query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
-    s = normalize(query) @ normalize(queue).T
-    own = (normalize(query) * normalize(positive)).sum(1)
-    truth = s.topk(k).values.sum(1) - own
-    torch.testing.assert_close(HardSimpleLoss(top_k=k, reduction="none")(query, positive, queue), truth)
+def test_hard_simple_keeps_the_nearest(k, elements):
+    with policy.override(stored=elements):
+        query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
+        s = normalize(query) @ normalize(queue).T
+        own = (normalize(query) * normalize(positive)).sum(1)
+        truth = s.topk(k).values.sum(1) - own
+        torch.testing.assert_close(HardSimpleLoss(top_k=k, reduction="none")(query, positive, queue), truth)
 
 
 def test_more_than_there_are_is_all():

@@ -3,7 +3,7 @@ import torch
 
 from coulomb.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature, SupConLoss, multi_label
-from coulomb.similarity import matrix
+from coulomb.similarity import policy
 
 
 def features(*shape, seed=0):
@@ -62,23 +62,23 @@ def test_unknown_labels_are_a_class_each():
 
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "dense"])
 @pytest.mark.parametrize("form", ["out", "in"])
-def test_anchors_without_positives_are_counted(form, elements, monkeypatch):
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", elements)
-    x, labels = features(5, 3).requires_grad_(), torch.tensor([0, 0, 1, 2, -1])
-    each = SupConLoss(positives=form, reduction="none")
-    with pytest.warns(CoulombWarning, match="3 of 5 anchors have no positive"):
-        losses = each(x, labels)
-    assert torch.equal(losses[2:], torch.zeros(3, dtype=torch.float64))
-    with pytest.warns(CoulombWarning, match="count as a loss of 0"):
-        zero = SupConLoss(positives=form)(x, labels)
-    with pytest.warns(CoulombWarning, match="left out of the mean"):
-        excluded = SupConLoss(positives=form, no_positive="exclude")(x, labels)
-    torch.testing.assert_close(zero, losses[:2].sum() / 5)
-    torch.testing.assert_close(excluded, losses[:2].mean())
-    zero.backward()
-    assert torch.isfinite(x.grad).all()
-    with pytest.raises(ValueError, match="3 of 5 anchors have no positive"):
-        SupConLoss(positives=form, no_positive="raise")(x, labels)
+def test_anchors_without_positives_are_counted(form, elements):
+    with policy.override(stored=elements):
+        x, labels = features(5, 3).requires_grad_(), torch.tensor([0, 0, 1, 2, -1])
+        each = SupConLoss(positives=form, reduction="none")
+        with pytest.warns(CoulombWarning, match="3 of 5 anchors have no positive"):
+            losses = each(x, labels)
+        assert torch.equal(losses[2:], torch.zeros(3, dtype=torch.float64))
+        with pytest.warns(CoulombWarning, match="count as a loss of 0"):
+            zero = SupConLoss(positives=form)(x, labels)
+        with pytest.warns(CoulombWarning, match="left out of the mean"):
+            excluded = SupConLoss(positives=form, no_positive="exclude")(x, labels)
+        torch.testing.assert_close(zero, losses[:2].sum() / 5)
+        torch.testing.assert_close(excluded, losses[:2].mean())
+        zero.backward()
+        assert torch.isfinite(x.grad).all()
+        with pytest.raises(ValueError, match="3 of 5 anchors have no positive"):
+            SupConLoss(positives=form, no_positive="raise")(x, labels)
 
 
 @pytest.mark.parametrize("choice", ["zero", "exclude"])

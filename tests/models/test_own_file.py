@@ -1,7 +1,7 @@
 import pytest
 
 from coulomb.errors import InputError
-from coulomb.models.own_file import absolute, from_own_file, is_own_file
+from coulomb.models.user_code import absolute, from_own_file, is_own_file
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from torch import nn
 
 import coulomb
 from coulomb.errors import InputError
-from coulomb.models import build_encoder, libraries, load_encoder, save_encoder
-from coulomb.models.libraries import is_published, parse
+from coulomb.models import build_encoder, load_encoder, published, save_encoder
+from coulomb.models.published import is_published, parse
 
 BUILT: list[dict] = []
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_had_is_said(timm, transformers, name, said):
 @pytest.mark.parametrize(("kind", "library"), [("hf", "transformers"), ("timm", "timm")])
 def test_a_missing_library_is_named_with_the_command(monkeypatch, kind, library):
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.setattr(libraries, "import_module", _missing(library))
+    monkeypatch.setattr(published, "import_module", _missing(library))
     with pytest.raises(InputError, match=rf"needs {library}: pip install 'coulomb\[{kind}\]'"):
         build_encoder(f"{kind}:resnet", channels=3, image_size=16)
 
@@ -162,14 +162,14 @@ def test_a_broken_library_is_told_apart_from_a_missing_one(monkeypatch):
     def fail(name):
         raise RuntimeError("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr(libraries, "import_module", fail)
+    monkeypatch.setattr(published, "import_module", fail)
     with pytest.raises(InputError, match=r"timm is installed but cannot be imported.*torchvision that belongs to this"):
         build_encoder("timm:resnet18", channels=3, image_size=16)
 
 
 @pytest.mark.parametrize("name", ["timm:resnet18", "nosuch"])
 def test_no_run_is_begun_in_vain(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(libraries, "import_module", _missing("timm"))
+    monkeypatch.setattr(published, "import_module", _missing("timm"))
     with pytest.raises(InputError, match="encoder="):
         coulomb.train("digits", encoder=name, epochs=1, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from coulomb.data.opening import open_source
+from coulomb.data.sources import open_source
 from coulomb.errors import InputError
 from coulomb.reading import open_arrays
 

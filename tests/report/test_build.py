@@ -15,7 +15,7 @@ from PIL import Image
 from coulomb.errors import InputError
 from coulomb.report import build_report
 from coulomb.report.collect import collect
-from coulomb.report.sprites import sprite_sheet
+from coulomb.report.gallery import sprite_sheet
 
 
 class Page(HTMLParser):
@@ -255,7 +255,7 @@ def test_a_full_run_stays_small(page_of, maker, monkeypatch):
             folder / "metrics.jsonl", [{"step": i, "epoch": 1, "loss": 3.0 + i % 7, "lr": 0.1} for i in range(100_000)]
         )
 
-    monkeypatch.setattr("coulomb.report.embedding_map.NEIGHBOURS_UP_TO", 100)  # only the size is asked
+    monkeypatch.setattr("coulomb.report.feature_map.NEIGHBOURS_UP_TO", 100)  # only the size is asked
     assert len(page_of(change).source.encode()) < 8_000_000
 
 

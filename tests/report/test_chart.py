@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.report.axes import powers
-from coulomb.report.chart import MAX_POINTS, Level, Series, line_chart, lines_chart, ticks
+from coulomb.pages.chart import MAX_POINTS, Level, Series, line_chart, lines_chart, powers, ticks
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False, allow_subnormal=False)
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from coulomb.report.class_bars import MAX_BARS, class_bars
 from coulomb.report.collect import Run
+from coulomb.report.scores import MAX_BARS, class_bars
 
 
 def run_of(trains, config=None, **more):

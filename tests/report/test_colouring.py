@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 
 from coulomb.report.collect import Run, Samples
-from coulomb.report.colouring import COLOURS, SHAPES, colourings, marks_of
-from coulomb.report.neighbours import nearest
+from coulomb.report.feature_map import COLOURS, SHAPES, colourings, marks_of
+from coulomb.report.gallery import nearest
 
 
 def three_blobs(labels, held_out=None, n=30):

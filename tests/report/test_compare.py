@@ -8,8 +8,7 @@ import yaml
 from coulomb.errors import InputError
 from coulomb.report import build_comparison
 from coulomb.report.collect import collect
-from coulomb.report.compare import names_of
-from coulomb.report.compare_tables import caution, differences, results
+from coulomb.report.compare import caution, differences, names_of, results
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 
 from coulomb.report.collect import Run, Samples
-from coulomb.report.confusion import MAX_CLASSES, confusion
+from coulomb.report.scores import MAX_CLASSES, confusion
 
 
 def run_of(**options):

@@ -4,8 +4,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from coulomb.report import embedding_map
-from coulomb.report.embedding_map import layouts
+from coulomb.report import feature_map
+from coulomb.report.feature_map import layouts
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def umap(monkeypatch):
 
     module.UMAP = UMAP
     monkeypatch.setitem(sys.modules, "umap", module)
-    monkeypatch.setattr(embedding_map.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(feature_map.importlib.util, "find_spec", lambda name: object())
     return module
 
 
@@ -51,6 +51,6 @@ def test_every_map_lies_in_its_square(features):
 
 def test_too_many_or_too_few_for_neighbourhoods_have_pca(features, monkeypatch):
     assert [layout.key for layout in layouts(features[:20])] == ["pca"]
-    monkeypatch.setattr(embedding_map, "NEIGHBOURS_UP_TO", 30)
+    monkeypatch.setattr(feature_map, "NEIGHBOURS_UP_TO", 30)
     assert [layout.key for layout in layouts(features)] == ["pca"]
     assert layouts(np.ones((40, 6))) == []

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from coulomb.report.embedding_map import NEIGHBOURS_FROM, layouts
-from coulomb.report.neighbours import agreement, draw_queries, nearest
+from coulomb.report.feature_map import NEIGHBOURS_FROM, layouts
+from coulomb.report.gallery import agreement, draw_queries, nearest
 
 
 def test_nearest_is_by_angle_not_by_length():

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from coulomb.report.collect import Run
-from coulomb.report.plane import Trajectory, plane_chart, trajectory
+from coulomb.report.embedding_charts import Trajectory, plane_chart, trajectory
 
 
 def test_the_way_leads_from_the_first_epoch_to_the_last():

@@ -1,4 +1,4 @@
-from coulomb.report.recreate import command_line
+from coulomb.report.facts import command_line
 
 
 def test_options_of_views_and_of_the_method_keep_their_flags():

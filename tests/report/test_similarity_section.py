@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coulomb.report.collect import Run
-from coulomb.report.similarity_section import MAX_EPOCHS, similarity_section
+from coulomb.report.embedding_charts import MAX_EPOCHS, similarity_section
 
 
 def line(epoch, **changes):

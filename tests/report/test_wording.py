@@ -3,8 +3,8 @@ import shlex
 
 import pytest
 
-from coulomb.report.recreate import command_line
-from coulomb.report.wording import count, duration, figure, percent, plural, shorten, signed
+from coulomb.pages.numbers import count, duration, figure, percent, plural, shorten, signed
+from coulomb.report.facts import command_line
 
 
 @pytest.mark.parametrize(

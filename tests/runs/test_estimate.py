@@ -1,5 +1,5 @@
-from coulomb.runs.estimate import estimate
 from coulomb.runs.plan import plan
+from coulomb.runs.preflight import estimate
 
 
 def test_an_estimate_scales_with_the_run():

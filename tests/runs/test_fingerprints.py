@@ -13,7 +13,7 @@ from PIL import Image
 import coulomb
 from coulomb.data import open_source
 from coulomb.errors import InputError
-from coulomb.runs.fingerprints import changed, fingerprint, fingerprints
+from coulomb.runs.provenance import changed, fingerprint, fingerprints
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_what_changed_is_said(tree, change):
 
 
 def test_a_file_outside_of_the_sample_is_noticed_by_its_size(tree, monkeypatch):
-    monkeypatch.setattr("coulomb.runs.fingerprints.SAMPLED", 2)
+    monkeypatch.setattr("coulomb.runs.provenance.SAMPLED", 2)
     before = fingerprints((open_source(tree), None))
     os.truncate(tree / "digit-2" / "05.png", 40)
     assert "bytes then" in changed(before, fingerprints((open_source(tree), None)))

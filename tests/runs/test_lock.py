@@ -8,7 +8,7 @@ import pytest
 
 import coulomb
 from coulomb.errors import InputError
-from coulomb.runs.lock import locked
+from coulomb.runs.folder import locked
 
 
 def test_a_second_one_is_refused_and_the_lock_goes_with_its_owner(tmp_path):

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from coulomb.data import ArraySource, open_source
+from coulomb.data import ArraySource, open_source, stratified_split, survey
 from coulomb.errors import InputError
 from coulomb.runs.config import Config
 from coulomb.runs.prepare import canvas_size, measure, open_data, prepare
@@ -15,17 +15,17 @@ def pictures(count, height=16, width=16):
 
 def prepared(config, data, test=None):
     sources = open_data(config, data, test)
-    return prepare(config, sources, measure(config, sources[0]), progress=False)
+    return prepare(config, sources, measure(config, *sources), progress=False)
 
 
 def test_small_uniform_squares_are_stored_as_they_are():
-    assert canvas_size(ArraySource(pictures(4, 16, 16)), 16) == 16
-    assert canvas_size(ArraySource(pictures(4, 8, 8)), 16) == 8
+    assert canvas_size(survey(ArraySource(pictures(4, 16, 16))), 16) == 16
+    assert canvas_size(survey(ArraySource(pictures(4, 8, 8))), 16) == 8
 
 
 def test_others_are_stored_a_third_larger_than_they_are_seen():
-    assert canvas_size(ArraySource(pictures(4, 200, 200)), 96) == 128
-    assert canvas_size(ArraySource(pictures(4, 40, 30)), 32) == 48  # 42.7, rounded up to a multiple of 8
+    assert canvas_size(survey(ArraySource(pictures(4, 200, 200))), 96) == 128
+    assert canvas_size(survey(ArraySource(pictures(4, 40, 30))), 32) == 48  # 42.7, rounded up to a multiple of 8
 
 
 def test_the_split_follows_the_labels():
@@ -81,3 +81,17 @@ def test_recipes_count_the_images_there_are_to_train_on():
     assert measure(Config(test_fraction=0.2), source).images == 80
     assert measure(Config(), source, source).images == 100  # the user's own held-out part
     assert measure(Config(long_tail="step:10"), source, source).images == 55
+
+
+def test_headers_are_read_once_and_the_split_is_computed_once(monkeypatch):
+    source = ArraySource(pictures(30))
+    read = []
+    header = source.header
+    monkeypatch.setattr(source, "header", lambda index: read.append(index) or header(index))
+    splits = []
+    monkeypatch.setattr(
+        "coulomb.runs.prepare.stratified_split", lambda *a, **k: splits.append(a) or stratified_split(*a, **k)
+    )
+    prepared(Config(), source)
+    assert sorted(read) == list(range(30))
+    assert len(splits) == 1

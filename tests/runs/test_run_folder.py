@@ -4,7 +4,7 @@ import pytest
 
 from coulomb.errors import InputError
 from coulomb.reading import read_json
-from coulomb.runs.run_folder import RunFolder, free_folder, write_json, write_text
+from coulomb.runs.folder import RunFolder, free_folder, write_json, write_text
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path):

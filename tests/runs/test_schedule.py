@@ -4,7 +4,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.runs.schedule import SCHEDULES, rate
+from coulomb.runs.config import SCHEDULES
+from coulomb.training.optimizers import rate
 
 
 def test_warms_up_linearly_then_falls_to_zero():

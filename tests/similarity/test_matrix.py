@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, kept, matrix, pairs, streaming, use_backend
+from coulomb.similarity import Similarity, policy, stored, streaming, use_backend
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -11,21 +11,21 @@ Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.fl
 
 def test_small_problems_store_the_matrix_and_large_ones_never(monkeypatch):
     taken = []
-    for module in (kept, streaming):
+    for module in (stored, streaming):
         real = module.forward
         monkeypatch.setattr(
             module, "forward", lambda *a, m=module, real=real, **k: taken.append(m.__name__[19:]) or real(*a, **k)
         )
     Similarity(X).lse()
     Similarity(X, backend="streaming").lse()
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 35)
-    Similarity(X).lse()
+    with policy.override(stored=35):
+        Similarity(X).lse()
     Similarity(X, backend="dense").lse()
     with use_backend("dense"):
         Similarity(X).lse()
     with use_backend("streaming"):
         Similarity(X).lse()
-    assert taken == ["kept", "streaming", "streaming", "streaming"]
+    assert taken == ["stored", "streaming", "streaming", "streaming"]
 
 
 def test_transpose():
@@ -131,13 +131,12 @@ def test_what_equals_the_last_of_the_k_largest_counts(backend):
     torch.testing.assert_close(S.sum(top_k=1), torch.tensor([1.8]))
 
 
-def test_few_pairs_of_equal_ids_are_counted_and_summed_as_many_are(monkeypatch):
+def test_few_pairs_of_equal_ids_are_counted_and_summed_as_many_are():
     ids = torch.tensor([0, 1, 0, -1, 1, -1])
     for S in (Similarity(X, query_ids=ids), Similarity(X, Y, query_ids=ids, key_ids=torch.tensor([1, 0, -1, 1]))):
         few = S.count("positives"), S.sum("positives")
-        monkeypatch.setattr(pairs, "FEW", 0)
-        torch.testing.assert_close(few, (S.count("positives"), S.sum("positives")))
-        monkeypatch.undo()
+        with policy.override(compared=0):
+            torch.testing.assert_close(few, (S.count("positives"), S.sum("positives")))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

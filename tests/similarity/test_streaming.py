@@ -9,10 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coulomb.similarity import Similarity, products, streaming
-from coulomb.similarity import problem as problems
+from coulomb.similarity import Similarity, policy, products, streaming
+from coulomb.similarity import tiles as tiling
 
-FOLDS = {"lse": Similarity.lse, "sum": Similarity.sum, "max": Similarity.max, "mean": Similarity.mean}
+REDUCTIONS = {
+    "lse": Similarity.lse, "sum": Similarity.sum, "softplus": Similarity.softplus,
+    "max": Similarity.max, "mean": Similarity.mean,
+}  # fmt: skip
 
 
 def problem(n, m, d, bias=False, magnitude=1.0, dtype=torch.float64, seed=0):
@@ -37,8 +40,8 @@ def problem(n, m, d, bias=False, magnitude=1.0, dtype=torch.float64, seed=0):
     return leaves, ids, {"mask": mask, "weights": weights * mask}
 
 
-def folded(fold, leaves, ids, over, **options):
-    value = FOLDS[fold](Similarity(**leaves, **ids, **options), over)
+def reduced(name, leaves, ids, over, **options):
+    value = REDUCTIONS[name](Similarity(**leaves, **ids, **options), over)
     g = torch.Generator().manual_seed(5)
     signed = torch.randn(value.shape, generator=g, dtype=torch.float64).to(value.dtype)
     total = (value.masked_fill(value == -torch.inf, 0) * signed).sum()
@@ -52,18 +55,18 @@ def assert_same(ours, truth, rtol=1e-9, atol=1e-9):
         torch.testing.assert_close(mine, true, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("over", ["all", "others", "negatives", "positives", "mask", "weights"])
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("magnitude", [1.0, 500.0], ids=["bounded", "online-maximum"])
-def test_equals_dense(fold, over, bias, magnitude):
+def test_equals_dense(reduction, over, bias, magnitude):
     for n, m, d in [(37, None, 5), (13, 29, 3), (31, 7, 1), (1, None, 2)]:
         if over == "others" and m is not None:
             continue
         leaves, ids, masks = problem(n, m, d, bias, magnitude)
-        truth = folded(fold, leaves, ids, masks.get(over, over), backend="dense")
-        for tile in (7, None):
-            assert_same(folded(fold, leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth)
+        truth = reduced(reduction, leaves, ids, masks.get(over, over), backend="dense")
+        for options in ({"backend": "streaming", "tile": 7}, {"backend": "streaming"}, {}):
+            assert_same(reduced(reduction, leaves, ids, masks.get(over, over), **options), truth)
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,8 +81,8 @@ def test_equals_dense(fold, over, bias, magnitude):
 )
 def test_any_shape_and_tile(n, m, d, tile, over, magnitude, seed):
     leaves, ids, masks = problem(n, m, d, bool(seed % 2), magnitude / d**0.5, seed=seed)
-    truth = folded("lse", leaves, ids, masks.get(over, over), backend="dense")
-    assert_same(folded("lse", leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth, atol=1e-8)
+    truth = reduced("lse", leaves, ids, masks.get(over, over), backend="dense")
+    assert_same(reduced("lse", leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth, atol=1e-8)
 
 
 def use_kernel(linear, monkeypatch):
@@ -101,8 +104,8 @@ def test_several_full_tiles_in_fp32(m, over, linear, monkeypatch):
         for name, leaf in double.items():
             if leaf is not None:
                 leaf.copy_(single[name])
-    ours = folded("lse", single, ids, over, backend="streaming")
-    truth = folded("lse", double, ids, over, backend="dense")
+    ours = reduced("lse", single, ids, over, backend="streaming")
+    truth = reduced("lse", double, ids, over, backend="dense")
     for mine, true in zip(ours, truth, strict=True):
         torch.testing.assert_close(mine.double(), true, rtol=2e-5, atol=2e-5)
 
@@ -185,7 +188,7 @@ def test_both_ways_to_take_the_exponential_are_used():
         for unit in (False, True):
             one = Similarity(queries, scale=scale, unit=unit)._problem("all")
             assert one.bounded is bounded
-            assert one._largest_exponent() == pytest.approx(scale * problems.LOG2E, rel=2e-3)
+            assert one.largest_exponent == pytest.approx(scale * tiling.LOG2E, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_both_ways_to_take_the_exponential_are_used():
 def test_the_triangle_covers_each_pair_once(low_high_tile):
     low, high, tile = low_high_tile
     seen = torch.zeros(high, high, dtype=torch.int8)
-    for rows, cols in problems.triangle(low, high, tile):
+    for rows, cols in tiling.triangle(low, high, tile):
         assert rows == cols or rows.stop <= cols.start
         assert max(rows.stop - rows.start, cols.stop - cols.start) <= tile
         seen[rows, cols] += 1
@@ -211,8 +214,8 @@ def test_a_large_bias_alone_needs_the_online_maximum():
 
 def test_the_triangle_is_taken_when_it_may_be(monkeypatch):
     taken = []
-    real = streaming.triangle_forward
-    monkeypatch.setattr(streaming, "triangle_forward", lambda *given: taken.append(1) or real(*given))
+    real = streaming._triangle
+    monkeypatch.setattr(streaming, "_triangle", lambda *given: taken.append(1) or real(*given))
     for dtype in (torch.float32, torch.float64):
         rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
         Similarity(rows, backend="streaming").lse("others")
@@ -262,7 +265,6 @@ def test_memory_is_linear_in_the_batch():
 def test_half_precision_products(m, both, monkeypatch):
     # Rows in bfloat16: the tiles' products may take bfloat16 operands, with an error no larger than dense PyTorch's.
     monkeypatch.setattr(products, "FAST_BFLOAT16", True)
-    monkeypatch.setattr(problems, "HALF_ROWS", 512)
     g = torch.Generator().manual_seed(0)
     leaves = [torch.nn.functional.normalize(torch.randn(k, 48, generator=g)).bfloat16() for k in (600, m) if k]
     weights = torch.rand(600, generator=g).double()
@@ -274,7 +276,8 @@ def test_half_precision_products(m, both, monkeypatch):
         return value, *torch.autograd.grad((value[:600] * weights.to(value.dtype)).sum(), operands)
 
     truth = run(torch.float64)
-    mine = run(torch.bfloat16, half=torch.bfloat16, backend="streaming", unit=True, tile=256)
+    with policy.override(half_rows=512):
+        mine = run(torch.bfloat16, half=torch.bfloat16, backend="streaming", unit=True, tile=256)
     scores = (20 * leaves[0] @ leaves[-1].T).double()  # dense PyTorch, its matrix rounded to bfloat16
     if m is None:
         scores.fill_diagonal_(-torch.inf)

@@ -15,7 +15,7 @@ import torch
 
 import coulomb
 from coulomb.errors import InputError
-from coulomb.training.checkpoint_files import checkpoint_to_resume, keep_checkpoint, problem_of, read_checkpoint
+from coulomb.training.checkpoints import checkpoint_to_resume, keep_checkpoint, problem_of, read_checkpoint
 from run_cases import comparable, stopped_at
 
 CONTENT = {"state_dict": {}, "optimizer_states": [], "lr_schedulers": [], "loops": {}}
@@ -206,7 +206,7 @@ def test_a_kill_while_checkpoints_are_written(tmp_path):
     """A process that does nothing but write checkpoints is killed at four moments."""
     script = (
         "import sys, torch; from pathlib import Path; sys.path[:0] = [sys.argv[2]]\n"
-        "from coulomb.training.checkpoint_files import keep_checkpoint\n"
+        "from coulomb.training.checkpoints import keep_checkpoint\n"
         "folder = Path(sys.argv[1])\n"
         "for step in range(10**6):\n"
         "    parts = dict(state_dict={}, optimizer_states=[], lr_schedulers=[], loops={}, global_step=step)\n"

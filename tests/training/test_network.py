@@ -14,7 +14,7 @@ from coulomb.training.network import method_of
 
 def prepared(labels, train=range(10)):
     labels = None if labels is None else np.asarray(labels)
-    facts = Facts(10, 8, 1, 10, digits=False, fast_bf16=False)
+    facts = Facts(10, 8, 1, 10, digits=False, fast_bf16=False, survey=None, split=None)
     names = None if labels is None else ["a", "b", "c"]
     return Prepared(
         Part(None, np.asarray(train), labels), Part(None, np.asarray([]), labels), facts, names, "", {"name": "data"}

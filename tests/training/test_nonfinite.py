@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from coulomb.training.nonfinite import first_nonfinite, save_batch
+from coulomb.training.module import first_nonfinite, save_batch
 
 
 class Poison(nn.Module):

@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from coulomb.runs.config import Config
-from coulomb.training.lars import LARS
-from coulomb.training.optimizers import build_optimizer, parameter_groups
+from coulomb.training.optimizers import LARS, build_optimizer, parameter_groups
 
 
 def small_network():

@@ -7,8 +7,8 @@ import torch
 import coulomb
 from coulomb.data import Images, open_source
 from coulomb.errors import InputError
-from coulomb.evaluation.linear import linear_probe
-from coulomb.training.second_stage import linear_classifier, predictions
+from coulomb.metrics.linear import linear_probe
+from coulomb.training.network import linear_classifier, predictions
 
 
 def blobs(classes, per_class=30, dim=6, seed=0):

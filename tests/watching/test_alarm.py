@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from coulomb.doctor import Watcher
 from coulomb.doctor.live import PATIENCE
 from coulomb.runs.journal import Journal
-from coulomb.watching.alarm import Alarm
+from coulomb.watching.records import Alarm
 
 CONFIG = {"method": "simclr", "temperature": 0.2, "warmup_epochs": 0.0, "method_options": {}}
 

@@ -8,7 +8,7 @@ import coulomb
 from coulomb.methods import SupCon
 from coulomb.models import build_encoder
 from coulomb.runs.journal import Journal
-from coulomb.watching.class_gradients import ClassGradients
+from coulomb.watching.pulse import ClassGradients
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import coulomb
-from coulomb.diagnostics import lidar
-from coulomb.watching.geometry import view_geometry
+from coulomb.metrics.rank import lidar
+from coulomb.watching.live_evaluation import view_geometry
 
 FIGURES = {
     "alignment", "uniformity", "embedding_rank", "embedding_std", "embedding_norm", "view_retrieval", "lidar",

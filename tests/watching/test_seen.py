@@ -18,8 +18,8 @@ from coulomb.losses import (
     SupConLoss,
 )
 from coulomb.negatives import MemoryBank, Queue
-from coulomb.watching import seen
-from coulomb.watching.seen import Labels, Seen, look
+from coulomb.watching import loss_inputs
+from coulomb.watching.loss_inputs import Labels, Seen, look
 
 NONE = nn.Module()
 
@@ -123,7 +123,7 @@ def test_labels_of_a_queue_come_by_position():
 
 
 def test_few_anchors_of_many_keys(monkeypatch):
-    monkeypatch.setattr(seen, "ELEMENTS", 100)
+    monkeypatch.setattr(loss_inputs, "ELEMENTS", 100)
     found = look(InfoNCELoss(0.3), (rows(50, 0), rows(50, 1), QUEUE), {}, NONE, Labels())
     assert found.hardness.anchors == 8
 

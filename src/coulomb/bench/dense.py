@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, linear, logsigmoid, normalize
 
 
 def ntxent(view0: Tensor, view1: Tensor, temperature: float) -> Tensor:
@@ -90,3 +90,109 @@ IN_STRIPS: dict[str, Callable[..., tuple[Tensor, ...]]] = {"ntxent": ntxent_in_s
 
 # Copies of the matrix that one step holds at its peak, generously; for what fits a machine.
 COPIES = {"ntxent": 4, "infonce": 4, "supcon": 7, "hard_negative": 9, "debiased": 7}
+
+
+def alignment(x: Tensor, y: Tensor, alpha: float) -> Tensor:
+    """Mean distance of pairs, to the power alpha."""
+    return (normalize(x) - normalize(y)).norm(dim=1).pow(alpha).mean()
+
+
+def uniformity(x: Tensor, t: float) -> Tensor:
+    """Log of the mean potential of all pairs."""
+    return torch.pdist(normalize(x)).pow(2).mul(-t).exp().mean().log()
+
+
+def negative_cosine(prediction: Tensor, target: Tensor) -> Tensor:
+    """−cos, nothing flowing into the target."""
+    return -(normalize(prediction) * normalize(target.detach())).sum(1).mean()
+
+
+def _cosines(query: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+    """Own cosines [N], and all with −∞ on the diagonal [N, N]."""
+    cosines = normalize(query) @ normalize(positive).T
+    itself = torch.eye(len(query), dtype=torch.bool, device=query.device)
+    return cosines.diagonal(), cosines.masked_fill(itself, -torch.inf)
+
+
+def simple(query: Tensor, positive: Tensor, weight: float) -> Tensor:
+    """−s⁺ + weight · sum of the others."""
+    cosines = normalize(query) @ normalize(positive).T
+    own = cosines.diagonal()
+    return (-own + weight * (cosines.sum(1) - own)).mean()
+
+
+def hard_simple(query: Tensor, positive: Tensor, weight: float, top_k: int) -> Tensor:
+    """The same with the top_k largest."""
+    own, others = _cosines(query, positive)
+    return (-own + weight * others.topk(top_k, 1).values.sum(1)).mean()
+
+
+def hard_contrastive(query: Tensor, positive: Tensor, temperature: float, top_k: int) -> Tensor:
+    """Cross-entropy among the positive and the top_k largest others."""
+    own, others = _cosines(query, positive)
+    scores = torch.cat([own[:, None], others.topk(top_k, 1).values], 1) / temperature
+    return cross_entropy(scores, torch.zeros(len(query), dtype=torch.long, device=query.device))
+
+
+def softmax(features: Tensor, labels: Tensor, centers: Tensor) -> Tensor:
+    """Cross-entropy of a linear layer."""
+    return cross_entropy(linear(features, centers), labels)
+
+
+def balanced_softmax(features: Tensor, labels: Tensor, centers: Tensor, class_counts: list[float]) -> Tensor:
+    """With the log of the class counts added."""
+    counts = torch.tensor(class_counts, dtype=features.dtype, device=features.device)
+    return cross_entropy(linear(features, centers) + counts.log(), labels)
+
+
+def arcface(
+    features: Tensor, labels: Tensor, centers: Tensor, num_classes: int, dim: int, scale: float, margin: float
+) -> Tensor:
+    """A margin on the angle to the own centre."""
+    assert centers.shape == (num_classes, dim)
+    cosines = linear(normalize(features), normalize(centers)).clamp(-1 + 1e-7, 1 - 1e-7)
+    own = torch.zeros_like(cosines, dtype=torch.bool).scatter_(1, labels[:, None], True)
+    logits = torch.where(own, torch.cos(torch.acos(cosines) + margin), cosines)
+    return cross_entropy(scale * logits, labels)
+
+
+def paco(
+    features: Tensor, labels: Tensor, center_logits: Tensor, class_counts: list[float], alpha: float, temperature: float
+) -> Tensor:
+    """As in the authors' code: logits of centres and features side by side, and a matrix of weights."""
+    anchors, classes = center_logits.shape
+    prior = torch.tensor(class_counts, dtype=features.dtype, device=features.device)
+    rows = normalize(features)
+    scores = rows[:anchors] @ rows.T / temperature
+    itself = torch.eye(anchors, len(rows), dtype=torch.bool, device=rows.device)
+    logits = torch.cat([center_logits + (prior / prior.sum()).log(), scores], 1)
+    hidden = torch.cat([torch.zeros_like(center_logits, dtype=torch.bool), itself], 1)
+    log_probability = logits - logits.masked_fill(hidden, -torch.inf).logsumexp(1, keepdim=True)
+    own = labels[:anchors, None] == torch.arange(classes, device=rows.device)
+    same = (labels[:anchors, None] == labels) & ~itself
+    weights = torch.cat([own.to(logits.dtype), alpha * same.to(logits.dtype)], 1)
+    return -((weights * log_probability).sum(1) / weights.sum(1)).mean()
+
+
+def nce(
+    query: Tensor, positive: Tensor, noise: Tensor, num_instances: int, temperature: float, normalizer: float
+) -> Tensor:
+    """Each sample against the noise, as a binary question."""
+    query = normalize(query)
+    own = (query * normalize(positive)).sum(1) / temperature
+    others = (normalize(noise, dim=2) @ query[:, :, None]).squeeze(2) / temperature
+    offset = torch.tensor(normalizer * noise.shape[1] / num_instances, dtype=query.dtype, device=query.device).log()
+    return -(logsigmoid(own - offset) + logsigmoid(offset - others).sum(1)).mean()
+
+
+def triplet_hard(embeddings: Tensor, labels: Tensor, margin: float, mining: str) -> Tensor:
+    """Batch-hard: the farthest positive and the nearest negative of each anchor; the mean of those above 0."""
+    assert mining == "hard"
+    rows = normalize(embeddings)
+    distances = 1 - rows @ rows.T
+    same = labels[:, None] == labels
+    itself = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    farthest = distances.masked_fill(~same | itself, -torch.inf).amax(1)
+    nearest = distances.masked_fill(same, torch.inf).amin(1)
+    terms = (farthest - nearest + margin).clamp_min(0)
+    return terms.sum() / (terms > 0).sum().clamp_min(1)

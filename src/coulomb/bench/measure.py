@@ -1,18 +1,132 @@
-"""One case: is it right, how fast is it, what does it hold, and does it reach its targets."""
+"""Measure one case: check the result, then time it, its peak memory, and compare both with the targets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coulomb.bench.cases import BY_NAME, Case, Target
-from coulomb.bench.contenders import Step, UnavailableError, run_of
-from coulomb.bench.floors import KERNELS, Floor
-from coulomb.bench.inputs import Inputs, make_inputs
-from coulomb.bench.memory import too_large
-from coulomb.bench.parity import PEER_TOLERANCE, Reference, compare, reference
-from coulomb.bench.peak import peak_of_fresh_process
-from coulomb.bench.peers import CONTENDERS
+import torch
+from torch import Tensor
+
+from coulomb.bench import dense
+from coulomb.bench.cases import BY_NAME, Case, Inputs, Target, make_inputs
+from coulomb.bench.contenders import (
+    CONTENDERS,
+    Step,
+    UnavailableError,
+    dense_bytes,
+    dense_eager,
+    peak_of_fresh_process,
+    run_of,
+    too_large,
+)
 from coulomb.bench.timing import interleaved, medians
+from coulomb.similarity import products
+from coulomb.similarity.policy import tile_for
+
+# Relative to the loss, and to the largest entry of a gradient, in fp32; and for fp64.
+TOLERANCE = {torch.float32: (1e-5, 1e-4), torch.float64: (1e-10, 1e-8)}
+ROUNDED = (1e-4, 5e-3)  # fp32 inside, gradients rounded to bf16: 2⁻⁸
+PEER_TOLERANCE = (1e-3, 1e-2)  # enough to know that it is the same loss
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The right result, (loss, gradients), what made it, and the differences from it that rounding explains."""
+
+    result: tuple[Tensor, ...]
+    made_by: str
+    tolerance: tuple[float, float]
+
+
+def reference(case: Case, inputs: Inputs) -> Reference | None:
+    """Dense in fp64 where that fits the machine's memory, else dense in fp32, else dense in strips; None if none is.
+
+    Half-precision inputs are allowed the error of dense PyTorch in their own type, and 1e-5.
+    """
+    dtype = case.torch_dtype
+    half = dtype not in TOLERANCE
+    for wide, made_by in ((torch.float64, "dense, fp64"), (torch.float32, "dense, fp32")):
+        if too_large(dense_bytes(case, itemsize=wide.itemsize), inputs.arguments[0].device.type) is None:
+            result = dense_eager(case)(inputs.to(wide))
+            return Reference(result, made_by, _of_half(case, inputs, result) if half else TOLERANCE[dtype])
+    in_strips = dense.IN_STRIPS.get(case.dense)
+    if in_strips is None or half:
+        return None
+    return Reference(in_strips(*inputs.arguments, **case.options), "dense in strips, fp32", TOLERANCE[dtype])
+
+
+def _of_half(case: Case, inputs: Inputs, right: tuple[Tensor, ...]) -> tuple[float, float]:
+    try:
+        loss, gradient = differences(dense_eager(case)(inputs), right)
+    except (RuntimeError, NotImplementedError):  # torch lacks some operation in this type
+        return ROUNDED
+    return loss + 1e-5, gradient + 1e-5
+
+
+def differences(result: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[float, float]:
+    """Largest difference of the loss, relative to it, and of the gradients, relative to their largest entry."""
+    loss, *grads = (value.double() for value in result)
+    right_loss, *right_grads = (value.double() for value in right)
+    apart = float((loss - right_loss).abs() / right_loss.abs())
+    gradient = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(grads, right_grads, strict=True)]
+    # NaN must not pass for a maximum.
+    return apart, torch.tensor(gradient).amax().item()
+
+
+def compare(
+    step: Step, inputs: Inputs, against: Reference, tolerance: tuple[float, float] | None = None
+) -> dict[str, Any]:
+    """``{"ok", "loss", "gradient", "tolerance", "reference"}`` of one step; a wrong number anywhere makes ok False."""
+    loss, gradient = differences(step(inputs), against.result)
+    allowed = tolerance or against.tolerance
+    ok = loss <= allowed[0] and gradient <= allowed[1]
+    return {"ok": ok, "loss": loss, "gradient": gradient, "tolerance": list(allowed), "reference": against.made_by}
+
+
+Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+LARGEST = 2.5e11  # flops that are really done; a larger floor is scaled up from these
+
+
+def torch_mm(queries: Tensor, keys: Tensor, buffer: Tensor) -> Tensor:
+    """Q·Kᵀ by torch.mm, into ``buffer``."""
+    out = buffer[: len(queries) * len(keys)].view(len(queries), len(keys))
+    return torch.mm(queries, keys.T, out=out)
+
+
+def onednn(queries: Tensor, keys: Tensor, buffer: Tensor) -> Tensor:
+    """Q·Kᵀ by oneDNN, which allocates its result."""
+    out: Tensor = torch.ops.mkldnn._linear_pointwise.default(queries, keys, None, "none", [], "")
+    return out
+
+
+# The kernels that the engine chooses from. The floor that targets refer to is the faster one.
+KERNELS: dict[str, Product] = {"torch.mm": torch_mm}
+if products.find_linear() is not None:
+    KERNELS["oneDNN"] = onednn
+
+
+class Floor:
+    """``products``·n·m·dim flops, tile after tile (to the nearest of the engine's tiles); call it to do them.
+
+    ``share``: the part of them that is done; seconds / share is the floor.
+    """
+
+    def __init__(self, case: Case, product: Product, device: str = "cpu", tile: int | None = None) -> None:
+        tile = tile or tile_for(case.dim)
+        rows, cols = min(tile, case.n), min(tile, case.m)
+        self.product = product
+        self.queries = torch.full((rows, case.dim), 0.5, dtype=case.torch_dtype, device=device)
+        self.keys = torch.full((cols, case.dim), 0.5, dtype=case.torch_dtype, device=device)
+        self.buffer = torch.empty(rows * cols, dtype=case.torch_dtype, device=device)
+        one = 2 * rows * cols * case.dim
+        self.tiles = max(1, round(min(case.flops, LARGEST) / one))
+        self.share = self.tiles * one / case.flops
+
+    def __call__(self) -> None:
+        """Do the products."""
+        for _ in range(self.tiles):
+            self.product(self.queries, self.keys, self.buffer)
+
 
 LONG = 3e11  # flops of the floor above which three rounds are enough
 

@@ -1,9 +1,20 @@
-"""Taking turns: every contender is measured in every round, so that a busy machine is busy for all."""
+"""Interleaved timing, the description of the machine, and progress messages."""
 
+import datetime
 import gc
+import os
+import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+import coulomb
+from coulomb.similarity import products
 
 Run = Callable[[], object]
 
@@ -44,3 +55,34 @@ def interleaved(
 def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
     """The median of each."""
     return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, threads, memory, versions and the date."""
+    return {
+        "processor": products.processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "products": products.KERNEL,
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "coulomb": coulomb.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A function to call with what is being done."""
+    if quiet:
+        yield lambda text: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("starting") as status:
+            yield status.update
+    else:
+        yield lambda text: print(f"coulomb: {text}", file=sys.stderr, flush=True)  # noqa: T201

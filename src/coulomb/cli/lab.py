@@ -1,6 +1,7 @@
-"""`coulomb lab`."""
+"""`coulomb lab` and `coulomb bench`."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from coulomb.cli.app import app
-from coulomb.cli.console import fail, pairs, say
+from coulomb.cli.app import app, fail, pairs, say
 from coulomb.errors import InputError, Stopped
 
 
@@ -36,11 +36,10 @@ def lab(
     explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html). doctor trains
     runs that are sick on purpose, and healthy ones, and shows what the doctor finds; with --data PHOTOS also on photos.
     """
+    from coulomb.lab.arms import Settings
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
-    from coulomb.lab.page import save_page
-    from coulomb.lab.settings import Settings
-    from coulomb.lab.text import render
+    from coulomb.lab.page import render, save_page
 
     if experiment is None:
         say(listing())
@@ -97,3 +96,50 @@ def _refuse(experiment: str, given: Mapping[str, object]) -> None:
         raise InputError(
             f"{', '.join(idle)}: {experiment} has no such option; it has --out, and doctor --data, --only and --seed"
         )
+
+
+bench = typer.Typer(help="Measure the speed of coulomb's parts beside others', in one interleaved run.")
+app.add_typer(bench, name="bench")
+
+
+@bench.command("views")
+def bench_views_command(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
+    """Images a second of the augmentation chain, beside kornia."""
+    from coulomb.bench.views import bench_views, render
+
+    result = bench_views()
+    say(json.dumps(result) if as_json else render(result))
+
+
+@bench.command("pulse")
+def bench_pulse_command(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
+    """What the look at negatives, gradients and weights costs a training, in per cent."""
+    from coulomb.bench.pulse import bench_pulse, render
+
+    result = bench_pulse()
+    say(json.dumps(result) if as_json else render(result))
+
+
+@bench.command("losses")
+def bench_losses_command(
+    case: Annotated[list[str] | None, typer.Option(help="only this case; may be repeated (see --list)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a few cases, nothing compiled: about a minute")] = False,
+    repeats: Annotated[int, typer.Option(help="rounds; medians of them are reported", min=1)] = 5,
+    out: Annotated[Path, typer.Option(help="folder for losses.json and losses.html")] = Path("runs/bench"),
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    list_cases: Annotated[bool, typer.Option("--list", help="list the cases and their targets")] = False,
+) -> None:
+    """Time and memory of the losses, beside their peers and the matrix products alone."""
+    from coulomb.bench.losses import bench_losses, list_of_cases
+    from coulomb.bench.results import render, save
+    from coulomb.bench.timing import progress
+
+    if list_cases:
+        say(list_of_cases())
+        return
+    command = shlex.join(["coulomb", *sys.argv[1:]])
+    with progress(quiet=as_json) as doing:
+        result = bench_losses(case or (), quick=quick, repeats=repeats, command=command, say=doing)
+    say(json.dumps(result) if as_json else render(result))
+    written = " and ".join(map(str, save(result, out)))
+    print(f"coulomb: written: {written}", file=sys.stderr)  # noqa: T201

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from coulomb.cli.console import pairs
+from coulomb.cli.app import pairs
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.named import require_named
+from coulomb.runs.objects import require_named
 
 
 def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Parameter]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import coulomb
-from coulomb.cli.app import app
-from coulomb.cli.console import say
+from coulomb.cli.app import app, say
 
 
 @app.command()
@@ -96,7 +95,7 @@ def encode(
 
     The features are those that `embed` writes to a file.
     """
-    from coulomb.data.given import open_files
+    from coulomb.data.sources import open_files
 
     opened = _opened(run, encoder)
     source = open_files(_one_or_many(images), labels=False)
@@ -149,7 +148,7 @@ def report(
 ) -> None:
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
-    from coulomb.runs.run_folder import RunFolder
+    from coulomb.runs.folder import RunFolder
     from coulomb.runs.seeds import folder_of, is_plan, planned
 
     shown = []

@@ -1,4 +1,4 @@
-"""check: a data set is looked through, picture by picture, before hours are spent on it."""
+"""Checks a data set image by image before a training run."""
 
 import hashlib
 from collections import defaultdict
@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from coulomb.data.check_labels import label_findings, label_table
-from coulomb.data.columns import label_like
-from coulomb.data.detail import detail_finding, measure_detail
-from coulomb.data.names import visible
-from coulomb.data.progress import track
+from coulomb.data.check_labels import column_lines, label_findings, label_like, label_table
+from coulomb.data.names import some, visible
 from coulomb.data.source import CorruptImage, Header, Source
-from coulomb.data.survey import suggest_image_size, summarise, survey
-from coulomb.data.workers import blocks, in_order
+from coulomb.data.survey import detail_finding, measure_detail, suggest_image_size, summarise, survey
+from coulomb.data.workers import blocks, in_order, track
 from coulomb.errors import InputError
 
 Row = tuple[Header, bytes, int] | str  # header, hash of the pixels and their bytes; or the reason why there are none
@@ -103,10 +100,10 @@ def check(
     - ``duplicates``: images with exactly the same pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
       beyond the first of each group), ``cross_label`` (groups whose known labels differ);
     - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count}] over readable images; with
-      ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.positives.p_no_positive`;
+      ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.samplers.p_no_positive`;
     - ``other_columns``: columns of the table that are not used and could be labels, see
-      :func:`coulomb.data.columns.label_like`;
-    - ``detail``: whether the images look enlarged, see :func:`coulomb.data.detail.measure_detail`;
+      :func:`coulomb.data.check_labels.label_like`;
+    - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;
     - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
     - ``findings``: sentences on what deserves attention.
 
@@ -201,3 +198,87 @@ def _findings(result: dict[str, Any], image_size: int) -> list[str]:
     if (finding := detail_finding(result["detail"], image_size)) is not None:
         said.append(finding)
     return said
+
+
+MOST = 20  # lines of one list; the dictionary holds them all
+
+
+def render_check(result: dict[str, Any]) -> str:
+    """Plain text without markup (print it with markup off: names may hold brackets)."""
+    source, survey, memory = result["source"], result["survey"], result["memory"]
+    suggested = result["suggested"]
+    lines = [
+        f"{visible(source['name'])} ({source['kind']}): {result['count']} images, {result['readable']} readable",
+        *(f"  note: {visible(note, 400)}" for note in source["notes"]),
+        "",
+        f"size      width {_spread(survey, 'width')}, height {_spread(survey, 'height')}"
+        + (", all the same" if survey["uniform"] else ""),
+        "modes     " + ", ".join(f"{visible(mode)} {count}" for mode, count in survey["modes"].items()),
+        f"suggested image size {suggested['image_size']}, channels {suggested['channels']}, {suggested['dtype']}",
+        f"memory    {_bytes(memory['full_size'])} decoded at full size, {_bytes(memory['canvases'])} as "
+        f"{memory['canvas']}×{memory['canvas']} canvases",
+        "",
+        *_label_lines(result["labels"]),
+        *(["columns   not used, and could be labels:"] if result["other_columns"] else []),
+        *column_lines(result["other_columns"]),
+        "",
+        *_corrupt_lines("corrupt  ", result["corrupt"]),
+        *(_corrupt_lines("corrupt test images", result["test"]["corrupt"]) if "test" in result else []),
+        *_duplicate_lines(result["duplicates"]),
+    ]
+    if result["findings"]:
+        lines += ["", "worth attention:", *(f"  - {finding}" for finding in result["findings"])]
+    return "\n".join(lines)
+
+
+def _label_lines(labels: dict[str, Any] | None) -> list[str]:
+    if labels is None:
+        return ["labels    none"]
+    classes = labels["classes"]
+    lines = [f"labels    {labels['labelled']} labelled, {labels['unlabelled']} unlabelled, {len(classes)} classes"]
+    if labels.get("p_no_positive") is not None:
+        lines[0] += (
+            f"; P(no other image of its class in a batch of {labels['batch_size']}) = {labels['p_no_positive']:.2g}"
+        )
+    most = max(entry["count"] for entry in classes)
+    by_count = sorted(classes, key=lambda entry: -entry["count"])
+    shown = by_count if len(by_count) <= MOST else by_count[: MOST // 2] + by_count[-MOST // 2 :]
+    width = max(len(visible(entry["name"], 24)) for entry in shown)
+    for row, entry in enumerate(shown):
+        if len(by_count) > MOST and row == MOST // 2:
+            lines.append(f"  … {len(by_count) - MOST} classes between these …")
+        bar = "█" * max(1, round(24 * entry["count"] / most))
+        name = visible(entry["name"], 24)
+        chance = entry.get("p_no_positive")
+        shown_chance = "" if chance is None else f" P(no positive) {chance:.2g}"
+        lines.append(f"  {name:<{width}} {entry['count']:>8} {bar:<24}{shown_chance}".rstrip())
+    return lines
+
+
+def _corrupt_lines(title: str, corrupt: list[dict[str, str]]) -> list[str]:
+    lines = [f"{title} {len(corrupt) or 'none'}"]
+    lines += [f"  {visible(entry['id'])}: {visible(entry['reason'])}" for entry in corrupt[:MOST]]
+    return lines if len(corrupt) <= MOST else [*lines, f"  … and {len(corrupt) - MOST} more"]
+
+
+def _duplicate_lines(duplicates: dict[str, Any]) -> list[str]:
+    groups = sorted(duplicates["groups"], key=lambda group: not group["cross_label"])
+    if not groups:
+        return ["copies    none"]
+    lines = [f"copies    {duplicates['redundant']} in {len(groups)} groups of identical pixels"]
+    for group in groups[:MOST]:
+        lines.append(f"  {some(group['ids'])}" + ("  (different labels!)" if group["cross_label"] else ""))
+    return lines if len(groups) <= MOST else [*lines, f"  … and {len(groups) - MOST} more groups"]
+
+
+def _spread(survey: dict[str, Any], side: str) -> str:
+    low, high = survey[f"{side}_range"]
+    return f"{low}" if low == high else f"{low}…{high} (median {survey[side]:g})"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -12,12 +12,12 @@
 
 EXIF orientation is applied; of an animation the first frame counts; a file that ends early is corrupt (Pillow's
 LOAD_TRUNCATED_IMAGES stays off), and so is one with more than Pillow's MAX_IMAGE_PIXELS (89 million) pixels.
-HEIC is read where ``pillow-heif`` is installed.
-"""
+HEIC is read where ``pillow-heif`` is installed."""
 
 import functools
 import io
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +25,8 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from coulomb.data.source import CorruptImage, Header, Picture
+from coulomb.data.source import CorruptImage, Header, Picture, Source
+from coulomb.errors import InputError
 
 # Only formats that Pillow decodes itself: EPS, for one, would start Ghostscript on a stranger's program.
 _FORMATS = (
@@ -197,3 +198,97 @@ def checked_unit_range(values: Picture) -> Picture:
     if not (low >= 0.0 and high <= 1.0):
         raise ValueError(f"float pixels from {low:g} to {high:g}; scale them to [0, 1] first")
     return values
+
+
+class EncodedSource(Source):
+    """A :class:`Source` of JPEG, PNG, TIFF, … items; a subclass says where the bytes of one item are."""
+
+    @abstractmethod
+    def encoded(self, index: int) -> bytes | Path:
+        """The bytes of one item, or the file they are in. Raises :class:`CorruptImage`."""
+
+    def image(self, index: int) -> Picture:
+        """The picture at full size."""
+        return self.picture(index)[0]
+
+    def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
+        """The picture, possibly decoded smaller (JPEG only, sides ≥ 2·``at_least``), and its true width/height."""
+        item_id = self.item_id(index)
+        return decode(self._opened(index, item_id), item_id, at_least=at_least)
+
+    def header(self, index: int) -> Header:
+        """Size and mode from the first bytes; the pixels stay encoded."""
+        item_id = self.item_id(index)
+        return read_header(self._opened(index, item_id), item_id)
+
+    def content(self, index: int) -> bytes | Path:
+        """The encoded bytes, or their file."""
+        return self._opened(index, self.item_id(index))
+
+    def _opened(self, index: int, item_id: str) -> bytes | Path:
+        data = self.encoded(index)
+        if isinstance(data, Path) and not data.is_file():  # a pipe or a device would block the reader for ever
+            raise CorruptImage(item_id, "no such file" if not data.exists() else "not a regular file")
+        return data
+
+
+def to_channels(picture: Picture, channels: int) -> Picture:
+    """[H, W, c] → [H, W, ``channels``]. Grey → colour repeats it; colour → grey is luma (ITU-R BT.601, as Pillow's "L").
+
+    Any other change of the number of channels raises :class:`InputError`: no channel is dropped or invented.
+    """
+    here = picture.shape[2]
+    if here == channels:
+        return picture
+    if here == 1 and channels == 3:
+        return np.repeat(picture, 3, axis=2)
+    if here == 3 and channels == 1:
+        if picture.dtype.kind == "f":
+            return picture @ np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
+        weighted = picture.astype(np.uint64) @ np.array([[19595], [38470], [7471]], dtype=np.uint64)
+        return ((weighted + 0x8000) >> 16).astype(picture.dtype)
+    raise InputError(
+        f"an image has {here} channels and {channels} are wanted; set channels={here} or convert the images"
+    )
+
+
+def to_canvas(picture: Picture, size: int, channels: int, dtype: str) -> tuple[np.ndarray, bool]:
+    """The [S, S, C] canvas, and whether more than 8 bits were rounded to 8.
+
+    Resizing is Pillow's antialiased bilinear filter; a picture that has the size already is untouched. ``dtype``:
+    "uint8", or "float32" in [0, 1] (uint8 values over 255, uint16 over 65535).
+    """
+    if picture.ndim != 3 or picture.dtype not in (np.uint8, np.uint16, np.float32):
+        raise InputError(
+            f"a source returned {picture.dtype} {list(picture.shape)}; images are [H, W, C] uint8, uint16 or float32"
+        )
+    picture = to_channels(picture, channels)
+    if picture.dtype == np.uint8:
+        canvas = _resize_bytes(picture, size)
+        return (canvas, False) if dtype == "uint8" else (canvas.astype(np.float32) / np.float32(255), False)
+    unit = picture if picture.dtype == np.float32 else picture.astype(np.float32) / np.float32(65535)
+    canvas = _resize_floats(unit, size)
+    if dtype == "uint8":
+        return np.round(canvas * 255).astype(np.uint8), True
+    return canvas, False
+
+
+def _resize_bytes(picture: Picture, size: int) -> Picture:
+    if picture.shape[:2] == (size, size):
+        return picture
+    if picture.shape[2] == 3:
+        return np.asarray(
+            Image.fromarray(np.ascontiguousarray(picture)).resize((size, size), Image.Resampling.BILINEAR)
+        )
+    return _each_channel(picture, size)
+
+
+def _resize_floats(picture: Picture, size: int) -> Picture:
+    if picture.shape[:2] == (size, size):
+        return picture
+    return np.clip(_each_channel(picture, size), 0, 1)  # the filter's weights sum to 1 only up to rounding
+
+
+def _each_channel(picture: Picture, size: int) -> Picture:
+    planes = [Image.fromarray(np.ascontiguousarray(picture[..., channel])) for channel in range(picture.shape[2])]
+    return np.stack([np.asarray(plane.resize((size, size), Image.Resampling.BILINEAR)) for plane in planes], axis=2)

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from coulomb.data.canvas import to_canvas
+from coulomb.data.decode import to_canvas
 from coulomb.data.names import visible
-from coulomb.data.progress import track
 from coulomb.data.source import CorruptImage, Labels, Source
 from coulomb.data.survey import canvas_dtype
-from coulomb.data.workers import blocks, cores, in_order
+from coulomb.data.workers import blocks, cores, in_order, track
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 

@@ -10,6 +10,7 @@ from coulomb.data.names import natural_key, some, visible
 from coulomb.data.source import Labels, Source
 from coulomb.errors import InputError
 
+LABEL_COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 # An integer label counts classes from 0; beyond this it is an id or a measurement, not a class.
 MOST_CLASSES = 2**20
 _UNKNOWN_WORDS = {"", "nan", "-1"}

@@ -1,12 +1,10 @@
 """What is wrong with a run: rules from its figures to verdicts, each with evidence, consequence and remedy."""
 
-from coulomb.doctor.diagnose import diagnose
-from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.diagnose import RULES, diagnose
+from coulomb.doctor.evidence import TRAITS, Evidence, Traits
 from coulomb.doctor.live import Watcher
 from coulomb.doctor.rule import Figure, Judgement, Rule
-from coulomb.doctor.rules import RULES
 from coulomb.doctor.text import headline, render, summary, verdict_lines
-from coulomb.doctor.traits import TRAITS, Traits
 
 __all__ = [
     "RULES",

@@ -1,13 +1,37 @@
-"""From evidence to verdicts: every rule is asked, and symptoms are left to their causes."""
+"""From evidence to verdicts: every rule is checked, and symptoms are attributed to their causes."""
 
 from typing import Any
 
+from coulomb.doctor import data_rules, label_rules, learning_rules, negatives_rules
 from coulomb.doctor.evidence import Evidence
 from coulomb.doctor.rule import SICK, UNKNOWN, WARNING, WELL, Judgement, Rule
-from coulomb.doctor.rules import RULES
-from coulomb.doctor.suggest import suggest_temperature
 
 VERSION = 1
+
+RULES: tuple[Rule, ...] = (  # causes before their symptoms
+    data_rules.BLANK,
+    label_rules.LABELS_UNRELATED,
+    learning_rules.RATE_TOO_HIGH,
+    learning_rules.RATE_TOO_LOW,
+    learning_rules.COMPLETE_COLLAPSE,
+    learning_rules.DIMENSIONAL_COLLAPSE,
+    learning_rules.NO_SIGNAL,
+    data_rules.AUGMENTATION_TOO_WEAK,
+    data_rules.AUGMENTATION_TOO_STRONG,
+    negatives_rules.BATCH_TOO_SMALL,
+    data_rules.SHORTCUT,
+    negatives_rules.TEMPERATURE_TOO_LOW,
+    negatives_rules.TEMPERATURE_TOO_HIGH,
+    negatives_rules.FALSE_NEGATIVES,
+    negatives_rules.HEAD_SCALE,
+    negatives_rules.MOMENTUM,
+    negatives_rules.STALE_KEYS,
+    negatives_rules.QUEUE_TOO_LARGE,
+    label_rules.IMBALANCE,
+    data_rules.DUPLICATES,
+    data_rules.LEAK,
+    learning_rules.NOTHING_LEARNED,
+)
 
 
 def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, Any]:
@@ -55,3 +79,23 @@ def _verdict(rule: Rule, answer: Judgement, evidence: Evidence) -> dict[str, Any
 def states(found: dict[str, Any]) -> dict[str, int]:
     """How many rules came out how."""
     return {state: sum(each["state"] == state for each in found["checked"]) for state in (SICK, WARNING, WELL, UNKNOWN)}
+
+
+def suggest_temperature(evidence: Evidence, verdicts: set[str]) -> dict[str, Any] | None:
+    """``{"value", "why"}`` where the temperature is sick and the curve has an answer; else None.
+
+    The curve is ``network["sweep"]``, `coulomb.diagnostics.temperature_sweep` of trained embeddings, nothing retrained; its
+    rule picks the τ at which the hardest tenth of the negatives carries half of the push. Embeddings follow the temperature
+    they are trained at, so this is where to go next, not where to end.
+    """
+    if not verdicts & {"temperature-too-low", "temperature-too-high"}:
+        return None
+    sweep = evidence.network.get("sweep") or {}
+    value, now = sweep.get("suggestion"), float(evidence.config["temperature"])
+    if value is None or (value < now) != ("temperature-too-high" in verdicts):
+        return None  # no answer, or embeddings so shaped by their temperature that it points the wrong way
+    return {
+        "value": value,
+        "why": f"on the embeddings of this run it is {sweep['why']}; {now:g} is far from that. Embeddings change with their "
+        "temperature: look again after training.",
+    }

@@ -1,11 +1,61 @@
-"""What a doctor may look at: the figures of a run, nothing else. Rules are functions of this value."""
+"""The evidence that rules use: the figures of a run and the traits of its method."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from coulomb.doctor.traits import Traits, traits_of
+
+@dataclass(frozen=True)
+class Traits:
+    """What the rules must know of a method.
+
+    Args:
+        negatives: pushes an anchor away from negatives whose weights follow a temperature.
+        labels: learns from labels. Classes then fall together by design, and the effective rank of the embeddings tends
+            to classes − 1 (neural collapse; Papyan et al., 2020).
+        momentum: has a momentum encoder.
+        queue: may keep keys of past batches.
+        classifier: what is called the head is a classifier, whose size is its confidence.
+        floor: how far below ``no_signal`` the loss can come: ``"instances"``, ``"classes"`` (class mates stay in the
+            denominator), or ``"zero"``.
+        ceiling: a loss above ``no_signal`` is worse than knowing nothing. Not so with a margin, which lifts the loss of all
+            but the most certain answers.
+    """
+
+    negatives: bool = False
+    labels: bool = False
+    momentum: bool = False
+    queue: bool = False
+    classifier: bool = False
+    floor: str = "instances"
+    ceiling: bool = True
+
+
+TRAITS = {
+    "simclr": Traits(negatives=True),
+    "moco": Traits(negatives=True, momentum=True, queue=True),
+    "instdisc": Traits(negatives=True),
+    "byol": Traits(momentum=True),
+    "simsiam": Traits(),
+    "debiased": Traits(negatives=True),
+    "hard": Traits(negatives=True),
+    "supcon": Traits(negatives=True, labels=True, floor="classes"),
+    "triplet": Traits(labels=True, floor="zero"),
+    "arcface": Traits(labels=True, floor="zero", ceiling=False),
+    "paco": Traits(negatives=True, labels=True, momentum=True, queue=True, floor="classes"),
+    "softmax": Traits(labels=True, classifier=True, floor="zero"),
+    "balanced_softmax": Traits(labels=True, classifier=True, floor="zero"),
+}
+
+
+def traits_of(method: str, needs_labels: bool | None = None) -> Traits:
+    """The traits of a method; one's own is taken for one with negatives in the batch, and labels as it says itself."""
+    if method in TRAITS:
+        return TRAITS[method]
+    labels = bool(needs_labels)
+    return Traits(negatives=True, labels=labels, momentum=True, queue=True, floor="zero" if labels else "instances")
+
 
 Line = Mapping[str, Any]
 BEGUN = 20  # updates before which a run has hardly begun: neither collapse nor rest can be told from the start
@@ -20,10 +70,10 @@ class Evidence:
         metrics: the lines of ``metrics.jsonl``, in order.
         evaluation: ``evaluation.json``, if there is one.
         data: facts about the images: ``train``, ``test`` (how many), ``class_counts``; ``copies`` {"images", "exact",
-            "near", "blank"} and ``leaks`` likewise, as `coulomb.assessment.examine` finds them.
+            "near", "blank"} and ``leaks`` likewise, as `coulomb.evaluation.examine` finds them.
         network: figures of the trained network: ``scale_change``, ``distance``, ``growth``, ``pixel_retrieval``,
             ``matcher_separation``, ``identical_views``, ``transplant``, ``labels``, ``negatives`` and ``sweep``, as
-            `coulomb.assessment.examine_network` finds them.
+            `coulomb.evaluation.examine_network` finds them.
         failed: what stopped the training, if it ended with NaN or infinite values.
         needs_labels: whether the method learns from labels; None: as its name says.
     """

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from coulomb.doctor.diagnose import RULES
 from coulomb.doctor.evidence import Evidence
 from coulomb.doctor.rule import SICK, Rule
-from coulomb.doctor.rules import RULES
 
 KEPT = 4_000  # lines; the rules look at the last quarter
 PATIENCE = 4  # looks in a row, a fifth of a run, at which a sickness must be found: some runs begin in a clump

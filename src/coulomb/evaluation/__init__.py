@@ -1,18 +1,15 @@
 """How good an encoder is: kNN, linear probe, few-shot, retrieval, clustering, fine-tuning, each with its protocol."""
 
-from coulomb.evaluation.by_class import by_frequency, class_table
-from coulomb.evaluation.class_retrieval import class_retrieval
-from coulomb.evaluation.clustering import clustering
 from coulomb.evaluation.comparison import compare
-from coulomb.evaluation.evaluate import evaluate_features
-from coulomb.evaluation.features import extract_features, pixel_features
-from coulomb.evaluation.few_shot import few_shot
-from coulomb.evaluation.fine_tune import LabelledImages, fine_tune
-from coulomb.evaluation.frozen import frozen
-from coulomb.evaluation.knn import knn_accuracy
-from coulomb.evaluation.linear import linear_probe
-from coulomb.evaluation.retrieval import view_retrieval, views_retrieved
+from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
 from coulomb.evaluation.verdict import verdict
+from coulomb.metrics.class_accuracy import by_frequency, class_table
+from coulomb.metrics.clustering import clustering
+from coulomb.metrics.evaluate import evaluate_features
+from coulomb.metrics.features import extract_features, frozen, pixel_features
+from coulomb.metrics.knn import knn_accuracy
+from coulomb.metrics.linear import few_shot, linear_probe
+from coulomb.metrics.retrieval import class_retrieval, view_retrieval, views_retrieved
 
 __all__ = [
     "LabelledImages",

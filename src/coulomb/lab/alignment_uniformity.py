@@ -5,13 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coulomb.lab.arms import Arm
-from coulomb.lab.claims import NAMES, Claim, Rows, at_least, value
+from coulomb.lab.arms import Arm, Settings
+from coulomb.lab.claims import HEADLINES, NAMES, Claim, Rows, at_least, value
 from coulomb.lab.experiment import Experiment
-from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES
+from coulomb.pages.numbers import signed
 from coulomb.reading import read_json, table
-from coulomb.report.wording import signed
 
 METHODS, QUICK = ("simclr", "moco", "instdisc", "byol", "simsiam", "supcon"), ("simclr", "moco", "byol", "supcon")
 WITH_NEGATIVES = ("simclr", "moco", "instdisc")

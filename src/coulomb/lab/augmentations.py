@@ -5,12 +5,10 @@ from typing import Any
 
 from coulomb.data.views import PRESETS, ViewSpec
 from coulomb.data.views.spec import PROBABILITIES
-from coulomb.lab.arms import Arm
-from coulomb.lab.claims import Claim, Rows, at_least, doubt, told, value
+from coulomb.lab.arms import Arm, Settings
+from coulomb.lab.claims import HEADLINES, Claim, Rows, at_least, doubt, told, value
 from coulomb.lab.experiment import Experiment
-from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES
-from coulomb.report.wording import signed
+from coulomb.pages.numbers import signed
 
 CHEN = "SimCLR, ImageNet: crops with colour distortion count most, no single one suffices (Chen et al., 2020, fig. 5)"
 OWN = "this project's log for digits: without changes of brightness an encoder learns how bright images are"

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.assessment.assess import assess
-from coulomb.assessment.examine import examine
 from coulomb.data import open_source
 from coulomb.data.views import OwnViews
 from coulomb.doctor import RULES
 from coulomb.errors import InputError, NonFiniteError
+from coulomb.evaluation.assess import assess
+from coulomb.evaluation.examine import examine
 from coulomb.lab.sick import CASES, SMALL, Case, plain
 from coulomb.methods.choice import OWN
 from coulomb.randomness import numpy_generator
+from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.objects import Objects
-from coulomb.runs.run_folder import RunFolder, write_json
 from coulomb.training.launch import start
 
 log = logging.getLogger("coulomb")

@@ -3,17 +3,12 @@
 from coulomb.errors import InputError, did_you_mean
 from coulomb.lab.alignment_uniformity import ALIGNMENT_UNIFORMITY
 from coulomb.lab.augmentations import AUGMENTATIONS
-from coulomb.lab.batch_size import BATCH_SIZE
-from coulomb.lab.collapse import COLLAPSE
 from coulomb.lab.experiment import Experiment
-from coulomb.lab.hard_negatives import HARD_NEGATIVES
-from coulomb.lab.imbalance import IMBALANCE
-from coulomb.lab.longtail import LONGTAIL
-from coulomb.lab.methods import METHODS_TABLE
-from coulomb.lab.nce import NCE
-from coulomb.lab.queue import QUEUE
+from coulomb.lab.imbalance import IMBALANCE, LONGTAIL
+from coulomb.lab.infonce import NCE, TWO_INFONCE
+from coulomb.lab.methods import COLLAPSE, METHODS_TABLE
+from coulomb.lab.negatives import BATCH_SIZE, HARD_NEGATIVES, QUEUE
 from coulomb.lab.temperature import TEMPERATURE
-from coulomb.lab.two_infonce import TWO_INFONCE
 
 ALL = (
     METHODS_TABLE,

@@ -1,20 +1,104 @@
-"""`coulomb lab temperature`: what τ does to accuracy, uniformity and tolerance, and what lies beyond both ends."""
+"""`coulomb lab temperature`: the effect of τ on accuracy, uniformity and tolerance, and its limits 0 and ∞."""
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
 
-from coulomb.diagnostics import hardness_at
-from coulomb.lab.arms import Arm
-from coulomb.lab.claims import Claim, Rows, at_least, best_inside, monotone
+from coulomb.lab.arms import Arm, Settings
+from coulomb.lab.claims import HEADLINES, Claim, Rows, at_least, best_inside, chart, curve, monotone, published, sweep
 from coulomb.lab.experiment import Experiment
-from coulomb.lab.limits import limits, tables
-from coulomb.lab.settings import Settings
-from coulomb.lab.sweep import HEADLINES, chart, curve, published, sweep
-from coulomb.lab.trained import trained
+from coulomb.lab.measure import trained
+from coulomb.losses import InfoNCELoss, SimpleContrastiveLoss
+from coulomb.metrics.hardness import hardness_at
+from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Prepared
-from coulomb.runs.run_folder import RunFolder
+
+COLD = (0.1, 0.03, 0.01, 0.003, 0.001)
+WARM = (1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+def limits(queries: Tensor, keys: Tensor) -> dict[str, list[dict[str, float]]]:
+    """``cold`` and ``warm``: the loss at low and at high τ, its closed form, and how far they are apart.
+
+    InfoNCE of ``queries`` [N, D] against ``keys`` [N, D], float64, the positive on the diagonal, mean over N:
+
+        τ → 0    τ·L → max(hardest − s⁺, 0), and exceeds it by τ·ln N at most
+        τ → ∞    L = ln N − (s⁺ − s̄)/τ + Var(s)/2τ² + O(τ⁻³), s̄ and Var over all N keys: the simple loss with λ = 1/N;
+                 off by R³/(36√3·τ³) at most, R the range of s: a third cumulant is at most R³/(6√3)
+
+    ``cosine``: of the gradient by all queries with that of the limit.
+    """
+    cosines = queries @ keys.T
+    n, own = len(cosines), cosines.diagonal()
+    others = cosines.masked_fill(torch.eye(n, dtype=torch.bool), -torch.inf)
+    limit = float((others.amax(1) - own).clamp_min(0).mean())
+    hinge = _query_gradient(queries, keys, _hinge)
+    simple = _query_gradient(queries, keys, SimpleContrastiveLoss(1 / max(n - 1, 1)))
+    spread = float((cosines.amax(1) - cosines.amin(1)).max())
+    cold, warm = [], []
+    for tau in COLD:
+        loss = InfoNCELoss(temperature=tau)
+        found = tau * float(loss(queries, keys))
+        cosine = float(cosine_similarity(_query_gradient(queries, keys, loss), hinge, dim=0))
+        cold.append(
+            {"tau": tau, "found": found, "limit": limit, "error": found - limit, "bound": tau * math.log(n)}
+            | {"cosine": cosine}
+        )
+    for tau in WARM:
+        loss = InfoNCELoss(temperature=tau)
+        found = float(loss(queries, keys))
+        form = math.log(n) - float((own - cosines.mean(1)).mean()) / tau
+        form += float(cosines.var(1, correction=0).mean()) / (2 * tau**2)
+        cosine = float(cosine_similarity(_query_gradient(queries, keys, loss), simple, dim=0))
+        warm.append(
+            {"tau": tau, "found": found, "limit": form, "error": abs(found - form), "cosine": cosine}
+            | {"bound": spread**3 / (36 * math.sqrt(3) * tau**3)}
+        )
+    return {"cold": cold, "warm": warm}
+
+
+def _hinge(queries: Tensor, keys: Tensor) -> Tensor:
+    cosines = torch.nn.functional.normalize(queries, dim=1) @ keys.T
+    others = cosines.masked_fill(torch.eye(len(cosines), dtype=torch.bool), -torch.inf)
+    return (others.amax(1) - cosines.diagonal()).clamp_min(0).mean()
+
+
+def _query_gradient(queries: Tensor, keys: Tensor, loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    leaf = queries.clone().requires_grad_()
+    (found,) = torch.autograd.grad(loss(leaf, keys), leaf)
+    return found.flatten()
+
+
+def limit_tables(found: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """For the page."""
+    cold = [[_text(row[key]) for key in ("tau", "found", "limit", "error", "bound", "cosine")] for row in found["cold"]]
+    warm = [[_text(row[key]) for key in ("tau", "found", "limit", "error", "bound", "cosine")] for row in found["warm"]]
+    return [
+        {
+            "title": "Cold: towards max(hardest − positive, 0)",
+            "lead": "InfoNCE times τ on trained embeddings. The excess is between 0 and τ·ln N, and the gradient turns into "
+            "that of a triplet of the anchor, its positive and its hardest negative.",
+            "head": ["τ", "τ·loss", "limit", "excess", "τ·ln N", "cosine of the gradients"],
+            "rows": cold,
+        },
+        {
+            "title": "Warm: towards the simple loss",
+            "lead": "The same beside ln N − (s⁺ − s̄)/τ + Var/2τ²: ten times the τ, a thousandth of the error, "
+            "and the gradient turns into that of the simple loss, which pushes all negatives alike.",
+            "head": ["τ", "loss", "closed form", "off by", "at most, by theory", "cosine of the gradients"],
+            "rows": warm,
+        },
+    ]
+
+
+def _text(number: float) -> str:
+    return f"{number:.6g}"
+
 
 TAUS = (0.07, 0.3, 0.7, 1.0)  # of the paper's tables
 FULL = (0.03, *TAUS, 2.0)
@@ -42,7 +126,7 @@ def swept(settings: Settings) -> tuple[float, ...]:
     return TAUS if settings.quick else FULL
 
 
-def arms(settings: Settings) -> list[Arm]:
+def temperature_arms(settings: Settings) -> list[Arm]:
     """SimCLR over τ; the hard loss; the simple and the hard simple loss, which have no τ."""
     shared = {"method": "simclr"}
 
@@ -58,7 +142,7 @@ def arms(settings: Settings) -> list[Arm]:
     ]
 
 
-def more(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
+def measure_limits(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
     """Both limits on the run's embeddings, and how many negatives its loss would look at, by τ."""
     found = trained(run, prepared)
     ids, labels = torch.arange(len(found.first)), found.labels
@@ -71,7 +155,7 @@ def more(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
     return {"limits": limits(found.first, found.second), "swept": told}
 
 
-def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
+def judge_temperature(rows: Rows, settings: Settings) -> dict[str, Any]:
     """The paper's tables, its two closed forms, and how the push gathers on the hardest."""
     key, taus = settings.headline, [(tau, tau_name(tau)) for tau in swept(settings)]
     hard = [(tau, hard_name(tau)) for tau in TAUS]
@@ -113,7 +197,7 @@ def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
         "claims": [asdict(claim) for claim in claims],
         "charts": charts,
         "notes": notes,
-        "tables": tables(found) if found else [],
+        "tables": limit_tables(found) if found else [],
     }
 
 
@@ -144,9 +228,9 @@ TEMPERATURE = Experiment(
     name="temperature",
     title="Temperature",
     question="What does τ do to embeddings and accuracy, and what lies beyond both its ends?",
-    arms=arms,
-    judge=judge,
-    more=more,
+    arms=temperature_arms,
+    judge=judge_temperature,
+    more=measure_limits,
     columns=(
         *HEADLINES,
         ("uniformity", "uniformity", "figure"),

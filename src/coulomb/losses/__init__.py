@@ -1,25 +1,20 @@
 """Contrastive losses on the streaming engine: plain modules that need torch alone, with memory linear in the batch."""
 
 from coulomb.losses.alignment import AlignmentLoss
-
 from coulomb.losses.arcface import ArcFaceLoss
 from coulomb.losses.debiased import DebiasedLoss
 from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.hard_contrastive import HardContrastiveLoss
 from coulomb.losses.hard_negative import HardNegativeLoss
 from coulomb.losses.infonce import InfoNCELoss
-
 from coulomb.losses.nce import NCELoss
 from coulomb.losses.negative_cosine import NegativeCosineLoss
 from coulomb.losses.ntxent import NTXentLoss
-
 from coulomb.losses.paco import PaCoLoss, ParametricCenters
 from coulomb.losses.simple import HardSimpleLoss, SimpleContrastiveLoss
-
 from coulomb.losses.softmax import BalancedSoftmaxLoss, SoftmaxLoss
 from coulomb.losses.supcon import SupConLoss
 from coulomb.losses.temperature import LearnableTemperature
-
 from coulomb.losses.triplet import TripletLoss
 from coulomb.losses.uniformity import UniformityLoss
 

@@ -14,7 +14,7 @@ UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of 
 
 
 def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None) -> None:
-    """Raises unless ``value`` is a dense floating tensor with samples, ``ndim`` dimensions, and the device and width of ``like``."""
+    """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
     check_dense(name, value)

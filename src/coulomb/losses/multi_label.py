@@ -5,13 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.checked import readable
+from coulomb.checked import readable, transformed
 from coulomb.losses.inputs import check_dense
 from coulomb.losses.negatives import own_rows
 from coulomb.similarity import Similarity
-from coulomb.similarity.exact import matmul
-from coulomb.similarity.groups import rows_in
-from coulomb.similarity.problem import full_precision, transformed
+from coulomb.similarity.collectives import rows_in
+from coulomb.similarity.products import full_precision, matmul
 
 OVERLAPS = ("any", "count", "jaccard")
 STRIP = 2**22  # elements in a strip of rows of the overlaps [B, B]

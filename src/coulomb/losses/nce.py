@@ -13,7 +13,7 @@ from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.inputs import INTEGERS, check_dense, check_shape, lengths, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
 from coulomb.losses.temperature import inverse
-from coulomb.similarity.exact import matmul
+from coulomb.similarity.products import matmul
 
 CHUNK = 512  # noise samples per product with the query
 

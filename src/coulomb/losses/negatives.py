@@ -17,7 +17,7 @@ from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.inputs import paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import group_of, rows_in
+from coulomb.similarity.collectives import group_of, rows_in
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
 from coulomb.losses.temperature import inverse
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import group_of
+from coulomb.similarity.collectives import group_of
 
 
 class NTXentLoss(ContrastiveLoss):

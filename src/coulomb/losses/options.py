@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from coulomb.checked import checked_flag, checked_number, checked_whole
 from coulomb.losses.names_elsewhere import unknown_option
 from coulomb.losses.temperature import LearnableTemperature, Temperature, checked_temperature
-from coulomb.similarity.groups import checked_gather
+from coulomb.similarity.collectives import checked_gather
 
 Check = Callable[[str, Any], Any]
 

@@ -14,7 +14,7 @@ from coulomb.losses.negatives import summed_over, unique_ids, world_size
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import group_of
+from coulomb.similarity.collectives import group_of
 
 
 class SupConLoss(Loss):

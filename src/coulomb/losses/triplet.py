@@ -6,13 +6,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from coulomb.checked import readable
+from coulomb.checked import readable, transformed
 from coulomb.losses.inputs import check_batch, check_shape, class_ids, reduced, unit_rows, warn_counted
 from coulomb.losses.negatives import own_rows, world_size
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
-from coulomb.similarity.groups import group_of, rows_in
-from coulomb.similarity.problem import transformed
+from coulomb.similarity.collectives import group_of, rows_in
 
 
 class TripletLoss(Loss):

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from coulomb.similarity.exact import matmul
-from coulomb.similarity.problem import full_precision
+from coulomb.similarity.products import full_precision, matmul
 
 STRIP = 2**20  # elements in a strip of anchors × all samples
 

@@ -10,7 +10,7 @@ from coulomb.losses.inputs import check_batch, check_shape, normalized, reduced,
 from coulomb.losses.negatives import summed_over
 from coulomb.losses.options import Flag, Gather, Loss, Positive, Reduction
 from coulomb.similarity import Similarity
-from coulomb.similarity.groups import group_of, rows_in
+from coulomb.similarity.collectives import group_of, rows_in
 
 
 class UniformityLoss(Loss):

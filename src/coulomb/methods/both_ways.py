@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from coulomb.errors import InputError
 from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, SimpleContrastiveLoss
 from coulomb.losses.gathering import processes_in
-from coulomb.similarity.groups import group_of
+from coulomb.similarity.collectives import group_of
 
 PAIR_LOSSES = ("hard", "simple", "hard_simple")
 

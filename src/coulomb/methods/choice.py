@@ -7,7 +7,7 @@ from torch import nn
 
 from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
-from coulomb.models.own_file import from_own_file, is_own_file
+from coulomb.models.user_code import from_own_file, is_own_file
 
 OWN = "custom:"  # what a configuration calls a class that was handed over in Python
 

@@ -10,9 +10,9 @@ from coulomb.losses.gathering import own_rows, processes_in, summed_in
 from coulomb.methods.labelled import present
 from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
-from coulomb.models.initialisation import seeded_initialisation
 from coulomb.negatives import MomentumEncoder, Queue
-from coulomb.similarity.groups import group_of, rows_in
+from coulomb.randomness import seeded_initialisation
+from coulomb.similarity.collectives import group_of, rows_in
 
 
 class PaCo(nn.Module):

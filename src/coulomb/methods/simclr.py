@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from coulomb.diagnostics.loss_floor import infonce_at
 from coulomb.errors import InputError
 from coulomb.losses import NTXentLoss
 from coulomb.methods.both_ways import BothWays
+from coulomb.metrics.loss_floor import infonce_at
 from coulomb.models import Encoder, projection_head
 
 

@@ -7,7 +7,7 @@ from coulomb.losses import SoftmaxLoss
 from coulomb.methods.labelled import entropy, known_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.initialisation import seeded_initialisation
+from coulomb.randomness import seeded_initialisation
 
 
 class Softmax(nn.Module):

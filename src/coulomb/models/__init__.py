@@ -2,8 +2,8 @@
 
 from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
-from coulomb.models.initialisation import seeded_initialisation
 from coulomb.models.saving import load_encoder, save_encoder
+from coulomb.randomness import seeded_initialisation
 
 __all__ = [
     "Encoder",

@@ -1,34 +1,59 @@
-"""Encoders: images in [0,1] in, features out; built by name or wrapped around a module of the user's."""
+"""Encoders: normalisation and a backbone; images in [0, 1] in, features out."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from coulomb.errors import InputError, did_you_mean
-from coulomb.models.convnet import ConvNet
-from coulomb.models.dry_run import feature_dim_of
-from coulomb.models.initialisation import seeded_initialisation
-from coulomb.models.libraries import installed, is_published, parse
-from coulomb.models.normalisation import Normalisation
-from coulomb.models.pooling import pooled
-from coulomb.models.published import published_backbone
-from coulomb.models.resnet import ResNet, resnet, resnet10, resnet18, resnet34, resnet50
-from coulomb.models.vit import ViT
+from coulomb.models.backbones import BACKBONES, LARGEST, LARGEST_NETWORK, LARGEST_SIZE, ConvNet, ResNet, ViT, options_of
+from coulomb.models.published import installed, is_published, parse, published_backbone
+from coulomb.randomness import seeded_initialisation
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {
-    "convnet": ConvNet,
-    "resnet10": resnet10,
-    "resnet18": resnet18,
-    "resnet34": resnet34,
-    "resnet50": resnet50,
-    "vit": ViT,
-}
-LARGEST = {"depth": 128, "stages": 8}  # a description from a stranger must not keep the machine busy for hours
-LARGEST_SIZE = 65536
-LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32
+
+class Normalisation(nn.Module):
+    """(x − mean) / std per channel, for x float [B,C,H,W] in [0,1]; saved with the encoder.
+
+    ``mean=None`` and ``std=None`` leave images as they are (0 and 1). Raises `InputError` for integer images, another
+    number of channels, or a std that is not positive.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+        super().__init__()
+        self.channels = channels
+        self.register_buffer("mean", per_channel("mean", mean, channels, 0.0))
+        self.register_buffer("std", per_channel("std", std, channels, 1.0))
+        if not self.std.is_meta and not bool((self.std > 0).all()):
+            raise InputError(f"std={std} must be positive: drop channels that are constant, or give their std as 1.")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images, in the layout (channels-first or -last) in which they came."""
+        if images.ndim != 4 or images.shape[1] != self.channels:
+            raise InputError(
+                f"images of shape {list(images.shape)} do not fit an encoder for [B, {self.channels}, H, W]."
+            )
+        if not images.is_floating_point():
+            raise InputError(f"images are {images.dtype}; the encoder takes floats in [0,1]: images.float() / 255.")
+        return (images - self.mean) / self.std
+
+
+def per_channel(name: str, values: Sequence[float] | None, channels: int, default: float) -> Tensor:
+    """The values as a [1,C,1,1] buffer."""
+    numbers = [default] * channels if values is None else [float(value) for value in values]
+    if len(numbers) != channels:
+        raise InputError(f"{name} has {len(numbers)} values for {channels} channels: give one for each channel.")
+    if not all(math.isfinite(number) for number in numbers):
+        raise InputError(f"{name}={numbers} must be finite.")
+    return torch.tensor(numbers, dtype=torch.float32).view(1, channels, 1, 1)
+
+
 OWN_MODULE = "module"  # what a saved configuration calls an encoder whose architecture is the user's
 PUBLISHED = "published"  # … and one whose architecture is another library's
 
@@ -167,17 +192,6 @@ def assemble_published(
     return encoder
 
 
-def options_of(name: str) -> list[str]:
-    """The names of the options that an architecture takes."""
-    made_by = resnet if name.startswith("resnet") else BACKBONES[name]
-    parameters = inspect.signature(made_by).parameters.values()
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in ("channels", "image_size")
-    ]
-
-
 def wrap_encoder(
     module: nn.Module,
     *,
@@ -200,3 +214,83 @@ def wrap_encoder(
     encoder = Encoder(module, normalise, feature_dim=0, config=config)
     encoder.feature_dim = feature_dim_of(encoder, encoder.name, channels, image_size)
     return encoder
+
+
+def pooled(output: object, batch: int, name: str) -> Tensor:
+    """[B,F] as it is; maps [B,F,h,w] averaged over h and w; anything else is an `InputError`."""
+    if not isinstance(output, Tensor):
+        raise InputError(
+            f"{name} returned a {type(output).__name__}; an encoder returns one tensor [B,F] or [B,F,h,w]: "
+            "wrap it in a module whose forward picks that tensor."
+        )
+    if output.ndim not in (2, 4) or output.shape[0] != batch:
+        raise InputError(
+            f"{name} returned a tensor of shape {list(output.shape)} for {batch} images; an encoder returns [B,F] or "
+            "maps [B,F,h,w] (averaged over h and w): wrap it in a module that pools its output."
+        )
+    return output if output.ndim == 2 else output.mean(dim=(2, 3))
+
+
+def feature_dim_of(encoder: nn.Module, name: str, channels: int, size: int) -> int:
+    """F of [B,F] for a batch of two blank images; buffers, modes and the RNG are put back."""
+    parameter = next(iter(encoder.parameters()), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+    images = torch.zeros(2, channels, size, size, device=device)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), frozen(encoder):
+        try:
+            return int(encoder(images).shape[1])
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{name} failed on a batch of shape {list(images.shape)}: {type(error).__name__}: {error}"
+            ) from error
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Eval mode without gradients inside; afterwards each submodule's mode is as before, and so is every buffer.
+
+    Eval mode alone keeps BatchNorm still; a user's module may move buffers in any mode, so they are put back.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers() if not is_lazy(buffer)]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+            for buffer, before in buffers:
+                buffer.copy_(before)
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+LOWEST, HIGHEST = -0.5, 1.5  # beyond these, values are clearly not in [0, 1]: 0–255, or already normalised
+
+
+def check_input(encoder: Encoder, inputs: tuple[Any, ...]) -> None:
+    """A forward pre-hook: refuses what is no float tensor [B, C, S, S] in [0, 1].
+
+    Raises:
+        InputError: no tensor, images of another size than the encoder's, or values clearly outside [0, 1].
+    """
+    images = inputs[0] if inputs else None
+    remedy = "run.encode(images) prepares images of any kind"
+    if not isinstance(images, Tensor):
+        raise InputError(f"images: the encoder takes a tensor, got {type(images).__name__}; {remedy}")
+    size = encoder.image_size
+    if images.ndim == 4 and tuple(images.shape[2:]) != (size, size):
+        raise InputError(
+            f"images of shape {list(images.shape)}: the encoder was trained on {size}×{size} pixels; {remedy}, "
+            "and coulomb.models.load_encoder(run) gives the encoder without this check"
+        )
+    if torch.compiler.is_compiling() or images.is_meta or not images.is_floating_point() or not images.numel():
+        return
+    low, high = (float(value) for value in images.detach().aminmax())
+    if not (low >= LOWEST and high <= HIGHEST):
+        raise InputError(
+            f"images: values from {low:g} to {high:g}; the encoder takes [0, 1] and normalises by itself: divide values "
+            f"0 to 255 by 255, leave out other normalisation; {remedy}"
+        )

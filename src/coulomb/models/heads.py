@@ -3,7 +3,7 @@
 from torch import nn
 
 from coulomb.errors import InputError
-from coulomb.models.initialisation import seeded_initialisation
+from coulomb.randomness import seeded_initialisation
 
 LARGEST_DEPTH = 128
 LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32

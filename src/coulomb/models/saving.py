@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
-from coulomb.models.initialisation import seeded_initialisation
-from coulomb.models.libraries import is_published
+from coulomb.models.published import is_published
+from coulomb.randomness import seeded_initialisation
 from coulomb.reading import Shape, check_file, check_shape, list_of, number, read_object, table, text, whole
 
 WEIGHTS = "encoder.safetensors"

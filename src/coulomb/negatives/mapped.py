@@ -11,7 +11,7 @@ from torch import Tensor
 from coulomb.errors import InputError
 from coulomb.negatives.start import initial_rows
 from coulomb.negatives.undo import UndoLog
-from coulomb.similarity.groups import rows_in
+from coulomb.similarity.collectives import rows_in
 
 REMEDY = "continue its run by load_state_dict, choose another path, or delete it with its .undo files"
 

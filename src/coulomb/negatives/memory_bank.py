@@ -11,7 +11,7 @@ from coulomb.checked import checked_share, checked_whole
 from coulomb.negatives.mapped import MappedRows
 from coulomb.negatives.rows import slots_in, unit_rows
 from coulomb.negatives.start import start_of_all
-from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.collectives import Gather, checked_gather, group_of, rows_in
 
 ZERO = 1e-12
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from coulomb.checked import checked_whole
 from coulomb.negatives.rows import integers, seeded, unit_rows
-from coulomb.similarity.groups import Gather, checked_gather, group_of, rows_in
+from coulomb.similarity.collectives import Gather, checked_gather, group_of, rows_in
 
 
 class Queue(nn.Module):

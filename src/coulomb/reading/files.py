@@ -1,8 +1,13 @@
-"""Bytes and lines of a file, within a size limit. Pipes, devices and folders are refused."""
+"""Reads bytes, lines and NumPy arrays of a file within size limits; refuses pipes, devices and folders."""
 
 import stat
+import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from coulomb.errors import InputError
 
@@ -61,3 +66,79 @@ def size_text(size: int) -> str:
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
     return f"{size / 1024:.3g} KiB"
+
+
+MOST_EXPANDED = 1024 * MIB
+CHUNK = 16 * MIB
+
+
+class Arrays:
+    """The arrays of an open .npz file by name; each is read when it is asked for.
+
+    Raises ValueError for a name that does not hold a plain array of the size that the archive declares.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self.names = [name.removesuffix(".npy") for name in archive.namelist()]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self:
+            raise ValueError(f"it holds no array {name!r}")
+        member = self._archive.getinfo(self._archive.namelist()[self.names.index(name)])
+        with self._archive.open(member) as file:
+            shape, fortran, dtype = _header(file)
+            if dtype.hasobject:
+                raise ValueError("it holds pickled Python objects, which are never loaded, as they could run code")
+            size = int(np.prod([1, *shape], dtype=object)) * dtype.itemsize
+            if size != member.file_size - file.tell():
+                raise ValueError(f"{name!r} declares an array of {list(shape)}, and its data are of another size")
+            array = np.empty(shape, dtype, order="F" if fortran else "C")
+            bytes_of = array.ravel(order="K").view(np.uint8)
+            done = 0
+            while done < size:
+                content = file.read(CHUNK)
+                if not content:
+                    raise ValueError(f"{name!r} is cut short")
+                bytes_of[done : done + len(content)] = np.frombuffer(content, np.uint8)
+                done += len(content)
+        return array
+
+
+@contextmanager
+def open_arrays(path: Path, *, most: int = MOST_EXPANDED, remedy: str = RESTORE, smaller: str = "") -> Iterator[Arrays]:
+    """Opens an .npz file whose arrays take at most ``most`` bytes in memory, or 20 times the size of the file if that is
+    more. ``remedy`` is the end of messages, ``smaller`` of that for a file that expands to more.
+
+    Raises:
+        InputError: the file is missing, damaged, not an .npz file, or expands to more.
+    """
+    size = check_file(path, remedy=remedy)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # Reading stops at the declared size, so that the archive cannot expand to more than it says.
+            expanded = sum(member.file_size for member in archive.infolist())
+            if expanded > max(most, 20 * size):
+                raise InputError(
+                    f"{path}: {size_text(size)} that expand to {size_text(expanded)}, above the limit of "
+                    f"{size_text(max(most, 20 * size))}; {smaller or remedy}"
+                )
+            yield Arrays(archive)
+    except InputError:
+        raise
+    except Exception as error:  # a damaged archive fails in many ways: zlib.error, EOFError, NotImplementedError, …
+        if isinstance(error, PermissionError):
+            raise InputError(f"{path}: permission denied") from None
+        raise InputError(f"{path}: not a readable NumPy file ({error or type(error).__name__}); {remedy}") from None
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"format {version} of the .npy data is not supported")

@@ -3,23 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from coulomb.report.chart import Chart
-from coulomb.report.class_bars import class_bars
+from coulomb.pages.chart import Chart
+from coulomb.pages.page import render_page, target_of, write_page
 from coulomb.report.collect import Run, collect
-from coulomb.report.confusion import confusion
-from coulomb.report.curves import loss_chart, progress_chart
-from coulomb.report.data_section import data_section
 from coulomb.report.doctor_section import doctor_section
-from coulomb.report.gallery import Gallery, gallery
-from coulomb.report.header import header
-from coulomb.report.page import render_page, target_of, write_page
-from coulomb.report.plane import plane_chart, trajectory
-from coulomb.report.recreate import command_line
-from coulomb.report.scores import CONTESTANTS, class_rows, frequencies, further_scores, scores
-from coulomb.report.similarity_section import similarity_section
-from coulomb.report.small_charts import small_charts
-from coulomb.report.spectrum import spectrum_chart
-from coulomb.report.sprites import picture, sprite_sheet
+from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
+from coulomb.report.facts import command_line, data_section, header
+from coulomb.report.gallery import Gallery, gallery, picture, sprite_sheet
+from coulomb.report.scores import CONTESTANTS, class_bars, class_rows, confusion, frequencies, further_scores, scores
+from coulomb.report.training_charts import loss_chart, progress_chart, small_charts
 from coulomb.report.verdict import RULES, Verdict, judge
 
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.report.axes import short
+from coulomb.pages.chart import short
+from coulomb.pages.numbers import count, figure, plural
 from coulomb.report.collect import Run, finite
-from coulomb.report.wording import count, figure, plural
 
 SEVERITIES = {"sick": 0, "warning": 1}
 STATES = ("sick", "warning", "unknown", "well")

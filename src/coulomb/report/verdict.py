@@ -15,9 +15,9 @@ from coulomb.evaluation.verdict import (
     verdict,
 )
 from coulomb.evaluation.verdict import RULES as EVALUATION_RULES
+from coulomb.pages.numbers import NARROW, count, figure, percent, position
 from coulomb.report.collect import finite
 from coulomb.report.scores import Score, Value, scores
-from coulomb.report.wording import NARROW, count, figure, percent, position
 
 COLLAPSED_RANK = 2.0  # features that fill fewer than two directions
 NO_SIGNAL_SHARE = 0.98  # of the loss for constant embeddings

@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
-from coulomb.data.long_tail import LongTail
 from coulomb.data.samplers import SAMPLERS
+from coulomb.data.split import LongTail
 from coulomb.errors import InputError, did_you_mean
-from coulomb.evaluation.by_class import FEW_BELOW, MANY_ABOVE, require_thresholds
 from coulomb.methods import METHODS
 from coulomb.methods.choice import check_method_name
+from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
 from coulomb.models.saving import write_atomically
 from coulomb.reading import RESTORE, read_yaml
-from coulomb.runs.schedule import SCHEDULES
 
+SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb.training.optimizers.rate`
 MOST, MOST_SEED = 10**9, 2**63 - 1  # of whole numbers: far above any use, and arithmetic with them fits 64 bits
 
 
@@ -109,7 +109,7 @@ class Config:
             LongTail.parse(self.long_tail)
         if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
             raise InputError(f"lr_drops={self.lr_drops!r}: must be shares of the run, from 0 to 1")
-        require_thresholds(self.many_above, self.few_below)
+        check_thresholds(self.many_above, self.few_below)
         if self.warmup_epochs > self.epochs:
             raise InputError(f"warmup_epochs={self.warmup_epochs!r}: more than the {self.epochs} epochs of the run")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from coulomb.errors import InputError
 from coulomb.reading import RESTORE, check_shape, list_of, maybe, number, parse_json, read_lines, whole
-from coulomb.runs.run_folder import write_text
+from coulomb.runs.folder import write_text
 
 log = logging.getLogger("coulomb")
 

@@ -18,13 +18,13 @@ from coulomb.errors import InputError
 from coulomb.methods.choice import method_class, short_name
 from coulomb.methods.making import complete_options
 from coulomb.models.encoder import require_encoder
-from coulomb.models.libraries import is_published
-from coulomb.models.own_file import absolute, is_own_file
+from coulomb.models.published import is_published
+from coulomb.models.user_code import absolute, is_own_file
 from coulomb.runs.config import Config, check_names
+from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Facts, Prepared, arrange, measure, open_data
-from coulomb.runs.recipes import recipe_of
-from coulomb.runs.run_folder import free_folder
+from coulomb.runs.recipes import find_recipe
 
 Sources = tuple[Source, Source | None]  # the data, and the test set if there is one
 
@@ -99,7 +99,7 @@ def configure(
     method = objects.method or method_class(asked.method)
     sources = sources or open_data(asked, objects.data, objects.test)
     facts = measure(asked, *sources)
-    recipe = recipe_of(asked.method, asked.preset)(facts)
+    recipe = find_recipe(asked.method, asked.preset)(facts)
     own = recipe.method_options | options.get("method_options", {})
     options = options | {"method_options": complete_options(asked.method, method, own)}
     if "epochs" in options:  # a shorter run warms up for a tenth of it at most, and is looked at at least five times

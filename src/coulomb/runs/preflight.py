@@ -1,19 +1,106 @@
-"""``coulomb check``: what is in a data set, and what ``coulomb train`` with the same options would do with it."""
+"""Looks at data before training: the check of a data set, time and memory of a training, a contact sheet of views."""
 
+import copy
 import dataclasses
+import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from coulomb.data import render_check
+import torch
+
+from coulomb.data import Images, open_source, render_check
 from coulomb.data.check import Look, check, look
+from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
+from coulomb.methods.making import SHARED, make_method
+from coulomb.models import build_encoder, wrap_encoder
+from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
-from coulomb.runs.corrupt import require_readable
-from coulomb.runs.estimate import estimate
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, matches_labels, plan, plan_of
-from coulomb.runs.prepare import LARGEST, open_data
+from coulomb.runs.prepare import LARGEST, canvas_size, measure, open_data, require_readable
+from coulomb.runs.recipes import find_recipe
+
+LEAST, MOST, SECONDS = 3, 30, 5.0  # steps, and the time after which there are enough
+
+
+def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
+    """Time and memory that the run of ``plan`` takes on this machine.
+
+    Real steps (views, forward, backward) of at most 64 images are timed for about five seconds, 3 to 30 of them, the first not
+    counted; the shortest is scaled to the batch, the activations' memory too. Numbers are for this
+    machine's CPU; an estimate, not a promise.
+
+    Returns:
+        ``seconds_per_step``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch), ``model_bytes``
+        (weights, gradients and optimiser state), ``note``.
+    """
+    config, facts, objects = plan.config, plan.prepared.facts, objects or Objects()
+    batch = min(config.batch_size, 64)
+    size, channels = facts.image_size, facts.channels
+    views = objects.views_of(config, size, channels)
+    if objects.encoder is None:
+        width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
+        encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
+    else:
+        encoder = wrap_encoder(copy.deepcopy(objects.encoder), channels=channels, image_size=size)
+    counts = plan.prepared.class_counts
+    classes = max(1, len(counts or []))
+    method = make_method(
+        config.method,
+        objects.method_of(config),
+        encoder,
+        shared={name: getattr(config, name) for name in SHARED},
+        facts={
+            "num_images": len(plan.learned),
+            "class_counts": None if counts is None else torch.tensor(counts).clamp(min=1),
+            "num_classes": None if counts is None else classes,
+        },
+        own=config.method_options,
+    )
+    method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in training
+    draw = generator(config.seed, "estimate")
+    canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
+    labels = torch.arange(batch) % classes
+    kept = _saved_bytes()
+    times: list[float] = []
+    while len(times) < LEAST or (len(times) < MOST and sum(times) < SECONDS):
+        begin = time.perf_counter()
+        seen = views(canvas, draw, n=config.n_views)
+        seen = [view.contiguous(memory_format=torch.channels_last) for view in seen]
+        with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
+            loss = method(seen, labels, torch.arange(batch))
+        loss.backward()
+        if (remember := getattr(method, "after_batch", None)) is not None:
+            remember()  # a queue has its price only when it is filled
+        times.append(time.perf_counter() - begin)
+    scale = config.batch_size / batch
+    parameters = sum(p.numel() for p in method.parameters())
+    seconds = min(times[1:]) * scale
+    return {
+        "seconds_per_step": seconds,
+        "training_seconds": seconds * plan.steps,
+        "parameters": parameters,
+        "activation_bytes": int(kept.bytes / len(times) * scale),
+        "model_bytes": parameters * 4 * (4 if config.optimizer == "adamw" else 3),
+        "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, "
+        f"scaled to batches of {config.batch_size}",
+    }
+
+
+class _saved_bytes(torch.autograd.graph.saved_tensors_hooks):
+    """Counts what autograd keeps for the backward pass."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            self.bytes += tensor.numel() * tensor.element_size()
+            return tensor
+
+        super().__init__(keep, lambda tensor: tensor)
 
 
 def preflight(
@@ -34,7 +121,7 @@ def preflight(
         - ``data``: what ``data.json`` would hold when training begins;
         - ``training``: ``refused`` (None, or the error with which training would end), ``encoder``, ``image_size``,
           ``epochs``, ``batch_size``, ``learned`` (images), ``steps_per_epoch``, ``steps``, ``updates``, ``processes``, and
-          the estimates of `coulomb.runs.estimate.estimate`.
+          the estimates of `coulomb.runs.preflight.estimate`.
 
     Raises:
         InputError: the data cannot be opened, none of its images can be read, or an option has a wrong name or type.
@@ -140,3 +227,41 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+MOST_BYTES = 2**31  # of all views of a contact sheet
+
+
+def preview(
+    data: Any,
+    out: Path,
+    *,
+    preset: str | None = None,
+    options: dict[str, Any] | None = None,
+    image_size: int | None = None,
+    n: int = 8,
+    rows: int = 8,
+    seed: int = 0,
+) -> str:
+    """Save a contact sheet of ``rows`` images drawn from ``data``, each with ``n`` views; returns the preset used."""
+    source = open_source(data)
+    facts = measure(Config(data=str(data), image_size=image_size, seed=seed), source)
+    needed = 4 * rows * (n + 1) * facts.channels * facts.image_size**2
+    if needed > MOST_BYTES:
+        raise InputError(
+            f"image_size={facts.image_size}, n={n}: a sheet of {rows} images would take {needed / 2**30:.3g} GiB of memory "
+            f"(at most {MOST_BYTES >> 30}); ask for smaller or fewer views"
+        )
+    used = preset or str(find_recipe("simclr", "small")(facts).views)
+    views = make_views(used, size=facts.image_size, channels=facts.channels, **(options or {}))
+    size, dtype = canvas_size(facts.survey, facts.image_size), facts.survey.dtype
+    images = Images(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
+    chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
+    batch = next(images.batches(chosen, len(chosen)))
+    if not len(batch["index"]):
+        raise InputError(f"data={data!r}: none of {len(chosen)} images drawn could be read")
+    try:
+        contact_sheet(batch["image"], views, generator(seed, "sheet"), n=n, aspect=batch["aspect"]).save(out)
+    except (OSError, ValueError) as error:
+        raise InputError(f"out={str(out)!r}: cannot be written ({error})") from None
+    return used

@@ -10,6 +10,7 @@ import torch
 from coulomb.data import (
     Images,
     Source,
+    Survey,
     match_classes,
     open_source,
     split_sentence,
@@ -17,9 +18,9 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
-from coulomb.data.long_tail import LongTail, imbalance, long_tail_subset
 from coulomb.data.names import some, visible
 from coulomb.data.samplers import most_shown
+from coulomb.data.split import LongTail, imbalance, long_tail_subset
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
@@ -51,9 +52,18 @@ class Part:
         return Part(self.images, chosen, self.labels)
 
 
+@dataclass(frozen=True)
+class Split:
+    """Indices of the training and of the held-out images (of the test set, if there is one), and a sentence on both."""
+
+    train: np.ndarray
+    test: np.ndarray
+    sentence: str
+
+
 @dataclass
 class Facts:
-    """What a recipe may decide by."""
+    """What a recipe may decide by, and the survey and the split it comes from, which `arrange` uses again."""
 
     images: int  # to train on: held-out ones and those that a long tail leaves out do not count
     image_size: int
@@ -61,6 +71,8 @@ class Facts:
     labelled: int
     digits: bool
     fast_bf16: bool
+    survey: Survey
+    split: Split
 
 
 @dataclass
@@ -135,33 +147,36 @@ def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Sourc
     return source, test_source
 
 
-def split(config: Config, source: Source, test_source: Source | None) -> tuple[np.ndarray, np.ndarray, str]:
-    """Indices of the training images, of the held-out ones (of ``test_source``, if there is one), and a sentence on both."""
+def make_split(config: Config, source: Source, test_source: Source | None) -> Split:
+    """The split that ``config`` asks for: by its test set or its seed, thinned out by its long tail."""
     labels = source.labels
     if test_source is not None:
         train, test = np.arange(len(source)), np.arange(len(test_source))
-        told = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
+        sentence = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
     else:
         train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
-        told = split_sentence(labels, train, test, config.test_fraction, config.seed)
+        sentence = split_sentence(labels, train, test, config.test_fraction, config.seed)
     if config.long_tail is not None:
         whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
-        told += (
+        sentence += (
             f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
         )
-    return train, test, told
+    return Split(train, test, sentence)
 
 
 def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
-    """How many images there are to train on; size and channels that the network will see, by option or by a survey."""
+    """Facts about the images: the split, and the size and channels that the network will see, by option or by a survey."""
     found = survey(source, seed=config.seed)
+    split = make_split(config, source, test_source)
     return Facts(
-        images=len(split(config, source, test_source)[0]),
+        images=len(split.train),
         image_size=config.image_size or suggest_image_size(found, LARGEST[config.preset]),
         channels=config.channels or found.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
         fast_bf16=fast_bf16(),
+        survey=found,
+        split=split,
     )
 
 
@@ -182,20 +197,21 @@ def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts)
     """
     source, test_source = sources
     labels = source.labels
-    train, test, told = split(config, source, test_source)
+    train = facts.split.train
     if config.sampler != "uniform" and (labels is None or not (labels[train] >= 0).any()):
         raise InputError(f"sampler={config.sampler!r}: needs labels, and {source.name!r} has none")
-    store = _store(source, facts, config)
+    store = _store(source, facts.survey, facts, config)
     if test_source is None:
         test_store, test_labels = store, labels
     else:
-        test_store, test_labels = _store(test_source, facts, config), match_classes(test_source, source.class_names)
+        test_store = _store(test_source, survey(test_source, seed=config.seed), facts, config)
+        test_labels = match_classes(test_source, source.class_names)
     return Prepared(
         train=Part(store, train, labels),
-        test=Part(test_store, test, test_labels),
+        test=Part(test_store, facts.split.test, test_labels),
         facts=facts,
         class_names=source.class_names,
-        split=told,
+        split=facts.split.sentence,
         source=source.describe(),
         long_tail=config.long_tail,
     )
@@ -243,6 +259,21 @@ def _tell_classes(prepared: Prepared, config: Config) -> None:
         )
 
 
+def require_readable(store: Images, corrupt: list[int], allowed: float) -> None:
+    """Refuse a store with more than the share ``allowed`` of ``corrupt`` images.
+
+    Raises:
+        InputError: with the first names.
+    """
+    if len(corrupt) > allowed * len(store):
+        first = ", ".join(store.item_id(index) for index in corrupt[:5])
+        raise InputError(
+            f"data={store.source.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
+            f"max_corrupt={allowed:g} allows ({first}{', …' if len(corrupt) > 5 else ''}; all are in the log); "
+            "mend or remove them, or raise max_corrupt"
+        )
+
+
 def label_tensor(part: Part) -> torch.Tensor | None:
     """Labels by image index as a tensor."""
     return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
@@ -255,9 +286,8 @@ def position_tensor(indices: np.ndarray) -> torch.Tensor:
     return positions
 
 
-def canvas_size(source: Source, image_size: int, seed: int = 0) -> int:
+def canvas_size(found: Survey, image_size: int) -> int:
     """Side of the stored square: the images' own when they are small and all alike, else that of `margin_canvas`."""
-    found = survey(source, seed=seed)
     if found.uniform and found.width == found.height and found.width <= 2 * image_size:
         return int(found.width)
     return margin_canvas(image_size)
@@ -268,11 +298,12 @@ def margin_canvas(image_size: int) -> int:
     return int(np.ceil(image_size * 4 / 3 / 8) * 8)
 
 
-def _store(source: Source, facts: Facts, config: Config) -> Images:
+def _store(source: Source, found: Survey, facts: Facts, config: Config) -> Images:
     return Images(
         source,
-        size=canvas_size(source, facts.image_size, config.seed),
+        size=canvas_size(found, facts.image_size),
         channels=facts.channels,
         cache_bytes=int(config.cache_gb * 2**30),
         workers=cores() if config.workers is None else config.workers,
+        dtype=found.dtype,
     )

@@ -8,8 +8,7 @@ from typing import Any
 from coulomb.errors import InputError
 from coulomb.reading import RESTORE, Shape, list_of, read_object, table, whole
 from coulomb.runs.config import check_names, load_config
-from coulomb.runs.contents import read_evaluation
-from coulomb.runs.run_folder import RunFolder, write_json
+from coulomb.runs.folder import RunFolder, read_evaluation, write_json
 
 PLAN, SUMMARY = "seeds.json", "summary.json"
 LEFT_OUT = ("protocol", "per_class")  # of an evaluation

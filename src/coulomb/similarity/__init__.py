@@ -1,5 +1,6 @@
-"""The engine: row folds of the similarity matrix of queries and keys, which is never stored."""
+"""The engine: row reductions of the similarity matrix of queries and keys, which is never stored."""
 
-from coulomb.similarity.matrix import RowStatistics, Similarity, use_backend
+from coulomb.similarity.matrix import RowStatistics, Similarity
+from coulomb.similarity.policy import use_backend
 
 __all__ = ["RowStatistics", "Similarity", "use_backend"]

@@ -1,17 +1,18 @@
-"""The oracle: every fold in one line on the whole matrix S [N, M]. Differentiable any number of times; memory N·M.
+"""The oracle: every reduction in one line on the stored matrix S [N, M]. Differentiable any number of times.
 
-What `coulomb.similarity.streaming` computes must equal this.
+`coulomb.similarity.streaming` must compute the same.
 """
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from coulomb.similarity.exact import matmul
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import Problem, below, full_precision
+from coulomb.similarity.products import full_precision, matmul
+from coulomb.similarity.tiles import Problem, below
 
 
-def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
+def reduce(problem: Problem) -> tuple[Tensor, Tensor | None]:
     """(rows [P, N], columns [M] or None) of a problem."""
     scores, pairs = matrix(problem.queries_ND, problem.keys, problem.scale, problem.bias_M), problem.pairs
     with full_precision(problem.queries_ND):
@@ -20,8 +21,10 @@ def fold(problem: Problem) -> tuple[Tensor, Tensor | None]:
         if problem.top_k is not None:
             last = topk(scores.detach(), pairs, problem.top_k)[0][:, -1:]
             scores = scores.masked_fill(scores < below(last, problem.scale), -torch.inf)
-        if problem.linear:
+        if problem.reduction == "sum":
             return sum(scores.masked_fill(scores == -torch.inf, 0), pairs)[None], None
+        if problem.reduction == "softplus":
+            return sum(softplus(scores), pairs)[None], None
         rows = torch.stack([lse(power * scores, pairs) for power in problem.powers])
         return rows, lse(scores.T, pairs.transposed()) if problem.both else None
 
@@ -40,11 +43,11 @@ def lse(scores_NM: Tensor, pairs: Pairs) -> Tensor:
     return (scores_NM if hidden is None else scores_NM.masked_fill(hidden, -torch.inf)).logsumexp(1)
 
 
-def sum(scores_NM: Tensor, pairs: Pairs) -> Tensor:
-    """Σ_j w_ij s_ij, [N]."""
+def sum(values_NM: Tensor, pairs: Pairs) -> Tensor:
+    """Σ_j w_ij v_ij, [N]."""
     weights, hidden = pairs.weights(*pairs.everything), pairs.hidden(*pairs.everything)
-    kept = scores_NM if hidden is None else scores_NM.masked_fill(hidden, 0)
-    return kept.sum(1) if weights is None else (kept * weights).sum(1)
+    counted = values_NM if hidden is None else values_NM.masked_fill(hidden, 0)
+    return counted.sum(1) if weights is None else (counted * weights).sum(1)
 
 
 def topk(scores_NM: Tensor, pairs: Pairs, k: int) -> tuple[Tensor, Tensor]:

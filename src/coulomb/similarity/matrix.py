@@ -1,7 +1,6 @@
-"""`Similarity`: the matrix S = scale·Q·Kᵀ + bias as an object that is folded by rows and never stored."""
+"""`Similarity`: the matrix S = scale·Q·Kᵀ + bias as an object whose rows are reduced and which is never stored."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,50 +10,27 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import abstract
-from coulomb.similarity import ahead, dense, graph, order, products
+from coulomb.checked import abstract, eager
+from coulomb.similarity import autograd, dense, fused, order, policy, products
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.problem import Problem, below, eager, tile_for
 from coulomb.similarity.sums import summed
+from coulomb.similarity.tiles import Problem, below
 
 if TYPE_CHECKING:
-    from coulomb.similarity.processes import Shards
-
-# "auto" keeps S between the forward and the backward pass when it has at most this many elements (4 MiB in fp32).
-DENSE_ELEMENTS = 2**20
-TILE: int | None = None  # of every streamed matrix, for tests; None: by the width of the vectors
+    from coulomb.similarity.collectives import Shards
 
 Over = str | Tensor
-BACKENDS = ("auto", "dense", "streaming")
-_chosen = ["auto"]  # what `use_backend` chose; a plain list, because a graph compiler can follow it
-
-
-@contextmanager
-def use_backend(backend: str) -> Iterator[None]:
-    """Within this block, every `Similarity` with ``backend="auto"`` (so every loss) takes this backend.
-
-    ``"dense"`` is plain PyTorch on the stored matrix: for second derivatives and `torch.func` on problems of any size.
-
-    >>> with use_backend("dense"):
-    ...     Similarity(torch.eye(2)).lse("others")
-    tensor([0., 0.])
-    """
-    _chosen.append(_checked_backend(backend))
-    try:
-        yield
-    finally:
-        _chosen.pop()
 
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """What a row's softmax looks like; no gradients.
+    """Statistics of the softmax of each row, without gradients.
 
     Attributes:
         largest: max_j s_ij, [N]; −inf where no pair counts.
-        expected: Σ_j p_ij s_ij with p = softmax, [N]; this is scale · ∂lse/∂scale, 0 where no pair counts.
-        effective_count: exp(entropy of p) = exp(lse − expected), [N]: from 1 (one pair holds all) to the count (all alike).
+        expected: Σ_j p_ij s_ij with p = softmax, [N], which is scale · ∂lse/∂scale; 0 where no pair counts.
+        effective_count: exp(entropy of p) = exp(lse − expected), [N]: from 1 (one pair holds all) to the count (all equal).
     """
 
     largest: Tensor
@@ -63,38 +39,36 @@ class RowStatistics:
 
 
 class Similarity:
-    """S = scale · Q·Kᵀ + bias, folded row by row with gradients for Q, K, scale and bias.
+    """S = scale · Q·Kᵀ + bias, reduced row by row, with gradients of Q, K, scale and bias.
 
-    Args:
-        queries_ND: [N, D], floating. Half precision is computed in fp32 (products, sums, gradients); fp64 in fp64.
-        keys_MD: [M, D]; None means that the keys are the queries (S = Sᵀ, half the work).
-        scale: 1/τ, a number or a 0-dim tensor, which then gets a gradient.
-        column_bias: [M], added to every row (for example the log of a class frequency).
-        query_ids, key_ids: integers [N], [M] for ``"negatives"`` and ``"positives"``; −1 is unknown and equals nobody.
-            With ``keys_MD=None`` give ``query_ids`` alone.
-        instances: n, instead of ids: row i and key j show the same one of n things when i ≡ j (mod n), as in
-            ``cat([view0, view1])``. Costs nothing, where ids are compared.
-        queries_lead_keys: the first N keys are the queries themselves (anchors that are part of the keys), so "self" is
-            the pair (i, i). Always so when ``keys_MD`` is None.
-        unit: the rows are known to have at most unit length, so that their norms need not be looked at.
-        backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
-            stores S, ``"auto"`` keeps it where that is faster: up to 2²⁰ elements. See `use_backend`.
-        tile: rows and columns of a tile when streaming; None for the default.
-        half: what the rows were given in, if half precision: the tiles' products then take operands of this type where
-            the machine is faster at it (sums, exponentials and gradients stay in fp32). None or fp32: they do not.
-        group: a `torch.distributed` group of processes that each bring their own queries and their own share of the keys.
-            Every fold is then of the own queries over the keys of all; the gradients that other processes give to a key
-            come home summed, so that averaging parameter gradients over processes (as DistributedDataParallel does) gives
-            the gradient of the mean over processes. Ids are compared between processes. ``instances``, "self" and
-            `positives` speak of the own share alone: every key of another process is another instance. Columns of `topk`
-            are numbered in the order of ranks. All processes must call the same folds in the same order, forward and
-            backward. Memory is linear in the own queries and keys. No masks, no dense backend, no second derivatives.
-
-    ``over`` says which pairs a fold counts: ``"all"``, ``"others"`` (not self), ``"negatives"`` (not self, different or
+    ``over`` selects the pairs of a reduction: ``"all"``, ``"others"`` (not self), ``"negatives"`` (not self, different or
     unknown id), ``"positives"`` (not self, same id), or a mask [N, M], boolean or non-negative weights.
 
+    Args:
+        queries_ND: [N, D], floating. Half precision is computed in fp32 (products, sums, gradients), fp64 in fp64.
+        keys_MD: [M, D]; None if the keys are the queries (S = Sᵀ, half the work).
+        scale: 1/τ, a number or a 0-dim tensor, which then gets a gradient.
+        column_bias: [M], added to every row (for example the log of a class frequency).
+        query_ids, key_ids: integers [N], [M] for ``"negatives"`` and ``"positives"``; −1 is unknown and equals no other id.
+            With ``keys_MD=None`` give ``query_ids`` alone.
+        instances: n, instead of ids: row i and key j show the same one of n instances if i ≡ j (mod n), as in
+            ``cat([view0, view1])``. Costs nothing, whereas ids are compared.
+        queries_lead_keys: the first N keys are the queries, so that "self" is the pair (i, i). Implied by ``keys_MD=None``.
+        unit: all rows have at most unit length, so that their norms need not be computed.
+        backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
+            stores S, ``"auto"`` stores it up to 2²⁰ elements. See `use_backend`.
+        tile: rows and columns of a tile when streaming; None for the default.
+        half: the half precision dtype of the given rows, if any: the products of tiles then have operands of this dtype
+            where that is faster. Sums, exponentials and gradients stay in fp32.
+        group: a `torch.distributed` group of processes that each have their own queries and their own share of the keys.
+            Every reduction is over the keys of all; gradients that other processes give to a key are summed, so that
+            averaging parameter gradients over processes, as DistributedDataParallel does, gives the gradient of the mean
+            over processes. Ids are compared between processes; ``instances``, "self" and `positives` refer to the own
+            share. `topk` numbers columns in the order of ranks. All processes must call the same reductions in the same
+            order, forward and backward. No masks, no dense backend, no second derivatives.
+
     Raises:
-        ValueError, TypeError: naming the argument that has the wrong shape, dtype, device or value.
+        ValueError, TypeError: naming the argument with the wrong shape, dtype, device or value.
 
     >>> S = Similarity(torch.eye(3), scale=2.0)
     >>> S.lse("others")  # log(e⁰ + e⁰)
@@ -156,8 +130,8 @@ class Similarity:
         self.key_ids = self.query_ids if alike else checked_ids("key_ids", key_ids, self.shape[1], queries_ND)
         self.queries_lead_keys = queries_lead_keys
         self.instances, self.unit = instances, unit
-        self.backend = _checked_backend(backend)
-        self.tile = tile or TILE or tile_for(queries_ND.shape[1])
+        self.backend = policy.checked_backend(backend)
+        self.tile = tile or policy.current().tile or policy.tile_for(queries_ND.shape[1])
         self.half = half if half is not None and products.gains(half, queries_ND.device) else None
         self.group = None if group is None or dist.get_world_size(group) == 1 else group
         self._sets: dict[str, Pairs] = {}
@@ -190,19 +164,19 @@ class Similarity:
 
         ``top_k``: only the k largest of a row count, and what equals the last of them to rounding (see `kth_largest`).
         """
-        return self._fold(self._problem(over, top_k=top_k))[0].squeeze(0)
+        return self._reduce(self._problem(over, top_k=top_k))[0].squeeze(0)
 
     def lses(self, powers: Sequence[float], over: Over = "all") -> Tensor:
         """log Σ_j w_ij exp(p·s_ij) for one or two positive powers p, ascending: [P, N], from one pass over the tiles."""
         if not 1 <= len(powers) <= 2 or min(powers) <= 0 or powers[0] > powers[-1]:
             raise ValueError(f"powers must be one or two positive numbers, ascending; got {list(powers)}")
-        return self._fold(self._problem(over, powers=tuple(map(float, powers))))[0]
+        return self._reduce(self._problem(over, powers=tuple(map(float, powers))))[0]
 
     def lse_both(self, over: Over = "all") -> tuple[Tensor, Tensor]:
         """(lse of each row [N], lse of each column [M]), which is `lse` of S and of Sᵀ, from one pass over the tiles."""
         if self.self_similar or self.queries_lead_keys or self.column_bias is not None:
             raise ValueError("lse_both needs keys of their own (not the queries) and no column_bias")
-        rows, columns = self._fold(self._problem(over, both=True))
+        rows, columns = self._reduce(self._problem(over, both=True))
         assert columns is not None
         return rows[0], columns
 
@@ -224,9 +198,13 @@ class Similarity:
             rows, columns = self.lse_both(over)
             return (softplus(rows - own, threshold=50) + softplus(columns - own, threshold=50)) / 2
         problem = self._problem(over)
-        if eager() and self.group is None and not (self.few or abstract(own)) and ahead.fits(problem):
-            return ahead.against(problem, self.scale, own, counted)
-        return softplus(self._fold(problem)[0].squeeze(0) - own, threshold=50)
+        if eager() and self.group is None and not (self.few or abstract(own)) and policy.fuses(problem):
+            return fused.contrast(problem, self.scale, own, counted)
+        return softplus(self._reduce(problem)[0].squeeze(0) - own, threshold=50)
+
+    def softplus(self, over: Over = "all") -> Tensor:
+        """Σ_j w_ij log(1 + exp s_ij), [N]; 0 where no pair counts."""
+        return self._reduce(self._problem(over, reduction="softplus"))[0].squeeze(0)
 
     def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
@@ -234,11 +212,11 @@ class Similarity:
         With ``top_k`` (as in `lse`) the tiles are needed.
         """
         if top_k is not None:
-            return self._fold(self._problem(over, top_k=top_k, linear=True))[0].squeeze(0)
+            return self._reduce(self._problem(over, top_k=top_k, reduction="sum"))[0].squeeze(0)
         if self.group is not None:
             from coulomb.similarity import sharded
 
-            return sharded.sums(self._problem(over, linear=True), self.shards)
+            return sharded.sums(self._problem(over, reduction="sum"), self.shards)
         if self._chosen_backend == "dense":
             return dense.sum(self.matrix, self.pairs(over))
         return summed(self.queries_ND, self.keys_MD, self.scale, self.column_bias, self.pairs(over))
@@ -265,9 +243,9 @@ class Similarity:
         """The k largest s_ij, descending: values [N, k] with gradient and columns [N, k]; −inf and −1 where fewer count."""
         self._require_k(k)
         if self.group is not None:
-            from coulomb.similarity import sharded_order
+            from coulomb.similarity import sharded
 
-            return sharded_order.topk(self._problem(over), self.shards, k)
+            return sharded.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
             return dense.topk(self.matrix, self.pairs(over), k)
         values, columns = order.topk(self._problem(over), k)
@@ -294,9 +272,9 @@ class Similarity:
             if self.group is None:
                 largest, expected = order.largest_and_expected(problem, lse)
             else:
-                from coulomb.similarity import sharded_order
+                from coulomb.similarity import sharded
 
-                largest, expected = sharded_order.largest_and_expected(problem, self.shards, lse)
+                largest, expected = sharded.largest_and_expected(problem, self.shards, lse)
             return RowStatistics(largest, expected, (lse - expected).exp())
 
     def positives(self, columns: Tensor | None = None) -> Tensor:
@@ -356,15 +334,13 @@ class Similarity:
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
-        from coulomb.similarity import (
-            sharded_blocks,  # here, because it takes a second: it needs torch.compile's machinery
-        )
+        from coulomb.similarity import sharded
 
-        return sharded_blocks.shards_of(self._problem("all"), self.group, torch.is_grad_enabled())
+        return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled())
 
     @property
     def _chosen_backend(self) -> str:
-        return chosen_backend() if self.backend == "auto" else self.backend
+        return policy.current().backend if self.backend == "auto" else self.backend
 
     def _problem(
         self,
@@ -373,7 +349,7 @@ class Similarity:
         powers: tuple[float, ...] = (1.0,),
         both: bool = False,
         top_k: int | None = None,
-        linear: bool = False,
+        reduction: str = "lse",
     ) -> Problem:
         at_least = None
         if top_k is not None:
@@ -389,24 +365,24 @@ class Similarity:
             self.scale,
             self.column_bias,
             pairs,
+            reduction,
             powers,
             both,
             at_least,
-            linear,
+            top_k,
             self.unit,
             self.tile,
             half=self.half,
-            top_k=top_k,
         )
 
-    def _fold(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
+    def _reduce(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
             from coulomb.similarity import sharded
 
-            return sharded.fold(problem, self.shards)
+            return sharded.reduce_keys(problem, self.shards)
         if self._chosen_backend == "dense":
-            return dense.fold(problem)
-        return graph.fold(problem, keep=self._small)
+            return dense.reduce(problem)
+        return autograd.reduce(problem, store=self._small)
 
     def _require_k(self, k: int) -> None:
         if not 1 <= k <= self.number_of_keys:
@@ -420,20 +396,9 @@ class Similarity:
     @property
     def _small(self) -> bool:
         """True when "auto" keeps what it computes for the backward pass."""
-        return self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= DENSE_ELEMENTS
+        return self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= policy.current().stored
 
     @property
     def matrix(self) -> Tensor:
         """S itself, [N, M], with gradients."""
         return dense.matrix(self.queries_ND, self.keys_MD, self.scale, self.column_bias)
-
-
-def chosen_backend() -> str:
-    """What `use_backend` asks for, "auto" by default."""
-    return _chosen[-1]
-
-
-def _checked_backend(backend: str) -> str:
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be {', '.join(map(repr, BACKENDS))}, got {backend!r}")
-    return backend

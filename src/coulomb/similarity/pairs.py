@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coulomb.similarity import policy
+
 NAMES = ("all", "others", "negatives", "positives")
 UNKNOWN = -1  # an id that matches nobody
 UNKNOWN_KEY = -2  # … and what it becomes among the keys, so that one comparison of ids suffices
-FEW = 2**16  # so few pairs are compared one by one: two operations, where numbering the ids takes a dozen
 
 
 @dataclass(eq=False)
@@ -134,7 +135,11 @@ class Pairs:
     @property
     def few(self) -> bool:
         """True for pairs by equal ids that are so few that `equal` is the fastest way to them."""
-        return self.same is True and self.query_ids is not None and self.shape[0] * self.shape[1] <= FEW
+        return (
+            self.same is True
+            and self.query_ids is not None
+            and self.shape[0] * self.shape[1] <= policy.current().compared
+        )
 
     @property
     def equal(self) -> Tensor:

@@ -1,162 +1,308 @@
-"""The folds when the keys are spread over the processes of a group: each process folds its queries over all keys.
+"""Reductions over keys that are spread over the processes of a group: each process reduces its queries over all keys.
 
-Blocks of keys come by (see `coulomb.similarity.ring`) and each is folded like any other keys; lse merge by logaddexp,
-sums by +, the k largest by taking the k largest again. The backward pass lets the blocks come by once more: with the
-merged lse, P_ij = exp(s_ij − lse_i) needs nothing of the other blocks. The gradient of a block, and the columns' results,
-travel with it and come home summed over all processes with weight one.
+Every process visits the block of keys of every process (`coulomb.similarity.collectives.visit_all`) and reduces it like
+any other keys. Results are merged: lse by logaddexp, sums by +, the k largest by another top-k. The backward pass visits
+the blocks again: with the merged lse, P_ij = exp(s_ij − lse_i) needs nothing from other blocks. The gradient of a block,
+and the reduction of its columns, travel with it and reach its owner summed over all processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
-from coulomb.similarity import streaming
+from coulomb.similarity import order, streaming
+from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, rows_in, visit_all
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import Problem
-from coulomb.similarity.processes import Shards, gather_rows
-from coulomb.similarity.ring import Block, pass_around
-from coulomb.similarity.sharded_blocks import around, block_of, over_block, stays_here
-from coulomb.similarity.streaming import Folded, Gradients
+from coulomb.similarity.streaming import Gradients, Reduced
 from coulomb.similarity.sums import summed
+from coulomb.similarity.tiles import LOG2E, UNIT, Problem
 
-SECOND = (
+SECOND_DERIVATIVE = (
     "a Similarity over several processes has no second derivative, no vmap and no jvp (create_graph=True, torch.func): "
     "leave out group, in a loss by gather=False"
 )
+DTYPES = (torch.float32, torch.float64)
+
+VisitProblem = Callable[[int, Problem, Block], Sequence[Tensor]]
 
 
-@torch.compiler.disable
-def fold(problem: Problem, shards: Shards) -> tuple[Tensor, Tensor | None]:
+@_disable_dynamo
+@torch.no_grad()
+def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool) -> Shards:
+    """Exchanges what the processes must know of each other, in one small message.
+
+    Args:
+        problem: the queries and keys of this process.
+        group: the processes.
+        learning: whether gradients are recorded.
+
+    Raises:
+        ValueError: processes differ in more than the number of their queries and keys.
+    """
+    queries, keys, bias = problem.queries_ND, problem.keys, problem.bias_M
+    equal = {
+        "width": queries.shape[1],
+        "precision": DTYPES.index(queries.dtype),
+        "column_bias": bias is not None,
+        "keys that are the queries": problem.keys_MD is None,
+        "requires_grad of the queries": learning and queries.requires_grad,
+        "requires_grad of the keys": learning and keys.requires_grad,
+        "requires_grad of scale": learning and isinstance(problem.scale, Tensor) and problem.scale.requires_grad,
+    }
+    lengths = [UNIT if problem.unit else _largest(torch.linalg.vector_norm(side, dim=1)) for side in (queries, keys)]
+    bounds = [*lengths, abs(float(problem.scale)), 0.0 if bias is None else _largest(bias.abs())]
+    own = torch.tensor([len(keys), *map(float, equal.values()), *bounds], dtype=torch.float64, device=queries.device)
+    table = gather_equal(own, group).cpu()
+    for name, column in zip(equal, table[:, 1:].T, strict=False):
+        if (column != column[0]).any():
+            raise ValueError(f"processes of the group differ in {name}: {[int(value) for value in column]}")
+    query, key, scale, bias_bound = table[:, -len(bounds) :].amax(0).tolist()
+    sizes = tuple(int(size) for size in table[:, 0])
+    return Shards(group, dist.get_rank(group), sizes, queries.shape[1], LOG2E * (scale * query * key + bias_bound))
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.amax()) if len(values) else 0.0
+
+
+@_disable_dynamo
+def reduce_keys(problem: Problem, shards: Shards) -> tuple[Tensor, Tensor | None]:
     """(rows [P, N], columns [M] or None) over all keys, with gradients for queries, own keys, scale and own bias."""
-    rows, columns = Fold.apply(problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M, problem, shards)
+    rows, columns = ReduceKeys.apply(problem, shards, *_operands(problem))
     return rows, columns
 
 
-class Fold(torch.autograd.Function):
-    """Each block of keys by `streaming.forward` and `streaming.backward`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        queries_ND: Tensor,
-        keys_MD: Tensor | None,
-        scale: float | Tensor,
-        bias_M: Tensor | None,
-        problem: Problem,
-        shards: Shards,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Rows and columns."""
-        merge = torch.add if problem.linear else torch.logaddexp
-        rows: list[Tensor] = []
-
-        def visit(owner: int, block: Block) -> Sequence[Tensor]:
-            part = over_block(problem, shards, owner, block)
-            folded = Folded(_sums(part)) if _by_sums(part) else streaming.forward(part)
-            rows[:] = [merge(rows[0], folded.rows_PN) if rows else folded.rows_PN]
-            return [] if folded.columns_M is None else [folded.columns_M]
-
-        columns = around(problem, shards, block_of(problem), visit, torch.logaddexp)
-        found = rows[0], columns[0] if columns else None
-        ctx.static, ctx.shards = problem.without_operands(), shards
-        ctx.save_for_backward(queries_ND, keys_MD, scale if isinstance(scale, Tensor) else None, bias_M, *found)
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, grad_PN: Tensor, grad_M: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Gradients for the queries, the keys, the scale and the bias."""
-        if torch.is_grad_enabled():
-            raise RuntimeError(SECOND)
-        *operands, rows, columns = ctx.saved_tensors
-        problem = ctx.static.with_operands(*operands)
-        shards, needs = ctx.shards, ctx.needs_input_grad[:4]
-        itself = problem.keys_MD is None
-        need_keys, need_bias = needs[0] if itself else needs[1], needs[3]
-        mine: list[Tensor | None] = [None, None]  # of the queries as queries, of the scale
-
-        def visit(owner: int, block: Block) -> Sequence[Tensor]:
-            *_, columns_M, block_grad_M = block
-            part = over_block(problem, shards, owner, block)
-            wanted = needs[0], need_keys, needs[2], need_bias
-            if _by_sums(part):
-                grads = _sums_backward(part, grad_PN, wanted)
-            else:
-                grads = streaming.backward(part, Folded(rows, columns_M), grad_PN, block_grad_M, wanted)
-            # Keys that are the queries: the own block's gradient has both parts in one, and is kept at home.
-            own = itself and part.keys_MD is None
-            mine[0], mine[1] = _sum(mine[0], None if own else grads.queries_ND), _sum(mine[1], grads.scale)
-            left = (need_keys, grads.queries_ND if own else grads.keys_MD), (need_bias, grads.bias_M)
-            return [grad for need, grad in left if need and grad is not None]
-
-        block = [*block_of(problem), columns, grad_M if columns is not None else None]
-        home = around(problem, shards, block, visit)
-        grad_bias = home.pop() if need_bias else None
-        grad_keys = home.pop() if need_keys else None
-        if itself:
-            return _sum(grad_keys, mine[0]), None, mine[1], grad_bias, None, None
-        return mine[0], grad_keys, mine[1], grad_bias, None, None
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
-
-
-def _by_sums(problem: Problem) -> bool:
-    return problem.linear and problem.at_least_N is None
-
-
-def _sums(problem: Problem) -> Tensor:
-    return summed(problem.queries_ND, problem.keys, problem.scale, problem.bias_M, problem.pairs)[None]
-
-
-def _sums_backward(problem: Problem, grad_PN: Tensor, needs: tuple[bool, ...]) -> Gradients:
-    """The gradients of `_sums`, which is plain torch."""
-    operands = problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
-    needed = [need and isinstance(x, Tensor) for need, x in zip(needs, operands, strict=True)]
-    leaves: list[Any] = [x.detach() if isinstance(x, Tensor) else None for x in operands]
-    wanted = [leaf.requires_grad_() for need, leaf in zip(needed, leaves, strict=True) if need]
-    with torch.enable_grad():
-        value = _sums(problem.with_operands(*leaves))
-    found = iter(torch.autograd.grad(value, wanted, grad_PN, materialize_grads=True))
-    return Gradients(*(next(found) if need else None for need in needed))
-
-
-@torch.compiler.disable
+@_disable_dynamo
 def sums(problem: Problem, shards: Shards) -> Tensor:
-    """Σ_j s_ij over all keys of the group, [N]. Without ids only each process's sum of keys travels."""
+    """Σ_j s_ij over all keys of the group, [N]. Without ids only the sum of each process's keys travels."""
     if problem.pairs.key_ids is not None:
-        return fold(replace(problem, linear=True), shards)[0][0]
-    here = _sums(problem)[0]
-    if stays_here(problem.pairs):
-        return here
-    keys, queries = problem.keys, problem.scale * problem.queries_ND
-    if problem.bias_M is not None:  # s_ij = (scale·q_i, 1) · (k_j, b_j)
-        queries = torch.cat([queries, queries.new_ones(len(queries), 1)], 1)
-        keys = torch.cat([keys, problem.bias_M[:, None]], 1)
-    others = torch.arange(shards.world, device=keys.device) != shards.rank
-    return here + queries @ gather_rows(keys.sum(0, keepdim=True), shards.group)[others].sum(0)
+        return reduce_keys(replace(problem, reduction="sum"), shards)[0][0]
+    own = _sums(problem)
+    if _only_own_keys(problem.pairs):
+        return own
+    others = torch.arange(len(shards.sizes), device=own.device) != shards.rank
+    keys = rows_in(shards.group, problem.keys.sum(0, keepdim=True))[others]
+    bias = None if problem.bias_M is None else rows_in(shards.group, problem.bias_M.sum(0, keepdim=True))[others]
+    return own + summed(problem.queries_ND, keys, problem.scale, bias, Pairs((len(own), len(keys)), own.device))
 
 
-@torch.compiler.disable
+@_disable_dynamo
 @torch.no_grad()
 def count(pairs: Pairs, shards: Shards) -> Tensor:
-    """Pairs that count in each row over all keys of the group, [N]."""
+    """Number of pairs that count in each row over all keys of the group, [N]."""
     total = pairs.count()
-    if stays_here(pairs):
+    if _only_own_keys(pairs):
         return total
     if pairs.key_ids is None:
         return total + (shards.total - pairs.shape[1])
 
     def visit(owner: int, block: Block) -> Sequence[Tensor]:
-        (ids,) = block
-        assert ids is not None
         if owner != shards.rank:
-            shape = pairs.shape[0], len(ids)
-            part = Pairs(shape, pairs.device, same=pairs.same, query_ids=pairs.query_ids, key_ids=ids)
-            total.add_(part.count())
+            total.add_(_pairs_with(pairs, shards.sizes[owner], block[0]).count())
         return []
 
-    pass_around(shards, [pairs.key_ids], visit)
+    visit_all(shards, [pairs.key_ids], visit)
     return total
+
+
+@_disable_dynamo
+def topk(problem: Problem, shards: Shards, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest over all keys of the group: values [N, k] with gradient, and columns numbered in the order of ranks."""
+    values, columns = TopK.apply(problem, shards, *_operands(problem), k)
+    return values, columns
+
+
+@_disable_dynamo
+@torch.no_grad()
+def largest_and_expected(problem: Problem, shards: Shards, lse_N: Tensor) -> tuple[Tensor, Tensor]:
+    """`order.largest_and_expected` over all keys of the group, given the lse over all of them."""
+    largest_N, expected_N = torch.full_like(lse_N, -torch.inf), torch.zeros_like(lse_N)
+
+    def visit(owner: int, part: Problem, _: Block) -> Sequence[Tensor]:
+        largest, expected = order.largest_and_expected(part, lse_N)
+        torch.maximum(largest_N, largest, out=largest_N)
+        expected_N.add_(expected)
+        return []
+
+    _visit_problems(problem, shards, visit)
+    return largest_N, expected_N
+
+
+class ReduceKeys(torch.autograd.Function):
+    """`streaming.forward` and `streaming.backward` on each block of keys."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, shards: Shards, *operands: Any) -> tuple[Tensor, Tensor | None]:
+        """Rows and columns."""
+        merge = torch.logaddexp if problem.reduction == "lse" else torch.add
+        rows: list[Tensor] = []
+
+        def visit(owner: int, part: Problem, _: Block) -> Sequence[Tensor]:
+            reduced = Reduced(_sums(part)[None]) if _needs_no_tiles(part) else streaming.forward(part)
+            rows[:] = [merge(rows[0], reduced.rows_PN) if rows else reduced.rows_PN]
+            return [] if reduced.columns_M is None else [reduced.columns_M]
+
+        columns = _visit_problems(problem, shards, visit, merge=torch.logaddexp)
+        results = rows[0], columns[0] if columns else None
+        _save(ctx, problem, shards, *results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, grad_PN: Tensor, grad_M: Tensor | None) -> tuple[Any, ...]:
+        """Gradients for the queries, the keys, the scale and the bias."""
+        problem, shards, rows, columns = _load(ctx)
+        need_queries, need_keys, need_scale, need_bias = ctx.needs_input_grad[2:6]
+        keys_are_queries = problem.keys_MD is None
+        need_keys = need_queries if keys_are_queries else need_keys
+        needs = need_queries, need_keys, need_scale, need_bias
+        grad_ND = torch.zeros_like(problem.queries_ND) if need_queries else None
+        grad_scale = torch.zeros_like(problem.scale) if need_scale else None
+
+        def visit(owner: int, part: Problem, extra: Block) -> Sequence[Tensor]:
+            if _needs_no_tiles(part):
+                grads = _sums_gradients(part, grad_PN)
+            else:
+                grads = streaming.backward(
+                    part, Reduced(rows, extra[0]), grad_PN, extra[1], (*needs[:1], need_keys, *needs[2:])
+                )
+            # With keys that are the queries, the gradient of the own block is complete: it counts as that of its keys.
+            complete = part.keys_MD is None
+            if grad_ND is not None and grads.queries_ND is not None and not complete:
+                grad_ND.add_(grads.queries_ND)
+            if grad_scale is not None and grads.scale is not None:
+                grad_scale.add_(grads.scale)
+            results = (need_keys, grads.queries_ND if complete else grads.keys_MD), (need_bias, grads.bias_M)
+            return [grad for need, grad in results if need and grad is not None]
+
+        extra = [columns, grad_M if columns is not None else None]
+        returned = iter(_visit_problems(problem, shards, visit, extra))
+        grad_MD, grad_bias = next(returned) if need_keys else None, next(returned) if need_bias else None
+        if keys_are_queries and grad_ND is not None and grad_MD is not None:
+            grad_ND, grad_MD = grad_ND.add_(grad_MD), None
+        return None, None, grad_ND, grad_MD, grad_scale, grad_bias
+
+
+class TopK(torch.autograd.Function):
+    """`order.topk` of each block, and the k largest of the results."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, shards: Shards, *operands: Any) -> tuple[Tensor, Tensor]:
+        """Values and columns."""
+        queries_ND, k = problem.queries_ND, operands[-1]
+        best = queries_ND.new_full((len(queries_ND), k), -torch.inf)
+        columns = torch.full(best.shape, -1, device=queries_ND.device)
+
+        def visit(owner: int, part: Problem, _: Block) -> Sequence[Tensor]:
+            nonlocal best, columns
+            if len(part.keys):
+                values, where = order.topk(part, min(k, len(part.keys)))
+                where = torch.where(where < 0, where, where + shards.offset(owner))
+                best, choice = torch.cat([best, values], 1).topk(k, dim=1)
+                columns = torch.cat([columns, where], 1).gather(1, choice)
+            return []
+
+        _visit_problems(problem, shards, visit)
+        ctx.mark_non_differentiable(columns)
+        _save(ctx, problem, shards, columns)
+        return best, columns
+
+    @staticmethod
+    def backward(ctx: Any, grad_Nk: Tensor, _: Any) -> tuple[Any, ...]:
+        """The gradient of each chosen s_ij, for its query and its key."""
+        problem, shards, columns_Nk = _load(ctx)
+        queries_ND, scale = problem.queries_ND, problem.scale
+        grad_ND, grad_scale = torch.zeros_like(queries_ND), queries_ND.new_zeros(())
+
+        def visit(owner: int, part: Problem, _: Block) -> Sequence[Tensor]:
+            keys_CD, offset = part.keys, shards.offset(owner)
+            i, slot = torch.nonzero((columns_Nk >= offset) & (columns_Nk < offset + len(keys_CD)), as_tuple=True)
+            j, grad = columns_Nk[i, slot] - offset, grad_Nk[i, slot]
+            grad_ND.index_add_(0, i, (scale * grad)[:, None] * keys_CD[j])
+            grad_scale.add_((grad * (queries_ND[i] * keys_CD[j]).sum(1)).sum())
+            grad_CD = torch.zeros_like(keys_CD).index_add_(0, j, (scale * grad)[:, None] * queries_ND[i])
+            return grad_CD, grad.new_zeros(len(keys_CD)).index_add_(0, j, grad)
+
+        grad_MD, grad_bias = _visit_problems(problem, shards, visit)
+        grads = (grad_ND + grad_MD, None) if problem.keys_MD is None else (grad_ND, grad_MD)
+        needs = ctx.needs_input_grad
+        return None, None, *grads, grad_scale if needs[4] else None, grad_bias if needs[5] else None, None
+
+
+def _operands(problem: Problem) -> tuple[Tensor, Tensor | None, float | Tensor, Tensor | None]:
+    return problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
+
+
+def _save(ctx: Any, problem: Problem, shards: Shards, *results: Tensor | None) -> None:
+    ctx.static, ctx.shards = problem.without_operands(), shards
+    ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in _operands(problem)), *results)
+
+
+def _load(ctx: Any) -> tuple[Any, ...]:
+    """(problem, shards, results) as they were saved."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(SECOND_DERIVATIVE)
+    saved = ctx.saved_tensors
+    return ctx.static.with_operands(*saved[:4]), ctx.shards, *saved[4:]
+
+
+def _visit_problems(
+    problem: Problem, shards: Shards, visit: VisitProblem, extra: Block = (), merge: Merge = torch.add
+) -> list[Tensor]:
+    """Calls ``visit(owner, the own queries over the keys of owner, extra tensors of owner)`` for every process.
+
+    Returns the merged results for the own keys. Only the own keys are visited where no others count.
+    """
+
+    def visit_block(owner: int, block: Block) -> Sequence[Tensor]:
+        keys_MD, bias_M, key_ids, *others = block
+        part = replace(problem, exponent=shards.exponent)
+        if owner != shards.rank:
+            assert keys_MD is not None
+            pairs = _pairs_with(problem.pairs, len(keys_MD), key_ids)
+            part = replace(part, keys_MD=keys_MD, bias_M=bias_M, pairs=pairs)
+        return visit(owner, part, others)
+
+    block = [problem.keys, problem.bias_M, problem.pairs.key_ids, *extra]
+    if _only_own_keys(problem.pairs):
+        return list(visit_block(shards.rank, block))
+    return list(visit_all(shards, block, visit_block, merge))
+
+
+def _pairs_with(pairs: Pairs, keys: int, key_ids: Tensor | None) -> Pairs:
+    """The pairs that count of the own queries with the keys of another process: all, or those selected by ids.
+
+    "Self" and `instances` refer to rows of one process.
+    """
+    shape = pairs.shape[0], keys
+    if key_ids is None:
+        return Pairs(shape, pairs.device)
+    return Pairs(shape, pairs.device, same=pairs.same, query_ids=pairs.query_ids, key_ids=key_ids)
+
+
+def _only_own_keys(pairs: Pairs) -> bool:
+    """True if no key of another process counts."""
+    return pairs.same is True and pairs.key_ids is None
+
+
+def _needs_no_tiles(problem: Problem) -> bool:
+    """True for sums over named pairs, which follow from sums of keys."""
+    return problem.reduction == "sum" and problem.at_least_N is None
+
+
+def _sums(problem: Problem) -> Tensor:
+    return summed(problem.queries_ND, problem.keys, problem.scale, problem.bias_M, problem.pairs)
+
+
+def _sums_gradients(problem: Problem, grad_PN: Tensor) -> Gradients:
+    """The gradients of `_sums`, by autograd."""
+    with torch.enable_grad():
+        leaves: list[Any] = [x.detach().requires_grad_() if isinstance(x, Tensor) else None for x in _operands(problem)]
+        value = _sums(problem.with_operands(*leaves))
+    tensors = [leaf for leaf in leaves if leaf is not None]
+    grads = iter(torch.autograd.grad(value, tensors, grad_PN[0], materialize_grads=True))
+    return Gradients(*(None if leaf is None else next(grads) for leaf in leaves))

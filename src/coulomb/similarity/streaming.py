@@ -1,40 +1,48 @@
-"""Row folds of S = scale·Q·Kᵀ + bias, tile by tile; S is never stored. Plain torch, any device; no autograd here.
+"""Reductions of the rows of S = scale·Q·Kᵀ + bias, tile by tile; S is never stored. Plain torch on any device, no autograd.
 
-Memory is one or two tiles and a few vectors; the backward pass recomputes the tiles (all but those that
-`Problem.room_to_keep` has room for). Costs, with u = N·M·D flops (a
-product is 2u): keys that are the queries 4u (S = Sᵀ: the upper triangle suffices), both directions 8u, one direction 8u,
-6u if the queries are frozen and 4u if the keys are (the softmax's mean key comes with the forward pass). One value a row
-against its pairs, with keys that learn, `coulomb.similarity.ahead` does in 6u.
+Memory is one or two tiles and a few vectors. The backward pass computes the tiles again, except those cached in the forward
+pass (`policy.cached_elements`). Cost with u = N·M·D flops, where a product is 2u: keys that are the queries 4u (S = Sᵀ, the
+upper triangle suffices), both directions 8u, one direction 8u, with frozen queries 6u, with frozen keys 4u (the mean key
+under the softmax comes with the forward pass). `coulomb.similarity.fused` takes 6u where it applies.
 
-Everything is kept in powers of two: t = s·log2(e), exp s = exp2(t). When |t| is bounded by `SAFE_EXPONENT` no maximum is
-needed, so that one exponential serves row i and column j alike; otherwise an online maximum keeps any magnitude exact.
+Exponentials are powers of two: t = s·log2(e), exp s = exp2(t). If |t| is bounded by `tiles.SAFE_EXPONENT` no maximum is
+needed, so that one exponential serves row i and column j; otherwise an online maximum keeps any magnitude exact.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from coulomb.similarity import products
-from coulomb.similarity.keeping import Keeping, weighted
-from coulomb.similarity.problem import LOG2E, Problem, Tiles, full_precision, powered
+from coulomb.similarity import policy, products
+from coulomb.similarity.products import full_precision
+from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
 
-
-@dataclass(eq=False)
-class Folded:
-    """Results of `forward`."""
-
-    rows_PN: Tensor  # log Σ_j exp(p·s_ij) for each power; −inf where no pair counts
-    columns_M: Tensor | None = None  # the same along the columns, when asked for both
-    attended_ND: Tensor | None = None  # Σ_j softmax(s_i)_j k_j, when asked for
-    kept: Tensor | None = None  # of a small problem, what `coulomb.similarity.kept` keeps
-    tiles: Sequence[Tensor] = ()  # the exponentials of the first tiles, as many as there was room for
+Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
 
 
 @dataclass(eq=False)
-class Gradients:
-    """Results of `backward`."""
+class Reduced:
+    """Results of a forward pass.
+
+    Attributes:
+        rows_PN: the reduction of each row, per power; −inf for the lse of a row without pairs.
+        columns_M: that of the columns, if ``both``.
+        attended_ND: Σ_j softmax(s_i)_j k_j, if requested.
+        cached: exponentials for the backward pass: those of the first tiles, or of all of S (`coulomb.similarity.stored`).
+    """
+
+    rows_PN: Tensor
+    columns_M: Tensor | None = None
+    attended_ND: Tensor | None = None
+    cached: Sequence[Tensor] = field(default=())
+
+
+class Gradients(NamedTuple):
+    """Results of a backward pass; None where not needed."""
 
     queries_ND: Tensor | None
     keys_MD: Tensor | None
@@ -42,57 +50,49 @@ class Gradients:
     bias_M: Tensor | None
 
 
-def forward(problem: Problem, *, attend: bool = False, learning: bool = False) -> Folded:
-    """The fold of every row (and column).
+def forward(problem: Problem, *, attend: bool = False, learning: bool = False) -> Reduced:
+    """Reduces every row (and column).
 
-    ``attend``: also the softmax's mean key, by which the backward pass needs no tiles (one power, one direction).
-    ``learning``: there will be a backward pass, for which some exponentials are kept (`Problem.room_to_keep`).
+    Args:
+        problem: the operands and the reduction.
+        attend: also compute the mean key under the softmax, from which the backward pass needs no tiles (one power, one
+            direction).
+        learning: a backward pass will follow, for which some exponentials are cached.
     """
     with full_precision(problem.queries_ND):
-        if problem.both and not problem.bounded:  # a row's maximum is not its columns'
-            sides = replace(problem, both=False), transposed(problem)
-            rows, columns = (rows_forward(Tiles(side), False).rows_PN for side in sides)
-            return Folded(rows, columns[0])
-        room = problem.room_to_keep if learning else 0
-        return (
-            triangle_forward(Tiles(problem), room) if problem.triangular else rows_forward(Tiles(problem), attend, room)
-        )
+        if problem.both and not problem.bounded:  # the maximum of a row is not that of its columns
+            rows, columns = (_rows(side, False, 0) for side in (replace(problem, both=False), problem.transposed()))
+            return Reduced(rows.rows_PN, columns.rows_PN[0])
+        room = policy.cached_elements(problem) if learning else 0
+        return _triangle(problem, room) if problem.triangular else _rows(problem, attend, room)
 
 
-def backward(
-    problem: Problem,
-    folded: Folded,
-    grad_PN: Tensor,
-    grad_M: Tensor | None = None,
-    needs: tuple[bool, bool, bool, bool] = (True, True, True, True),
-) -> Gradients:
-    """Gradients for queries, keys, scale and bias, as far as ``needs`` asks; those of keys that are the queries are added.
+def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
+    """The gradients that are needed. Those of keys that are the queries are added to the queries'.
 
-    ``folded`` may hold the fold over more keys than the problem has (sharded keys): P_ij = exp(s_ij − lse_i) all the same.
+    ``reduced`` may be over more keys than the problem has (keys of other processes): P_ij = exp(s_ij − lse_i) all the same.
     """
     with full_precision(problem.queries_ND):
         if problem.both and not problem.bounded:
-            return _two_passes(problem, folded, grad_PN, grad_M, needs)
-        queries_ND, scale = problem.queries_ND, problem.scale
+            return _two_passes(problem, reduced, grad_PN, grad_M, needs)
         need_queries, need_keys, need_scale, need_bias = needs
         itself = problem.keys_MD is None
-        if folded.attended_ND is not None and not (need_keys or itself or need_bias):
-            grad_ND = folded.attended_ND * grad_PN.T
-            return Gradients(grad_ND * scale, None, (queries_ND * grad_ND).sum() if need_scale else None, None)
-        tiles = Tiles(problem)
+        if reduced.attended_ND is not None and not (need_keys or itself or need_bias):
+            return scaled(problem, need_scale, reduced.attended_ND * grad_PN.T, None, None)
         if problem.triangular:
-            grad_ND = triangle_backward(tiles, folded.rows_PN, grad_PN, folded.tiles)
-            grad_scale = (queries_ND * grad_ND).sum() / 2 if need_scale else None
-            return Gradients(grad_ND.mul_(scale), None, grad_scale, None)
+            return scaled(problem, need_scale, _triangle_backward(problem, reduced, grad_PN), None, None)
         wanted = need_queries or need_scale, need_keys or itself, need_bias
-        return scaled(problem, need_scale, *rows_backward(tiles, folded, grad_PN, grad_M, *wanted))
+        return scaled(problem, need_scale, *_rows_backward(problem, reduced, grad_PN, grad_M, wanted))
 
 
 def scaled(
     problem: Problem, need_scale: bool, grad_ND: Tensor | None, grad_MD: Tensor | None, grad_bias_M: Tensor | None
 ) -> Gradients:
-    """`Gradients` from G K, Gᵀ Q and Gᵀ 1, which are changed."""
-    grad_scale = (problem.queries_ND * grad_ND).sum() if need_scale and grad_ND is not None else None
+    """`Gradients` from G K, Gᵀ Q and Gᵀ 1, which are modified; for a triangular problem from (G + Gᵀ) Q."""
+    grad_scale = None
+    if need_scale and grad_ND is not None:
+        grad_scale = (problem.queries_ND * grad_ND).sum()
+        grad_scale = grad_scale / 2 if problem.triangular else grad_scale
     if problem.keys_MD is None and grad_ND is not None and grad_MD is not None:
         grad_ND, grad_MD = grad_ND.add_(grad_MD), None
     for grad in (grad_ND, grad_MD):
@@ -101,100 +101,114 @@ def scaled(
     return Gradients(grad_ND, grad_MD, grad_scale, grad_bias_M)
 
 
-def transposed(problem: Problem) -> Problem:
-    """The same problem, one direction, with queries and keys in each other's place."""
-    assert problem.bias_M is None and problem.keys_MD is not None and problem.at_least_N is None
-    return replace(
-        problem, queries_ND=problem.keys_MD, keys_MD=problem.queries_ND, pairs=problem.pairs.transposed(), both=False
-    )
+def terms_(problem: Problem, tile: Tensor) -> Tensor:
+    """The summands of ``"sum"`` or ``"softplus"`` in units of ln 2, from exponents t, which are modified."""
+    if problem.reduction == "sum":
+        return tile.masked_fill_(tile == -torch.inf, 0)
+    return softplus(tile.mul_(1 / LOG2E)).mul_(LOG2E)
 
 
-def rows_forward(tiles: Tiles, attend: bool, room: int = 0) -> Folded:
-    """A strip of rows at a time. ``room``: elements of tiles whose exponentials are kept, of one power within the range."""
-    problem, powers, bounded = tiles.problem, tiles.problem.powers, tiles.problem.bounded
-    n, m = len(tiles.queries_ND), len(tiles.keys_MD)
-    out_PN = tiles.queries_ND.new_empty(len(powers), n)
-    columns_M = tiles.queries_ND.new_zeros(m) if problem.both else None
+def slopes_(problem: Problem, tile: Tensor) -> Tensor:
+    """Derivatives of these summands by s: 1 or σ(s); 0 for pairs that do not count."""
+    return tile.mul_(1 / LOG2E).sigmoid_() if problem.reduction == "softplus" else (tile > -torch.inf).to(tile.dtype)
+
+
+class _Cache:
+    """Tiles whose exponentials are cached, as long as ``room`` elements suffice, in the order of the tiles."""
+
+    def __init__(self, tiles: Tiles, room: int) -> None:
+        self._tiles, self._room, self._buffer = tiles, room, tiles.buffer
+        self.cached: list[Tensor] = []
+
+    def exponents(self, rows: slice, cols: slice) -> Tensor:
+        """`Tiles.exponents`, in memory of their own if they will be cached."""
+        size = (rows.stop - rows.start) * (cols.stop - cols.start)
+        self._room -= size
+        self._tiles.buffer = self._tiles.queries_ND.new_empty(size) if self._room >= 0 else self._buffer
+        return self._tiles.exponents(rows, cols)
+
+    def add(self, exponential_RC: Tensor) -> None:
+        """Caches the tile, if there is room."""
+        if self._room >= 0:
+            self.cached.append(exponential_RC)
+
+
+def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
+    """Strips of rows. ``room``: elements of the cache (one power, bounded)."""
+    tiles, powers, bounded = Tiles(problem), problem.powers, problem.bounded
+    cache = _Cache(tiles, room)
+    out_PN = tiles.queries_ND.new_empty(len(powers), len(tiles.queries_ND))
+    columns_M = torch.zeros_like(tiles.keys_MD[:, 0]) if problem.both else None
     attended_ND = torch.zeros_like(tiles.queries_ND) if attend else None
     scratch = tiles.new_buffer() if len(powers) > 1 else None
-    keeping = Keeping(tiles, room)
-    for rows in tiles.row_blocks():
+    for rows in tiles.row_strips():
         total_PR = torch.zeros_like(out_PN[:, rows])
         largest = total_PR.new_full(total_PR.shape[1:], 0 if bounded else -torch.inf)
         mean_key = None if attended_ND is None else attended_ND[rows]
-        for cols in tiles.col_blocks(rows):
-            keeping.prepare(rows, cols)
-            tile = tiles.exponents(rows, cols)
-            if problem.linear:
-                total_PR[0] += tile.masked_fill_(tile == -torch.inf, 0).sum(1)
+        for cols in tiles.column_tiles(rows):
+            tile, weights = cache.exponents(rows, cols), tiles.pairs.weights(rows, cols)
+            if problem.reduction != "lse":
+                terms = terms_(problem, tile)
+                total_PR[0] += (terms if weights is None else terms * weights).sum(1)
                 continue
             if not bounded:
                 now = torch.maximum(largest, tile.amax(1)) if tile.numel() else largest
-                reference = now.masked_fill(now == -torch.inf, 0)  # nothing seen yet: avoid ∞ − ∞
+                reference = now.masked_fill(now == -torch.inf, 0)  # no pair so far: avoid ∞ − ∞
                 fade = (largest - reference).exp2_()
                 total_PR *= torch.stack([fade**power for power in powers])
                 if mean_key is not None:
                     mean_key.mul_(fade[:, None])
                 tile.sub_(reference[:, None])
                 largest = now
-            weights = tiles.pairs.weights(rows, cols)
             for p, last in enumerate(powered(tile, powers, scratch)):
                 total_PR[p] += (last if weights is None else last * weights).sum(1)
-            if weights is not None and (columns_M is not None or mean_key is not None):
+            if weights is not None:
                 last.mul_(weights)
             if columns_M is not None:
                 columns_M[cols] += last.sum(0)
-            keeping.add(last)
+            cache.add(last)
             if mean_key is not None:
                 products.add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols])
         if mean_key is not None:
             mean_key.div_(total_PR[0].masked_fill(total_PR[0] == 0, 1)[:, None])
         largest.masked_fill_(largest == -torch.inf, 0)
         for out, total, power in zip(out_PN[:, rows], total_PR, powers, strict=True):
-            out.copy_(total if problem.linear else total.log2_().add_(largest, alpha=power))
-    out_PN.mul_(1 / LOG2E)
-    return Folded(
-        out_PN, None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E), attended_ND, tiles=keeping.tiles
-    )
+            out.copy_(total.log2_().add_(largest, alpha=power) if problem.reduction == "lse" else total)
+    columns_M = None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E)
+    return Reduced(out_PN.mul_(1 / LOG2E), columns_M, attended_ND, cache.cached)
 
 
-def rows_backward(
-    tiles: Tiles,
-    folded: Folded,
-    grad_PN: Tensor,
-    grad_M: Tensor | None,
-    need_queries: bool,
-    need_keys: bool,
-    need_bias: bool,
+def _rows_backward(
+    problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, wanted: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients before the factor ``scale``: G K, Gᵀ Q and Gᵀ 1, with G_ij = Σ_p p·g_pi·exp2(p·t_ij − lse2_pi) (+ columns)."""
-    problem = tiles.problem
-    weight_PN, reference_PN = _weights(problem, folded.rows_PN, grad_PN)
+    """G K, Gᵀ Q and Gᵀ 1, with G_ij = Σ_p p·g_pi·exp2(p·t_ij − lse2_pi) (+ the same of the columns)."""
+    tiles = Tiles(problem)
+    weight_PN, reference_PN = row_weights(problem, reduced.rows_PN, grad_PN)
     weight_M = None
-    if grad_M is not None and folded.columns_M is not None:
-        weight_M = _weights(problem, folded.columns_M[None], grad_M[None])[0][0]
+    if grad_M is not None and reduced.columns_M is not None:
+        weight_M = row_weights(problem, reduced.columns_M[None], grad_M[None])[0][0]
     # One power, one direction: G = E∘w_i, and the factor w goes to the thin operands instead of the tile.
     thin = len(problem.powers) == 1 and weight_M is None
-    weighted_queries_ND = tiles.operand(tiles.queries_ND * weight_PN[0, :, None] if thin else tiles.queries_ND)
-    grad_ND = torch.zeros_like(tiles.queries_ND) if need_queries else None
-    grad_MD = torch.zeros_like(tiles.keys_MD) if need_keys else None
-    grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if need_bias else None
-    scratch, kept = None if thin else tiles.new_buffer(), iter(folded.tiles)
-    for rows in tiles.row_blocks():
-        weighted_DR = weighted_queries_ND[rows].T.contiguous() if need_keys else None
-        for cols in tiles.col_blocks(rows):
+    weighted_ND = tiles.operand(tiles.queries_ND * weight_PN[0, :, None] if thin else tiles.queries_ND)
+    grad_ND = torch.zeros_like(tiles.queries_ND) if wanted[0] else None
+    grad_MD = torch.zeros_like(tiles.keys_MD) if wanted[1] else None
+    grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if wanted[2] else None
+    scratch, cached = None if thin else tiles.new_buffer(), iter(reduced.cached)
+    for rows in tiles.row_strips():
+        weighted_DR = weighted_ND[rows].T.contiguous() if wanted[1] else None
+        for cols in tiles.column_tiles(rows):
             weight_RC = None if weight_M is None else weight_M[cols]
-            exponential = next(kept, None)
+            exponential = next(cached, None)
             if exponential is not None and weight_RC is not None and scratch is not None:
                 tile = weighted(exponential, weight_PN[0, rows], weight_RC, scratch)
-            elif problem.linear:
-                tile = (tiles.exponents(rows, cols) > -torch.inf).to(weight_PN.dtype)
+            elif problem.reduction != "lse":
+                tile = slopes_(problem, tiles.exponents(rows, cols))
             elif thin:
                 tile = tiles.exponents(rows, cols)
                 tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
             else:
                 tile = tiles.exponents(rows, cols)
-                tile = _gradient(problem, tile, weight_PN[:, rows], reference_PN, rows, weight_RC, scratch)
+                tile = _weighted_powers(problem, tile, weight_PN[:, rows], reference_PN, rows, weight_RC, scratch)
             weights = tiles.pairs.weights(rows, cols)
             if weights is not None:
                 tile = tile.mul_(weights)
@@ -210,9 +224,9 @@ def rows_backward(
     return grad_ND, grad_MD, grad_bias_M
 
 
-def _weights(problem: Problem, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(w, reference): G = E∘w with E = exp2(p·t − reference); bounded: no reference, and w holds 2^−lse as well."""
-    if problem.linear:
+def row_weights(problem: Problem, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(w, reference): G = E∘w with E = exp2(p·t − reference). If bounded, w contains 2^−lse and there is no reference."""
+    if problem.reduction != "lse":
         return grad, None
     empty = lse == -torch.inf
     lse2 = (lse * LOG2E).masked_fill_(empty, 0)
@@ -221,7 +235,13 @@ def _weights(problem: Problem, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
     return weight, None if problem.bounded else lse2
 
 
-def _gradient(
+def weighted(exponential_RC: Tensor, weight_R: Tensor, weight_C: Tensor, scratch: Tensor) -> Tensor:
+    """E∘(w_i + w_j) in ``scratch`` (flat), since a cached E may be needed again."""
+    out = scratch[: exponential_RC.numel()].view_as(exponential_RC)
+    return torch.add(weight_R[:, None], weight_C, out=out).mul_(exponential_RC)
+
+
+def _weighted_powers(
     problem: Problem,
     tile: Tensor,
     weight_PR: Tensor,
@@ -230,84 +250,75 @@ def _gradient(
     weight_C: Tensor | None,
     scratch: Tensor | None,
 ) -> Tensor:
-    """G on a tile of exponents t, for several powers or both directions."""
+    """G on a tile of exponents t, for two powers or both directions."""
     assert scratch is not None
-    room = scratch[: tile.numel()].view_as(tile)
+    out = scratch[: tile.numel()].view_as(tile)
     if weight_C is not None:
-        return tile.exp2_().mul_(torch.add(weight_PR[0, :, None], weight_C, out=room))
+        return tile.exp2_().mul_(torch.add(weight_PR[0, :, None], weight_C, out=out))
     if reference_PN is None:
         first, second = powered(tile, problem.powers, scratch)
     else:
         (power0, power1), (reference0, reference1) = problem.powers, reference_PN[:, rows, None]
-        first = torch.sub(torch.mul(tile, power0, out=room), reference0, out=room).exp2_()
+        first = torch.sub(torch.mul(tile, power0, out=out), reference0, out=out).exp2_()
         second = tile.mul_(power1).sub_(reference1).exp2_()
     return first.mul_(weight_PR[0, :, None]).addcmul_(second, weight_PR[1, :, None])
 
 
-def triangle_forward(tiles: Tiles, room: int = 0) -> Folded:
-    """The fold for S = Sᵀ, [P, N]: each tile above the diagonal is summed along its rows and along its columns.
-
-    ``room``: elements of tiles whose exponentials are kept, of one power.
-    """
-    powers = tiles.problem.powers
+def _triangle(problem: Problem, room: int) -> Reduced:
+    """S = Sᵀ: each tile above the diagonal is summed along its rows and along its columns."""
+    tiles, powers = Tiles(problem), problem.powers
     total_PN = tiles.queries_ND.new_zeros(len(powers), len(tiles.queries_ND))
-    scratch = tiles.new_buffer() if len(powers) > 1 else None
-    keeping = Keeping(tiles, room)
+    scratch, cache = tiles.new_buffer() if len(powers) > 1 else None, _Cache(tiles, room)
     for rows, cols in tiles.triangle():
-        keeping.prepare(rows, cols)
-        for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols), powers, scratch), strict=True):
+        for total, tile in zip(total_PN, powered(cache.exponents(rows, cols), powers, scratch), strict=True):
             total[rows] += tile.sum(1)
             if rows != cols:
                 total[cols] += tile.sum(0)
-        keeping.add(tile)
-    return Folded(total_PN.log2_().mul_(1 / LOG2E), tiles=keeping.tiles)
+        cache.add(tile)
+    return Reduced(total_PN.log2_().mul_(1 / LOG2E), cached=cache.cached)
 
 
-def triangle_backward(tiles: Tiles, lse_PN: Tensor, grad_PN: Tensor, kept: Sequence[Tensor] = ()) -> Tensor:
-    """(G + Gᵀ) Z, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
-    powers = tiles.problem.powers
-    weight_PN, _ = _weights(tiles.problem, lse_PN, grad_PN)
-    out = torch.zeros_like(tiles.queries_ND)
-    scratch = tiles.new_buffer()
+def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> Tensor:
+    """(G + Gᵀ) Q, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
+    tiles, powers = Tiles(problem), problem.powers
+    weight_PN, _ = row_weights(problem, reduced.rows_PN, grad_PN)
+    grad_ND, scratch = torch.zeros_like(tiles.queries_ND), tiles.new_buffer()
     second_scratch = tiles.new_buffer() if len(powers) > 1 else None
     strip, strip_DR = slice(0, 0), tiles.factors_MD[:0].T
-    left = iter(kept)
+    cached = iter(reduced.cached)
     for rows, cols in tiles.triangle():
-        exponential = next(left, None)
+        exponential = next(cached, None)
         if exponential is not None:
             tile = weighted(exponential, weight_PN[0, rows], weight_PN[0, cols], scratch)
         else:
-            tile = tiles.exponents(rows, cols)
-            room = scratch[: tile.numel()].view_as(tile)
-            exponentials = list(powered(tile, powers, second_scratch))
-            for each, weight_N in zip(exponentials, weight_PN, strict=True):
-                each.mul_(torch.add(weight_N[rows, None], weight_N[cols], out=room))
-            tile = exponentials[0] if len(exponentials) == 1 else exponentials[0].add_(exponentials[1])
+            tile = _sum_weighted(
+                powered(tiles.exponents(rows, cols), powers, second_scratch), weight_PN, rows, cols, scratch
+            )
         tile = tiles.operand(tile)
-        products.add_product(out[rows], tile, tiles.factors_MD[cols])
+        products.add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
         if rows != cols:
             if rows != strip:  # transposed once for all tiles of a strip
                 strip, strip_DR = rows, tiles.factors_MD[rows].T.contiguous()
-            products.add_transposed_product(out[cols], tile, strip_DR)
-    return out
+            products.add_transposed_product(grad_ND[cols], tile, strip_DR)
+    return grad_ND
 
 
-def _two_passes(
-    problem: Problem,
-    folded: Folded,
-    grad_PN: Tensor,
-    grad_M: Tensor | None,
-    needs: tuple[bool, bool, bool, bool],
-) -> Gradients:
+def _sum_weighted(
+    exponentials: Iterator[Tensor], weight_PN: Tensor, rows: slice, cols: slice, scratch: Tensor
+) -> Tensor:
+    """Σ_p E_p∘(w_pi + w_pj), in place."""
+    every = list(exponentials)
+    for each, weight_N in zip(every, weight_PN, strict=True):
+        each.mul_(torch.add(weight_N[rows, None], weight_N[cols], out=scratch[: each.numel()].view_as(each)))
+    return every[0] if len(every) == 1 else every[0].add_(every[1])
+
+
+def _two_passes(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
     """Both directions when the exponentials need a maximum, which rows and columns do not share."""
-    assert folded.columns_M is not None and grad_M is not None
+    assert reduced.columns_M is not None and grad_M is not None
+    rows = backward(replace(problem, both=False), Reduced(reduced.rows_PN), grad_PN, None, needs)
     swapped = needs[1], needs[0], needs[2], False
-    here = backward(replace(problem, both=False), folded, grad_PN, None, needs)
-    there = backward(transposed(problem), Folded(folded.columns_M[None]), grad_M[None], None, swapped)
-    return Gradients(
-        _sum(here.queries_ND, there.keys_MD), _sum(here.keys_MD, there.queries_ND), _sum(here.scale, there.scale), None
-    )
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return None if a is None or b is None else a + b
+    columns = backward(problem.transposed(), Reduced(reduced.columns_M[None]), grad_M[None], None, swapped)
+    there = columns.keys_MD, columns.queries_ND, columns.scale
+    sums = (None if a is None or b is None else a + b for a, b in zip(rows, there, strict=False))
+    return Gradients(*sums, bias_M=None)

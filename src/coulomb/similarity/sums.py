@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.similarity.exact import matmul
+from coulomb.checked import transformed
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.problem import full_precision, transformed
+from coulomb.similarity.products import full_precision, matmul
 
 
 def summed(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None, pairs: Pairs) -> Tensor:

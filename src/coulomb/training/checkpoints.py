@@ -1,13 +1,180 @@
-"""Checkpoints that a kill at any moment cannot spoil."""
+"""Checkpoints: each written whole, with a checksum beside it, and the previous one kept."""
 
+import contextlib
+import hashlib
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from torch import Tensor
 
 from coulomb.errors import InputError
-from coulomb.training.checkpoint_files import keep_checkpoint
+from coulomb.reading import check_file, list_of, read_object, text
+from coulomb.runs.folder import write_json
 from coulomb.training.stopping import Signals
+
+PREVIOUS = "previous.ckpt"
+DAMAGED = "damaged.ckpt"
+CHECKSUMS = "checksums.json"
+REMEMBERED = 4  # checksums: of the newest checkpoint and of those that a reader or a killed writer may have left
+PARTS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "global_step")
+
+
+def keep_checkpoint(new: Path, path: Path, *, damaged: bool = False) -> None:
+    """Makes the file ``new`` the checkpoint ``path``; what was there becomes ``previous.ckpt``, or ``damaged.ckpt`` if it is
+    ``damaged``.
+
+    A kill at any moment leaves ``path`` or ``previous.ckpt`` complete: the checksums, in ``checksums.json``, are written
+    before the files are renamed, and those of older files stay in the list.
+    """
+    with new.open("r+b") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    known = _checksums(path) or []
+    write_json(
+        path.with_name(CHECKSUMS), {"sha256": [digest, *(each for each in known if each != digest)][:REMEMBERED]}
+    )
+    if damaged:
+        path.replace(path.with_name(DAMAGED))
+    elif path.exists():
+        _second_name(path, path.with_name(PREVIOUS))
+    new.replace(path)
+
+
+def _second_name(path: Path, other: Path) -> None:
+    """Lets ``other`` be the file that ``path`` is, so that there is always a file called ``path``."""
+    link = other.with_suffix(".link")
+    try:
+        link.unlink(missing_ok=True)
+        link.hardlink_to(path)
+        link.replace(other)
+    except OSError:  # a file system without hard links
+        path.replace(other)
+
+
+def checkpoint_to_resume(path: Path) -> tuple[Path | None, str | None]:
+    """The checkpoint to continue from, and a sentence if it is not ``path`` itself.
+
+    It is ``path``; if that is damaged or missing, ``previous.ckpt``; None if the run was stopped before its first
+    checkpoint.
+
+    Raises:
+        InputError: no checkpoint is left that can be loaded.
+    """
+    previous = path.with_name(PREVIOUS)
+    problem = problem_of(path) if path.exists() else "is missing"
+    if problem is None:
+        return path, None
+    if not previous.exists():
+        if not path.exists():
+            return None, None
+        raise InputError(
+            f"{path}: {problem}, and no earlier checkpoint was kept; restore it from a copy of the run folder, or start a "
+            "new run with another --out"
+        )
+    if (earlier := problem_of(previous)) is not None:
+        raise InputError(
+            f"{path}: {problem}, and {previous.name} {earlier}; restore one of them from a copy of the run folder, or start "
+            "a new run with another --out"
+        )
+    step = read_checkpoint(previous)["global_step"]
+    return previous, (
+        f"{path} {problem}; continuing from {previous.name}, which is of step {step}: the steps after it are trained again"
+    )
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU.
+
+    Raises:
+        InputError: the file is damaged or not a checkpoint of this library.
+    """
+    if (problem := problem_of(path)) is not None:
+        raise InputError(
+            f"{path}: {problem}; coulomb train --resume continues from {PREVIOUS} if that was kept, else restore the file "
+            "from a copy of the run folder"
+        )
+    return _load(path)
+
+
+def problem_of(path: Path) -> str | None:
+    """What is wrong with a checkpoint, as the rest of a sentence; None if it can be loaded."""
+    if check_file(path) == 0:
+        return "is empty"
+    if not _plain_archive(path):
+        return "is cut short or is not a checkpoint"
+    known = _checksums(path)
+    if known is not None:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest not in known:
+            return f"is damaged: its bytes do not match the checksum in {CHECKSUMS}"
+    try:
+        content = _load(path)
+    except Exception as error:  # torch.load fails in many ways
+        return f"is damaged or is not a checkpoint ({type(error).__name__})"
+    whole = isinstance(content, dict) and all(part in content for part in PARTS)
+    if not whole or not isinstance(content["state_dict"], dict) or type(content["global_step"]) is not int:
+        return "is not a checkpoint of coulomb train"
+    return None
+
+
+def _load(path: Path) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _plain_archive(path: Path) -> bool:
+    """Whether the file is an archive of parts that are stored as they are, so that it cannot expand."""
+    with (
+        contextlib.suppress(zipfile.BadZipFile, OSError, ValueError, NotImplementedError),
+        zipfile.ZipFile(path) as found,
+    ):
+        parts = found.infolist()
+        stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+        return stored and sum(part.file_size for part in parts) <= path.stat().st_size
+    return False
+
+
+def _checksums(path: Path) -> list[str] | None:
+    """Checksums of the newest checkpoints of the folder; None if an earlier version of coulomb wrote them."""
+    found = path.with_name(CHECKSUMS)
+    if not found.exists():
+        return None
+    remedy = "delete it, and the checkpoints are loaded without being compared with it"
+    sums: list[str] = read_object(found, {"sha256": list_of(text)}, remedy=remedy)["sha256"]
+    return sums
+
+
+def method_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of the method in a checkpoint, by their names in the method; raises `InputError` as `read_checkpoint`."""
+    state = read_checkpoint(path)["state_dict"]
+    return {name.removeprefix("method."): value for name, value in state.items() if name.startswith("method.")}
+
+
+def load_method(method: torch.nn.Module, path: Path) -> dict[str, Tensor]:
+    """Loads a checkpoint into ``method`` and returns its tensors.
+
+    Raises:
+        InputError: the checkpoint is damaged, or belongs to another network than ``config.yaml`` describes.
+    """
+    state = method_state(path)
+    try:
+        method.load_state_dict(state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise does_not_fit(path, error) from error
+    return state
+
+
+def does_not_fit(path: Path, error: Exception) -> InputError:
+    """The error for a checkpoint that cannot be loaded into the network that ``config.yaml`` describes."""
+    why = " ".join(str(error).split())[:300] or type(error).__name__
+    return InputError(
+        f"{path}: does not fit the run that config.yaml describes ({type(error).__name__}: {why}); "
+        "restore both files from a copy of the run folder"
+    )
 
 
 class Checkpoints(pl.Callback):

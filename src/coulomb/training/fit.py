@@ -4,6 +4,9 @@ import dataclasses
 import io
 import logging
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -17,28 +20,22 @@ from coulomb.models.classifier import save_classifier
 from coulomb.models.saving import write_atomically
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
-from coulomb.runs.corrupt import CorruptImages
+from coulomb.runs.folder import RunFolder, command_for, write_json
 from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, plan_of
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
-from coulomb.runs.run_folder import RunFolder, command_for, write_json
-from coulomb.training.checkpoint_files import does_not_fit
-from coulomb.training.checkpoints import Checkpoints
+from coulomb.training.checkpoints import Checkpoints, does_not_fit
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import make_encoder, method_of
+from coulomb.training.network import classifier_of, make_encoder, method_of
 from coulomb.training.order import RunLoader, RunOrder
-from coulomb.training.quiet import quiet_lightning
-from coulomb.training.second_stage import classifier_of
 from coulomb.training.stopping import Signals
-from coulomb.watching.alarm import Alarm
-from coulomb.watching.class_gradients import ClassGradients
-from coulomb.watching.figures import TrainingFigures
 from coulomb.watching.live_evaluation import LiveEvaluation
-from coulomb.watching.progress import progress_callbacks
-from coulomb.watching.pulse import Pulse
+from coulomb.watching.pulse import ClassGradients, Pulse
+from coulomb.watching.records import Alarm, CorruptImages, TrainingFigures, progress_callbacks
 
 log = logging.getLogger("coulomb")
+
 
 JOINED = "COULOMB_JOIN_RUN"  # environment variable: the run folder, for the processes that Lightning starts
 
@@ -56,7 +53,7 @@ def fit(
 ) -> None:
     """Train, and export the encoder and the classifier, if the method has one.
 
-    ``checkpoint``: to continue from, see `coulomb.training.checkpoint_files.checkpoint_to_resume`; None for a new run.
+    ``checkpoint``: to continue from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run.
 
     Raises:
         LostProcessError: another process of the run ended.
@@ -201,3 +198,29 @@ def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
         limit_val_batches=0,
         log_every_n_steps=1,
     )
+
+
+CHATTER = (
+    r".*LeafSpec.*deprecated.*",  # between versions of torch and Lightning
+    r".*does not have many workers.*",  # batches come from memory
+    r".*GPU available but not used.*",  # accelerator="cpu" was asked for
+    r".*multiprocessing.*fork.*",
+)
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Only warnings and errors of Lightning's loggers, and not those of its warnings that concern its own insides."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    loggers += [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("lightning.")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            for message in CHATTER:
+                warnings.filterwarnings("ignore", message=message)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -15,20 +15,16 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.errors import InputError, NonFiniteError, Stopped
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.contents import read_split
-from coulomb.runs.corrupt import CorruptImages
-from coulomb.runs.environment import environment
-from coulomb.runs.fingerprints import changed, fingerprints
+from coulomb.runs.folder import RunFolder, command_for, locked, read_split, write_json
 from coulomb.runs.journal import read_metrics
-from coulomb.runs.lock import locked
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
 from coulomb.runs.prepare import Prepared, decode, measure, open_data, prepare
-from coulomb.runs.run_folder import RunFolder, command_for, write_json
-from coulomb.training.checkpoint_files import checkpoint_to_resume
+from coulomb.runs.provenance import changed, environment, fingerprints
+from coulomb.training.checkpoints import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
 from coulomb.training.stopping import Signals, stoppable
-from coulomb.watching.train_log import train_log
+from coulomb.watching.records import CorruptImages, train_log
 
 log = logging.getLogger("coulomb")
 

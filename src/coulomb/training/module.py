@@ -1,6 +1,9 @@
-"""The training step, as Lightning wants it."""
+"""The training step as a Lightning module, and what is saved when a loss becomes non-finite."""
 
+import io
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,11 @@ from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError, NonFiniteError
+from coulomb.models.saving import write_atomically
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
-from coulomb.runs.schedule import rate
-from coulomb.training.nonfinite import first_nonfinite, save_batch
-from coulomb.training.optimizers import build_optimizer
+from coulomb.training.optimizers import build_optimizer, rate
 
 
 class ContrastiveTraining(pl.LightningModule):
@@ -167,3 +169,52 @@ class ContrastiveTraining(pl.LightningModule):
         by_group: list[Any] = [constant if group["constant_lr"] else scheduled for group in optimizer.param_groups]
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, by_group)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def first_nonfinite(model: nn.Module, inputs: dict[str, Tensor], forward: Callable[[], Tensor]) -> str | None:
+    """The first tensor that is NaN or infinite, by name; None when all are finite.
+
+    Looked at in this order: the parameters, the inputs, then, in a repeated forward pass, the output of every module as
+    it is computed. Buffers are not: the failed pass itself has already spoiled the running statistics.
+    """
+    return _first_in(model, inputs) or _first_in_forward(model, forward)
+
+
+def save_batch(inputs: dict[str, Tensor], folder: Path) -> Path:
+    """Keep what the step was fed, in ``nonfinite-batch.pt``; read it with ``torch.load(path, weights_only=True)``."""
+    path = folder / "nonfinite-batch.pt"
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().cpu() for name, tensor in inputs.items()}, buffer)
+    write_atomically(path, buffer.getvalue())
+    return path
+
+
+def _first_in(model: nn.Module, inputs: dict[str, Tensor]) -> str | None:
+    for kind, tensors in (
+        ("parameter", model.named_parameters()),
+        ("input", inputs.items()),
+    ):
+        for name, tensor in tensors:
+            if not bool(torch.isfinite(tensor).all()):
+                return f"{kind} {name}"
+    return None
+
+
+def _first_in_forward(model: nn.Module, forward: Callable[[], Tensor]) -> str | None:
+    found: list[str] = []
+
+    def watch(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if not found and isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+                found.append(f"output of {name or 'the method'} ({type(module).__name__})")
+
+        return hook
+
+    hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
+    try:
+        with torch.no_grad(), suppress(ValueError):  # the loss itself refuses what we are looking for
+            forward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None

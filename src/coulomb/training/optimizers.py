@@ -1,11 +1,14 @@
-"""Which parameters decay, and how they are updated."""
+"""Optimizers, their parameter groups and the learning-rate schedule."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from coulomb.errors import InputError
 from coulomb.runs.config import Config
-from coulomb.training.lars import LARS
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
@@ -42,3 +45,76 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
             group["adapt"] = group["params"][0].ndim > 1
         return LARS(groups, lr=config.lr, momentum=config.momentum)
     return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+
+
+class LARS(torch.optim.Optimizer):
+    """Layer-wise adaptive rate scaling (You et al., 2017), with SimCLR's settings.
+
+    For each weight tensor, with g the gradient plus weight decay::
+
+        local = trust · ‖w‖ / ‖g‖       (1 where either norm is 0, and for groups with adapt=False)
+        v ← momentum · v + local · g
+        w ← w − lr · v
+
+    Args:
+        params: parameters or groups; a group may say ``adapt=False`` (norms and biases).
+        lr: learning rate after warm-up; SimCLR: 0.3 · batch / 256 for ImageNet, 1.0 for CIFAR.
+        momentum: 0.9 in the paper.
+        weight_decay: added to the gradient before the norms are taken.
+        trust: the trust coefficient, 0.001 in both papers.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float = 1e-3,
+    ):
+        super().__init__(
+            params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                gradient = weight.grad.add(weight, alpha=group["weight_decay"])
+                if group["adapt"]:
+                    size, slope = weight.norm(), gradient.norm()
+                    local = torch.where((size > 0) & (slope > 0), group["trust"] * size / slope, torch.ones_like(size))
+                    gradient = gradient * local
+                state = self.state[weight]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(weight)
+                velocity = state["momentum"].mul_(group["momentum"]).add_(gradient)
+                weight.add_(velocity, alpha=-group["lr"])
+        return loss
+
+
+def rate(kind: str, step: int, *, total: int, warmup: int, drops: Sequence[float] = ()) -> float:
+    """Factor on the peak learning rate: linear from 1/warmup to 1, then ``kind``.
+
+    ``cosine``: half a cosine down to 0; ``step``: a tenth at each share of the run in ``drops``; ``constant``: 1.
+
+    Args:
+        kind: one of ``SCHEDULES``.
+        step: updates done so far, 0 … total.
+        total: updates in the whole run, the warm-up included.
+        warmup: updates of linear warm-up; 0 for none.
+        drops: shares of ``total``.
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    if kind == "cosine":
+        progress = (step - warmup) / max(total - warmup, 1)
+        return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+    return 0.1 ** sum(step >= share * total for share in drops) if kind == "step" else 1.0

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.data.views.colour import Colour, Intensity, factor
+from coulomb.data.views.pixels import Colour, Intensity, factor
 from coulomb.data.views.spec import ViewSpec
 
 B = 24

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coulomb.data.views import TakingTurns, contact_sheet, make_views
-from coulomb.data.views.sheet import GAP, HEADER
+from coulomb.data.views.describe import GAP, HEADER
 from coulomb.errors import InputError
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "cifar10-jpeg-test.parquet"

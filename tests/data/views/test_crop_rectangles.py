@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.data.views.crop import crop_rectangles
+from coulomb.data.views.geometry import crop_rectangles
 from coulomb.data.views.spec import ViewSpec
 
 SPEC = ViewSpec(crop_area=(0.08, 1.0), crop_ratio=(3 / 4, 4 / 3))

@@ -1,6 +1,6 @@
 import torch
 
-from coulomb.data.views.elastic import control_points, displacement, spline_basis
+from coulomb.data.views.geometry import control_points, displacement, spline_basis
 from coulomb.data.views.spec import ViewSpec
 
 

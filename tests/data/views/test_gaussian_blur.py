@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.data.views.blur import FEW_TAPS, Blur, gaussian_blur, gaussian_kernels, kernel_taps
+from coulomb.data.views.pixels import FEW_TAPS, Blur, gaussian_blur, gaussian_kernels, kernel_taps
 from coulomb.data.views.spec import ViewSpec
 
 

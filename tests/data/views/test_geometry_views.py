@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from coulomb.data.views.affine import affine_maps
-from coulomb.data.views.crop import crop_rectangles
-from coulomb.data.views.geometry import Geometry, pooling
+from coulomb.data.views.geometry import Geometry, affine_maps, crop_rectangles, pooling
 from coulomb.data.views.spec import ViewSpec
 
 B, S = 8, 32
@@ -142,7 +140,7 @@ def test_pooling_keeps_the_picture_in_place(uniforms):
 
 def test_elastic_is_sampled_where_the_field_says(uniforms, photos):
     """Against grid_sample with the field of the control points computed by hand in double precision."""
-    from coulomb.data.views.elastic import control_points
+    from coulomb.data.views.geometry import control_points
 
     images, u = photos(B), uniforms(B)
     spec = ViewSpec(elastic=0.5, elastic_amplitude=0.1)

@@ -3,7 +3,7 @@ import colorsys
 import pytest
 import torch
 
-from coulomb.data.views.hue import hue_rotation, turn_hue
+from coulomb.data.views.pixels import hue_rotation, turn_hue
 
 CORNERS = torch.tensor([[r, g, b] for r in (0.0, 0.5, 1.0) for g in (0.0, 0.5, 1.0) for b in (0.0, 0.5, 1.0)])
 

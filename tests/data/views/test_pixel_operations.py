@@ -1,9 +1,7 @@
 import numpy as np
 import torch
 
-from coulomb.data.views.cutout import Cutout
-from coulomb.data.views.noise import Noise
-from coulomb.data.views.solarise import Solarise
+from coulomb.data.views.pixels import Cutout, Noise, Solarise
 from coulomb.data.views.spec import ViewSpec
 
 B = 400

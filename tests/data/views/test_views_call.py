@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coulomb.data.views import Views, ViewSpec, make_views, views_from_config
-from coulomb.data.views import chunks as chunk_sizes
+from coulomb.data.views.canvas import chunks
 from coulomb.errors import InputError
 
 EVERYTHING = ViewSpec(
@@ -67,7 +67,7 @@ def test_chunks_change_nothing(monkeypatch, seeded, images_per_chunk):
     def cut(batch, values, device):
         return [slice(i, min(batch, i + images_per_chunk)) for i in range(0, batch, images_per_chunk)]
 
-    monkeypatch.setattr("coulomb.data.views.views.chunks", cut)
+    monkeypatch.setattr("coulomb.data.views.make.chunks", cut)
     parts = Views(EVERYTHING)(canvas, seeded(), aspect=aspect)
     for a, b in zip(whole, parts, strict=True):
         torch.testing.assert_close(a, b, atol=2e-6, rtol=0)
@@ -75,9 +75,9 @@ def test_chunks_change_nothing(monkeypatch, seeded, images_per_chunk):
 
 def test_chunks_cover_the_batch():
     for batch in (1, 7, 1000):
-        cuts = list(chunk_sizes.chunks(batch, 3 * 32 * 32, torch.device("cpu")))
+        cuts = list(chunks(batch, 3 * 32 * 32, torch.device("cpu")))
         assert [i for cut in cuts for i in range(batch)[cut]] == list(range(batch))
-    assert len(list(chunk_sizes.chunks(1000, 3 * 32 * 32, torch.device("cpu")))) > 1
+    assert len(list(chunks(1000, 3 * 32 * 32, torch.device("cpu")))) > 1
 
 
 def test_a_sample_keeps_its_view_when_others_leave(seeded):

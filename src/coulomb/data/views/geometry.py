@@ -1,14 +1,13 @@
-"""All of a view's geometry in one bilinear resampling."""
+"""Geometry of a view: crop, flip, affine map and elastic warp in one bilinear resampling."""
+
+import math
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from coulomb.data.views.affine import sampling_matrices
-from coulomb.data.views.crop import crop_rectangles
-from coulomb.data.views.elastic import control_points, displacement, spline_basis
 from coulomb.data.views.spec import ViewSpec
-from coulomb.data.views.uniforms import Uniforms
+from coulomb.data.views.uniforms import Uniforms, between
 
 
 class Geometry:
@@ -68,3 +67,89 @@ def sample(canvas: Tensor, grid: Tensor, pool_B2: Tensor, padding: str) -> Tenso
         pooled = F.adaptive_avg_pool2d(canvas[which], (-(-height // by_y), -(-width // by_x)))
         out[which] = F.grid_sample(pooled, grid[which], mode="bilinear", padding_mode=padding, align_corners=False)
     return out
+
+
+def crop_rectangles(spec: ViewSpec, uniforms: Uniforms, aspect_B: Tensor) -> Tensor:
+    """Rectangles [B, 4] (left, top, width, height) as fractions of the image's width and height.
+
+    As in Inception and SimCLR: area uniform, ratio log-uniform, ten tries, the first that fits in the image is taken
+    and placed uniformly. If none fits: the largest centred rectangle whose ratio is the image's own, limited to
+    ``crop_ratio``. The one difference: sides and places are real numbers, not whole pixels.
+    """
+    aspect = aspect_B[:, None]  # the image is aspect × 1
+    area = aspect * between(uniforms["crop_area"], *spec.crop_area)
+    low, high = torch.tensor(spec.crop_ratio).log().tolist()
+    ratio = between(uniforms["crop_ratio"], low, high).exp()
+    width, height = (area * ratio).sqrt() / aspect, (area / ratio).sqrt()  # fractions of the image's sides
+    fits = (width <= 1) & (height <= 1)
+    first = fits.byte().argmax(1, keepdim=True)
+
+    limited = aspect.clamp(*spec.crop_ratio)
+    fallback = torch.cat([(limited / aspect).clamp(max=1), (aspect / limited).clamp(max=1)], 1)
+    drawn = torch.cat([width.gather(1, first), height.gather(1, first)], 1)
+    fitted = fits.any(1, keepdim=True)
+    sides = torch.where(fitted, drawn, fallback)
+    place = torch.where(fitted, uniforms["crop_place"], 0.5)
+    return torch.cat([place * (1 - sides), sides], 1)
+
+
+def sampling_matrices(spec: ViewSpec, uniforms: Uniforms, rectangles_B4: Tensor) -> Tensor:
+    """θ [B, 2, 3]: where in the canvas a view's point is read, q = crop(flip(affine⁻¹(p))).
+
+    p and q run over [−1, 1]², x to the right, y downwards, ±1 at the outer edges of the outer pixels
+    (``align_corners=False``).
+    """
+    left_top, sides = rectangles_B4[:, :2], rectangles_B4[:, 2:]
+    mirrored = uniforms["flip"] < torch.tensor([spec.flip, spec.flip_vertical])
+    scale = torch.where(mirrored, -sides, sides)
+    centre = 2 * left_top + sides - 1
+    if spec.affine == 0:
+        return torch.cat([torch.diag_embed(scale), centre[:, :, None]], 2)
+    forward, shift = affine_maps(spec, uniforms)
+    linear = scale[:, :, None] * torch.linalg.inv(forward)
+    return torch.cat([linear, centre[:, :, None] - linear @ shift], 2)
+
+
+def affine_maps(spec: ViewSpec, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
+    """The content's own motion v ↦ A v + t: A [B, 2, 2] = zoom · rotation · shear, t [B, 2, 1]; identity for a no.
+
+    A positive angle turns the content counter-clockwise as seen (as kornia and OpenCV do).
+    """
+    rotate, shear_x, shear_y, zoom, shift_x, shift_y = uniforms["affine"].unbind(1)
+    angle = math.radians(spec.rotate) * (2 * rotate - 1)
+    slope_x = (math.radians(spec.shear) * (2 * shear_x - 1)).tan()
+    slope_y = (math.radians(spec.shear) * (2 * shear_y - 1)).tan()
+    one = torch.ones_like(angle)
+    turn = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()], 1).view(-1, 2, 2)
+    slant = torch.stack([one, slope_x, slope_y, one], 1).view(-1, 2, 2)
+    size = between(zoom, math.log(spec.zoom[0]), math.log(spec.zoom[1])).exp()
+    linear = size[:, None, None] * (turn @ slant)
+    # A side is 2 in these coordinates.
+    shift = 2 * spec.translate * (2 * torch.stack([shift_x, shift_y], 1) - 1)[:, :, None]
+    on = uniforms.chance("affine", spec.affine)[:, None, None]
+    return torch.where(on, linear, torch.eye(2, dtype=linear.dtype)), torch.where(on, shift, 0.0)
+
+
+def control_points(spec: ViewSpec, uniforms: Uniforms) -> Tensor:
+    """Displacements [B, 2, grid, grid] (x, y) at the control points, in [−1, 1] coordinates; zero for a no."""
+    points = (2 * uniforms["elastic"] - 1).view(-1, 2, spec.elastic_grid, spec.elastic_grid)
+    on = uniforms.chance("elastic", spec.elastic)[:, None, None, None]
+    return torch.where(on, 2 * spec.elastic_amplitude * points, 0.0)
+
+
+def spline_basis(size: int, grid: int, device: torch.device | None = None) -> Tensor:
+    """Uniform cubic B-spline basis [size, grid] at the centres of ``size`` pixels.
+
+    Rows are non-negative and sum to 1, so no displacement exceeds the largest control point; the field is twice
+    continuously differentiable.
+    """
+    at = (torch.arange(size, device=device) + 0.5) * ((grid - 3) / size)
+    distance = (at[:, None] + 1 - torch.arange(grid, device=device)).abs()
+    near = 2 / 3 - distance**2 + distance**3 / 2
+    far = (2 - distance).clamp(min=0) ** 3 / 6
+    return torch.where(distance < 1, near, far).float()
+
+
+def displacement(points_B2gg: Tensor, basis_Sg: Tensor) -> Tensor:
+    """The field [B, 2, S, S]: U · points · Uᵀ."""
+    return basis_Sg @ points_B2gg @ basis_Sg.T

@@ -1,0 +1,229 @@
+"""What a stranger handed over, and which source it becomes."""
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from coulomb.data.labels import read_labels
+from coulomb.data.names import natural_key, portable, some, visible
+from coulomb.data.source import Source
+from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
+from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
+from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_parquet_schema
+from coulomb.data.sources.objects import DatasetSource, GivenSource
+from coulomb.errors import InputError
+
+BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
+_TABLES = {"file list", "parquet", "hub"}
+_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
+
+
+def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None) -> Source:
+    """The :class:`Source` for ``data``:
+
+    "digits" · a folder of images or of Parquet shards · a .parquet file (images or a list of paths) or a pattern such as
+    ``data/train-*.parquet`` · a .csv or .tsv list of paths · .npy, .npz · ``user/name`` or ``hub:name`` of the hub, with
+    ``:split`` · an array, an (images, labels) pair of arrays · a torch ``Dataset`` or ``datasets.Dataset`` · a ``Source``.
+    What exists on disk wins over names.
+
+    ``labels``: None takes those of the source; False or "none" ignores them; another string names the label column of a
+    table; a sequence gives one for each image (−1 = unknown). ``root``: the folder that the paths of a list are relative
+    to and must stay in (default: the list's). Raises :class:`InputError`.
+    """
+    if isinstance(labels, str) and labels.lower() == "none":
+        labels = False
+    column = labels if isinstance(labels, str) else None
+    folder = None if root is None else Path(root).expanduser()
+    if isinstance(data, (str, Path)):
+        source = _open_named(data, column, folder)
+    else:
+        source = _open_object(data, column, labels)
+    if column is not None and source.kind not in _TABLES and not str(data).lower().endswith(".npz"):
+        raise InputError(
+            f"labels={visible(column)!r}: a {source.kind} has no columns; give 'none' or one label an image"
+        )
+    if folder is not None and source.kind != "file list":
+        raise InputError(f"root={visible(folder)}: only a list of paths has a root, and {visible(source.name)} is none")
+    return source if labels is None or column is not None else _with_labels(source, labels)
+
+
+def _with_labels(source: Source, labels: Any) -> Source:
+    source = copy.copy(source)
+    source.labels, source.class_names = None, None
+    if labels is not False:
+        source.labels, source.class_names = read_labels(labels, len(source), "labels=")
+    return source
+
+
+def _open_object(data: Any, column: str | None, labels: Any) -> Source:
+    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "__array__") for part in data):
+        source = _open_object(data[0], column, labels)
+        if labels is None:
+            source.labels, source.class_names = read_labels(np.asarray(data[1]), len(source), "labels")
+        return source
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, np.ndarray):
+        return ArraySource(data)
+    if isinstance(data, torch.Tensor):
+        return ArraySource(data.detach().cpu().numpy(), layout="NCHW" if data.ndim == 4 else None)
+    if type(data).__module__.split(".")[0] == "datasets":
+        if hasattr(data, "features"):
+            return HubSource(data, name="datasets.Dataset", label_column=column)
+        raise InputError(f"data={type(data).__name__}: choose one split, data['train'] for instance")
+    is_map = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if isinstance(data, torch.utils.data.Dataset) or (is_map and not isinstance(data, (list, tuple, dict, bytes))):
+        return DatasetSource(data, labels=None if column is not None else labels)
+    raise InputError(
+        f"data is a {type(data).__name__}; give 'digits', a path, a hub name, a NumPy array, a torch Dataset or a Source"
+    )
+
+
+def _open_named(data: str | Path, column: str | None, root: Path | None) -> Source:
+    text = str(data)
+    path = Path(text).expanduser()
+    if not text or "\0" in text:
+        raise InputError(f"data={visible(text)!r} is no path; give a folder, a file or 'digits'")
+    try:
+        if path.is_dir():
+            return _open_directory(path, column)
+        if path.exists():
+            return _open_file(path, column, root)
+    except PermissionError:
+        raise InputError(f"{visible(text)}: permission denied") from None
+    except OSError as error:
+        raise InputError(f"{visible(text)}: {error.strerror}") from None
+    if text in BUILT_IN:
+        return BUILT_IN[text]()
+    if "*" in path.name and path.parent.is_dir():
+        shards = sorted((found for found in path.parent.glob(path.name) if found.is_file()), key=_by_name)
+        if not shards:
+            raise InputError(f"{visible(text)}: no file matches this pattern")
+        return _open_shards(shards, path.name, column)
+    if text.startswith("hub:"):
+        return open_hub(text.removeprefix("hub:"), label_column=column)
+    if _HUB_NAME.fullmatch(text) and path.suffix.lower() not in _FILES:
+        return open_hub(text, label_column=column)
+    raise InputError(
+        f"{visible(text)}: no such file or folder (built in: {', '.join(BUILT_IN)}; a hub data set is user/name or hub:name)"
+    )
+
+
+def _open_directory(path: Path, column: str | None) -> Source:
+    scan = scan_folder(path)
+    if scan.images or not scan.parquet:
+        return open_folder(path, scan)
+    return _open_shards([path / shard for shard in scan.parquet], path.resolve().name, column)
+
+
+def _open_shards(shards: list[Path], name: str, column: str | None) -> Source:
+    parts = sorted({part for shard in shards if (part := re.split(r"[-_.]", shard.name.lower())[0]) in PARTS})
+    if len(parts) > 1:
+        raise InputError(
+            f"{visible(name)}: shards of several parts of a data set ({some(parts)}); "
+            f"give one, for instance {visible(shards[0].parent)}/{parts[-1]}-*.parquet"
+        )
+    if not image_columns(read_parquet_schema(shards[0])):
+        raise InputError(f"{visible(shards[0])}: no column with image bytes; a list of paths must be given as one file")
+    return open_parquet(shards, name=portable(name), label_column=column)
+
+
+def _open_parquet_file(path: Path, column: str | None, root: Path | None) -> Source:
+    if image_columns(read_parquet_schema(path)):
+        return open_parquet([path], name=portable(path.name), label_column=column)
+    return open_file_list(path, label_column=column, root=root)
+
+
+def _open_list(path: Path, column: str | None, root: Path | None) -> Source:
+    return open_file_list(path, label_column=column, root=root)
+
+
+def _open_arrays(path: Path, column: str | None, root: Path | None) -> Source:
+    del root  # arrays hold no paths
+    return open_array_file(path, label_column=column)
+
+
+_FILES: dict[str, Callable[[Path, str | None, Path | None], Source]] = {
+    ".parquet": _open_parquet_file,
+    ".csv": _open_list,
+    ".tsv": _open_list,
+    ".npy": _open_arrays,
+    ".npz": _open_arrays,
+}
+
+
+def is_data_file(path: Path) -> bool:
+    """Whether a file of this name is opened as a data set: a table or an array."""
+    return path.suffix.lower() in _FILES
+
+
+def _open_file(path: Path, column: str | None, root: Path | None) -> Source:
+    opener = _FILES.get(path.suffix.lower())
+    if opener is None or not path.is_file():
+        raise InputError(
+            f"{visible(path)}: not a data set ({', '.join(_FILES)} or a folder of images can be opened); "
+            "pickles and archives are never unpacked here"
+        )
+    return opener(path, column, root)
+
+
+def _by_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
+    return natural_key(path.name)
+
+
+def open_images(images: Any) -> Source:
+    """The source of one image or many, as ``Run.encode`` takes them.
+
+    A path of an image file, a Pillow image, an array or a tensor, or a list of these; a batch as one array [N, H, W, C],
+    [N, C, H, W] or [N, H, W] or as one tensor [N, C, H, W]; or a data set, see :func:`coulomb.data.open_source`. Values
+    are uint8, uint16, or floats in [0, 1].
+
+    Raises:
+        InputError: no image; floats outside [0, 1]; or an array whose axes could mean several things.
+    """
+    if isinstance(images, np.ndarray | torch.Tensor):
+        return GivenSource(_split(images))
+    if isinstance(images, Image.Image | tuple):
+        return GivenSource(list(images) if isinstance(images, tuple) else [images])
+    return open_files(images, labels=False)
+
+
+def open_files(data: Any, *, labels: Any = None) -> Source:
+    """A list of images, or the path of a single image file, as a source; everything else by ``open_source``."""
+    if isinstance(data, list):
+        return GivenSource(data)
+    path = Path(data).expanduser() if isinstance(data, str | Path) and "\0" not in str(data) else None
+    if path is not None and path.is_file() and not is_data_file(path):
+        return GivenSource([path])
+    return open_source(data, labels=labels)
+
+
+def _split(images: Any) -> list[Any]:
+    """The images of an array or tensor, which may be a single one."""
+    shape = tuple(images.shape)
+    if len(shape) == 4:
+        if isinstance(images, np.ndarray) and find_layout(shape, None, "images") == "NCHW":
+            images = np.moveaxis(images, 1, -1)
+        return list(images)
+    if len(shape) == 2 or (len(shape) == 3 and isinstance(images, torch.Tensor)):
+        return [images]
+    if len(shape) != 3:
+        raise InputError(
+            f"images: an array of shape {list(shape)}; one image is [H, W] or [H, W, C] (a tensor [C, H, W]), "
+            "a batch has one axis more in front"
+        )
+    first, height, last = shape
+    if last <= MOST_CHANNELS and last < min(first, height):
+        return [images]
+    if first <= MOST_CHANNELS and first < min(height, last):
+        raise InputError(
+            f"images: an array of shape {list(shape)} is one image [C, H, W] or {first} grey ones [N, H, W]; "
+            "give images.transpose(1, 2, 0) for one, or images[..., None] for a batch"
+        )
+    return list(images)  # [N, H, W]

@@ -1,0 +1,180 @@
+"""Features of any images, in memory or streamed into a Parquet file."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coulomb.data import CorruptImage, Images, Source, survey
+from coulomb.data.sources import open_files
+from coulomb.data.views import plain_view
+from coulomb.data.workers import track
+from coulomb.errors import InputError
+from coulomb.metrics.features import extract_features
+from coulomb.models import Encoder
+from coulomb.runs.prepare import canvas_size, margin_canvas
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """How the training images of a run are stored: squares of ``size`` pixels, ``dtype`` "uint8" or "float32"."""
+
+    size: int
+    dtype: str
+
+    @classmethod
+    def of(cls, source: Source, encoder: Encoder) -> "Canvas":
+        """What a run would choose for ``source``."""
+        found = survey(source)
+        return cls(canvas_size(found, encoder.image_size), found.dtype)
+
+
+def features_of(
+    encoder: Encoder,
+    source: Source,
+    canvas: Canvas,
+    indices: Iterable[int] | None = None,
+    *,
+    batch_size: int = 256,
+    workers: int = 0,
+    device: torch.device | None = None,
+) -> tuple[Tensor, np.ndarray, dict[int, str]]:
+    """Features of images of any size, each independent of the others.
+
+    An image that is as large as the run's canvases, or as the network's input, is used as it is; any other is resized to
+    a square canvas a third larger than the input. Then the evaluation view follows: short side to ``image_size``, centre
+    crop.
+
+    Args:
+        encoder: images [B, C, S, S] in [0, 1] → features [B, F].
+        source: the images.
+        canvas: of the run.
+        indices: which images; default all.
+        batch_size: images per forward pass; no influence on the result.
+        workers: processes that decode.
+        device: where the encoder is; default that of its parameters.
+
+    Returns:
+        Features float32 [n, F] on the CPU in the order of the indices, the indices [n] of the readable images, and
+        the reasons by index for the unreadable ones.
+    """
+    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+    failures: dict[int, str] = {}
+    for index in range(len(source)) if indices is None else indices:
+        try:
+            header = source.header(index)
+        except CorruptImage as error:
+            failures[index] = error.reason
+            continue
+        same = header.width == header.height and header.width in (canvas.size, encoder.image_size)
+        size = header.width if same else margin_canvas(encoder.image_size)
+        groups[size, "uint8" if header.depth == canvas.dtype == "uint8" else "float32"].append(index)
+
+    def plain(picture: Tensor, aspect: Tensor) -> Tensor:
+        return plain_view(picture, encoder.image_size, aspect)
+
+    found, kept = [torch.empty(0, encoder.feature_dim)], [np.empty(0, dtype=np.int64)]
+    for (size, dtype), members in groups.items():
+        images = Images(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype)
+        features, which = extract_features(
+            encoder, images, members, plain, batch_size=batch_size, device=device, workers=workers
+        )
+        failures |= images.failures
+        if len(which):
+            found.append(features)
+            kept.append(which)
+    positions = np.concatenate(kept)
+    order = np.argsort(positions)
+    return torch.cat(found)[torch.from_numpy(order)], positions[order], dict(sorted(failures.items()))
+
+
+ROWS = 4_096  # images a row group
+
+
+def embed_to_parquet(
+    encoder: Encoder,
+    data: Any,
+    out: str | Path,
+    *,
+    canvas: Canvas | None = None,
+    workers: int = 0,
+    batch_size: int = 256,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Write one row per image: ``id``, ``label`` (and ``class``) when known, ``features`` as a fixed-size list of float32.
+
+    Memory does not grow with the data: images are decoded, embedded and written 4,096 at a time.
+
+    Args:
+        encoder: of a run.
+        data: a data set as for training, one image file, or a list of images.
+        out: Parquet file to write; it must not exist.
+        canvas: how the run stores its images; default as it would store ``data``.
+        workers: processes that decode.
+        batch_size: images per forward pass.
+        progress: show a bar on a terminal.
+
+    Returns:
+        ``{"rows", "features", "failed": [{"id", "reason"}]}``; unreadable images have no row and are listed.
+
+    Raises:
+        InputError: ``out`` exists or cannot be written, or none of the images can be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = Path(out)
+    if out.exists():
+        raise InputError(f"out={str(out)!r}: already exists; choose another file")
+    source = open_files(data)
+    canvas = canvas or Canvas.of(source, encoder)
+    failures: dict[int, str] = {}
+    schema = pa.schema(
+        [("id", pa.string())]
+        + ([] if source.labels is None else [("label", pa.int64())])
+        + ([] if source.labels is None or source.class_names is None else [("class", pa.string())])
+        + [("features", pa.list_(pa.float32(), encoder.feature_dim))]
+    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    encoder = encoder.to(device)
+
+    def table_of(indices: np.ndarray) -> pa.Table:
+        features, kept, failed = features_of(
+            encoder, source, canvas, indices.tolist(), batch_size=batch_size, workers=workers, device=device
+        )
+        failures.update(failed)
+        columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in kept]}
+        if source.labels is not None:
+            known = [None if label < 0 else int(label) for label in source.labels[kept]]
+            columns["label"] = known
+            if source.class_names is not None:
+                columns["class"] = [None if label is None else source.class_names[label] for label in known]
+        columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), encoder.feature_dim)
+        return pa.table(columns, schema=schema)
+
+    temporary = out.with_name(out.name + ".tmp")
+    rows = 0
+    try:
+        blocks = [np.arange(first, min(first + ROWS, len(source))) for first in range(0, len(source), ROWS)]
+        with pq.ParquetWriter(temporary, schema) as writer:
+            counted = ((len(block), table_of(block)) for block in blocks)
+            for table in track(counted, len(source), "embedding", progress):
+                writer.write_table(table)
+                rows += table.num_rows
+        if failures and not rows:
+            temporary.unlink()
+            index, reason = min(failures.items())
+            raise InputError(
+                f"data={source.name!r}: none of the {len(source)} images can be read ({source.item_id(index)}: {reason})"
+            )
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"out={str(out)!r}: cannot be written ({error.strerror})") from None
+    failed = [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(failures.items())]
+    return {"rows": rows, "features": encoder.feature_dim, "failed": failed}

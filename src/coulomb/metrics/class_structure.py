@@ -1,0 +1,71 @@
+"""How embeddings relate to the classes: similarity within a class, false negatives, purity of neighbourhoods."""
+
+import torch
+from torch import Tensor
+
+from coulomb.errors import InputError
+from coulomb.metrics.inputs import check_integers, unit_vectors
+from coulomb.similarity import Similarity
+
+ROWS = 2**16  # rows converted to fp64 at a time
+
+
+def tolerance(x: Tensor, labels: Tensor) -> float | None:
+    """Mean cosine of pairs i ≠ j of one class: how close similar images stay (Wang and Liu, 2021).
+
+    ``x`` [n,D], normalised here; ``labels`` [n], −1 (unknown) is left out. Computed from sums S_c over classes in O(n·D):
+    (Σ_c ‖S_c‖² − Σ_i ‖x_i‖²) / Σ_c n_c(n_c − 1). Returns None if no class has two images. Raises `InputError` for other
+    shapes or values that are not finite.
+    """
+    points, known = _labelled_points(x, labels)
+    if not len(points):
+        return None
+    classes, class_of, counts = known.unique(return_inverse=True, return_counts=True)
+    pairs = int((counts * (counts - 1)).sum())
+    if not pairs:
+        return None
+    sums = points.new_zeros(len(classes), points.shape[1], dtype=torch.float64)
+    own = 0.0  # pairs (i, i), which the squared sums include
+    for start in range(0, len(points), ROWS):
+        rows = points[start : start + ROWS].double()
+        sums.index_add_(0, class_of[start : start + ROWS], rows)
+        own += float(rows.square().sum())
+    return (float(sums.square().sum()) - own) / pairs
+
+
+def false_negative_rate(labels: Tensor) -> float | None:
+    """Share of pairs i ≠ j of one class, which is the share of false negatives among random negatives.
+
+    Σ_c n_c(n_c − 1) / (n(n − 1)) of ``labels`` [n]; −1 (unknown) is left out. None for fewer than two labelled images.
+    """
+    known = check_integers(labels, "labels", labels)
+    counts = torch.bincount(known[known >= 0])
+    n = int(counts.sum())
+    return int((counts * (counts - 1)).sum()) / (n * (n - 1)) if n > 1 else None
+
+
+def neighbourhood_purity(x: Tensor, labels: Tensor, k: int = 10) -> tuple[float | None, list[float | None]]:
+    """Share of the ``k`` nearest neighbours (by cosine) that have the class of the image: (mean, per class [C]).
+
+    ``x`` [n,D], normalised here; ``labels`` [n], −1 (unknown) is left out of images and neighbours. With fewer than k
+    other images, all of them are neighbours. The mean is over images; a class without images has None. Memory linear in
+    n. Raises `InputError` for other shapes, values that are not finite, or k below 1.
+    """
+    if k < 1:
+        raise InputError(f"k={k}: must be at least 1.")
+    points, known = _labelled_points(x, labels)
+    if len(points) < 2:
+        return None, []
+    with torch.no_grad():
+        columns = Similarity(points, unit=True).topk(min(k, len(points) - 1), "others")[1]
+    shares = (known[columns] == known[:, None]).double().mean(1)
+    counts = torch.bincount(known)
+    sums = torch.zeros(len(counts), dtype=torch.float64, device=shares.device).index_add_(0, known, shares)
+    by_class = [s / c if c else None for s, c in zip(sums.tolist(), counts.tolist(), strict=True)]
+    return float(shares.mean()), by_class
+
+
+def _labelled_points(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    points = unit_vectors(x, "x")
+    known = check_integers(labels, "labels", points)
+    return points[known >= 0], known[known >= 0]

@@ -1,0 +1,110 @@
+"""Features of images, computed batch by batch without changing the encoder."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Plain = Callable[[Tensor, Tensor], Tensor]
+Indices = Sequence[int] | np.ndarray | Tensor
+
+
+class Batches(Protocol):
+    """The part of `coulomb.data.Images` that evaluation uses."""
+
+    def batches(self, indices: Indices, batch_size: int, workers: int = 0) -> Iterable[Any]:
+        """Dicts of "image" [b,C,S,S], "aspect" [b] and "index" [b], in order; unreadable images are left out."""
+        ...
+
+
+def extract_features(
+    encoder: nn.Module,
+    images: Batches,
+    indices: Indices,
+    plain: Plain,
+    *,
+    batch_size: int = 512,
+    device: str | torch.device | None = None,
+    workers: int = 0,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[Tensor, np.ndarray]:
+    """Returns features float32 [n,F] on the CPU and the indices [n] of their images, without the unreadable ones.
+
+    The encoder runs in eval mode without gradients, so that BatchNorm statistics do not change; the mode of every
+    submodule is restored. The encoder is not moved between devices.
+
+    Args:
+        encoder: images [b,C,S,S] in [0,1] → features [b,F].
+        images: a `coulomb.data.Images`.
+        indices: which images.
+        plain: the deterministic view, ``views.plain``: (canvas, aspect) → [b,C,S,S] in [0,1].
+        batch_size: images per forward pass; does not affect the result.
+        device: where the batches are moved; default: the device of the encoder's parameters.
+        workers: processes that decode.
+        progress: called after each batch with the number of images processed so far.
+    """
+    if device is None:
+        parameter = next(encoder.parameters(), None)
+        device = torch.device("cpu") if parameter is None else parameter.device
+    with frozen(encoder):
+        return concatenate(
+            lambda canvas, aspect: encoder(plain(canvas.to(device), aspect.to(device))),
+            images.batches(indices, batch_size, workers),
+            progress,
+        )
+
+
+def pixel_features(
+    images: Batches,
+    indices: Indices,
+    plain: Plain,
+    *,
+    batch_size: int = 512,
+    workers: int = 0,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[Tensor, np.ndarray]:
+    """Returns the flattened pixels of the plain view [n, C·S·S], the baseline without a network, and the indices [n]."""
+    return concatenate(
+        lambda canvas, aspect: plain(canvas, aspect).flatten(1), images.batches(indices, batch_size, workers), progress
+    )
+
+
+@torch.no_grad()
+def concatenate(
+    embed: Callable[[Tensor, Tensor], Tensor],
+    batches: Iterable[Any],
+    progress: Callable[[int], object] | None,
+) -> tuple[Tensor, np.ndarray]:
+    """Returns the features ``embed(image, aspect)`` of all batches and their indices."""
+    features, indices, done = [], [], 0
+    for batch in batches:
+        done += len(batch["index"]) + len(batch["failed"])
+        if len(batch["index"]):
+            features.append(embed(batch["image"], batch["aspect"]).float().cpu())
+            indices.append(batch["index"].cpu().numpy())
+        if progress is not None:
+            progress(done)
+    if not features:
+        return torch.empty(0, 0), np.empty(0, dtype=np.int64)
+    return torch.cat(features), np.concatenate(indices).astype(np.int64)
+
+
+@contextmanager
+def frozen(*modules: nn.Module) -> Iterator[None]:
+    """Context in which ``modules`` are in eval mode and no gradients are recorded; restores each submodule's mode.
+
+    In eval mode BatchNorm neither uses nor updates batch statistics and dropout is off. Modes are restored one by one,
+    since ``module.train()`` would also change layers that their owner has set to eval mode.
+    """
+    modes = [(part, part.training) for module in modules for part in module.modules()]
+    for module in modules:
+        module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,0 +1,54 @@
+"""Geometry of embeddings on the unit sphere: alignment, uniformity, spread and drift."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from coulomb.metrics.inputs import unit_vectors
+from coulomb.similarity import Similarity
+
+
+def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> float:
+    """mean_i ‖x_i − y_i‖^α of unit vectors; 0 is perfect, 2 is chance level at α = 2 (Wang and Isola, 2020).
+
+    ``x`` and ``y`` [n,D] are embeddings of two views of the same n images; normalised here. Raises `InputError` for other
+    shapes or values that are not finite.
+    """
+    distances = (unit_vectors(x, "x") - unit_vectors(y, "y", like=x)).norm(dim=1)
+    return float(distances.double().pow(alpha).mean())
+
+
+def uniformity(x: Tensor, t: float = 2.0) -> float:
+    """log mean_{i≠j} exp(−t‖x_i − x_j‖²) of unit vectors; 0 is collapse, lower is better (Wang and Isola, 2020).
+
+    On the sphere ‖x − y‖² = 2 − 2x·y, so this is the log-sum-exp of a similarity matrix with scale 2t, minus 2t, and
+    takes memory linear in n. A uniform distribution on the sphere in 128 dimensions gives −3.94 at t = 2.
+
+    ``x`` [n,D], n ≥ 2; normalised here. Raises `InputError` for other shapes or values that are not finite.
+    """
+    points = unit_vectors(x, "x", least=2)
+    with torch.no_grad():
+        rows = Similarity(points, scale=2 * t).lse("others")
+    pairs = len(points) * (len(points) - 1)
+    return float(rows.double().logsumexp(dim=0)) - 2 * t - math.log(pairs)
+
+
+def feature_std(x: Tensor) -> float:
+    """√D times the standard deviation of unit vectors ``x`` [n,D], averaged over dimensions; normalised here.
+
+    About 1 for a uniform distribution on the sphere, 0 if all vectors are equal (Chen and He, 2021). Raises `InputError`
+    for other shapes or values that are not finite.
+    """
+    return float(unit_vectors(x, "x").double().std(dim=0, correction=0).mean()) * x.shape[1] ** 0.5
+
+
+def drift(online: Tensor, momentum: Tensor) -> float:
+    """1 − mean_i cos(online_i, momentum_i): 0 if the momentum encoder gives the same embeddings as the encoder.
+
+    Takes embeddings [n,D] of the same views by both. The keys of a queue were computed by earlier momentum encoders: the
+    more the two differ, the less consistent the keys are (He et al., 2020). Raises `InputError` for other shapes or
+    values that are not finite.
+    """
+    first, second = unit_vectors(online, "online"), unit_vectors(momentum, "momentum", like=online)
+    return 1 - float((first * second).sum(1).double().mean())

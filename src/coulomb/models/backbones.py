@@ -1,0 +1,297 @@
+"""Built-in backbones: ResNets, a small convolutional network, a small vision transformer."""
+
+import functools
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from coulomb.errors import InputError
+
+SMALL_IMAGE = 64  # pixels; up to here a 7×7 stride-2 stem and a max-pool throw away most of the picture
+
+
+def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the picture's size (up to its stride); no bias, as a BatchNorm follows."""
+    return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """x + BN(conv3×3(ReLU(BN(conv3×3(x))))), then ReLU: the block of ResNet-18 and -34."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1 = convolution(inputs, width, 3, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = convolution(width, outputs, 3)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = shortcut(inputs, outputs, stride)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """The BatchNorm that closes the residual branch."""
+        return self.bn2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B,C,h,w] → [B,outputs,h/stride,w/stride]."""
+        branch = torch.relu_(self.bn1(self.conv1(x)))
+        return torch.relu_(self.bn2(self.conv2(branch)) + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3 (with the stride, as in "ResNet v1.5"), 1×1 with four times the width: the block of ResNet-50."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1 = convolution(inputs, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = convolution(width, width, 3, stride)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = convolution(width, outputs, 1)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.shortcut = shortcut(inputs, outputs, stride)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """The BatchNorm that closes the residual branch."""
+        return self.bn3
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B,C,h,w] → [B,outputs,h/stride,w/stride]."""
+        branch = torch.relu_(self.bn1(self.conv1(x)))
+        branch = torch.relu_(self.bn2(self.conv2(branch)))
+        return torch.relu_(self.bn3(self.conv3(branch)) + self.shortcut(x))
+
+
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """The identity where shapes agree, else a 1×1 convolution with BatchNorm."""
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    return nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+
+class ResNet(nn.Module):
+    """A residual network without its classifier: [B,C,H,W] → [B, 8·width·expansion], the mean over the last map.
+
+    ``small_stem`` (3×3, no max-pool) is for images up to 64 pixels, as on CIFAR in SimCLR, MoCo and SupCon; otherwise
+    7×7 with stride 2 and a 3×3 max-pool. ``zero_init_residual`` starts every residual branch at zero (the scale of
+    its last BatchNorm): the authors of SimCLR and SimSiam do, those of MoCo and SupCon do not.
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, ...],
+        *,
+        channels: int,
+        width: int,
+        small_stem: bool,
+        zero_init_residual: bool,
+    ) -> None:
+        super().__init__()
+        layers = [
+            convolution(channels, width, 3) if small_stem else convolution(channels, width, 7, 2),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        if not small_stem:
+            layers.append(nn.MaxPool2d(3, stride=2, padding=1))
+        self.stem = nn.Sequential(*layers)
+        inputs = width
+        stages = []
+        for stage, depth in enumerate(depths):
+            blocks = []
+            for place in range(depth):
+                stride = 2 if stage > 0 and place == 0 else 1
+                blocks.append(block(inputs, width * 2**stage, stride))
+                inputs = width * 2**stage * block.expansion
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.feature_dim = inputs
+        self.initialise(zero_init_residual)
+
+    def initialise(self, zero_init_residual: bool) -> None:
+        """He's normal initialisation by fan-out; BatchNorm at one and zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        if zero_init_residual:
+            for module in self.modules():
+                if isinstance(module, BasicBlock | Bottleneck):
+                    nn.init.zeros_(module.last_norm.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features [B,F] of normalised images [B,C,H,W]."""
+        return self.stages(self.stem(x)).mean(dim=(2, 3))
+
+
+def resnet(
+    block: type[BasicBlock] | type[Bottleneck],
+    depths: tuple[int, ...],
+    *,
+    channels: int,
+    image_size: int,
+    width: int = 64,
+    small_stem: bool | None = None,
+    zero_init_residual: bool = True,
+) -> ResNet:
+    """A ResNet for images of ``image_size``; ``small_stem=None`` takes the small stem up to 64 pixels."""
+    small = image_size <= SMALL_IMAGE if small_stem is None else small_stem
+    return ResNet(
+        block, depths, channels=channels, width=width, small_stem=small, zero_init_residual=zero_init_residual
+    )
+
+
+resnet10: Callable[..., ResNet] = functools.partial(resnet, BasicBlock, (1, 1, 1, 1))
+resnet18: Callable[..., ResNet] = functools.partial(resnet, BasicBlock, (2, 2, 2, 2))
+resnet34: Callable[..., ResNet] = functools.partial(resnet, BasicBlock, (3, 4, 6, 3))
+resnet50: Callable[..., ResNet] = functools.partial(resnet, Bottleneck, (3, 4, 6, 3))
+
+
+LARGEST_MAP = 16  # pixels; larger pictures start with stride-2 stages so that the cost stays that of a tiny one
+
+
+class ConvNet(nn.Module):
+    """conv3×3–BN–ReLU ``depth`` times a stage; between stages the map halves and the width doubles; the mean at the end.
+
+    [B,C,H,W] → [B, width·2^(stages−1)]: 256 features with the defaults, 32→64→128→256. Pictures above 16
+    pixels are first halved by stride-2 convolutions of the first width until the map is at most 16 pixels wide.
+    """
+
+    def __init__(self, *, channels: int, image_size: int, width: int = 32, stages: int = 4, depth: int = 1) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        inputs, size = channels, image_size
+
+        def add(outputs: int, stride: int) -> None:
+            nonlocal inputs, size
+            layers.extend(
+                [convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)],
+            )
+            inputs, size = outputs, -(-size // stride)
+
+        while size > LARGEST_MAP:
+            add(width, 2)
+        for stage in range(stages):
+            add(width * 2**stage, 2 if stage else 1)
+            for _ in range(depth - 1):
+                add(width * 2**stage, 1)
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim = inputs
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features [B,F] of normalised images [B,C,H,W]."""
+        return self.layers(x).mean(dim=(2, 3))
+
+
+def patch_size(image_size: int) -> int:
+    """16 pixels from 128 on, 8 from 64, 4 from 24, else 2: between 49 and 256 patches for the usual sizes."""
+    for least, patch in ((128, 16), (64, 8), (24, 4)):
+        if image_size >= least:
+            return patch
+    return 2
+
+
+class Block(nn.Module):
+    """x + attention(LN(x)), then x + MLP(LN(x)) with a GELU and four times the width."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.mix = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B,T,width] → [B,T,width]."""
+        batch, tokens, width = x.shape
+        packed = self.query_key_value(self.norm1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
+        query, key, value = packed.permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.mix(attended.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.mlp(self.norm2(x))
+
+
+class ViT(nn.Module):
+    """Patches, learned positions, ``depth`` pre-norm blocks, the mean over patches: [B,C,S,S] → [B,width].
+
+    No class token. A size that the patch does not divide is padded on the right and below with zeros, which are the
+    mean colour after the encoder's normalisation. Positions are learned for one size, so others are refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        channels: int,
+        image_size: int,
+        width: int = 192,
+        depth: int = 6,
+        heads: int = 3,
+        patch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise InputError(f"width={width} must be a multiple of heads={heads}.")
+        self.image_size = image_size
+        self.patch = patch_size(image_size) if patch is None else patch
+        side = -(-image_size // self.patch)
+        self.padding = side * self.patch - image_size
+        self.embed = nn.Conv2d(channels, width, self.patch, stride=self.patch)
+        self.positions = nn.Parameter(torch.empty(1, side * side, width))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.feature_dim = width
+        nn.init.trunc_normal_(self.positions, std=0.02)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features [B,width] of normalised images [B,C,S,S]."""
+        if x.shape[-2:] != (self.image_size, self.image_size):
+            raise InputError(
+                f"this ViT has positions for {self.image_size}×{self.image_size} images, got {x.shape[-2]}×"
+                f"{x.shape[-1]}: resize the images, or build one with image_size={x.shape[-1]}."
+            )
+        if self.padding:
+            x = functional.pad(x, (0, self.padding, 0, self.padding))
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        return self.norm(self.blocks(tokens + self.positions)).mean(dim=1)
+
+
+BACKBONES: dict[str, Callable[..., nn.Module]] = {
+    "convnet": ConvNet,
+    "resnet10": resnet10,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+    "vit": ViT,
+}
+LARGEST = {"depth": 128, "stages": 8}  # a description from a stranger must not keep the machine busy for hours
+LARGEST_SIZE = 65536
+LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32
+
+
+def options_of(name: str) -> list[str]:
+    """The names of the options that an architecture takes."""
+    made_by = resnet if name.startswith("resnet") else BACKBONES[name]
+    parameters = inspect.signature(made_by).parameters.values()
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in ("channels", "image_size")
+    ]

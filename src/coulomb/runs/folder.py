@@ -1,0 +1,247 @@
+"""The folder of a run: its paths, its lock, what its files must hold, and how they are written."""
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from coulomb.errors import InputError
+from coulomb.models.saving import write_atomically
+from coulomb.reading import MIB, RESTORE, Shape, list_of, maybe, number, read_object, table, text, whole
+
+log = logging.getLogger("coulomb")
+
+
+class RunFolder:
+    """Paths inside a run folder.
+
+    Args:
+        path: the folder; need not exist yet.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._created: list[Path] = []
+        self.config = self.path / "config.yaml"
+        self.data = self.path / "data.json"
+        self.split = self.path / "split.json"
+        self.environment = self.path / "environment.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.evaluation = self.path / "evaluation.json"
+        self.doctor = self.path / "doctor.json"
+        self.transfer = self.path / "transfer"
+        self.samples = self.path / "samples.npz"
+        self.views = self.path / "views.png"
+        self.log = self.path / "train.log"
+        self.lock = self.path / "lock"
+        self.report = self.path / "report.html"
+        self.initial = self.path / "checkpoints" / "initial"
+        self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+
+    def refuse_existing(self) -> None:
+        """A folder that holds anything is never overwritten."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            remedy = "continue it with --resume" if self.config.is_file() else "remove it"
+            raise InputError(f"out={str(self.path)!r}: already exists; choose another folder, or {remedy}")
+
+    def create(self) -> None:
+        """Make the folder."""
+        try:
+            self.refuse_existing()
+            self._created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"out={str(self.path)!r}: cannot be created ({error.strerror})") from None
+
+    def discard(self) -> None:
+        """Undo `create`: remove the folder, or empty it where it existed before."""
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        for folder in self._created:
+            with contextlib.suppress(OSError):  # something else was put there in the meantime
+                folder.rmdir()
+
+    def require(self) -> None:
+        """Raises `InputError` if the folder is not a run, or if something in it is a link that leaves it."""
+        if not self.config.is_file():
+            raise InputError(f"{str(self.path)!r}: not a run folder (no config.yaml in it)")
+        self.refuse_links()
+
+    def refuse_links(self) -> None:
+        """Raises `InputError` if a symbolic link in the folder, at any depth, leads out of it: what is written into the
+        folder would change files elsewhere. The folder itself may be a link.
+        """
+        inside = self.path.resolve()
+        for folder, folders, files in os.walk(inside):
+            for path in (Path(folder, name) for name in folders + files):
+                if path.is_symlink() and not _target(path).is_relative_to(inside):
+                    raise InputError(
+                        f"{path}: is a symbolic link that leaves the run folder, and writing to it would change files "
+                        f"elsewhere ({_target(path)}); replace it with a copy, or remove it"
+                    )
+
+
+def _target(link: Path) -> Path:
+    try:
+        return link.resolve()
+    except (OSError, RuntimeError):  # a loop of links, which leads nowhere
+        return link.parent / link.readlink()
+
+
+def command_for(command: str, path: Path) -> str:
+    """What to type to apply ``command`` to the run in ``path``."""
+    return f"coulomb {command} {shlex.quote(str(path))}"
+
+
+def free_folder(name: str, method: str) -> Path:
+    """``runs/NAME-METHOD``, or the first of ``-2``, ``-3``, … that does not exist yet."""
+    safe = safe_name(name)
+    path, number = Path("runs") / f"{safe}-{method}", 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{safe}-{method}-{number}"
+    return path
+
+
+def safe_name(name: str) -> str:
+    """``name`` with letters, digits, ``-_.`` alone, for a file or folder."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically: readers see the old file or the new one, never half of one."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically."""
+    write_atomically(path, text.encode("utf-8"))
+
+
+MOST_SPLIT = 256 * MIB  # ten million images
+EVALUATE = "write it again with: coulomb evaluate RUN"
+
+_row = Shape(
+    "the figures of a class",
+    lambda row: isinstance(row, dict) and number.fits(row.get("train")) and maybe(number).fits(row.get("knn")),
+)
+_contestant = Shape(
+    "an object of figures, with per_class a list of objects",
+    lambda found: isinstance(found, dict) and maybe(list_of(_row)).fits(found.get("per_class")),
+)
+_canvas = Shape(
+    "an object with size, a positive whole number, and dtype, uint8 or float32",
+    lambda found: (
+        isinstance(found, dict)
+        and set(found) == {"size", "dtype"}
+        and whole.fits(found["size"])
+        and found["size"] > 0
+        and found["dtype"] in ("uint8", "float32")
+    ),
+)
+DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
+SPLIT = {"train": list_of(whole), "test": list_of(whole)}
+EVALUATION = {name: maybe(_contestant) for name in ("trained", "random_init", "raw_pixels")} | {
+    "protocol": table,
+    "comparison": maybe(list_of(table)),
+    "verdict": maybe(table),
+}
+
+
+def read_data(folder: RunFolder) -> dict[str, Any]:
+    """The content of ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
+    return read_object(folder.data, DATA) if folder.data.exists() else {}
+
+
+def read_split(folder: RunFolder) -> dict[str, Any] | None:
+    """The content of ``split.json``, None if there is none. Raises `InputError` if it is malformed."""
+    remedy = f"{RESTORE}, or start a new run"
+    return read_object(folder.split, SPLIT, most=MOST_SPLIT, remedy=remedy) if folder.split.exists() else None
+
+
+def read_evaluation(folder: RunFolder) -> dict[str, Any]:
+    """The content of ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
+    found = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
+    if not all(isinstance(value, dict) for name, value in found.items() if name != "comparison" and value is not None):
+        raise InputError(f"{folder.evaluation}: holds entries that are no objects of figures; {EVALUATE}")
+    return found
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path`` in the block; it has the process id and the host as JSON.
+
+    The lock itself is the kernel's (``flock``), which releases it when the process ends, however it ends: a file that a
+    killed process left behind is taken over, and a recycled process id is not mistaken for its owner. A warning is logged
+    where the file system or the platform has no such locks.
+
+    Raises:
+        InputError: another process holds it.
+    """
+    file = _open(path)
+    try:
+        with contextlib.suppress(OSError):  # a full disk: for the message of others only; the lock holds without it
+            file.truncate(0)
+            json.dump({"pid": os.getpid(), "host": platform.node()}, file)
+            file.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+def _open(path: Path) -> TextIO:
+    while True:
+        file = _opened(path)
+        try:
+            if fcntl is None:
+                raise OSError("this platform has no flock")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = file.read()
+            file.close()
+            raise InputError(
+                f"{str(path.parent)!r}: another process{_described(owner)} is training this run; wait for it, or stop it"
+            ) from None
+        except OSError as error:
+            log.warning(
+                "%s: cannot be locked (%s); do not resume this run twice at once", path, error.strerror or error
+            )
+            return file
+        if os.fstat(file.fileno()).st_nlink:  # else its owner has just removed it: that lock excludes nobody
+            # Processes forked for the data must not keep the lock of a run that was killed.
+            os.register_at_fork(after_in_child=file.close)
+            return file
+        file.close()
+
+
+def _opened(path: Path) -> TextIO:
+    """Open the file for reading and writing without truncating it or following a link."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644), "r+")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened ({error.strerror}); remove it, or give another folder") from None
+
+
+def _described(owner: str) -> str:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        found = json.loads(owner)
+        return f" ({found['pid']} on {found['host']})"
+    return ""

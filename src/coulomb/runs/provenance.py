@@ -1,0 +1,111 @@
+"""What a run was made with (versions, device) and from (fingerprints of the data)."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import coulomb
+from coulomb.data import Source
+from coulomb.data.names import some
+from coulomb.data.source import CorruptImage
+from coulomb.similarity import products
+
+
+def environment() -> dict[str, Any]:
+    """Versions, device and threads, for ``environment.json`` and the report."""
+    packages = ("torch", "numpy", "lightning", "scikit-learn", "pillow", "pyarrow")
+    cuda = torch.cuda.is_available()
+    return {
+        "coulomb": coulomb.__version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+        "device": torch.cuda.get_device_name() if cuda else platform.machine() + " CPU",
+        "processor": products.processor(),
+        "products": products.KERNEL,
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+    }
+
+
+SAMPLED = 256  # images whose content is hashed
+ENDS = 2**16  # bytes that are hashed at the beginning and at the end of each
+
+
+def fingerprints(sources: tuple[Source, Source | None]) -> dict[str, Any]:
+    """The `fingerprint` of the training data and of the separate test data, if there are any."""
+    return {
+        name: None if source is None else fingerprint(source)
+        for name, source in zip(("data", "test"), sources, strict=True)
+    }
+
+
+def fingerprint(source: Source) -> dict[str, Any]:
+    """Number, names, labels and total size of the images, and hashes of 256 evenly spaced ones.
+
+    Paths are relative to the data's folder and times of modification are left out, so that a copy of a folder elsewhere has
+    the same fingerprint. Of a large file its first and last 64 KiB and its size are hashed. For Parquet, the shards are hashed
+    in place of images. What this cannot see is an image outside of the sample that was replaced by one of the same size.
+    """
+    if source.files:
+        sampled = {path.name: _hash(path) for path in source.files}
+        names = None
+    else:
+        chosen = np.unique(np.linspace(0, len(source) - 1, SAMPLED).astype(int)).tolist()
+        sampled = {source.item_id(index): _hash_of_image(source, index) for index in chosen}
+        names = _digest("\n".join(map(source.item_id, range(len(source)))).encode())
+    labels = None if source.labels is None else source.labels.tobytes() + json.dumps(source.class_names).encode()
+    return {
+        "images": len(source),
+        "bytes": source.stored_bytes(),
+        "names": names,
+        "labels": None if labels is None else _digest(labels),
+        "sampled": sampled,
+    }
+
+
+def changed(before: Any, now: dict[str, Any]) -> str:
+    """What differs between two `fingerprints`, for a message; empty where nothing does."""
+    found = []
+    for part, new in now.items():
+        old = before.get(part) if isinstance(before, dict) else None
+        if old == new:
+            continue
+        if not isinstance(old, dict) or new is None:
+            found.append(f"{part}: {'there was none' if new else 'it is missing'}")
+            continue
+        hashes = old.get("sampled")
+        hashes = hashes if isinstance(hashes, dict) else {}
+        differ = [name for name, value in new["sampled"].items() if hashes.get(name, value) != value]
+        told = [f"content of {some(differ)}"] if differ else []
+        told += [
+            f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]
+        ]
+        told += [f"other {key}" for key in ("names", "labels") if old.get(key) != new[key]]
+        found.append(f"{part}: {', '.join(told) or 'other files'}")
+    return "; ".join(found)
+
+
+def _hash_of_image(source: Source, index: int) -> str:
+    try:
+        return _hash(source.content(index))
+    except (CorruptImage, OSError):
+        return "unreadable"
+
+
+def _hash(content: bytes | Path) -> str:
+    if isinstance(content, bytes):
+        return _digest(content[:ENDS] + content[-ENDS:] + str(len(content)).encode())
+    with content.open("rb") as file:
+        begin, size = file.read(ENDS), file.seek(0, 2)
+        file.seek(max(0, size - ENDS))
+        return _digest(begin + file.read(ENDS) + str(size).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

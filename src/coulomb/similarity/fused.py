@@ -1,0 +1,103 @@
+"""A value against the pairs of its row, with gradients computed in the forward pass: 6u instead of 8u, u = N·M·D flops.
+
+For a mean or sum every row that counts receives the same upstream gradient, so that gradients can be computed up to that
+factor while a strip of complete rows is in memory, as in torch's `linear_cross_entropy`. If the upstream gradients differ,
+the backward pass computes the tiles again.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from coulomb.similarity import policy, products, streaming
+from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
+from coulomb.similarity.products import full_precision
+from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
+
+
+def contrast(problem: Problem, scale: float | Tensor, own_N: Tensor, counted_N: Tensor | None = None) -> Tensor:
+    """softplus(lse − own), [N], of a problem that `policy.fuses`; 0 for rows that do not count."""
+    operands = problem.queries_ND, problem.keys_MD, scale, problem.bias_M, own_N
+    losses: Tensor = Contrast.apply(*operands, counted_N, problem)
+    return losses
+
+
+class Contrast(torch.autograd.Function):
+    """`contrast` for autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        """The losses. Keeps the gradients of their sum."""
+        queries_ND, keys_MD, scale, bias_M, own_N, counted_N, problem = inputs
+        need_queries, _, need_scale, need_bias, _ = ctx.needs_input_grad[:5]
+        with full_precision(queries_ND):
+            lse, grad_ND, grad_MD, grad_bias_M = _strips(problem, own_N, counted_N, need_queries, need_bias)
+        margin = lse - own_N
+        grad_scale = (keys_MD * grad_MD).sum() if need_scale else None
+        if grad_ND is not None:
+            grad_ND.mul_(problem.scale)
+        ctx.save_for_backward(queries_ND, keys_MD, scale if isinstance(scale, Tensor) else None, bias_M)
+        ctx.problem, ctx.rows = problem.without_operands(), (lse, margin, counted_N)
+        ctx.gradients = grad_ND, grad_MD.mul_(problem.scale), grad_scale, grad_bias_M
+        losses = softplus(margin, threshold=50)
+        return losses if counted_N is None else losses.masked_fill_(~counted_N, 0)
+
+    @staticmethod
+    def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:
+        """The kept gradients times the upstream gradient, or those of the tiles computed again."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(NO_SECOND_DERIVATIVE)
+        lse, margin, counted = ctx.rows
+        grad_lse = margin.sigmoid() * grad_N  # ∂L/∂lse = −∂L/∂own
+        if counted is not None:
+            grad_lse.masked_fill_(~counted, 0)
+        upstream = grad_N if counted is None else grad_N[counted]
+        gradients: streaming.Gradients
+        if upstream.numel() == 0 or grad_N.stride(0) == 0 or bool((upstream == upstream[0]).all()):
+            factor = upstream[0] if upstream.numel() else grad_N.new_zeros(())
+            gradients = tuple(None if grad is None else grad * factor for grad in ctx.gradients)  # type: ignore[assignment]
+        else:
+            problem = ctx.problem.with_operands(*ctx.saved_tensors)
+            reduced = streaming.Reduced(lse[None])
+            gradients = streaming.backward(problem, reduced, grad_lse[None], None, ctx.needs_input_grad[:4])
+        return *gradients, -grad_lse, None, None
+
+
+def _strips(
+    problem: Problem, own_N: Tensor, counted_N: Tensor | None, need_queries: bool, need_bias: bool
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """(lse [N], G K, Gᵀ Q, column sums of G) with G = ∂ Σ_i loss_i / ∂S, one strip of complete rows at a time."""
+    tiles = Tiles(problem)
+    queries_ND, keys_MD = tiles.queries_ND, tiles.keys_MD
+    n, m = problem.pairs.shape
+    lse, grad_MD = torch.empty_like(own_N), torch.zeros_like(keys_MD)
+    grad_ND = torch.zeros_like(queries_ND) if need_queries else None
+    grad_bias_M = keys_MD.new_zeros(m) if need_bias else None
+    height = policy.strip_height(m, tiles.rows)
+    strip = queries_ND.new_empty(min(height, n) * m)
+    for rows in slices(n, height):
+        exponentials, start = [], 0
+        total = torch.zeros_like(own_N[rows])
+        for cols in tiles.column_tiles(rows):
+            tile = tiles.exponents(rows, cols)
+            exponential = torch.exp2(tile, out=strip[start : start + tile.numel()].view_as(tile))
+            start += tile.numel()
+            total += exponential.sum(1)
+            exponential = tiles.operand(exponential)
+            if grad_ND is not None:
+                products.add_product(grad_ND[rows], exponential, tiles.factors_MD[cols])
+            exponentials.append((cols, exponential))
+        lse[rows] = total.log2().mul_(1 / LOG2E)
+        weight = ((lse[rows] - own_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
+        if counted_N is not None:
+            weight.masked_fill_(~counted_N[rows], 0)
+        weighted_DR = tiles.operand(queries_ND[rows] * weight[:, None]).T.contiguous()
+        for cols, exponential in exponentials:
+            products.add_transposed_product(grad_MD[cols], exponential, weighted_DR)
+            if grad_bias_M is not None:
+                grad_bias_M[cols] += weight @ exponential.to(weight.dtype)
+        if grad_ND is not None:
+            grad_ND[rows] *= weight[:, None]
+    return lse, grad_ND, grad_MD, grad_bias_M

@@ -1,0 +1,141 @@
+"""Which path a reduction takes, with the measurement behind each constant. Numerics are elsewhere.
+
+Measured on AMD Zen 4 and Zen 5 and Intel Cascade Lake, two cores each, unless a comment says otherwise.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from coulomb.similarity.tiles import Problem
+
+BACKENDS = ("auto", "dense", "streaming")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The choices that a caller or a test may change for a block of code, see `use_backend` and `override`.
+
+    Attributes:
+        backend: what ``backend="auto"`` means.
+        stored: largest number of elements of S that is stored: 4 MiB in fp32. A step of this size takes as long as its
+            operations are many, and one tile needs fewest.
+        tile: rows and columns of a tile; None: by the width of the vectors, see `tile_for`.
+        cached: bytes per dimension of the exponentials that are cached for the backward pass, for the rows and again for
+            keys of their own. The longer vectors are, the more a cached exponential saves. 48 MiB at D = 128; everything at
+            8,192 × 8,192, D = 384.
+        least_cached: share of all exponentials; caching fewer has no measurable effect.
+        strip: elements of a strip of complete rows (fused): 16 MiB in fp32; more if the keys themselves are larger.
+        strip_rows: rows of a strip; with fewer, the products lose more than fusing saves.
+        compared: largest number of pairs whose ids are compared one by one; numbering the ids takes a dozen operations.
+        half_rows: fewer queries or keys gain nothing by products in half precision.
+        gathered: elements of the keys of all processes up to which every process receives all of them in one message.
+            Above, blocks go around the ring, and no process holds more than two blocks of others.
+    """
+
+    backend: str = "auto"
+    stored: int = 2**20
+    tile: int | None = None
+    cached: int = 3 * 2**17
+    least_cached: float = 1 / 4
+    strip: int = 2**22
+    strip_rows: int = 128
+    compared: int = 2**16
+    half_rows: int = 1024
+    gathered: int = 2**20
+
+
+_policies = [Policy()]  # the last one applies; a plain list, which torch.compile can trace
+
+
+def current() -> Policy:
+    """The policy that applies."""
+    return _policies[-1]
+
+
+@contextmanager
+def override(**changes: object) -> Iterator[None]:
+    """Within this block, the policy with these attributes changed."""
+    _policies.append(replace(current(), **changes))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        _policies.pop()
+
+
+@contextmanager
+def use_backend(backend: str) -> Iterator[None]:
+    """Within this block, every `Similarity` with ``backend="auto"`` (and so every loss) uses this backend.
+
+    ``"dense"`` is plain PyTorch on the stored matrix, for second derivatives and `torch.func` on problems of any size.
+
+    >>> from coulomb.similarity import Similarity
+    >>> with use_backend("dense"):
+    ...     Similarity(torch.eye(2)).lse("others")
+    tensor([0., 0.])
+    """
+    with override(backend=checked_backend(backend)):
+        yield
+
+
+def checked_backend(backend: str) -> str:
+    """Returns ``backend``; raises ValueError for an unknown one."""
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be {', '.join(map(repr, BACKENDS))}, got {backend!r}")
+    return backend
+
+
+WORKING_SET = 3 * 2**18  # elements of a tile and its operands, 3 MiB in fp32: the caches hold them from product to sum
+LEAF = 384  # rows of the blocks on the diagonal, where the triangle computes elements twice
+
+
+def tile_for(dim: int) -> int:
+    """Rows and columns of a tile: T(T + 2·dim) within the working set, a multiple of 64. 768 at D = 128, 512 at D = 512."""
+    side = math.isqrt(dim * dim + WORKING_SET) - dim
+    return max(128, side // 64 * 64)
+
+
+def cached_elements(problem: "Problem") -> int:
+    """How many exponentials are cached for the backward pass, where each saves 2·D flops.
+
+    For symmetric problems and both directions, whose gradients need the sums of other rows and so cannot be fused.
+    """
+    (n, dim), m, policy = problem.queries_ND.shape, len(problem.keys), current()
+    if not (problem.triangular or problem.both) or len(problem.powers) > 1 or problem.pairs.mask is not None:
+        return 0
+    elements = (1 + problem.both) * dim * policy.cached // problem.queries_ND.itemsize
+    needed = n * m if problem.both else n * (n + LEAF) / 2
+    return elements if elements >= policy.least_cached * needed else 0
+
+
+def fuses(problem: "Problem") -> bool:
+    """True if value and gradient are computed together in the forward pass (6u instead of 8u).
+
+    One direction, keys that learn, no maximum needed, and strips of complete rows that are tall enough.
+    """
+    keys_MD, policy = problem.keys_MD, current()
+    if keys_MD is None or problem.both or problem.pairs.mask is not None:
+        return False
+    if not (torch.is_grad_enabled() and keys_MD.requires_grad):
+        return False
+    return policy.strip_rows * len(keys_MD) <= max(policy.strip, keys_MD.numel()) and problem.bounded
+
+
+def strip_height(columns: int, rows: int) -> int:
+    """Rows of a strip of complete rows."""
+    return min(rows, max(current().strip_rows, current().strip // max(1, columns)))
+
+
+HALF_EXPONENT = 30.0  # largest |s|·log2(e): τ from .05, where bfloat16 rounds s by less than .04
+
+
+def halves(problem: "Problem") -> bool:
+    """True if products of operands in half precision are faster, and as exact as those of dense PyTorch."""
+    if problem.half is None or min(problem.pairs.shape) < current().half_rows:
+        return False
+    return problem.largest_exponent <= HALF_EXPONENT

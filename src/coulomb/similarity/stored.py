@@ -1,0 +1,117 @@
+"""Reductions of a problem so small that S is one tile, whose exponentials are cached for the backward pass. No autograd.
+
+The same numbers as `coulomb.similarity.streaming` in as few operations as possible, since their number is what takes time.
+"""
+
+import torch
+from torch import Tensor
+
+from coulomb.similarity.products import full_precision, product, transposed_product
+from coulomb.similarity.streaming import Gradients, Needs, Reduced, row_weights, scaled, slopes_, terms_
+from coulomb.similarity.tiles import LOG2E, Problem, below
+
+
+def forward(problem: Problem) -> Reduced:
+    """Reduces every row (and column).
+
+    Caches [P, N, M]: E_p = exp2(p·t) if bounded, else the softmax; t if both directions need their own maximum; the slopes of
+    other reductions than lse.
+    """
+    with full_precision(problem.queries_ND):
+        tile, weights = _exponents(problem), problem.pairs.weights(*problem.pairs.everything)
+        if problem.reduction != "lse":
+            slopes = slopes_(problem, tile.clone())
+            terms = terms_(problem, tile)
+            if weights is not None:
+                terms, slopes = terms.mul_(weights), slopes.mul_(weights)
+            return Reduced(terms.sum(1)[None].mul_(1 / LOG2E), cached=[slopes[None]])
+        if problem.both and not problem.bounded:
+            rows, columns = (_softmax(problem, tile, 1.0, dim)[0] for dim in (1, 0))
+            return Reduced(rows[None], columns, cached=[tile[None]])
+        if not problem.bounded:
+            sums, softmaxes = zip(*[_softmax(problem, tile, power, 1) for power in problem.powers], strict=True)
+            return Reduced(torch.stack(sums), cached=[torch.stack(softmaxes)])
+        exponentials = _powers(tile, problem.powers)
+        if weights is not None:
+            exponentials.mul_(weights)
+        rows = exponentials.sum(2).log2_().mul_(1 / LOG2E)
+        columns = exponentials[0].sum(0).log2_().mul_(1 / LOG2E) if problem.both else None
+        return Reduced(rows, columns, cached=[exponentials])
+
+
+def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
+    """The gradients that are needed. Those of keys that are the queries are added to the queries'."""
+    (cached,), queries_ND, keys_MD = reduced.cached, problem.queries_ND, problem.keys
+    with full_precision(queries_ND):
+        weight_PN = _weights(problem, reduced.rows_PN, grad_PN)
+        need_queries, need_keys, need_scale, need_bias = needs
+        if problem.triangular:
+            gradient = (weight_PN[:, :, None] + weight_PN[:, None]).mul_(cached)
+            grad_ND = product(gradient[0] if len(gradient) == 1 else gradient.sum(0), queries_ND.T)
+            return scaled(problem, need_scale, grad_ND, None, None)
+        if problem.both:
+            assert reduced.columns_M is not None and grad_M is not None
+            if problem.bounded:
+                gradient = (weight_PN[0, :, None] + _weights(problem, reduced.columns_M, grad_M)).mul_(cached[0])
+            else:
+                gradient = _softmax(problem, cached[0], 1.0, 1)[1].mul_(weight_PN[0, :, None])
+                gradient.addcmul_(_softmax(problem, cached[0], 1.0, 0)[1], grad_M)
+        else:
+            gradient = cached[0] * weight_PN[0, :, None]
+            if len(cached) > 1:
+                gradient.addcmul_(cached[1], weight_PN[1, :, None])
+        return scaled(
+            problem,
+            need_scale,
+            product(gradient, keys_MD.T) if need_queries or need_scale else None,
+            transposed_product(gradient, queries_ND) if need_keys or problem.keys_MD is None else None,
+            gradient.sum(0) if need_bias else None,
+        )
+
+
+def _exponents(problem: Problem) -> Tensor:
+    """t = s·log2(e) [N, M], −inf for pairs that do not count."""
+    tile = product(problem.queries_ND * (problem.scale * LOG2E), problem.keys)
+    if problem.bias_M is not None:
+        tile.add_(problem.bias_M, alpha=LOG2E)
+    if problem.at_least_N is not None:
+        tile.masked_fill_(tile < problem.at_least_N[:, None] * LOG2E, -torch.inf)
+    tile = problem.pairs.hide_(tile, *problem.pairs.everything)
+    if problem.top_k is not None:
+        last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
+        tile.masked_fill_(tile < below(last, problem.scale * LOG2E), -torch.inf)
+    return tile
+
+
+def _powers(tile: Tensor, powers: tuple[float, ...]) -> Tensor:
+    """exp2(p·t) for each power, [P, N, M]; the square instead of a second exponential where that is the same."""
+    if powers == (1.0,):
+        return tile.exp2_()[None]
+    first = torch.mul(tile, powers[0]).exp2_()
+    if len(powers) == 1:
+        return first[None]
+    return torch.stack([first, first * first if powers[1] == 2 * powers[0] else tile.mul_(powers[1]).exp2_()])
+
+
+def _softmax(problem: Problem, tile: Tensor, power: float, dim: int) -> tuple[Tensor, Tensor]:
+    """(lse, softmax) of power·t along ``dim``, by the maximum."""
+    if tile.numel() == 0:
+        return tile.new_full((tile.shape[1 - dim],), -torch.inf), tile
+    largest = tile.amax(dim, keepdim=True)
+    largest.masked_fill_(largest == -torch.inf, 0)
+    out = (tile - largest).mul_(power).exp2_()
+    weights = problem.pairs.weights(*problem.pairs.everything)
+    if weights is not None:
+        out.mul_(weights)
+    total = out.sum(dim, keepdim=True)
+    out.div_(total.masked_fill(total == 0, 1))
+    return total.log2_().add_(largest, alpha=power).mul_(1 / LOG2E).squeeze(dim), out
+
+
+def _weights(problem: Problem, lse: Tensor, grad: Tensor) -> Tensor:
+    """What the cached matrices are multiplied by: as `row_weights`, where a cached softmax contains exp(−lse)."""
+    if problem.reduction != "lse":
+        return grad
+    if not problem.bounded:
+        return grad if problem.powers == (1.0,) else grad * grad.new_tensor(problem.powers)[:, None]
+    return row_weights(problem, lse, grad)[0]

@@ -1,0 +1,224 @@
+"""`Problem`, what a reduction works on, and `Tiles`, the blocks of its matrix S that are computed one at a time."""
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from coulomb.similarity import policy, products
+from coulomb.similarity.pairs import Pairs
+
+LOG2E = 1 / math.log(2)
+# Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
+SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
+UNIT = 1 + 1e-3  # upper bound of the length of a normalised row
+_NOTHING = torch.empty(0)
+
+
+@dataclass(eq=False)
+class Problem:
+    """A reduction of each row of s = scale·Q·Kᵀ + bias over the pairs that count.
+
+    Attributes:
+        queries_ND, keys_MD: operands; None for the keys if they are the queries.
+        scale: a number or a 0-dim tensor.
+        bias_M: a bias per column, or None.
+        pairs: the pairs that count.
+        reduction: ``"lse"``, log Σ_j exp(p·s_ij); ``"sum"``, Σ_j s_ij; ``"softplus"``, Σ_j log(1 + exp s_ij).
+        powers: the p, ascending. Several share the product of each tile.
+        both: reduce the columns as well, from the same tiles (lse, one power).
+        at_least_N: pairs with s below this value of their row do not count; or None.
+        top_k: only the k largest of a row count, and what equals the last of them to rounding; or None. For stored S only.
+        unit: rows of both operands have at most unit length, so that their norms need not be computed.
+        tile: rows and columns of a tile.
+        exponent: an upper bound of |s|·log2(e) if known, or None.
+        half: dtype of the operands of the tiles' products, or None. Everything else is in full precision.
+    """
+
+    queries_ND: Tensor
+    keys_MD: Tensor | None
+    scale: float | Tensor
+    bias_M: Tensor | None
+    pairs: Pairs
+    reduction: str = "lse"
+    powers: tuple[float, ...] = (1.0,)
+    both: bool = False
+    at_least_N: Tensor | None = None
+    top_k: int | None = None
+    unit: bool = False
+    tile: int = 768
+    exponent: float | None = None
+    half: torch.dtype | None = None
+
+    @property
+    def operands(self) -> tuple[Tensor, Tensor | None, float | Tensor, Tensor | None]:
+        """What may carry gradients: queries, keys, scale, bias."""
+        return self.queries_ND, self.keys_MD, self.scale, self.bias_M
+
+    def with_operands(
+        self, queries_ND: Tensor, keys_MD: Tensor | None, scale: float | Tensor | None, bias_M: Tensor | None
+    ) -> "Problem":
+        """The problem with these operands; None for ``scale`` keeps the number."""
+        out = copy(self)
+        out.queries_ND, out.keys_MD, out.bias_M = queries_ND, keys_MD, bias_M
+        if scale is not None:
+            out.scale = scale
+        return out
+
+    def without_operands(self) -> "Problem":
+        """Everything else, to be kept until the backward pass."""
+        return self.with_operands(_NOTHING, None, 1.0 if isinstance(self.scale, Tensor) else None, None)
+
+    def transposed(self) -> "Problem":
+        """The reduction of the columns, with queries and keys swapped."""
+        assert self.bias_M is None and self.keys_MD is not None and self.at_least_N is None
+        swapped = self.keys_MD, self.queries_ND
+        return replace(self, queries_ND=swapped[0], keys_MD=swapped[1], pairs=self.pairs.transposed(), both=False)
+
+    @property
+    def keys(self) -> Tensor:
+        """The keys [M, D]."""
+        return self.queries_ND if self.keys_MD is None else self.keys_MD
+
+    @cached_property
+    def bounded(self) -> bool:
+        """True if no exponential can overflow or underflow, so that no maximum is needed.
+
+        Then one exponential serves row i and column j.
+        """
+        if self.reduction != "lse":
+            return True
+        return max(self.powers) * self.largest_exponent <= SAFE_EXPONENT[self.queries_ND.dtype]
+
+    @property
+    def triangular(self) -> bool:
+        """True if the exponentials are symmetric, so that the tiles on and above the diagonal suffice."""
+        whole = self.at_least_N is None and self.top_k is None and self.reduction == "lse"
+        return whole and self.keys_MD is None and self.bias_M is None and self.pairs.mirrored and self.bounded
+
+    @cached_property
+    def largest_exponent(self) -> float:
+        """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is."""
+        if self.exponent is not None:
+            return self.exponent
+        with torch.no_grad():
+            if self.queries_ND.numel() == 0 or self.keys.numel() == 0:
+                return 0.0
+            longest = UNIT
+            if not self.unit:
+                sides = [self.queries_ND] if self.keys_MD is None else [self.queries_ND, self.keys_MD]
+                norms = [float(torch.linalg.vector_norm(side, dim=1).amax()) for side in sides]
+                longest = norms[0] * norms[-1]
+            bound = abs(float(self.scale)) * longest
+            return LOG2E * (bound if self.bias_M is None else bound + float(self.bias_M.abs().amax()))
+
+
+class Tiles:
+    """Tiles of t = s·log2(e), each computed into the same buffer."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.pairs, self.tile = problem, problem.pairs, problem.tile
+        n, m = problem.pairs.shape  # a side shorter than a tile leaves its room to the other
+        self.rows = min(n, max(self.tile, self.tile**2 // max(1, min(m, self.tile))))
+        self.cols = min(m, max(self.tile, self.tile**2 // max(1, min(n, self.tile))))
+        self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
+        self.half = problem.half if policy.halves(problem) else None
+        self.factors_MD = self.operand(self.keys_MD)
+        self.factor = problem.scale * LOG2E
+        self.bias_M = None if problem.bias_M is None else problem.bias_M * LOG2E
+        self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * LOG2E
+        self.buffer = self.new_buffer()
+        self._strip: tuple[slice, Tensor] | None = None
+
+    def operand(self, value: Tensor) -> Tensor:
+        """``value`` in the precision of the products' operands."""
+        return value if self.half is None else value.to(self.half)
+
+    def new_buffer(self) -> Tensor:
+        """Memory for one tile, flat."""
+        return self.queries_ND.new_empty(self.rows * self.cols)
+
+    def exponents(self, rows: slice, cols: slice) -> Tensor:
+        """t on one tile, −inf for pairs that do not count. Valid until the next call; may be modified."""
+        if self._strip is None or self._strip[0] != rows:
+            # The factor goes to the thin operand, unless that is rounded to half precision.
+            strip = self.queries_ND[rows]
+            self._strip = rows, strip * self.factor if self.half is None else strip.to(self.half)
+        out = products.scores(self._strip[1], self.factors_MD[cols], self.buffer)
+        if self.half is not None:
+            out.mul_(self.factor)
+        if self.bias_M is not None:
+            out.add_(self.bias_M[cols])
+        if self.at_least_N is not None:
+            out.masked_fill_(out < self.at_least_N[rows, None], -torch.inf)
+        return self.pairs.hide_(out, rows, cols)
+
+    def row_strips(self) -> Iterator[slice]:
+        """Strips of queries."""
+        return slices(len(self.queries_ND), self.rows)
+
+    def column_tiles(self, rows: slice) -> Iterator[slice]:
+        """The columns of a strip's tiles that hold a pair that counts."""
+        return (cols for cols in slices(len(self.keys_MD), self.cols) if self.pairs.touches(rows, cols))
+
+    def triangle(self) -> Iterator[tuple[slice, slice]]:
+        """Tiles on and above the diagonal that hold a pair that counts."""
+        return (tile for tile in triangle(0, len(self.queries_ND), self.tile) if self.pairs.touches(*tile))
+
+
+def powered(tile_RC: Tensor, powers: Sequence[float], scratch: Tensor | None) -> Iterator[Tensor]:
+    """exp2(p·t) for each power p, ascending; the last one in place. ``scratch`` (flat) is needed for more than one.
+
+    A power that is twice the first one is its square, which needs no exponential.
+    """
+    if len(powers) == 1:
+        yield (tile_RC if powers[0] == 1 else tile_RC.mul_(powers[0])).exp2_()
+        return
+    assert scratch is not None
+    out = scratch[: tile_RC.numel()].view_as(tile_RC)
+    first, second = powers
+    yield torch.exp2(torch.mul(tile_RC, first, out=out), out=out)
+    if second == 2 * first:
+        yield torch.mul(out, out, out=tile_RC)
+    else:
+        yield tile_RC.mul_(second).exp2_()
+
+
+def below(last: Tensor, scale: float | Tensor) -> Tensor:
+    """``last`` less its rounding error: the threshold that keeps similarities equal to ``last`` to rounding."""
+    size = scale.abs() if isinstance(scale, Tensor) else abs(scale)
+    return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + size)
+
+
+def slices(length: int, size: int) -> Iterator[slice]:
+    """0..length in slices of at most ``size``."""
+    return (slice(start, min(start + size, length)) for start in range(0, length, max(1, size)))
+
+
+def triangle(low: int, high: int, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Tiles that cover each pair low ≤ i ≤ j < high once; blocks on the diagonal (rows == cols) are small."""
+    if high - low <= min(tile, policy.LEAF):
+        if low < high:
+            yield slice(low, high), slice(low, high)
+        return
+    middle = low + max(1, (high - low) // (2 * tile)) * tile if high - low > tile else (low + high) // 2
+    yield from triangle(low, middle, tile)
+    for rows, cols in rectangle(middle - low, high - middle, tile):
+        yield slice(low + rows.start, low + rows.stop), slice(middle + cols.start, middle + cols.stop)
+    yield from triangle(middle, high, tile)
+
+
+def rectangle(height: int, width: int, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Tiles of a rectangle in squares of 4 × 4, whose keys and gradients stay in the cache."""
+    for outer_rows in slices(height, 4 * tile):
+        for outer_cols in slices(width, 4 * tile):
+            for rows in slices(outer_rows.stop - outer_rows.start, tile):
+                for cols in slices(outer_cols.stop - outer_cols.start, tile):
+                    yield (
+                        slice(outer_rows.start + rows.start, outer_rows.start + rows.stop),
+                        slice(outer_cols.start + cols.start, outer_cols.start + cols.stop),
+                    )

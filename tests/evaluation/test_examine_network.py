@@ -1,0 +1,84 @@
+"""Figures of the doctor on hand-made images: the linear matcher, transplants, kNN against chance."""
+
+import numpy as np
+import pytest
+import torch
+
+from coulomb.data import open_source
+from coulomb.data.sources.arrays import open_digits
+from coulomb.data.views import OwnViews, make_views
+from coulomb.evaluation.examine_network import MATCHER_LEAST, label_figures, matcher_separation, transplants
+from coulomb.runs.config import Config
+from coulomb.runs.prepare import Part, measure, prepare
+from coulomb.training.network import make_encoder
+
+
+def prepared(images, labels, **options):
+    config = Config(data="arrays", workers=0, encoder="convnet", encoder_width=4, **options)
+    source = open_source((images, labels))
+    return config, prepare(config, (source, None), measure(config, source), progress=False)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    source = open_digits()
+    return prepared(source.array, source.labels)
+
+
+def separation_of(made, views):
+    config, data = made
+    return matcher_separation(data.train, data.test, views, config.seed, data.facts.image_size)
+
+
+def test_the_matcher_tells_usual_views_from_views_of_noise(digits):
+    size = digits[1].facts.image_size
+    usual = separation_of(digits, make_views("digits", size, 1))
+    drowned = separation_of(digits, make_views("digits", size, 1, noise_std=(3.0, 5.0)))
+    assert usual > 0.75
+    assert drowned < 0.6
+
+
+def test_the_matcher_matches_identical_views_and_gives_up_on_blank_ones(digits):
+    size = digits[1].facts.image_size
+    assert separation_of(digits, OwnViews(lambda images, generator: images, size, 1)) == pytest.approx(1, abs=1e-3)
+    blank = OwnViews(lambda images, generator: torch.zeros_like(images), size, 1)
+    assert separation_of(digits, blank) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_the_matcher_needs_images_to_be_fitted(digits):
+    data = digits[1]
+    few = Part(data.train.images, data.train.indices[: MATCHER_LEAST - 1], None)
+    views = make_views("digits", data.facts.image_size, 1)
+    assert matcher_separation(few, data.test, views, 0, data.facts.image_size) is None
+
+
+@pytest.mark.parametrize(
+    ("region", "rows", "columns"),
+    [
+        ("top", slice(0, 4), slice(None)),
+        ("bottom", slice(-4, None), slice(None)),
+        ("left", slice(None), slice(0, 4)),
+        ("right", slice(None), slice(-4, None)),
+    ],
+)
+def test_an_embedding_of_one_strip_is_found_out(region, rows, columns):
+    images = torch.rand(20, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    assert transplants(images, lambda x: x[:, :, rows, columns].flatten(1) - 0.5) == {"region": region, "share": 1.0}
+
+
+def test_an_embedding_of_the_whole_image_is_not_decided_by_a_strip():
+    images = torch.rand(20, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    assert transplants(images, lambda x: x.flatten(1) - 0.5)["share"] == 0
+
+
+def test_labels_in_another_order_leave_nothing_above_chance(digits):
+    source = open_digits()
+    config, shuffled = prepared(source.array, np.random.default_rng(0).permutation(source.labels), knn_k=20)
+    views = make_views("digits", shuffled.facts.image_size, 1)
+    encoder = make_encoder(config, shuffled, None)
+    found = label_figures(encoder, shuffled, views, config)
+    assert found["chance"] == pytest.approx(0.1, abs=0.03)
+    assert found["images"] == len(shuffled.test.indices)
+    assert found["pixels"] < 0.17
+    real = label_figures(encoder, digits[1], views, config)
+    assert real["pixels"] > 0.9
