@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from coulomb.checked import readable
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, warn_counted
-from coulomb.losses.options import Check, Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
+from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
 
@@ -90,7 +90,7 @@ class PaCoLoss(Loss):
     tensor(1.6094)
     """
 
-    class_counts: InitVar[Tensor | Sequence[float] | None] = None
+    class_counts: InitVar[Annotated[Tensor | Sequence[float] | None, optional(checked_counts)]] = None
     alpha: NonNegative = 0.05
     beta: NonNegative = 1.0
     gamma: NonNegative = 1.0
@@ -103,8 +103,6 @@ class PaCoLoss(Loss):
     normalize: Flag = True
     reduction: Reduction = "mean"
     diagnose: Flag = False
-
-    checks: ClassVar[dict[str, Check]] = {"class_counts": optional(checked_counts)}
 
     def __post_init__(self, class_counts: Tensor | Sequence[float] | None) -> None:
         self.register_buffer("class_counts", optional(checked_counts)("class_counts", class_counts))

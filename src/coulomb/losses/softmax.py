@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import ClassVar
+from typing import Annotated
 
 from torch import Tensor
 
 from coulomb.losses.classes import checked_counts, class_scores
 from coulomb.losses.inputs import reduced
-from coulomb.losses.options import Check, Flag, Loss, Reduction, Share, Tau
+from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau
 from coulomb.losses.temperature import inverse
 
 
@@ -86,14 +86,12 @@ class BalancedSoftmaxLoss(Loss):
     tensor(2.3026)
     """
 
-    class_counts: InitVar[Tensor | Sequence[float]]
+    class_counts: InitVar[Annotated[Tensor | Sequence[float], checked_counts]]
     label_smoothing: Share = 0.0
     temperature: Tau = 1.0
     _: KW_ONLY
     normalize: Flag = False
     reduction: Reduction = "mean"
-
-    checks: ClassVar[dict[str, Check]] = {"class_counts": checked_counts}
 
     def __post_init__(self, class_counts: Tensor | Sequence[float]) -> None:
         self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
