@@ -12,6 +12,7 @@ from coulomb.losses.inputs import (
     check_batch,
     check_dense,
     check_shape,
+    check_tensor,
     class_ids,
     known_labels,
     normalized,
@@ -71,7 +72,9 @@ def class_scores(
         warn_counted(len(labels), len(labels), "samples have one class: the loss gives no gradient")
     features = unit_rows("features", features, normalize=normalize)
     centers = unit_rows("centers", centers, normalize=normalize)
-    bias = None if bias is None else _checked_bias(bias, centers)
+    if bias is not None:
+        check_tensor("bias", bias, "a floating", (len(centers),), centers, ", one value per centre")
+        bias = normalized(("bias",), bias[:, None], normalize=False, products=False)[:, 0]
     if counts is not None:
         prior = log_frequencies(counts, len(centers), centers, "centers")
         bias = prior if bias is None else bias + prior
@@ -120,14 +123,3 @@ def log_frequencies(counts: Tensor, classes: int, like: Tensor, source: str) -> 
         raise ValueError(f"{source} has {classes} classes, class_counts {len(counts)}")
     counts = counts.to(like)
     return (counts / counts.sum()).log()
-
-
-def _checked_bias(bias: Tensor, centers: Tensor) -> Tensor:
-    if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        raise TypeError(f"bias must be a floating tensor, got {getattr(bias, 'dtype', type(bias).__name__)}")
-    check_dense("bias", bias)
-    if bias.shape != centers.shape[:1]:
-        raise ValueError(f"bias must have shape [{len(centers)}], one value per centre, got {tuple(bias.shape)}")
-    if bias.device != centers.device:
-        raise ValueError(f"bias is on {bias.device}, centers on {centers.device}")
-    return normalized(("bias",), bias[:, None], normalize=False, products=False)[:, 0]

@@ -105,13 +105,14 @@ def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
     """``init`` whose TypeError for an unknown option names the option to use instead."""
     init.__annotations__ = {name: getattr(kind, "__origin__", kind) for name, kind in init.__annotations__.items()}
     parameters = inspect.signature(init).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed on to the parent, which checks them
+        return init
     names = list(parameters)[1:]
-    passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())  # to the parent, which checks them
 
     @functools.wraps(init)
     def checked_init(self: Any, *arguments: Any, **options: Any) -> None:
         for name in options:
-            if name not in names and not passes_on:
+            if name not in names:
                 raise TypeError(unknown_option(type(self).__name__, name, names))
         init(self, *arguments, **options)
 
