@@ -175,7 +175,7 @@ def test_multi_hot_labels_are_checked():
     x = features(5, 2, 3)
     with pytest.raises(ValueError, match="must be 0 or 1"):
         SupConLoss()(x, SEVERAL * 2)
-    with pytest.raises(ValueError, match=r"labels must have shape \[5\] or \[5, C\]"):
+    with pytest.raises(ValueError, match=r"labels must have shape \[5, 3\] or \[5\]"):
         SupConLoss()(x, SEVERAL[:4])
     with pytest.raises(ValueError, match="not both"):
         SupConLoss()(x, SEVERAL, torch.ones(5, 5))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from coulomb.checked import checked_number, checked_whole
-from coulomb.losses.classes import class_similarity
+from coulomb.losses.classes import class_scores
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.inputs import reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Positive, Reduction, Share
@@ -88,16 +88,16 @@ class ArcFaceLoss(Loss):
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        similarity, plain, known = class_similarity(
-            features, labels, self.centers, scale=self.scale, normalize=self.normalize
-        )
-        own = self.scale * self._with_margin(plain / self.scale)
-        losses = similarity.contrast(own, counted=known)
+        scores = class_scores(features, labels, self.centers, scale=self.scale, normalize=self.normalize)
+        own = self.scale * self._with_margin(scores.own / self.scale)
+        losses = scores.contrast(own)
         if self.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
-            mean = similarity.mean("all") + (own - plain) / len(self.centers)
+            mean = scores.similarity.mean("all") + (own - scores.own) / len(self.centers)
             losses = losses + self.label_smoothing * (own - mean)
-        loss = reduced(losses, self.reduction, known)
-        return (loss, diagnose_rows(similarity, positive=plain, has_positive=known)) if self.diagnose else loss
+        loss = reduced(losses, self.reduction, scores.known)
+        if not self.diagnose:
+            return loss
+        return loss, diagnose_rows(scores.similarity, positive=scores.own, has_positive=scores.known)
 
     def logits(self, features: Tensor) -> Tensor:
         """s·cos θ, [B, C], without margin: for predictions."""

@@ -1,15 +1,18 @@
 """Parts of the losses over class centres: the similarities of samples and centres, class frequencies."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from coulomb.checked import readable
 from coulomb.losses.inputs import (
     check_batch,
     check_dense,
     check_shape,
+    check_tensor,
     class_ids,
     known_labels,
     normalized,
@@ -19,7 +22,36 @@ from coulomb.losses.inputs import (
 from coulomb.similarity import Similarity
 
 
-def class_similarity(
+@dataclass(frozen=True)
+class ClassScores:
+    """Similarities s_ic of samples and class centres.
+
+    Attributes:
+        similarity: samples × centres; the centre of a sample's label is its positive, the others are its negatives.
+        own: s_iy, [B]; of class 0 if the label is unknown.
+        rest: LSE_{c≠y} s_ic, [B], if few enough similarities are stored; else None.
+        known: which labels are known, [B]; None: all.
+    """
+
+    similarity: Similarity
+    own: Tensor
+    rest: Tensor | None
+    known: Tensor | None
+
+    def contrast(self, own: Tensor) -> Tensor:
+        """softplus(LSE_{c≠y} s_ic − own_i), [B]."""
+        if self.rest is None:
+            return self.similarity.contrast(own, counted=self.known)
+        return softplus(self.rest - own, threshold=50)
+
+
+def own_and_rest(logits_BC: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
+    """(logit of the own class, LSE of the others), [B]: softplus(rest − own) is the cross-entropy, without cancellation."""
+    target = labels_B[:, None].clamp_min(0)
+    return logits_BC.gather(1, target).squeeze(1), logits_BC.scatter(1, target, -torch.inf).logsumexp(1)
+
+
+def class_scores(
     features: Tensor,
     labels: Tensor,
     centers: Tensor,
@@ -28,13 +60,8 @@ def class_similarity(
     bias: Tensor | None = None,
     counts: Tensor | None = None,
     normalize: bool,
-) -> tuple[Similarity, Tensor, Tensor | None]:
-    """Checks the arguments and compares features [B, D] with centres [C, D]; ``bias`` + log π of ``counts`` is added.
-
-    Returns:
-        The similarities s_ic, in which the centre of a sample's label is its positive and the others are its negatives;
-        s_iy [B] (of class 0 if the label is unknown); which labels are known (None: all).
-    """
+) -> ClassScores:
+    """Checks the arguments and compares features [B, D] with centres [C, D]; ``bias`` and log π of ``counts`` are added."""
     check_shape("features", features)
     check_shape("centers", centers, like=features)
     check_batch("features", features)
@@ -45,7 +72,9 @@ def class_similarity(
         warn_counted(len(labels), len(labels), "samples have one class: the loss gives no gradient")
     features = unit_rows("features", features, normalize=normalize)
     centers = unit_rows("centers", centers, normalize=normalize)
-    bias = None if bias is None else _checked_bias(bias, centers)
+    if bias is not None:
+        check_tensor("bias", bias, "a floating", (len(centers),), centers, ", one value per centre")
+        bias = normalized(("bias",), bias[:, None], normalize=False, products=False)[:, 0]
     if counts is not None:
         prior = log_frequencies(counts, len(centers), centers, "centers")
         bias = prior if bias is None else bias + prior
@@ -53,7 +82,9 @@ def class_similarity(
     similarity = Similarity(
         features, centers, scale=scale, column_bias=bias, query_ids=labels, key_ids=classes, unit=normalize
     )
-    return similarity, similarity.positives(labels.clamp_min(0)), known
+    if similarity.few:
+        return ClassScores(similarity, *own_and_rest(similarity.matrix, labels), known)
+    return ClassScores(similarity, similarity.positives(labels.clamp_min(0)), None, known)
 
 
 def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
@@ -92,14 +123,3 @@ def log_frequencies(counts: Tensor, classes: int, like: Tensor, source: str) -> 
         raise ValueError(f"{source} has {classes} classes, class_counts {len(counts)}")
     counts = counts.to(like)
     return (counts / counts.sum()).log()
-
-
-def _checked_bias(bias: Tensor, centers: Tensor) -> Tensor:
-    if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        raise TypeError(f"bias must be a floating tensor, got {getattr(bias, 'dtype', type(bias).__name__)}")
-    check_dense("bias", bias)
-    if bias.shape != centers.shape[:1]:
-        raise ValueError(f"bias must have shape [{len(centers)}], one value per centre, got {tuple(bias.shape)}")
-    if bias.device != centers.device:
-        raise ValueError(f"bias is on {bias.device}, centers on {centers.device}")
-    return normalized(("bias",), bias[:, None], normalize=False, products=False)[:, 0]

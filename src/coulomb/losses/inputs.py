@@ -1,6 +1,7 @@
 """Checked inputs of the losses (features as unit rows, labels) and the reduction of their values."""
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,6 +33,24 @@ def check_dense(name: str, value: Tensor) -> None:
     """Raises TypeError for sparse and other tensors that are not strided."""
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got {value.layout}; use {name}.to_dense()")
+
+
+KINDS: Mapping[str, Callable[[Tensor], bool]] = {
+    "a floating": lambda value: value.is_floating_point(),
+    "an integer": lambda value: value.dtype in INTEGERS,
+    "a boolean or real": lambda value: not value.is_complex(),
+}
+
+
+def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like: Tensor, remark: str = "") -> None:
+    """Raises unless ``value`` is a dense tensor of one of the `KINDS`, of ``shape``, and on the device of ``like``."""
+    if not isinstance(value, Tensor) or not KINDS[kind](value):
+        raise TypeError(f"{name} must be {kind} tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    check_dense(name, value)
+    if value.shape != shape:
+        raise ValueError(f"{name} must have shape {list(shape)}{remark}, got {tuple(value.shape)}")
+    if value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}, the features on {like.device}")
 
 
 def check_batch(name: str, value: Tensor) -> None:
@@ -161,13 +180,7 @@ def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None 
         TypeError, ValueError: not integers, another shape or device, labels below −1 or not below ``classes``.
     """
     labels = flat_labels(labels)
-    if not isinstance(labels, Tensor) or labels.dtype not in INTEGERS:
-        raise TypeError(f"labels must be an integer tensor, got {getattr(labels, 'dtype', type(labels).__name__)}")
-    check_dense("labels", labels)
-    if labels.shape != (length,):
-        raise ValueError(f"labels must have shape [{length}], one per sample, got {tuple(labels.shape)}")
-    if labels.device != like.device:
-        raise ValueError(f"labels is on {labels.device}, features on {like.device}")
+    check_tensor("labels", labels, "an integer", (length,), like, ", one per sample")
     if length and readable(labels):
         least, greatest = (int(one) for one in labels.aminmax())
         if least < -1:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_dense
+from coulomb.losses.inputs import check_tensor
 from coulomb.losses.negatives import own_rows
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import rows_in
@@ -16,27 +16,9 @@ OVERLAPS = ("any", "count", "jaccard")
 STRIP = 2**22  # elements in a strip of rows of the overlaps [B, B]
 
 
-def check_mask(mask: Tensor, batch: int, like: Tensor) -> None:
-    """Raises unless ``mask`` is a dense real tensor [B, B] on the device of ``like``."""
-    if not isinstance(mask, Tensor) or mask.is_complex():
-        given = getattr(mask, "dtype", type(mask).__name__)
-        raise TypeError(f"mask must be a boolean or real tensor [B, B], got {given}")
-    check_dense("mask", mask)
-    if mask.shape != (batch, batch):
-        raise ValueError(f"mask must have shape [{batch}, {batch}], got {tuple(mask.shape)}")
-    if mask.device != like.device:
-        raise ValueError(f"mask is on {mask.device}, features on {like.device}")
-
-
 def checked_multi_hot(labels: Tensor, batch: int, like: Tensor) -> Tensor:
     """Zeros and ones [B, C] in the dtype of ``like``; values are checked only if they are `readable`."""
-    if labels.is_complex():
-        raise TypeError(f"labels must be boolean or real, got {labels.dtype}")
-    check_dense("labels", labels)
-    if len(labels) != batch:
-        raise ValueError(f"labels must have shape [{batch}] or [{batch}, C], got {tuple(labels.shape)}")
-    if labels.device != like.device:
-        raise ValueError(f"labels is on {labels.device}, features on {like.device}")
+    check_tensor("labels", labels, "a boolean or real", (batch, labels.shape[1]), like, f" or [{batch}]")
     if readable(labels) and not ((labels == 0) | (labels == 1)).all():
         raise ValueError("labels [B, C] must be 0 or 1 (multi-hot): 1 for each class of the sample")
     return labels.to(like.dtype)

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from coulomb.checked import checked_number, readable
 from coulomb.losses.diagnosis import Diagnosis
-from coulomb.losses.inputs import INTEGERS, check_dense, check_shape, lengths, paired_rows, reduced, unit_rows
+from coulomb.losses.inputs import check_shape, check_tensor, lengths, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
 from coulomb.losses.temperature import inverse
 from coulomb.similarity.products import matmul
@@ -110,7 +110,10 @@ class NCELoss(Loss):
         """log Pₙ of the positives [B] and of the noise [B, m]."""
         batch, m = others.shape
         if index is not None:
-            _check_index(index, (batch, 1 + m), self.num_instances, others)
+            check_tensor("noise_index", index, "an integer", (batch, 1 + m), others, ", the positive's first")
+            least, greatest = (int(one) for one in index.aminmax()) if readable(index) else (0, 0)
+            if least < 0 or greatest >= self.num_instances:
+                raise ValueError(f"noise_index must be from 0 to {self.num_instances - 1}, got {least}…{greatest}")
         log_prob = self.get_buffer("noise_log_prob")
         if log_prob is None:
             return -math.log(self.num_instances), -math.log(self.num_instances)
@@ -154,11 +157,7 @@ def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
 def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | None:
     if log_prob is None:
         return None
-    if not isinstance(log_prob, Tensor) or not log_prob.is_floating_point():
-        raise TypeError("noise_log_prob must be a floating tensor [num_instances]")
-    check_dense("noise_log_prob", log_prob)
-    if log_prob.shape != (num_instances,):
-        raise ValueError(f"noise_log_prob must have shape [{num_instances}], got {tuple(log_prob.shape)}")
+    check_tensor("noise_log_prob", log_prob, "a floating", (num_instances,), log_prob)
     log_prob = log_prob.detach().to(torch.promote_types(log_prob.dtype, torch.float32)).clone()
     total = float(log_prob.logsumexp(0)) if readable(log_prob) else 0.0
     if not abs(total) <= 1e-3 or (readable(log_prob) and log_prob.isinf().any()):
@@ -167,21 +166,6 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
             "subtract its logsumexp"
         )
     return log_prob
-
-
-def _check_index(index: Tensor, shape: tuple[int, int], num_instances: int, like: Tensor) -> None:
-    """Raises unless ``index`` holds instances, of the positive first; values are checked only if they are `readable`."""
-    if not isinstance(index, Tensor) or index.dtype not in INTEGERS:
-        raise TypeError(f"noise_index must be an integer tensor, got {getattr(index, 'dtype', type(index).__name__)}")
-    check_dense("noise_index", index)
-    if index.shape != shape:
-        raise ValueError(f"noise_index must have shape {list(shape)}, the positive's first, got {tuple(index.shape)}")
-    if index.device != like.device:
-        raise ValueError(f"noise_index is on {index.device}, query on {like.device}")
-    if readable(index):
-        least, greatest = (int(one) for one in index.aminmax())
-        if least < 0 or greatest >= num_instances:
-            raise ValueError(f"noise_index must be from 0 to {num_instances - 1}, got {least}…{greatest}")
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from torch import Tensor, nn
@@ -71,9 +71,11 @@ class Loss(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        metadata = {
-            name: getattr(kind, "__metadata__", ()) for name, kind in vars(cls).get("__annotations__", {}).items()
+        types = {
+            name: kind.type if isinstance(kind, InitVar) else kind
+            for name, kind in vars(cls).get("__annotations__", {}).items()
         }
+        metadata = {name: getattr(kind, "__metadata__", ()) for name, kind in types.items()}
         cls.checks = {**cls.checks, **{name: one[0] for name, one in metadata.items() if one}}
         dataclass(eq=False, repr=False)(cls)
         for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]
@@ -102,7 +104,10 @@ def _described(value: Any) -> str:
 def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
     """``init`` whose TypeError for an unknown option names the option to use instead."""
     init.__annotations__ = {name: getattr(kind, "__origin__", kind) for name, kind in init.__annotations__.items()}
-    names = list(inspect.signature(init).parameters)[1:]
+    parameters = inspect.signature(init).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed on to the parent, which checks them
+        return init
+    names = list(parameters)[1:]
 
     @functools.wraps(init)
     def checked_init(self: Any, *arguments: Any, **options: Any) -> None:

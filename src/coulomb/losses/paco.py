@@ -3,17 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.checked import readable
-from coulomb.losses.classes import checked_counts, log_frequencies
+from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, warn_counted
-from coulomb.losses.options import Check, Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
+from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
 
@@ -90,7 +90,7 @@ class PaCoLoss(Loss):
     tensor(1.6094)
     """
 
-    class_counts: InitVar[Tensor | Sequence[float] | None] = None
+    class_counts: InitVar[Annotated[Tensor | Sequence[float] | None, optional(checked_counts)]] = None
     alpha: NonNegative = 0.05
     beta: NonNegative = 1.0
     gamma: NonNegative = 1.0
@@ -103,8 +103,6 @@ class PaCoLoss(Loss):
     normalize: Flag = True
     reduction: Reduction = "mean"
     diagnose: Flag = False
-
-    checks: ClassVar[dict[str, Check]] = {"class_counts": optional(checked_counts)}
 
     def __post_init__(self, class_counts: Tensor | Sequence[float] | None) -> None:
         self.register_buffer("class_counts", optional(checked_counts)("class_counts", class_counts))
@@ -129,14 +127,14 @@ class PaCoLoss(Loss):
             queries_lead_keys=True,
             unit=self.normalize,
         )
-        target = labels[:anchors, None].clamp_min(0)
-        own, rest = centers.gather(1, target).squeeze(1), centers.scatter(1, target, -torch.inf).logsumexp(1)
+        own, rest = own_and_rest(centers, labels[:anchors])
+        log_sum, count, attraction = _feature_sums(similarity, labels)
         if self.gamma:
-            rest = torch.stack([rest, similarity.lse("others") + math.log(self.gamma)]).logsumexp(0)
-        known, count = (labels[:anchors] >= 0).to(own.dtype), similarity.count("positives").to(own.dtype)
-        weight = self.beta * known + self.alpha * count
+            rest = torch.stack([rest, log_sum + math.log(self.gamma)]).logsumexp(0)
+        count = count.to(own.dtype)
+        weight = self.beta * (labels[:anchors] >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
-        losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - similarity.sum("positives"))
+        losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)
         if self.label_smoothing and classes > 1:  # own − mean of the other centres
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
             losses = losses + smoothing * (own - centers.mean(1))
@@ -170,3 +168,13 @@ class PaCoLoss(Loss):
         if counts is not None:
             logits = logits + log_frequencies(counts, logits.shape[1], logits, "center_logits")
         return logits if self.supervised_temperature == 1 else logits / self.supervised_temperature
+
+
+def _feature_sums(similarity: Similarity, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(LSE over the other features, number of positives, Σ s over them), each [anchors]."""
+    if not similarity.few:
+        return similarity.lse("others"), similarity.count("positives"), similarity.sum("positives")
+    scores, anchors = similarity.matrix, labels[: similarity.shape[0], None]
+    itself = torch.eye(*similarity.shape, dtype=torch.bool, device=labels.device)
+    same = (anchors == labels) & (anchors >= 0) & ~itself
+    return scores.masked_fill(itself, -torch.inf).logsumexp(1), same.sum(1), (scores * same).sum(1)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import ClassVar
+from typing import Annotated
 
 from torch import Tensor
 
-from coulomb.losses.classes import checked_counts, class_similarity
+from coulomb.losses.classes import checked_counts, class_scores
 from coulomb.losses.inputs import reduced
-from coulomb.losses.options import Check, Flag, Loss, Reduction, Share, Tau
+from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau
 from coulomb.losses.temperature import inverse
 
 
@@ -86,14 +86,12 @@ class BalancedSoftmaxLoss(Loss):
     tensor(2.3026)
     """
 
-    class_counts: InitVar[Tensor | Sequence[float]]
+    class_counts: InitVar[Annotated[Tensor | Sequence[float], checked_counts]]
     label_smoothing: Share = 0.0
     temperature: Tau = 1.0
     _: KW_ONLY
     normalize: Flag = False
     reduction: Reduction = "mean"
-
-    checks: ClassVar[dict[str, Check]] = {"class_counts": checked_counts}
 
     def __post_init__(self, class_counts: Tensor | Sequence[float]) -> None:
         self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
@@ -113,10 +111,8 @@ def cross_entropy(
 ) -> Tensor:
     """softplus(LSE_{c≠y} s_ic − s_iy), with label smoothing, reduced as ``loss`` says."""
     scale, normalize = inverse(loss.temperature), loss.normalize
-    similarity, own, known = class_similarity(
-        features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize
-    )
-    losses = similarity.contrast(own, counted=known)
+    scores = class_scores(features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize)
+    losses = scores.contrast(scores.own)
     if loss.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
-        losses = losses + loss.label_smoothing * (own - similarity.mean("all"))
-    return reduced(losses, loss.reduction, known)
+        losses = losses + loss.label_smoothing * (scores.own - scores.similarity.mean("all"))
+    return reduced(losses, loss.reduction, scores.known)

@@ -8,8 +8,17 @@ from torch import Tensor
 
 from coulomb.checked import readable
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, flat_labels, normalized, reduced, warn_counted
-from coulomb.losses.multi_label import OVERLAPS, check_mask, checked_multi_hot, overlap_matrix, overlap_mean
+from coulomb.losses.inputs import (
+    check_batch,
+    check_shape,
+    check_tensor,
+    class_ids,
+    flat_labels,
+    normalized,
+    reduced,
+    warn_counted,
+)
+from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_mean
 from coulomb.losses.negatives import summed_over, unique_ids, world_size
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
@@ -104,7 +113,7 @@ class SupConLoss(Loss):
         if mask is not None:
             if labels is not None:
                 raise ValueError("give labels or mask, not both: the mask replaces labels")
-            check_mask(mask, batch, keys)
+            check_tensor("mask", mask, "a boolean or real", (batch, batch), keys)
         elif isinstance(labels, Tensor) and labels.ndim == 2:
             multi_hot = checked_multi_hot(labels, batch, keys)
         elif labels is not None:  # an unknown sample is a class of one, so that its other views are positives
