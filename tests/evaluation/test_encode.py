@@ -148,17 +148,17 @@ def test_grey_arrays(run):
 @pytest.mark.parametrize(
     ("images", "words"),
     [
-        (np.full((8, 8, 3), 255.0), r"images\[0\]: float pixels from 255 to 255; .*divide by 255"),
-        (torch.rand(2, 3, 8, 8) * 255, r"images\[0\]: float pixels from .*divide by 255"),
-        ([torch.rand(3, 8, 8), torch.randn(3, 8, 8)], r"images\[1\]: float pixels from -"),
+        (np.full((8, 8, 3), 255.0), r"images\[0\]: float pixels range from 255 to 255; .*divide by 255"),
+        (torch.rand(2, 3, 8, 8) * 255, r"images\[0\]: float pixels range from .*divide by 255"),
+        ([torch.rand(3, 8, 8), torch.randn(3, 8, 8)], r"images\[1\]: float pixels range from -"),
         (np.zeros((8, 8, 3), np.int64), r"images\[0\].*type int64"),
         (np.zeros((3, 8, 8), np.uint8), r"one image \[C, H, W\] or 3 grey ones"),
         (np.zeros((2, 30, 8, 8), np.uint8), "which axis"),
         (np.zeros((1, 1, 2, 8, 8), np.uint8), r"one image is \[H, W\]"),
         (torch.zeros(40, 8, 8), r"one image is \[C, H, W\]"),
-        (np.zeros((8, 9, 5), np.uint8), "5 channels and 3 are wanted"),
+        (np.zeros((8, 9, 5), np.uint8), "5 channels instead of 3"),
         ([], "the list is empty"),
-        ([3], r"images\[0\]: int is no image"),
+        ([3], r"images\[0\]: int is not an image"),
         ({"a": 1}, "dict"),
         ("nowhere.jpg", "nowhere.jpg: no such file"),
         (["nowhere.jpg", "else.jpg"], r"nowhere.jpg: no such file \(and 1 more of 2 images\)"),
@@ -171,7 +171,7 @@ def test_what_is_no_image_is_refused(run, images, words):
 
 def test_a_torn_file_and_a_folder_among_files(run, files, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
-    for bad, words in ((tmp_path / "torn.png", "not an image"), (tmp_path, "a folder; give it alone")):
+    for bad, words in ((tmp_path / "torn.png", "not an image"), (tmp_path, "a folder; pass it on its own")):
         with pytest.raises(InputError, match=words):
             run.encode([files[0], bad])
 
