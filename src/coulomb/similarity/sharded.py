@@ -167,9 +167,7 @@ class ReduceKeys(torch.autograd.Function):
             if _needs_no_tiles(part):
                 grads = _sums_gradients(part, grad_PN)
             else:
-                grads = streaming.backward(
-                    part, Folded(rows, extra[0]), grad_PN, extra[1], (*needs[:1], need_keys, *needs[2:])
-                )
+                grads = streaming.backward(part, Folded(rows, extra[0]), grad_PN, extra[1], needs)
             # With keys that are the queries, the gradient of the own block is complete: it counts as that of its keys.
             complete = part.keys_MD is None
             if grad_ND is not None and grads.queries_ND is not None and not complete:
