@@ -180,7 +180,7 @@ def initial_rows(slots: Tensor, dim: int, seed: int) -> Tensor:
     numbers are those of SplitMix64 (Steele, Lea & Flood, 2014) at position slot·dim + column.
     """
     position = slots.numpy().astype(np.uint64)[:, None] * np.uint64(dim) + np.arange(dim, dtype=np.uint64)
-    bits = position * np.uint64(0x9E3779B97F4A7C15) + np.uint64(derive_seed(seed, "memory bank"))
+    bits: np.ndarray = position * np.uint64(0x9E3779B97F4A7C15) + np.uint64(derive_seed(seed, "memory bank"))
     bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     bits ^= bits >> np.uint64(31)

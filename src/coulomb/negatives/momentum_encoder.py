@@ -66,13 +66,13 @@ class MomentumEncoder(nn.Module):
     def update(self, online: nn.Module, progress: float = 0.0) -> None:
         """Moves the copy towards ``online``, the network that was copied; call it after each optimizer step."""
         weight = 1 - self.momentum_at(progress)
-        for parameter, value in zip(self.module.parameters(), online.parameters(), strict=True):
-            parameter.lerp_(value.to(parameter), weight)
-        for buffer, value in zip(self.module.buffers(), online.buffers(), strict=True):
+        for parameter, new in zip(self.module.parameters(), online.parameters(), strict=True):
+            parameter.lerp_(new.to(parameter), weight)
+        for buffer, current in zip(self.module.buffers(), online.buffers(), strict=True):
             if self.buffer_rule == "average" and buffer.is_floating_point():
-                buffer.lerp_(value.to(buffer), weight)
+                buffer.lerp_(current.to(buffer), weight)
             else:
-                buffer.copy_(value)
+                buffer.copy_(current)
 
     def extra_repr(self) -> str:
         """Returns the options, for ``print(encoder)``."""
