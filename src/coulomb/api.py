@@ -15,7 +15,7 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.classify import Classification
-from coulomb.evaluation.encode import Canvas, embed_to_parquet, features_of
+from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
 from coulomb.evaluation.examine import examine
 from coulomb.methods.choice import OWN, named_class
 from coulomb.models import Encoder, load_encoder
@@ -126,7 +126,7 @@ class Run:
 
     def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
         canvas = self._canvas or Canvas.of(source, self.encoder)
-        return features_of(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
+        return source_features(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
 
     @property
     def _canvas(self) -> Canvas | None:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from coulomb.data import ArraySource, check
-from coulomb.data.survey import detail_finding, detail_of, measure_detail
+from coulomb.data.survey import detail_finding, detail_side, measure_detail
 from page_blocks import ROOT
 
 SHARED = ROOT.parent / "shared" / "data"
@@ -39,7 +39,7 @@ def measured(pictures):
 
 
 @pytest.mark.parametrize("side", [32, 64, 96, 200])
-def test_images_with_detail_of_their_own_size(side):
+def test_images_with_detail_side_their_own_size(side):
     found = measured([natural(seed, side) for seed in range(12)])
     assert (found["detail"], found["side"], found["enlarged"]) == (side, side, 0)
     assert detail_finding(found, side) is None
@@ -65,8 +65,8 @@ def test_the_finding_names_the_option():
 
 def test_small_constant_and_other_images_are_left_alone():
     assert measured([np.zeros((16, 16, 3), np.uint8)] * 4) is None
-    assert detail_of(np.full((64, 64, 3), 9, np.uint8)) == 64
-    assert detail_of(np.random.default_rng(0).random((48, 64, 5), dtype=np.float32)) == 48
+    assert detail_side(np.full((64, 64, 3), 9, np.uint8)) == 64
+    assert detail_side(np.random.default_rng(0).random((48, 64, 5), dtype=np.float32)) == 48
 
 
 @pytest.mark.skipif(not (SHARED / "rooms.parquet").exists(), reason="needs ../shared/data")

@@ -90,7 +90,7 @@ def test_missing_files(data):
         ("picture,label\na.png,1\n", "no column of paths among picture, label"),
         ("path,label\na.png\n", "line 2 has 1 fields and the header 2"),
         ("path,path\na.png,b\n", "appears twice"),
-        ("path\nhttp://example.org/a.png\n", "is an address"),
+        ("path\nhttp://example.org/a.png\n", "is a URL"),
         ("path,label\na.png,1.5\n", "label 1.5 of image 0 is not an integer"),
         ("path,label\n,1\n", "row 1 has no usable path"),
         ("path,label\na.png,-7\n", "outside the range"),

@@ -17,7 +17,7 @@ HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)
 @pytest.mark.skipif(INSTALLED, reason="pillow-heif is installed")
 def test_without_the_library_the_hint_is_given(tmp_path):
     (tmp_path / "IMG_1.HEIC").write_bytes(HEAD)
-    with pytest.raises(InputError, match=r"1 HEIC files were passed over \(IMG_1.HEIC\).*pip install pillow-heif"):
+    with pytest.raises(InputError, match=r"1 HEIC files were skipped \(IMG_1.HEIC\).*pip install pillow-heif"):
         open_source(tmp_path)
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     assert any("pip install pillow-heif" in note for note in open_source(tmp_path).notes)

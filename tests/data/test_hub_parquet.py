@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import coulomb.data.sources.hub as module
 from coulomb.data import CorruptImage, open_source
 from coulomb.errors import InputError
 
@@ -96,7 +95,7 @@ def test_strange_metadata_is_not_trusted(tmp_path, metadata):
 
 def test_label_outside_the_class_names(tmp_path):
     path = shard(tmp_path / "a.parquet", [1, 2], label=[0, 2])
-    with pytest.raises(InputError, match="label 2 of image 1 is outside the range 0…1: there are 2 class names"):
+    with pytest.raises(InputError, match="label 2 of image 1 is outside the range 0…1 of the 2 class names"):
         open_source(path)
 
 
@@ -119,14 +118,14 @@ def test_no_rows(tmp_path):
         open_source(shard(tmp_path / "a.parquet", [], label=pa.array([], pa.int64())))
 
 
-def test_buffer_is_bounded_and_not_sent_to_workers(tmp_path, monkeypatch):
+def test_buffer_is_bounded_and_not_sent_to_workers(tmp_path):
     source = open_source(shard(tmp_path / "a.parquet", range(20), label=[0] * 20))
     assert values(source) == list(range(20))
     assert len(source._buffer) == 10
     assert len(pickle.dumps(source)) < 5000 + len(pickle.dumps(source._ids))
     source.release()
     assert not source._buffer
-    monkeypatch.setattr(module, "BUFFER_BYTES", 300)
+    source.buffer_bytes = 300
     assert values(source) == list(range(20))
     assert len(source._buffer) < 4
     copy = pickle.loads(pickle.dumps(source))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coulomb.data import p_no_positive
-from coulomb.data.samplers import batch_for
+from coulomb.data.samplers import smallest_batch
 from coulomb.errors import InputError
 
 
@@ -45,7 +45,7 @@ def test_edges():
 @given(st.integers(1, 30), st.integers(0, 60), st.floats(0.01, 0.99))
 def test_the_smallest_batch_that_will_do(own, others, most):
     total = own + others
-    batch = batch_for(own, total, most)
+    batch = smallest_batch(own, total, most)
     if own == 1:
         assert batch is None  # nobody else is of its class, whatever the batch
         return

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.data.samplers import SAMPLERS, class_probabilities, epoch_order, most_shown
+from coulomb.data.samplers import SAMPLERS, class_probabilities, epoch_order, most_frequent_class
 from coulomb.errors import InputError
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(lambda sizes: sum(sizes) > 0)
@@ -60,8 +60,8 @@ def test_the_order_depends_on_the_generator_alone():
 
 
 def test_how_often_the_rarest_is_shown():
-    assert most_shown(labels_of([90, 10]), "class_balanced") == (1, 5.0)
-    assert most_shown(labels_of([90, 10]), "uniform")[1] == pytest.approx(1)
+    assert most_frequent_class(labels_of([90, 10]), "class_balanced") == (1, 5.0)
+    assert most_frequent_class(labels_of([90, 10]), "uniform")[1] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("labels", [None, np.full(4, -1)])

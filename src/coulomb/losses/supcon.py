@@ -23,7 +23,7 @@ from coulomb.losses.negatives import summed_over, unique_ids, world_size
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import group_of
+from coulomb.similarity.collectives import gather_group
 
 
 class SupConLoss(Loss):
@@ -56,7 +56,7 @@ class SupConLoss(Loss):
         diagnose: return (loss, `Diagnosis`), for up to two more passes.
         gather: samples of all processes' batches, whose labels are compared: True, False, or ``"auto"``, when
             torch.distributed is initialised with several processes, which must then all call the loss. See
-            `coulomb.losses.gathering` for the convention. A mask is about this process's own samples: those of others are
+            `coulomb.losses.negatives` for the convention. A mask is about this process's own samples: those of others are
             nobody's positives, and its diagnosis leaves them out. Multi-hot labels need ``positives="out"``, no diagnosis.
 
     Call with features [B, V, D] or [B, D], and one of: labels [B] or [B, 1] (−1: unknown, only its own views are
@@ -109,7 +109,7 @@ class SupConLoss(Loss):
         rows = normalized(("features",), features, normalize=self.normalize)
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        labels, multi_hot, ids, group = flat_labels(labels), None, None, group_of(self.gather)
+        labels, multi_hot, ids, group = flat_labels(labels), None, None, gather_group(self.gather)
         if mask is not None:
             if labels is not None:
                 raise ValueError("give labels or mask, not both: the mask replaces labels")

@@ -11,7 +11,7 @@ from coulomb.losses.inputs import check_batch, check_shape, class_ids, reduced, 
 from coulomb.losses.negatives import own_rows, world_size
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
-from coulomb.similarity.collectives import group_of, rows_in
+from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 class TripletLoss(Loss):
@@ -44,7 +44,7 @@ class TripletLoss(Loss):
             ([N]).
         gather: triplets over the batches of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
             with several processes, which must then all call the loss. Each gathers and mines the embeddings of all, for the
-            terms of its own anchors. See `coulomb.losses.gathering` for the convention.
+            terms of its own anchors. See `coulomb.losses.negatives` for the convention.
 
     Transforms of `torch.func` (grad, vmap, jvp) take the triplets in plain PyTorch: N³ time, and as much memory for gradients.
 
@@ -78,8 +78,8 @@ class TripletLoss(Loss):
         check_batch("embeddings", embeddings)
         labels = class_ids(labels, len(embeddings), embeddings)
         rows = unit_rows("embeddings", embeddings, normalize=self.normalize)
-        group = group_of(self.gather)
-        own, rows, labels = own_rows(group, len(rows), rows), rows_in(group, rows), rows_in(group, labels)
+        group = gather_group(self.gather)
+        own, rows, labels = own_rows(group, len(rows), rows), gather_rows(group, rows), gather_rows(group, labels)
         if not self.normalize and self.distance == "euclidean":
             rows = rows - rows.detach().mean(0)  # keeps the distances, with less cancellation
         if self.mining == "hard":

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, SimpleContrastiveLoss
-from coulomb.losses.gathering import processes_in
-from coulomb.similarity.collectives import group_of
+from coulomb.losses.negatives import world_size
+from coulomb.similarity.collectives import gather_group
 
 PAIR_LOSSES = ("hard", "simple", "hard_simple")
 
@@ -41,7 +41,7 @@ class BothWays(nn.Module):
         if embeddings.shape[1] != 2:
             raise InputError(f"n_views={embeddings.shape[1]}: loss={self.kind!r} is of pairs, use 2")
         first, second = embeddings.unbind(1)
-        counted = self.counted(len(first) * processes_in(group_of("auto")))
+        counted = self.counted(len(first) * world_size(gather_group("auto")))
         if self.kind != "hard":
             self.loss.weight = 1 / counted
         if self.kind != "simple":

@@ -6,13 +6,13 @@ from torch import Tensor, nn
 from coulomb.checked import warn
 from coulomb.errors import InputError
 from coulomb.losses import PaCoLoss, ParametricCenters
-from coulomb.losses.gathering import own_rows, processes_in, summed_in
+from coulomb.losses.negatives import own_rows, summed_over, world_size
 from coulomb.methods.labelled import present
 from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
 from coulomb.randomness import seeded_initialisation
-from coulomb.similarity.collectives import group_of, rows_in
+from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 class PaCo(nn.Module):
@@ -106,20 +106,20 @@ class PaCo(nn.Module):
 
     def _loss(self, queries: Tensor, queries_of: Tensor, logits: Tensor, keys: Tensor, keys_of: Tensor) -> Tensor:
         """Own anchors first, then own images that are none, then the queries of others, the keys of all, the queue."""
-        group, anchors = group_of("auto"), queries_of >= 0
-        all_queries, all_of = rows_in(group, queries), rows_in(group, queries_of)
+        group, anchors = gather_group("auto"), queries_of >= 0
+        all_queries, all_of = gather_rows(group, queries), gather_rows(group, queries_of)
         mine = own_rows(group, len(queries), queries)
         rows = [queries[anchors], queries[~anchors], all_queries[: mine.start], all_queries[mine.stop :]]
         ids = [queries_of[anchors], queries_of[~anchors], all_of[: mine.start], all_of[mine.stop :]]
-        rows, ids = [*rows, rows_in(group, keys)], [*ids, rows_in(group, keys_of)]
+        rows, ids = [*rows, gather_rows(group, keys)], [*ids, gather_rows(group, keys_of)]
         if self.queue is not None:
             rows, ids = [*rows, self.queue.keys()], [*ids, self.queue.labels()]
-        count = summed_in(group, anchors.sum())
+        count = summed_over(group, anchors.sum())
         if not anchors.any():
             warn(f"none of {len(queries_of)} rows of a batch has a label: PaCo learns nothing from them")
             return 0 * (all_queries.sum() + logits.sum())
         loss = self.criterion(torch.cat([part.float() for part in rows]), torch.cat(ids), logits[anchors])
-        return loss * (anchors.sum() * processes_in(group) / count)
+        return loss * (anchors.sum() * world_size(group) / count)
 
     def after_batch(self) -> None:
         """Keep this batch's keys for later anchors."""

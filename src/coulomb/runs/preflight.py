@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from coulomb.data import Images, open_source, render_check
-from coulomb.data.check import Look, check, look
+from coulomb.data.check import Inspection, check, inspect_images
 from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
@@ -135,16 +135,16 @@ def preflight(
         planned = plan(options, objects, sources)
     except InputError as error:
         refused = str(error)
-    looks = [look(source, cores(), progress) for source in sources if source is not None]
+    looks = [inspect_images(source, cores(), progress) for source in sources if source is not None]
     if planned is not None:
         try:
             planned = _with_failures(planned, looks, objects)
             figures = estimate(planned, objects)  # makes the method, which may refuse its options
         except InputError as error:
             planned, refused = None, str(error)
-    given: dict[str, Any] = {"looked": looks[0], "seed": asked.seed, "largest": LARGEST[asked.preset]}
+    given: dict[str, Any] = {"inspection": looks[0], "seed": asked.seed, "largest": LARGEST[asked.preset]}
     if planned is not None:
-        given["image_size"] = planned.prepared.facts.image_size
+        given |= {"image_size": planned.prepared.facts.image_size, "surveyed": planned.prepared.facts.survey}
         if matches_labels(objects.method_of(planned.config)):
             batch = planned.config.batch_size * planned.processes
             given |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
@@ -161,31 +161,31 @@ def preflight(
     return result, text if planned is None else f"{text}\n{_training_text(planned, result)}"
 
 
-def _with_failures(planned: Plan, looks: list[Look], objects: Objects) -> Plan:
+def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> Plan:
     """The plan once unreadable images are known: decoding finds them if the images fit into the cache."""
     prepared, config = planned.prepared, planned.config
     for store, looked in zip(prepared.stores, looks, strict=True):
         require_readable(store, list(looked.corrupt), config.max_corrupt)
-        store.rounded = looked.rounded() if store.dtype == "uint8" else 0
+        store.rounded = looked.count_deep() if store.dtype == "uint8" else 0
         if store.nbytes <= store.cache_bytes:
             store.failures.update(looked.corrupt)
     prepared.leave_out_unreadable()
     return plan_of(config, prepared, objects.method_of(config))
 
 
-def _test_set(looked: Look) -> dict[str, Any]:
+def _test_set(looked: Inspection) -> dict[str, Any]:
     source = looked.source
     return {
         "source": source.describe(),
         "count": len(source),
         "readable": len(looked.readable),
-        "corrupt": looked.listed(),
+        "corrupt": looked.list_corrupt(),
     }
 
 
-def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Look]) -> None:
+def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) -> None:
     config, prepared = planned.config, planned.prepared
-    listed = [entry for looked in looks for entry in looked.listed()]
+    listed = [entry for looked in looks for entry in looked.list_corrupt()]
     result["config"] = {name: value for name, value in dataclasses.asdict(config).items() if name != "out"}
     result["data"] = prepared.describe(listed)
     result["memory"] |= {"canvases": sum(s.nbytes for s in prepared.stores), "canvas": prepared.stores[0].size}
