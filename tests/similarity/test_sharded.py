@@ -55,7 +55,7 @@ def test_unsupported_calls_raise(processes):
             "width": "ValueError: processes of the group differ in width: [3, 4]",
             "precision": "ValueError: processes of the group differ in precision",
             "learning": "ValueError: processes of the group differ in requires_grad of the keys: [0, 1]",
-            "labels": "ValueError: labels [B, C] in several processes take positives='out'",
+            "labels": "ValueError: labels [B, C] in several processes need positives='out'",
         }.items():
             assert messages[name].startswith(message), messages[name]
 
