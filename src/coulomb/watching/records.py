@@ -56,7 +56,7 @@ class TrainingFigures(pl.Callback):
         now = time.perf_counter()
         self.seconds += now - self.clock
         line = (
-            module.method_figures()
+            module.method.figures()
             | self.more()
             | {
                 "step": trainer.global_step,
