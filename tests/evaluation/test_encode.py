@@ -93,7 +93,7 @@ def test_encode_agrees_with_the_evaluation(run, photos):
     """Except for images that have the network's size already: these are not resized at all."""
     prepared = reopen(run.folder, Objects(), progress=False)[1]
     config = load_config(run.folder.config)
-    views = Objects().views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
     trained = contestants(config, run.folder, prepared, views, None)["trained"]
     features, kept = trained.features(prepared.test)
     paths = [photos / prepared.test.images.item_id(index) for index in kept]

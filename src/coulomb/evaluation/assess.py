@@ -59,7 +59,7 @@ def assess(
     if prepared is None:
         config, prepared = reopen(folder, objects, progress=progress)
     config = dataclasses.replace(config, **(options or {}))
-    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, objects.encoder, trained_classifier(folder))
     result = measure_all(compared, prepared, config, full=full, progress=progress)
     metrics = read_metrics(folder.metrics)
@@ -132,7 +132,7 @@ def transfer(
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     k = 200 if len(prepared.train.indices) >= 10_000 else 20
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
-    views = objects.views_of(own, prepared.facts.image_size, prepared.facts.channels)
+    views = objects.build_views(own, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, objects.encoder)
     result = measure_all(compared, prepared, config, full=full, on=sources[0].name, progress=progress)
     result["protocol"] = {

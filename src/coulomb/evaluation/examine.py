@@ -71,11 +71,11 @@ def collect_evidence(
     config = load_config(folder.config)
     data = read_data(folder)
     network: dict[str, Any] = {}
-    method = None if quick and objects.method is None else objects.method_of(config)
+    method = None if quick and objects.method is None else objects.find_method(config)
     if not quick:
         if prepared is None:
             config, prepared = reopen(folder, objects, progress=progress)
-        views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
+        views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
         data = data | {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
         data |= count_copies(prepared, views, config.seed)
         network = network_figures(config, folder, prepared, objects, views)

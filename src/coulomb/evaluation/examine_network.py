@@ -23,10 +23,10 @@ from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import learned_from
+from coulomb.runs.plan import find_training_images
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import load_method
-from coulomb.training.network import make_encoder, method_of
+from coulomb.training.network import make_encoder, make_method
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
 BANK, QUERIES = 2_000, 1_000  # training and held-out images for the kNN of the labels
@@ -59,10 +59,10 @@ def network_figures(
     if objects.encoder is not None and folder.initial.exists():
         encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
     start = _weights(encoder)
-    learned = learned_from(prepared, objects.method_of(config))
+    learned = find_training_images(prepared, objects.find_method(config))
     if config.method_options.get("bank_path") is not None:
         return {}  # loading the method would restore the bank's file to the checkpoint
-    method = method_of(config, prepared, objects, encoder, len(learned))
+    method = make_method(config, prepared, objects, encoder, len(learned))
     state = load_method(method, folder.checkpoint)
     figures = _movement(start, _weights(encoder))
     if any(not bool(value.isfinite().all()) for value in state.values() if value.is_floating_point()):
