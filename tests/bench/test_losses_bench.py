@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bench_small import SMALL_CASES, small_result
+from coulomb import machine
 from coulomb.bench import contenders, losses, measure
 from coulomb.bench.cases import BY_NAME, CASES, Target
 from coulomb.bench.contenders import CONTENDERS
@@ -13,7 +14,6 @@ from coulomb.bench.losses import NAMES, bench_losses, list_of_cases
 from coulomb.bench.measure import KERNELS, Bench, judged
 from coulomb.bench.results import one_line, render
 from coulomb.errors import InputError
-from coulomb.similarity import products
 
 
 def test_a_measured_case_is_complete():
@@ -38,7 +38,7 @@ def test_a_measured_case_is_complete():
 def test_one_line_to_paste_into_an_issue():
     line = one_line(small_result(("dense",)))
     assert "\n" not in line
-    assert torch.__version__ in line and products.processor() in line and f"products by {products.KERNEL}" in line
+    assert torch.__version__ in line and machine.processor() in line and f"products by {machine.KERNEL}" in line
     for case in SMALL_CASES:
         assert re.search(rf"{case.name}: [\d.]+× dense, [\d.]+ × products", line)
 

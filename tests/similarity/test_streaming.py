@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coulomb import machine
 from coulomb.similarity import Similarity, policy, products, streaming
 from coulomb.similarity import tiles as tiling
 
@@ -86,10 +87,10 @@ def test_any_shape_and_tile(n, m, d, tile, over, magnitude, seed):
 
 
 def use_kernel(linear, monkeypatch):
-    kernel = products.find_linear() if linear else None
+    kernel = machine.find_linear() if linear else None
     if linear and kernel is None:
         pytest.skip("this build of torch has no oneDNN linear operator")
-    monkeypatch.setattr(products, "LINEAR", kernel)
+    monkeypatch.setattr(machine, "LINEAR", kernel)
 
 
 @pytest.mark.parametrize("m", [None, 1031])
@@ -118,14 +119,12 @@ def test_products(rows, columns, d, linear, monkeypatch):
     use_kernel(linear, monkeypatch)
     g = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(rows, d, generator=g), torch.randn(columns, d, generator=g)
-    tile = products.scores(queries, keys, torch.full((rows * columns + 3,), torch.nan))
+    monkeypatch.setattr(products, "WORTHWHILE", 0)
+    tile = products.product(queries, keys)
     torch.testing.assert_close(tile, queries @ keys.T, rtol=1e-5, atol=1e-4)
-    out, transposed = torch.ones(rows + 4, d), torch.ones(columns + 4, d)
-    products.add_product(out[2:-2], tile, keys)
-    products.add_transposed_product(transposed[2:-2], tile, queries.T.contiguous())
-    torch.testing.assert_close(out[2:-2], 1 + tile @ keys, rtol=1e-5, atol=1e-3)
-    torch.testing.assert_close(transposed[2:-2], 1 + tile.T @ queries, rtol=1e-5, atol=1e-3)
-    assert (out[[0, 1, -2, -1]] == 1).all()
+    torch.testing.assert_close(products.product(tile, keys.T), tile @ keys, rtol=1e-5, atol=1e-3)
+    transposed = products.product(queries.T.contiguous(), tile.T).T
+    torch.testing.assert_close(transposed, tile.T @ queries, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("backend", ["dense", "streaming"])
@@ -264,7 +263,7 @@ def test_memory_is_linear_in_the_batch():
 @pytest.mark.parametrize(("m", "both"), [(None, False), (700, False), (700, True)])  # both directions need keys
 def test_half_precision_products(m, both, monkeypatch):
     # Rows in bfloat16: the tiles' products may take bfloat16 operands, with an error no larger than dense PyTorch's.
-    monkeypatch.setattr(products, "FAST_BFLOAT16", True)
+    monkeypatch.setattr(machine, "FAST_BFLOAT16", True)
     g = torch.Generator().manual_seed(0)
     leaves = [torch.nn.functional.normalize(torch.randn(k, 48, generator=g)).bfloat16() for k in (600, m) if k]
     weights = torch.rand(600, generator=g).double()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coulomb import machine
 from coulomb.bench import dense
 from coulomb.bench.cases import BY_NAME, Case, Inputs, Target, make_inputs
 from coulomb.bench.contenders import (
@@ -20,7 +21,6 @@ from coulomb.bench.contenders import (
     too_large,
 )
 from coulomb.bench.timing import interleaved, medians
-from coulomb.similarity import products
 from coulomb.similarity.policy import tile_for
 
 # Relative to the loss, and to the largest entry of a gradient, in fp32; and for fp64.
@@ -101,7 +101,7 @@ def onednn(queries: Tensor, keys: Tensor, buffer: Tensor) -> Tensor:
 
 # The kernels that the engine chooses from. The floor that targets refer to is the faster one.
 KERNELS: dict[str, Product] = {"torch.mm": torch_mm}
-if products.find_linear() is not None:
+if machine.find_linear() is not None:
     KERNELS["oneDNN"] = onednn
 
 

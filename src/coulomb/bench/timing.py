@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import coulomb
-from coulomb.similarity import products
+from coulomb import machine
 
 Run = Callable[[], object]
 
@@ -60,11 +60,11 @@ def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
 def describe_machine() -> dict[str, Any]:
     """Processor, threads, memory, versions and the date."""
     return {
-        "processor": products.processor(),
+        "processor": machine.processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "products": products.KERNEL,
+        "products": machine.KERNEL,
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "torch": torch.__version__,
         "python": platform.python_version(),

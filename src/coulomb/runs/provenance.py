@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 import coulomb
+from coulomb import machine
 from coulomb.data import Source
 from coulomb.data.names import first_few
 from coulomb.data.source import CorruptImage
-from coulomb.similarity import products
 
 
 def environment() -> dict[str, Any]:
@@ -26,8 +26,8 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},
         "device": torch.cuda.get_device_name() if cuda else platform.machine() + " CPU",
-        "processor": products.processor(),
-        "products": products.KERNEL,
+        "processor": machine.processor(),
+        "products": machine.KERNEL,
         "threads": torch.get_num_threads(),
         "system": platform.system(),
     }

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.similarity import policy, products, streaming
+from coulomb.similarity import policy, streaming
 from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
-from coulomb.similarity.products import full_precision
+from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
 
 
@@ -76,18 +76,15 @@ def _strips(
     grad_ND = torch.zeros_like(queries_ND) if need_queries else None
     grad_bias_M = keys_MD.new_zeros(m) if need_bias else None
     height = policy.strip_height(m, tiles.rows)
-    strip = queries_ND.new_empty(min(height, n) * m)
     for rows in slices(n, height):
-        exponentials, start = [], 0
+        exponentials = []
         total = torch.zeros_like(own_N[rows])
         for cols in tiles.column_tiles(rows):
-            tile = tiles.exponents(rows, cols)
-            exponential = torch.exp2(tile, out=strip[start : start + tile.numel()].view_as(tile))
-            start += tile.numel()
+            exponential = tiles.exponents(rows, cols).exp2_()
             total += exponential.sum(1)
             exponential = tiles.operand(exponential)
             if grad_ND is not None:
-                products.add_product(grad_ND[rows], exponential, tiles.factors_MD[cols])
+                grad_ND[rows] += product(exponential, tiles.factors_MD[cols].T, grad_ND.dtype)
             exponentials.append((cols, exponential))
         lse[rows] = total.log2().mul_(1 / LOG2E)
         weight = ((lse[rows] - own_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
@@ -95,7 +92,7 @@ def _strips(
             weight.masked_fill_(~counted_N[rows], 0)
         weighted_DR = tiles.operand(queries_ND[rows] * weight[:, None]).T.contiguous()
         for cols, exponential in exponentials:
-            products.add_transposed_product(grad_MD[cols], exponential, weighted_DR)
+            grad_MD[cols] += product(weighted_DR, exponential.T, grad_MD.dtype).T
             if grad_bias_M is not None:
                 grad_bias_M[cols] += weight @ exponential.to(weight.dtype)
         if grad_ND is not None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -11,14 +10,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import abstract, eager
-from coulomb.similarity import autograd, dense, fused, order, policy, products
+from coulomb.similarity import autograd, dense, fused, order, policy, products, sharded
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
-from coulomb.similarity.sums import summed
 from coulomb.similarity.tiles import Problem, below
-
-if TYPE_CHECKING:
-    from coulomb.similarity.collectives import Shards
 
 Over = str | Tensor
 
@@ -138,26 +133,17 @@ class Similarity:
 
     @property
     def T(self) -> "Similarity":
-        """The transpose: keys ask, queries answer."""
+        """The transpose, with queries and keys swapped."""
         if self.column_bias is not None:
             raise ValueError("column_bias has no meaning for the transpose, where it would be a bias per row")
         if self.self_similar:
             return self
         if self.queries_lead_keys:
             raise ValueError("the transpose is not defined with queries_lead_keys")
-        return Similarity(
-            self.keys_MD,
-            self.queries_ND,
-            scale=self.scale,
-            query_ids=self.key_ids,
-            key_ids=self.query_ids,
-            instances=self.instances,
-            unit=self.unit,
-            half=self.half,
-            backend=self.backend,
-            tile=self.tile,
-            group=self.group,
-        )
+        alike = {
+            name: getattr(self, name) for name in ("scale", "instances", "unit", "half", "backend", "tile", "group")
+        }
+        return Similarity(self.keys_MD, self.queries_ND, query_ids=self.key_ids, key_ids=self.query_ids, **alike)
 
     def lse(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
@@ -211,24 +197,15 @@ class Similarity:
 
         With ``top_k`` (as in `lse`) the tiles are needed.
         """
-        if top_k is not None:
-            return self._reduce(self._problem(over, top_k=top_k, reduction="sum"))[0].squeeze(0)
-        if self.group is not None:
-            from coulomb.similarity import sharded
-
-            return sharded.sums(self._problem(over, reduction="sum"), self.shards)
-        if self._chosen_backend == "dense":
-            return dense.sum(self.matrix, self.pairs(over))
-        return summed(self.queries_ND, self.keys_MD, self.scale, self.column_bias, self.pairs(over))
+        problem = self._problem(over, top_k=top_k, reduction="sum")
+        if top_k is None and problem.pairs.mask is None and self.group is None:
+            return problem.sums()
+        return self._reduce(problem)[0].squeeze(0)
 
     def count(self, over: Over = "all") -> Tensor:
-        """Pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
+        """Number of pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
         pairs = self.pairs(over)
-        if self.group is None:
-            return pairs.count()
-        from coulomb.similarity import sharded
-
-        return sharded.count(pairs, self.shards)
+        return pairs.count() if self.group is None else sharded.count(pairs, self.shards)
 
     def mean(self, over: Over = "all") -> Tensor:
         """sum / count, [N]; 0 where no pair counts (see `count`)."""
@@ -243,8 +220,6 @@ class Similarity:
         """The k largest s_ij, descending: values [N, k] with gradient and columns [N, k]; −inf and −1 where fewer count."""
         self._require_k(k)
         if self.group is not None:
-            from coulomb.similarity import sharded
-
             return sharded.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
             return dense.topk(self.matrix, self.pairs(over), k)
@@ -272,8 +247,6 @@ class Similarity:
             if self.group is None:
                 largest, expected = order.largest_and_expected(problem, lse)
             else:
-                from coulomb.similarity import sharded
-
                 largest, expected = sharded.largest_and_expected(problem, self.shards, lse)
             return RowStatistics(largest, expected, (lse - expected).exp())
 
@@ -329,13 +302,11 @@ class Similarity:
         return self.shape[1] if self.group is None else self.shards.total
 
     @cached_property
-    def shards(self) -> "Shards":
+    def shards(self) -> sharded.Shards:
         """How the keys are spread over the processes of the group; asked of all of them at its first use."""
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
-        from coulomb.similarity import sharded
-
         return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled())
 
     @property
@@ -377,8 +348,6 @@ class Similarity:
 
     def _reduce(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
-            from coulomb.similarity import sharded
-
             return sharded.reduce_keys(problem, self.shards)
         if self._chosen_backend == "dense":
             return dense.reduce(problem)

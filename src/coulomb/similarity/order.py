@@ -21,7 +21,6 @@ def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
         height, width = tiles.tile, tiles.tile
         if k > tiles.tile // 4:  # merging costs k per tile: take fewer rows, but complete ones
             height, width = max(1, policy.current().strip // m), m
-            tiles.buffer = problem.queries_ND.new_empty(min(height, n) * m)
         values_Nk = problem.queries_ND.new_full((n, k), -torch.inf)
         columns_Nk = torch.full((n, k), -1, dtype=torch.long, device=values_Nk.device)
         for rows in slices(n, height):

@@ -1,7 +1,6 @@
-"""Which pairs (query i, key j) a fold counts: by name, by ids, or by the user's mask; never a dense matrix of our own."""
+"""Which pairs (query i, key j) a reduction counts: by name, by ids, or by the user's mask, without a matrix of their own."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -9,24 +8,25 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity import policy
+from coulomb.similarity.products import matmul
 
 NAMES = ("all", "others", "negatives", "positives")
-UNKNOWN = -1  # an id that matches nobody
-UNKNOWN_KEY = -2  # … and what it becomes among the keys, so that one comparison of ids suffices
+UNKNOWN = -1  # the id of an unknown query, which equals no other id
+UNKNOWN_KEY = -2  # and of an unknown key, so that one comparison of ids suffices
 
 
 @dataclass(eq=False)
 class Pairs:
-    """A set of pairs, asked tile by tile.
+    """A set of pairs, available tile by tile.
 
     Args:
         shape: (N queries, M keys).
-        device: where the tiles live.
-        drop_self: leave out pair (i, i); the first N keys are then the queries themselves.
-        same: None ignores ids; True keeps pairs of equal id, False pairs of different id.
-        query_ids, key_ids: integers [N], [M]; unknown is −1 among queries and −2 among keys, and so equals nothing.
-        instances: n; then the id of row i is i mod n, and so is that of key i: views of n images, one view after another.
-        mask: the user's [N, M], boolean or non-negative weights; replaces the ids.
+        device: of the tiles.
+        drop_self: leave out the pair (i, i); the first N keys are then the queries.
+        same: None ignores ids; True selects pairs of equal id, False pairs of different id.
+        query_ids, key_ids: integers [N], [M]; unknown is −1 among queries and −2 among keys, and so equals no other id.
+        instances: n, instead of ids: the id of row i is i mod n, and so is that of key i (views of n images).
+        mask: the user's [N, M], boolean or non-negative weights, instead of ids.
     """
 
     shape: tuple[int, int]
@@ -37,12 +37,6 @@ class Pairs:
     key_ids: Tensor | None = None
     instances: int | None = None
     mask: Tensor | None = None
-    _equal: Tensor | None = field(default=None, init=False)
-
-    @property
-    def mirrored(self) -> bool:
-        """True when (j, i) counts whenever (i, j) does, if the keys are the queries."""
-        return self.mask is None
 
     @property
     def everything(self) -> tuple[slice, slice]:
@@ -50,63 +44,44 @@ class Pairs:
         return slice(0, self.shape[0]), slice(0, self.shape[1])
 
     def transposed(self) -> "Pairs":
-        """The same pairs with queries and keys in each other's place."""
+        """The same pairs with queries and keys swapped."""
         mask = None if self.mask is None else self.mask.T
         shape = self.shape[1], self.shape[0]
         return Pairs(shape, self.device, self.drop_self, self.same, self.key_ids, self.query_ids, self.instances, mask)
 
-    @property
-    def may_be_empty(self) -> bool:
-        """False when every row certainly has a pair that counts."""
-        if self.mask is not None or self.shape[1] == 0 or self.same is True:
-            return True
-        if self.same is None:
-            return self.drop_self and self.shape[1] == 1
-        return self.instances is None or self.instances == 1
-
     def touches(self, rows: slice, cols: slice) -> bool:
-        """False when a tile certainly holds no pair that counts, so that it need not be computed."""
+        """False if a tile certainly holds no pair that counts, so that it need not be computed."""
         if self.same is not True:
             return True
-        if self.instances is not None:
-            return any(True for _ in self._diagonals(rows, cols))
-        return self._ids_may_meet(rows, cols)
+        return self._ids_may_meet(rows, cols) if self.instances is None else bool(self._diagonals(rows, cols))
 
     def hidden(self, rows: slice, cols: slice) -> Tensor | None:
-        """Boolean tile, True where a pair does not count; None when all of them count."""
-        if (rows, cols) != self.everything and self._all_count(rows, cols):
-            return None
-        out: Tensor | None = None
-        size = (rows.stop - rows.start, cols.stop - cols.start)
+        """Boolean tile, True for pairs that do not count; None if all of them count."""
         if self.mask is not None:
             tile = self.mask[rows, cols]
-            out = ~tile if tile.dtype == torch.bool else tile <= 0
-        elif self.same is not None and self.instances is not None:
-            out = torch.full(size, self.same, device=self.device)
-            for offset in self._diagonals(rows, cols):
-                out.diagonal(offset).fill_(not self.same)
-        elif self.same is not None:
-            assert self.query_ids is not None and self.key_ids is not None
-            query, key = self.query_ids[rows, None], self.key_ids[None, cols]
-            out = query != key if self.same else query == key
-        if self.drop_self and self._holds_diagonal(rows, cols):
+            return ~tile if tile.dtype == torch.bool else tile <= 0
+        diagonals, size = self._diagonals(rows, cols), (rows.stop - rows.start, cols.stop - cols.start)
+        out: Tensor | None = None
+        if self.query_ids is not None and self.key_ids is not None and self.same is not None:
+            if self.same or (rows, cols) == self.everything or self._ids_may_meet(rows, cols):
+                query, key = self.query_ids[rows, None], self.key_ids[None, cols]
+                out = query != key if self.same else query == key
+        elif self.same:
+            out = torch.ones(size, dtype=torch.bool, device=self.device)
+            for offset in diagonals:
+                out.diagonal(offset).fill_(False)
+            diagonals = [rows.start - cols.start] if self.drop_self and rows.start - cols.start in diagonals else []
+        if diagonals:
             out = torch.zeros(size, dtype=torch.bool, device=self.device) if out is None else out
-            out.diagonal(rows.start - cols.start).fill_(True)
+            for offset in diagonals:
+                out.diagonal(offset).fill_(True)
         return out
 
     def hide_(self, tile_RC: Tensor, rows: slice, cols: slice) -> Tensor:
-        """Fill the pairs that do not count with −∞, in place: a few diagonals where that is all, else by `hidden`."""
-        if self.mask is None and self.same is False and self.instances is not None:  # self is among them
-            n = self.instances
-            if (rows, cols) == self.everything and self.shape[0] % n == 0 and self.shape[1] % n == 0:
-                tile_RC.view(-1, n, self.shape[1] // n, n).diagonal(dim1=1, dim2=3).fill_(-torch.inf)
-                return tile_RC
+        """Fills the pairs that do not count with −∞, in place: a few diagonals if that suffices."""
+        if self.mask is None and (self.same is None or (self.instances is not None and not self.same)):
             for offset in self._diagonals(rows, cols):
                 tile_RC.diagonal(offset).fill_(-torch.inf)
-            return tile_RC
-        if self.mask is None and self.same is None:
-            if self.drop_self and self._holds_diagonal(rows, cols):
-                tile_RC.diagonal(rows.start - cols.start).fill_(-torch.inf)
             return tile_RC
         hidden = self.hidden(rows, cols)
         return tile_RC if hidden is None else tile_RC.masked_fill_(hidden, -torch.inf)
@@ -118,48 +93,40 @@ class Pairs:
         return self.mask[rows, cols]
 
     def count(self) -> Tensor:
-        """Pairs that count in each row, [N]: integers, or the sum of weights for a weighting mask. No matrix is formed."""
-        n, m = self.shape
+        """Number of pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
         if self.mask is not None:
             return self.mask.sum(1)
-        if self.few:
-            return self.equal.sum(1)
-        total = torch.full((n,), m, dtype=torch.long, device=self.device)
+        return self.sum(torch.ones(self.shape[1], 1, dtype=torch.double, device=self.device))[:, 0].long()
+
+    def sum(self, keys_MD: Tensor) -> Tensor:
+        """Σ_j k_j over the keys that count in each row, [N, D], from sums by id: no matrix of pairs (no mask)."""
+        n, m = self.shape
+        if self.same and self.query_ids is not None and n * m <= policy.current().compared:
+            return matmul(self._equal.to(keys_MD.dtype), keys_MD)
+        sums = everything = keys_MD.sum(0).expand(n, -1)
+        holds_self = torch.ones(n, dtype=torch.bool, device=self.device)  # (i, i) would count if it were not dropped
         if self.same is not None:
-            query_class, key_class, size = self.classes
-            equal = torch.zeros(size, dtype=torch.long, device=self.device)
-            equal = equal.index_add(0, key_class, torch.ones_like(key_class))[query_class]
-            total = equal if self.same else total - equal
-        return total - self.holds_self.long() if self.drop_self else total
+            query_class, key_class, size = self._classes
+            by_class = keys_MD.new_zeros(size, keys_MD.shape[1]).index_add(0, key_class, keys_MD)
+            equal = by_class.index_select(0, query_class)  # its gradient is much faster than that of indexing
+            sums = equal if self.same else everything - equal
+            if self.query_ids is not None:
+                holds_self = (self.query_ids != UNKNOWN) == self.same
+            elif not self.same:
+                holds_self = ~holds_self
+        return sums - keys_MD[:n] * holds_self[:, None] if self.drop_self else sums
 
     @property
-    def few(self) -> bool:
-        """True for pairs by equal ids that are so few that `equal` is the fastest way to them."""
-        return (
-            self.same is True
-            and self.query_ids is not None
-            and self.shape[0] * self.shape[1] <= policy.current().compared
-        )
-
-    @property
-    def equal(self) -> Tensor:
+    def _equal(self) -> Tensor:
         """Boolean [N, M]: the pairs of equal id that count."""
-        if self._equal is None:  # not a cached_property, whose lock a graph compiler cannot follow
-            assert self.same is True and self.query_ids is not None and self.key_ids is not None
-            self._equal = self.query_ids[:, None] == self.key_ids
-            if self.drop_self:
-                self._equal.diagonal().fill_(False)  # vmap has no fill_diagonal_
-        return self._equal
+        assert self.query_ids is not None and self.key_ids is not None
+        equal = self.query_ids[:, None] == self.key_ids
+        if self.drop_self:
+            equal.diagonal().fill_(False)  # vmap has no fill_diagonal_
+        return equal
 
     @property
-    def holds_self(self) -> Tensor:
-        """Boolean [N]: would (i, i) count, were it not dropped?"""
-        if self.same is None or self.query_ids is None:
-            return torch.full(self.shape[:1], self.same is not False, device=self.device)
-        return self.query_ids != UNKNOWN if self.same else self.query_ids == UNKNOWN
-
-    @property
-    def classes(self) -> tuple[Tensor, Tensor, int]:
+    def _classes(self) -> tuple[Tensor, Tensor, int]:
         """(class of each query [N], class of each key [M], number of classes): the ids, numbered from 0."""
         if self.instances is not None:
             query, key = (torch.arange(length, device=self.device) % self.instances for length in self.shape)
@@ -178,27 +145,13 @@ class Pairs:
         assert self.query_ids is not None and self.key_ids is not None
         return self.query_ids.cpu().numpy(), self.key_ids.cpu().numpy()
 
-    def _all_count(self, rows: slice, cols: slice) -> bool:
-        if self.mask is not None or (self.drop_self and self._holds_diagonal(rows, cols)) or self.same is True:
-            return False
-        if self.same is None:
-            return True
-        if self.instances is not None:
-            return not any(True for _ in self._diagonals(rows, cols))
-        return not self._ids_may_meet(rows, cols)
-
-    def _holds_diagonal(self, rows: slice, cols: slice) -> bool:
-        return max(rows.start, cols.start) < min(rows.stop, cols.stop)
-
-    def _diagonals(self, rows: slice, cols: slice) -> Iterator[int]:
-        """Offsets of the tile's diagonals on which i ≡ j (mod instances)."""
-        n, origin = self.instances, rows.start - cols.start
-        assert n is not None
+    def _diagonals(self, rows: slice, cols: slice) -> list[int]:
+        """Offsets of the tile's diagonals on which i ≡ j (mod instances); without instances, of i = j if dropped."""
+        if self.instances is None and not self.drop_self:
+            return []
+        n, origin = self.instances or max(1, sum(self.shape)), rows.start - cols.start
         first = -(((rows.stop - rows.start) - 1 + origin) // n)  # smallest k with origin + k·n > −rows
-        offset = origin + first * n
-        while offset < cols.stop - cols.start:
-            yield offset
-            offset += n
+        return list(range(origin + first * n, cols.stop - cols.start, n))
 
     def _ids_may_meet(self, rows: slice, cols: slice) -> bool:
         # Two blocks whose ranges of ids do not overlap share no id: true of most tiles when ids are ordered, as views are.

@@ -16,10 +16,9 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from coulomb.similarity import order, streaming
-from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, gather_rows, visit_all
+from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, visit_all
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.streaming import Gradients, Reduced
-from coulomb.similarity.sums import summed
 from coulomb.similarity.tiles import LOG2E, UNIT, Problem
 
 SECOND_DERIVATIVE = (
@@ -73,22 +72,8 @@ def _largest(values: Tensor) -> float:
 @_disable_dynamo
 def reduce_keys(problem: Problem, shards: Shards) -> tuple[Tensor, Tensor | None]:
     """(rows [P, N], columns [M] or None) over all keys, with gradients for queries, own keys, scale and own bias."""
-    rows, columns = ReduceKeys.apply(problem, shards, *_operands(problem))
+    rows, columns = ReduceKeys.apply(problem, shards, *problem.operands)
     return rows, columns
-
-
-@_disable_dynamo
-def sums(problem: Problem, shards: Shards) -> Tensor:
-    """Σ_j s_ij over all keys of the group, [N]. Without ids only the sum of each process's keys travels."""
-    if problem.pairs.key_ids is not None:
-        return reduce_keys(replace(problem, reduction="sum"), shards)[0][0]
-    own = _sums(problem)
-    if _only_own_keys(problem.pairs):
-        return own
-    others = torch.arange(len(shards.sizes), device=own.device) != shards.rank
-    keys = gather_rows(shards.group, problem.keys.sum(0, keepdim=True))[others]
-    bias = None if problem.bias_M is None else gather_rows(shards.group, problem.bias_M.sum(0, keepdim=True))[others]
-    return own + summed(problem.queries_ND, keys, problem.scale, bias, Pairs((len(own), len(keys)), own.device))
 
 
 @_disable_dynamo
@@ -113,7 +98,7 @@ def count(pairs: Pairs, shards: Shards) -> Tensor:
 @_disable_dynamo
 def topk(problem: Problem, shards: Shards, k: int) -> tuple[Tensor, Tensor]:
     """The k largest over all keys of the group: values [N, k] with gradient, and columns numbered in the order of ranks."""
-    values, columns = TopK.apply(problem, shards, *_operands(problem), k)
+    values, columns = TopK.apply(problem, shards, *problem.operands, k)
     return values, columns
 
 
@@ -143,7 +128,7 @@ class ReduceKeys(torch.autograd.Function):
         rows: list[Tensor] = []
 
         def visit(owner: int, part: Problem, _: Block) -> Sequence[Tensor]:
-            reduced = Reduced(_sums(part)[None]) if _needs_no_tiles(part) else streaming.forward(part)
+            reduced = Reduced(part.sums()[None]) if _needs_no_tiles(part) else streaming.forward(part)
             rows[:] = [merge(rows[0], reduced.rows_PN) if rows else reduced.rows_PN]
             return [] if reduced.columns_M is None else [reduced.columns_M]
 
@@ -231,13 +216,9 @@ class TopK(torch.autograd.Function):
         return None, None, *grads, grad_scale if needs[4] else None, grad_bias if needs[5] else None, None
 
 
-def _operands(problem: Problem) -> tuple[Tensor, Tensor | None, float | Tensor, Tensor | None]:
-    return problem.queries_ND, problem.keys_MD, problem.scale, problem.bias_M
-
-
 def _save(ctx: Any, problem: Problem, shards: Shards, *results: Tensor | None) -> None:
     ctx.static, ctx.shards = problem.without_operands(), shards
-    ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in _operands(problem)), *results)
+    ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in problem.operands), *results)
 
 
 def _load(ctx: Any) -> tuple[Any, ...]:
@@ -292,15 +273,11 @@ def _needs_no_tiles(problem: Problem) -> bool:
     return problem.reduction == "sum" and problem.at_least_N is None
 
 
-def _sums(problem: Problem) -> Tensor:
-    return summed(problem.queries_ND, problem.keys, problem.scale, problem.bias_M, problem.pairs)
-
-
 def _sums_gradients(problem: Problem, grad_PN: Tensor) -> Gradients:
-    """The gradients of `_sums`, by autograd."""
+    """The gradients of `Problem.sums`, by autograd."""
     with torch.enable_grad():
-        leaves: list[Any] = [x.detach().requires_grad_() if isinstance(x, Tensor) else None for x in _operands(problem)]
-        value = _sums(problem.with_operands(*leaves))
+        leaves: list[Any] = [x.detach().requires_grad_() if isinstance(x, Tensor) else None for x in problem.operands]
+        value = problem.with_operands(*leaves).sums()
     tensors = [leaf for leaf in leaves if leaf is not None]
     grads = iter(torch.autograd.grad(value, tensors, grad_PN[0], materialize_grads=True))
     return Gradients(*(None if leaf is None else next(grads) for leaf in leaves))

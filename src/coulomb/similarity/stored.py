@@ -6,7 +6,7 @@ The same numbers as `coulomb.similarity.streaming` in as few operations as possi
 import torch
 from torch import Tensor
 
-from coulomb.similarity.products import full_precision, product, transposed_product
+from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.streaming import Gradients, Needs, Reduced, row_weights, scaled, slopes_, terms_
 from coulomb.similarity.tiles import LOG2E, Problem, below
 
@@ -64,7 +64,7 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
             problem,
             need_scale,
             product(gradient, keys_MD.T) if need_queries or need_scale else None,
-            transposed_product(gradient, queries_ND) if need_keys or problem.keys_MD is None else None,
+            product(queries_ND.T.contiguous(), gradient.T).T if need_keys or problem.keys_MD is None else None,
             gradient.sum(0) if need_bias else None,
         )
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.similarity import policy, products
-from coulomb.similarity.products import full_precision
+from coulomb.similarity import policy
+from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
 
 Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
@@ -113,30 +113,24 @@ def slopes_(problem: Problem, tile: Tensor) -> Tensor:
     return tile.mul_(1 / LOG2E).sigmoid_() if problem.reduction == "softplus" else (tile > -torch.inf).to(tile.dtype)
 
 
-class _Cache:
-    """Tiles whose exponentials are cached, as long as ``room`` elements suffice, in the order of the tiles."""
+class _Cache(list[Tensor]):
+    """The exponentials of the first tiles, as long as ``room`` elements suffice."""
 
-    def __init__(self, tiles: Tiles, room: int) -> None:
-        self._tiles, self._room, self._buffer = tiles, room, tiles.buffer
-        self.cached: list[Tensor] = []
-
-    def exponents(self, rows: slice, cols: slice) -> Tensor:
-        """`Tiles.exponents`, in memory of their own if they will be cached."""
-        size = (rows.stop - rows.start) * (cols.stop - cols.start)
-        self._room -= size
-        self._tiles.buffer = self._tiles.queries_ND.new_empty(size) if self._room >= 0 else self._buffer
-        return self._tiles.exponents(rows, cols)
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
 
     def add(self, exponential_RC: Tensor) -> None:
         """Caches the tile, if there is room."""
-        if self._room >= 0:
-            self.cached.append(exponential_RC)
+        self.room -= exponential_RC.numel()
+        if self.room >= 0:
+            self.append(exponential_RC)
 
 
 def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
     """Strips of rows. ``room``: elements of the cache (one power, bounded)."""
     tiles, powers, bounded = Tiles(problem), problem.powers, problem.bounded
-    cache = _Cache(tiles, room)
+    cache = _Cache(room)
     out_PN = tiles.queries_ND.new_empty(len(powers), len(tiles.queries_ND))
     columns_M = torch.zeros_like(tiles.keys_MD[:, 0]) if problem.both else None
     attended_ND = torch.zeros_like(tiles.queries_ND) if attend else None
@@ -146,7 +140,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
         largest = total_PR.new_full(total_PR.shape[1:], 0 if bounded else -torch.inf)
         mean_key = None if attended_ND is None else attended_ND[rows]
         for cols in tiles.column_tiles(rows):
-            tile, weights = cache.exponents(rows, cols), tiles.pairs.weights(rows, cols)
+            tile, weights = tiles.exponents(rows, cols), tiles.pairs.weights(rows, cols)
             if problem.reduction != "lse":
                 terms = terms_(problem, tile)
                 total_PR[0] += (terms if weights is None else terms * weights).sum(1)
@@ -168,14 +162,14 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
                 columns_M[cols] += last.sum(0)
             cache.add(last)
             if mean_key is not None:
-                products.add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols])
+                mean_key += product(tiles.operand(last), tiles.factors_MD[cols].T, mean_key.dtype)
         if mean_key is not None:
             mean_key.div_(total_PR[0].masked_fill(total_PR[0] == 0, 1)[:, None])
         largest.masked_fill_(largest == -torch.inf, 0)
         for out, total, power in zip(out_PN[:, rows], total_PR, powers, strict=True):
             out.copy_(total.log2_().add_(largest, alpha=power) if problem.reduction == "lse" else total)
     columns_M = None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E)
-    return Reduced(out_PN.mul_(1 / LOG2E), columns_M, attended_ND, cache.cached)
+    return Reduced(out_PN.mul_(1 / LOG2E), columns_M, attended_ND, cache)
 
 
 def _rows_backward(
@@ -216,9 +210,9 @@ def _rows_backward(
                 grad_bias_M[cols] += tile.T.mv(weight_PN[0, rows]) if thin else tile.sum(0)
             tile = tiles.operand(tile)
             if grad_ND is not None:
-                products.add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
+                grad_ND[rows] += product(tile, tiles.factors_MD[cols].T, grad_ND.dtype)
             if grad_MD is not None and weighted_DR is not None:
-                products.add_transposed_product(grad_MD[cols], tile, weighted_DR)
+                grad_MD[cols] += product(weighted_DR, tile.T, grad_MD.dtype).T
     if grad_ND is not None and thin:
         grad_ND.mul_(weight_PN[0, :, None])
     return grad_ND, grad_MD, grad_bias_M
@@ -268,14 +262,14 @@ def _triangle(problem: Problem, room: int) -> Reduced:
     """S = Sᵀ: each tile above the diagonal is summed along its rows and along its columns."""
     tiles, powers = Tiles(problem), problem.powers
     total_PN = tiles.queries_ND.new_zeros(len(powers), len(tiles.queries_ND))
-    scratch, cache = tiles.new_buffer() if len(powers) > 1 else None, _Cache(tiles, room)
+    scratch, cache = tiles.new_buffer() if len(powers) > 1 else None, _Cache(room)
     for rows, cols in tiles.triangle():
-        for total, tile in zip(total_PN, powered(cache.exponents(rows, cols), powers, scratch), strict=True):
+        for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols), powers, scratch), strict=True):
             total[rows] += tile.sum(1)
             if rows != cols:
                 total[cols] += tile.sum(0)
         cache.add(tile)
-    return Reduced(total_PN.log2_().mul_(1 / LOG2E), cached=cache.cached)
+    return Reduced(total_PN.log2_().mul_(1 / LOG2E), cached=cache)
 
 
 def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> Tensor:
@@ -295,11 +289,11 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
                 powered(tiles.exponents(rows, cols), powers, second_scratch), weight_PN, rows, cols, scratch
             )
         tile = tiles.operand(tile)
-        products.add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
+        grad_ND[rows] += product(tile, tiles.factors_MD[cols].T, grad_ND.dtype)
         if rows != cols:
             if rows != strip:  # transposed once for all tiles of a strip
                 strip, strip_DR = rows, tiles.factors_MD[rows].T.contiguous()
-            products.add_transposed_product(grad_ND[cols], tile, strip_DR)
+            grad_ND[cols] += product(strip_DR, tile.T, grad_ND.dtype).T
     return grad_ND
 
 

@@ -84,6 +84,14 @@ class Problem:
         """The keys [M, D]."""
         return self.queries_ND if self.keys_MD is None else self.keys_MD
 
+    def sums(self) -> Tensor:
+        """Σ_j s_ij, [N], as q_i · (sum of the keys that count): O((N + M)·D), no tiles (no mask, no threshold)."""
+        queries_ND, keys_MD = self.scale * self.queries_ND, self.keys
+        if self.bias_M is not None:  # s_ij = (scale·q_i, 1) · (k_j, b_j)
+            queries_ND = torch.cat([queries_ND, queries_ND.new_ones(len(queries_ND), 1)], 1)
+            keys_MD = torch.cat([keys_MD, self.bias_M[:, None]], 1)
+        return (queries_ND * self.pairs.sum(keys_MD)).sum(1)
+
     @cached_property
     def bounded(self) -> bool:
         """True if no exponential can overflow or underflow, so that no maximum is needed.
@@ -98,7 +106,7 @@ class Problem:
     def triangular(self) -> bool:
         """True if the exponentials are symmetric, so that the tiles on and above the diagonal suffice."""
         whole = self.at_least_N is None and self.top_k is None and self.reduction == "lse"
-        return whole and self.keys_MD is None and self.bias_M is None and self.pairs.mirrored and self.bounded
+        return whole and self.keys_MD is None and self.bias_M is None and self.pairs.mask is None and self.bounded
 
     @cached_property
     def largest_exponent(self) -> float:
@@ -118,7 +126,7 @@ class Problem:
 
 
 class Tiles:
-    """Tiles of t = s·log2(e), each computed into the same buffer."""
+    """Tiles of t = s·log2(e)."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.pairs, self.tile = problem, problem.pairs, problem.tile
@@ -131,7 +139,6 @@ class Tiles:
         self.factor = problem.scale * LOG2E
         self.bias_M = None if problem.bias_M is None else problem.bias_M * LOG2E
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * LOG2E
-        self.buffer = self.new_buffer()
         self._strip: tuple[slice, Tensor] | None = None
 
     def operand(self, value: Tensor) -> Tensor:
@@ -143,12 +150,12 @@ class Tiles:
         return self.queries_ND.new_empty(self.rows * self.cols)
 
     def exponents(self, rows: slice, cols: slice) -> Tensor:
-        """t on one tile, −inf for pairs that do not count. Valid until the next call; may be modified."""
+        """t on one tile, −inf for pairs that do not count; a new tensor."""
         if self._strip is None or self._strip[0] != rows:
             # The factor goes to the thin operand, unless that is rounded to half precision.
             strip = self.queries_ND[rows]
             self._strip = rows, strip * self.factor if self.half is None else strip.to(self.half)
-        out = products.scores(self._strip[1], self.factors_MD[cols], self.buffer)
+        out = products.product(self._strip[1], self.factors_MD[cols], self.queries_ND.dtype)
         if self.half is not None:
             out.mul_(self.factor)
         if self.bias_M is not None:

@@ -1,0 +1,79 @@
+"""The processor, and which of two exact fp32 matrix products is faster on it: `torch.mm` (MKL on x86) or oneDNN's.
+
+MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch contain, does. Measured on tiles of the sizes
+in `coulomb.similarity.policy`, two threads, GFLOP/s:
+
+    AMD Zen 5                oneDNN 460    torch.mm 230
+    AMD Zen 4                oneDNN 185    torch.mm 157
+    Intel Cascade Lake       oneDNN 122    torch.mm 146     (from the products of NT-Xent 8192×128: 282 and 236 ms)
+
+So oneDNN is used on AMD with AVX-512 and `torch.mm` everywhere else. The environment variable ``COULOMB_PRODUCTS``
+(``torch.mm`` or ``oneDNN``) overrides this. The choice depends on the build, the processor and that variable only, so that
+a resumed run repeats its bits; `KERNEL` is its name, recorded in a run's ``environment.json`` and in benchmarks.
+"""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+
+def processor() -> str:
+    """The processor's model, vendor and family, as the system reports them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    if "vendor_id" not in facts:  # not x86
+        return facts.get("model name") or platform.machine()
+    return f"{facts['model name']} ({facts['vendor_id']} family {facts['cpu family']} model {facts['model']})"
+
+
+def preferred_kernel(processor: str, capability: str, override: str | None = None) -> str:
+    """``"oneDNN"`` or ``"torch.mm"``: the faster kernel on this processor, unless overridden.
+
+    Raises ValueError for an unknown override.
+    """
+    if override:
+        if override not in ("torch.mm", "oneDNN"):
+            raise ValueError(f"COULOMB_PRODUCTS={override!r}: must be 'torch.mm' or 'oneDNN'")
+        return override
+    return "oneDNN" if "AuthenticAMD" in processor and capability == "AVX512" else "torch.mm"
+
+
+def find_linear() -> torch._ops.OpOverload | None:
+    """oneDNN's linear(a, b) = a·bᵀ, which torch has as an inference operator only; None if this build of torch lacks it."""
+    if not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        linear = torch.ops.mkldnn._linear_pointwise.default
+        probe = torch.arange(12.0).view(3, 4) / 7
+        ok = torch.allclose(linear(probe, probe, None, "none", [], ""), probe @ probe.T, rtol=1e-5)
+    except (AttributeError, RuntimeError, TypeError):  # another build of torch
+        return None
+    return linear if ok else None
+
+
+def has_fast_bfloat16() -> bool:
+    """True if this processor multiplies bfloat16 faster than float32."""
+    try:
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    except AttributeError:  # another build of torch
+        return False
+
+
+def free_a_large_block() -> None:
+    """Makes glibc keep freed blocks of a few MB, which it otherwise returns to the system until a larger one was freed.
+
+    Tiles are allocated anew in every step. ``python benchmarks/page_faults.py`` measures what this saves.
+    """
+    torch.empty(31 * 2**18)  # its pages are never touched
+
+
+_wanted = preferred_kernel(processor(), torch.backends.cpu.get_cpu_capability(), os.environ.get("COULOMB_PRODUCTS"))
+LINEAR = find_linear() if _wanted == "oneDNN" else None  # None: torch.mm
+KERNEL = "torch.mm" if LINEAR is None else "oneDNN"
+FAST_BFLOAT16 = has_fast_bfloat16()
+free_a_large_block()
