@@ -39,6 +39,7 @@ KINDS: Mapping[str, Callable[[Tensor], bool]] = {
     "a floating": lambda value: value.is_floating_point(),
     "an integer": lambda value: value.dtype in INTEGERS,
     "a boolean or real": lambda value: not value.is_complex(),
+    "a real": lambda value: not value.is_complex() and value.dtype != torch.bool,
 }
 
 

@@ -117,22 +117,22 @@ class PaCoLoss(Loss):
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
         features = normalized(("features",), features, normalize=self.normalize)
-        keys, key_ids = (None, None) if anchors == len(features) else (features, labels)
+        ids, keys, key_ids = labels[:anchors], *((None, None) if anchors == len(features) else (features, labels))
         similarity = Similarity(
             features[:anchors],
             keys,
             scale=scale,
-            query_ids=labels[:anchors],
+            query_ids=ids,
             key_ids=key_ids,
             queries_lead_keys=True,
             unit=self.normalize,
         )
-        own, rest = own_and_rest(centers, labels[:anchors])
+        own, rest = own_and_rest(centers, ids)
         log_sum, count, attraction = _feature_sums(similarity, labels)
         if self.gamma:
             rest = torch.stack([rest, log_sum + math.log(self.gamma)]).logsumexp(0)
         count = count.to(own.dtype)
-        weight = self.beta * (labels[:anchors] >= 0).to(own.dtype) + self.alpha * count
+        weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
         losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)
         if self.label_smoothing and classes > 1:  # own − mean of the other centres
@@ -146,8 +146,7 @@ class PaCoLoss(Loss):
         if classes == 1 and (len(features) == 1 or self.gamma == 0):
             warn_counted(anchors, anchors, "anchors have nothing to be told from: the loss gives no gradient")
         if readable(has_target) and (without := int((~has_target).sum())):
-            what = "anchors have neither centre nor positive: left out of the mean, with a loss of 0"
-            warn_counted(without, anchors, what)
+            warn_counted(without, anchors, "anchors have neither centre nor positive: loss 0, left out of the mean")
         loss = reduced(losses, self.reduction, has_target)
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss
 
@@ -159,9 +158,9 @@ class PaCoLoss(Loss):
         if center_logits.device != features.device:
             raise ValueError(f"center_logits is on {center_logits.device}, features on {features.device}")
         if not 1 <= len(center_logits) <= len(features):
+            shape = tuple(center_logits.shape)
             raise ValueError(
-                f"center_logits must have one row per anchor, at most {len(features)} as features has; "
-                f"got shape {tuple(center_logits.shape)}"
+                f"center_logits must have one row per anchor, 1 to {len(features)} rows; got shape {shape}"
             )
         logits = normalized(("center_logits",), center_logits, normalize=False, products=False)
         counts = self.get_buffer("class_counts")

@@ -15,11 +15,10 @@ from coulomb.losses.inputs import (
     class_ids,
     flat_labels,
     normalized,
-    reduced,
     warn_counted,
 )
 from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_mean
-from coulomb.losses.negatives import summed_over, unique_ids, world_size
+from coulomb.losses.negatives import reduced_over, summed_over, unique_ids
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
@@ -118,29 +117,25 @@ class SupConLoss(Loss):
             multi_hot = checked_multi_hot(labels, batch, keys)
         elif labels is not None:  # an unknown sample is a class of one, so that its other views are positives
             ids = unique_ids(group, class_ids(labels, batch, keys)).repeat(views)
-        compare = partial(
-            Similarity,
-            keys[:anchors],
-            None if anchors == len(keys) else keys,
-            scale=inverse(self.temperature),
-            query_ids=None if ids is None else ids[:anchors],
-            key_ids=None if anchors == len(keys) else ids,
-            instances=batch if ids is None else None,
-            queries_lead_keys=True,
-            unit=self.normalize,
-            half=features.dtype,
-        )
-        similarity = compare(group=group)
+        others = None if anchors == len(keys) else keys
+        compare = partial(Similarity, keys[:anchors], others, scale=inverse(self.temperature), unit=self.normalize)
+        if ids is None:
+            compare = partial(compare, instances=batch, queries_lead_keys=True, half=features.dtype)
+        else:
+            key_ids = None if others is None else ids
+            compare = partial(
+                compare, query_ids=ids[:anchors], key_ids=key_ids, queries_lead_keys=True, half=features.dtype
+            )
+        similarity = own = compare(group=group)
         if multi_hot is not None and self.positives == "out" and not self.diagnose:
             return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
         if multi_hot is not None:
             if group is not None:
                 raise ValueError(
-                    "labels [B, C] in several processes need positives='out', diagnose=False or gather=False"
+                    "labels [B, C] of several processes need positives='out', no diagnose, or gather=False"
                 )
             mask = overlap_matrix(multi_hot, self.overlap)
         positive: str | Tensor = "positives"
-        own = similarity
         if mask is not None:
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
@@ -167,12 +162,9 @@ class SupConLoss(Loss):
                 raise ValueError(f"{missing} of {len(has)} anchors have no positive (no_positive='raise')")
             effect = "count as a loss of 0" if self.no_positive == "zero" else "are left out of the mean"
             warn_counted(missing, len(has), f"anchors have no positive and {effect}")
-        keys, group = similarity.number_of_keys, similarity.group
-        if keys == 2:
+        counted: int | Tensor = similarity.number_of_keys * similarity.shape[0] // similarity.shape[1]
+        if similarity.number_of_keys == 2:
             warn_counted(len(has), len(has), "anchors have a single other sample: the loss gives no gradient")
-        if self.reduction != "mean":
-            return reduced(losses, self.reduction)
-        counted: int | Tensor = keys * similarity.shape[0] // similarity.shape[1]
         if self.no_positive == "exclude":
-            counted = summed_over(group, has.sum()).clamp_min(1)
-        return losses.sum() * world_size(group) / counted
+            counted = summed_over(similarity.group, has.sum()).clamp_min(1)
+        return reduced_over(similarity.group, losses, self.reduction, counted)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, reduced, unit_rows, warn_counted
-from coulomb.losses.negatives import own_rows, world_size
+from coulomb.losses.inputs import check_batch, check_shape, class_ids, unit_rows, warn_counted
+from coulomb.losses.negatives import own_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
 from coulomb.similarity.collectives import group_of, rows_in
@@ -90,9 +90,7 @@ class TripletLoss(Loss):
             sums, active = mine(rows, labels, self.margin, self.mining == "semihard", self.soft, euclidean)
         if readable(active) and readable(labels):
             self._warn(labels, active)
-        if self.reduction == "mean":
-            return sums[own].sum() * world_size(group) / active.sum().clamp_min(1)
-        return reduced(sums[own], self.reduction)
+        return reduced_over(group, sums[own], self.reduction, active.sum().clamp_min(1))
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(term of each anchor with its farthest positive and nearest negative, whether it is a triplet that counts)."""
