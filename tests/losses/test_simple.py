@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from coulomb.errors import CoulombWarning
 from coulomb.losses import HardSimpleLoss, InfoNCELoss, SimpleContrastiveLoss
-from coulomb.similarity import policy
+from coulomb.similarity import Similarity, policy
 
 
 def normal(*shape, seed=0):

@@ -153,16 +153,16 @@ def _reduce_backward(*inputs: Any) -> tuple[Tensor, ...]:
     attended = attended_ND if attended_ND.numel() else None
     reduced = Reduced(rows_PN, columns, attended, [cached] if store else ())
     gradients = (stored if store else streaming).backward(problem, reduced, grad_PN, grad_M, needs)
-    empty = problem.queries_ND.new_empty(0)
-    return tuple(grad if need and grad is not None else empty for grad, need in zip(gradients, needs, strict=True))
+    new = problem.queries_ND.new_empty
+    return tuple(grad if need and grad is not None else new(0) for grad, need in zip(gradients, needs, strict=True))
 
 
 @_reduce_backward.register_fake
 def _(*inputs: Any) -> tuple[Tensor, ...]:
     *operands, needs = *inputs[:4], inputs[-1]
-    empty = inputs[0].new_empty(0)
+    new = inputs[0].new_empty
     return tuple(
-        torch.empty_like(x) if need and x is not None else empty for x, need in zip(operands, needs, strict=True)
+        torch.empty_like(x) if need and x is not None else new(0) for x, need in zip(operands, needs, strict=True)
     )
 
 

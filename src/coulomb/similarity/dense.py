@@ -24,7 +24,7 @@ def reduce(problem: Problem) -> tuple[Tensor, Tensor | None]:
         if problem.reduction == "sum":
             return sum(scores.masked_fill(scores == -torch.inf, 0), pairs)[None], None
         if problem.reduction == "softplus":
-            return sum(softplus(scores), pairs)[None], None
+            return sum(softplus(scores, threshold=50), pairs)[None], None
         rows = torch.stack([lse(power * scores, pairs) for power in problem.powers])
         return rows, lse(scores.T, pairs.transposed()) if problem.both else None
 

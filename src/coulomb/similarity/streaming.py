@@ -105,7 +105,7 @@ def terms_(problem: Problem, tile: Tensor) -> Tensor:
     """The summands of ``"sum"`` or ``"softplus"`` in units of ln 2, from exponents t, which are modified."""
     if problem.reduction == "sum":
         return tile.masked_fill_(tile == -torch.inf, 0)
-    return softplus(tile.mul_(1 / LOG2E)).mul_(LOG2E)
+    return softplus(tile.mul_(1 / LOG2E), threshold=50).mul_(LOG2E)
 
 
 def slopes_(problem: Problem, tile: Tensor) -> Tensor:
