@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import readable
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, warn_counted
+from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, unless_all, warn_counted
 from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
@@ -117,7 +116,8 @@ class PaCoLoss(Loss):
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
         features = normalized(("features",), features, normalize=self.normalize)
-        ids, keys, key_ids = labels[:anchors], *((None, None) if anchors == len(features) else (features, labels))
+        ids, keys = labels[:anchors], None if anchors == len(features) else features
+        key_ids = None if keys is None else labels
         similarity = Similarity(
             features[:anchors],
             keys,
@@ -138,16 +138,14 @@ class PaCoLoss(Loss):
         if self.label_smoothing and classes > 1:  # own − mean of the other centres
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
             losses = losses + smoothing * (own - centers.mean(1))
-        has_target = weight > 0
-        if self.normalized:
-            losses = losses / weight.masked_fill(~has_target, 1)
-        if self.base_temperature is not None:
-            losses = losses / (scale * self.base_temperature)
         if classes == 1 and (len(features) == 1 or self.gamma == 0):
             warn_counted(anchors, anchors, "anchors have nothing to be told from: the loss gives no gradient")
-        if readable(has_target) and (without := int((~has_target).sum())):
-            warn_counted(without, anchors, "anchors have neither centre nor positive: loss 0, left out of the mean")
-        loss = reduced(losses, self.reduction, has_target)
+        counted = unless_all(weight > 0, "anchors have neither centre nor positive: loss 0, left out of the mean")
+        if self.normalized:
+            losses = losses / (weight if counted is None else weight.masked_fill(~counted, 1))
+        if self.base_temperature is not None:
+            losses = losses / (scale * self.base_temperature)
+        loss = reduced(losses, self.reduction, counted)
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss
 
     def _checked_logits(self, features: Tensor, center_logits: Tensor) -> Tensor:

@@ -109,7 +109,8 @@ class SupConLoss(Loss):
         rows = normalized(("features",), features, normalize=self.normalize)
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        labels, multi_hot, ids, group = flat_labels(labels), None, None, group_of(self.gather)
+        multi_hot, ids, group = None, None, group_of(self.gather)
+        labels = None if labels is None else flat_labels(labels)
         if mask is not None:
             if labels is not None:
                 raise ValueError("give labels or mask, not both: the mask replaces labels")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from coulomb.losses import SoftmaxLoss
+from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
 from coulomb.methods.labelled import entropy, known_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
@@ -34,7 +34,7 @@ class Softmax(nn.Module):
         self.encoder = encoder
         with seeded_initialisation(seed, "classifier"):
             self.head = nn.Linear(encoder.feature_dim, len(class_counts))
-        self.criterion = SoftmaxLoss(label_smoothing)
+        self.criterion: SoftmaxLoss | BalancedSoftmaxLoss = SoftmaxLoss(label_smoothing)
         self.constant = entropy(class_counts, label_smoothing)
         self.certain = entropy(torch.eye(len(class_counts))[0], label_smoothing)
 
