@@ -119,22 +119,21 @@ class SupConLoss(Loss):
             multi_hot = checked_multi_hot(labels, batch, keys)
         elif labels is not None:  # an unknown sample is a class of one, so that its other views are positives
             ids = unique_ids(group, class_ids(labels, batch, keys)).repeat(views)
-        others = None if anchors == len(keys) else keys
-        compare = partial(Similarity, keys[:anchors], others, scale=inverse(self.temperature), unit=self.normalize)
+        first, others, scale = keys[:anchors], None if anchors == len(keys) else keys, inverse(self.temperature)
+        compare = partial(
+            Similarity, first, others, scale=scale, queries_lead_keys=True, unit=self.normalize, half=features.dtype
+        )
         if ids is None:
-            compare = partial(compare, instances=batch, queries_lead_keys=True, half=features.dtype)
+            compare = partial(compare, instances=batch)
         else:
-            key_ids = None if others is None else ids
-            compare = partial(
-                compare, query_ids=ids[:anchors], key_ids=key_ids, queries_lead_keys=True, half=features.dtype
-            )
+            compare = partial(compare, query_ids=ids[:anchors], key_ids=None if others is None else ids)
         similarity = own = compare(group=group)
-        if multi_hot is not None and self.positives == "out" and not self.diagnose:
-            return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
         if multi_hot is not None:
+            if self.positives == "out" and not self.diagnose:
+                return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
             if group is not None:
                 raise ValueError(
-                    "labels [B, C] of several processes need positives='out', no diagnose, or gather=False"
+                    "labels [B, C] in several processes need positives='out', no diagnosis or gather=False"
                 )
             mask = overlap_matrix(multi_hot, self.overlap)
         positive: str | Tensor = "positives"
