@@ -98,7 +98,7 @@ def linked(name: str) -> str:
         return f"[`{name}`]({name}.md)"
     if name in PARTS:
         return f"[`{name}`](parts.md#{name.lower()})"
-    if name == "coulomb.losses.gathering":
+    if name == "coulomb.losses.negatives":
         return "[several processes](README.md#several-processes)"
     return f"`{name}`"
 

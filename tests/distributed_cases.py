@@ -1,4 +1,4 @@
-"""Every way to call a loss that gathers, on a model's embeddings; in one process, and in several."""
+"""Every loss that gathers, called on the embeddings of a small model in one process and in several."""
 
 import warnings
 
@@ -98,7 +98,7 @@ def learned(model):
 
 
 def alone(name):
-    """(loss, parameter gradients) of one process with the whole batch."""
+    """Returns (loss, parameter gradients) of one process with the whole batch."""
     model = Model(name, gather=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoulombWarning)
@@ -107,11 +107,11 @@ def alone(name):
     return loss.detach(), learned(model)
 
 
-def together(sizes, at_once):
-    """In each process: name → (loss, gradients) averaged over processes."""
+def together(sizes, gather_elements):
+    """Returns, in each process: name → (loss, gradients), averaged over processes."""
     from coulomb.similarity import collectives
 
-    collectives.GATHER_ELEMENTS = at_once
+    collectives.GATHER_ELEMENTS = gather_elements
     matrix.TILE = 5
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(sizes[:rank])
@@ -132,7 +132,7 @@ def together(sizes, at_once):
 
 
 def wrapped(sizes):
-    """The same by DistributedDataParallel."""
+    """Returns the gradients by DistributedDataParallel."""
     rank = dist.get_rank()
     start = sum(sizes[:rank])
     model = DistributedDataParallel(Model("NTXent", gather=True))

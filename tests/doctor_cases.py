@@ -1,4 +1,4 @@
-"""Made-up runs for the doctor's tests."""
+"""Synthetic runs for the tests of the doctor."""
 
 import math
 
@@ -8,7 +8,7 @@ NO_SIGNAL = math.log(511)
 
 
 def evidence(method="simclr", steps=100, options=None, look=None, **parts):
-    """A healthy run, with parts of it replaced: ``step`` figures of every update, ``look`` of the live evaluation."""
+    """A healthy run with some parts replaced: ``step`` are figures of every update, ``look`` of the live evaluation."""
     config = {"method": method, "temperature": 0.2, "embedding_dim": 64, "n_views": 2, "warmup_epochs": 2.0}
     config |= {
         "batch_size": 256,

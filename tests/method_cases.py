@@ -48,11 +48,9 @@ def step(method, optimizer, number, batch=6, images=20, total=10):
     loss = method(views(batch=batch, seed=number), None, index)
     optimizer.zero_grad()
     loss.backward()
-    for hook, arguments in (("after_batch", ()), ("after_update", ((number + 1) / total,))):
-        if hook == "after_update":
-            optimizer.step()
-        if hasattr(method, hook):
-            getattr(method, hook)(*arguments)
+    method.after_batch()
+    optimizer.step()
+    method.after_update((number + 1) / total)
     return float(loss.detach())
 
 
@@ -104,8 +102,7 @@ def trained_on_blobs(method_class, **options):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if hasattr(method, "after_update"):
-            method.after_update((number + 1) / 150)
+        method.after_update((number + 1) / 150)
     with torch.no_grad():
         embeddings = nn.functional.normalize(method.head(method.encoder(images)), dim=1)
     return float(loss.detach()), float(embeddings.std(0).mean()) * 4, effective_rank(embeddings)

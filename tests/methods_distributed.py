@@ -44,11 +44,9 @@ def trained(name, steps=6, batch=12):
         loss = model(views, None, index)
         optimizer.zero_grad()
         loss.backward()
-        if hasattr(method, "after_batch"):
-            method.after_batch()
+        method.after_batch()
         optimizer.step()
-        if hasattr(method, "after_update"):
-            method.after_update((number + 1) / steps)
+        method.after_update((number + 1) / steps)
         value = loss.detach().clone()
         if together:
             dist.all_reduce(value)

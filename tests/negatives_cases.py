@@ -1,4 +1,4 @@
-"""What the processes of the tests of queue and bank do."""
+"""Functions that the tests of queue and memory bank run in several processes."""
 
 import torch
 import torch.distributed as dist
@@ -7,7 +7,7 @@ from coulomb.negatives import MemoryBank, Queue
 
 
 def batch(step, rank, count, dim=3):
-    """Rows, labels, ids of a process's batch; ids overlap between processes."""
+    """Returns rows, labels and ids of one process; ids overlap between processes."""
     draw = torch.Generator().manual_seed(100 * step + rank)
     rows = torch.randn(count, dim, generator=draw)
     return rows, torch.arange(count) % 2, (torch.arange(count) * 2 + rank + step) % 11

@@ -1,4 +1,4 @@
-"""Folds over keys that are spread over processes, beside the same folds of the whole stored matrix by plain torch."""
+"""Reductions over keys that are spread over processes, and the same of the whole stored matrix by plain torch."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ KINDS = {
 
 
 def draw(kind, world):
-    """The whole problem: queries, keys, bias, ids, processes of queries and keys."""
+    """Returns the whole problem: queries, keys, bias, ids, processes of queries and keys."""
     generator = torch.Generator().manual_seed(1)
     n, m = sum(SIZES[world]), sum(SIZES[world]) + kind.extra * world
 
@@ -59,14 +59,14 @@ def draw(kind, world):
 
 
 def leaves(kind, drawn):
-    """Tensors that learn: queries, keys, scale, bias."""
+    """Returns leaf tensors: queries, keys, scale, bias."""
     queries, keys, bias = (x.clone().requires_grad_() for x in drawn[:3])
     scale = torch.tensor(kind.scale, dtype=torch.float64, requires_grad=True)
     return queries, queries if kind.itself else keys, scale, bias
 
 
 def counted(kind, drawn, over):
-    """Boolean [N, M]: the pairs that count."""
+    """Returns the pairs that count, boolean [N, M]."""
     *_, query_ids, key_ids, query_from, key_from = drawn
     local = query_from[:, None] == key_from
     place = [torch.cat([torch.arange(int((own == r).sum())) for r in own.unique()]) for own in (query_from, key_from)]
@@ -83,8 +83,8 @@ def overs(kind):
     return ["all", "negatives", "positives"] + (["others"] if kind.itself or kind.lead else [])
 
 
-def true_folds(kind, drawn, parts, over):
-    """Name → (rows or columns) by plain torch."""
+def true_reductions(kind, drawn, parts, over):
+    """Returns name → rows or columns, by plain torch."""
     queries, keys, scale, bias = parts
     scores = scale * queries @ keys.T + (bias if kind.bias else 0)
     allowed = counted(kind, drawn, over)
@@ -118,8 +118,8 @@ def _lse(masked):
     return masked.masked_fill(empty[:, None], 0).logsumexp(1).masked_fill(empty, -torch.inf)
 
 
-def folds(similarity, kind, over):
-    """The same names by `Similarity`, each as a function."""
+def reductions(similarity, kind, over):
+    """Returns the same names → functions that compute them by `Similarity`."""
     S = similarity
     out = {
         "lse": lambda: S.lse(over),
@@ -144,7 +144,7 @@ def folds(similarity, kind, over):
 
 
 def with_gradients(value, parts, weights):
-    """(value, gradients of its weighted sum); −inf weighs nothing."""
+    """Returns (value, gradients of its weighted sum); −inf has weight 0."""
     found = [None] * len(parts)
     if value.requires_grad:
         weighed = (value.masked_fill(value == -torch.inf, 0) * weights).sum()
@@ -158,26 +158,26 @@ def weights_of(length, width):
 
 
 def kinds_for(world):
-    """All kinds with few processes; four take longer."""
+    """Returns all kinds for up to two processes, and three of them for four, which take longer."""
     return {name: kind for name, kind in KINDS.items() if world < 4 or name in ("itself", "lead", "apart, large")}
 
 
 def truths(world):
-    """(kind, over, fold) → (value, gradients) of the whole problem."""
+    """Returns (kind, over, reduction) → (value, gradients) of the whole problem."""
     out = {}
     for name, kind in kinds_for(world).items():
         drawn = draw(kind, world)
         parts = leaves(kind, drawn)
         for over in overs(kind):
-            for fold, value in true_folds(kind, drawn, parts, over).items():
+            for reduction, value in true_reductions(kind, drawn, parts, over).items():
                 weights = weights_of(len(value), value[0].numel())
                 learning = parts[:1] + parts[2:] if kind.itself else parts
-                out[name, over, fold] = with_gradients(value, learning, weights)
+                out[name, over, reduction] = with_gradients(value, learning, weights)
     return out
 
 
 def sharded(gather_elements):
-    """In each process of a group: the same keys → (own part of the value, gradients of the own share)."""
+    """Returns, in each process of a group: the same dictionary keys → (own part of the value, gradients of the own share)."""
     collectives.GATHER_ELEMENTS = gather_elements
     group = torch.distributed.group.WORLD
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -201,10 +201,10 @@ def sharded(gather_elements):
             group=group,
         )
         for over in overs(kind):
-            for fold, function in folds(S, kind, over).items():
+            for reduction, function in reductions(S, kind, over).items():
                 value = function()
-                place = my_keys if fold in ("both columns", "transpose") else mine
+                place = my_keys if reduction in ("both columns", "transpose") else mine
                 weights = weights_of(len(place), value[0].numel())[place]
                 parts = (q, scale, bias) if kind.itself else (q, k, scale, bias)
-                out[name, over, fold] = with_gradients(value, parts, weights)
+                out[name, over, reduction] = with_gradients(value, parts, weights)
     return out

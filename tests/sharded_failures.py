@@ -1,4 +1,4 @@
-"""What processes of a group do when something is wrong, and what passes between them."""
+"""Functions that the tests of sharded keys run in several processes: errors, messages and values."""
 
 import os
 import time
@@ -23,7 +23,7 @@ def message_of(function):
 
 
 def one_dies(gather_elements, in_backward):
-    """Rank 1 stops in the middle; the others say what they are told."""
+    """Rank 1 exits in the middle; the others return the message of their error."""
     collectives.GATHER_ELEMENTS = gather_elements
     x = rows().requires_grad_()
     loss = None
@@ -35,7 +35,7 @@ def one_dies(gather_elements, in_backward):
 
 
 def refusals():
-    """Message for each thing that a group does not do."""
+    """Returns the message of each unsupported call."""
     group, x = dist.group.WORLD, rows()
     rank = dist.get_rank()
     keys = rows(5).requires_grad_()
@@ -62,7 +62,7 @@ def refusals():
 
 
 def received_by_the_ring(count):
-    """The largest number of keys that a process received in one message, forward and backward."""
+    """Returns the size of the largest point-to-point message, forward and backward, and whether keys were gathered."""
     collectives.GATHER_ELEMENTS = 0
     sizes, real = [], dist.P2POp
 
@@ -93,13 +93,13 @@ def subgroup():
 
 
 def masked():
-    """SupCon by a mask: positives of this process, negatives of all."""
+    """Returns SupCon with a mask: positives of this process, negatives of all."""
     x, mask = rows(4, seed=dist.get_rank()), torch.eye(4, dtype=torch.bool).flip(0)
     return SupConLoss(0.5, reduction="none")(x, mask=mask)
 
 
 def values():
-    """Reductions and a diagnosis, of this process's anchors."""
+    """Returns losses by every reduction and a diagnosis, for the anchors of this process."""
     x, y = rows(4, seed=dist.get_rank()), rows(4, seed=dist.get_rank() + 9)
     labels = torch.tensor([0, 1, 0, 1])
     return {
@@ -113,7 +113,7 @@ def values():
 
 
 def one_sleeps(answered):
-    """Rank 1 sends no keys until the file ``answered`` is there; returns how long rank 0 waited, and its message."""
+    """Rank 1 sends no keys until the file ``answered`` exists; rank 0 returns how long it waited, and its message."""
     collectives.GATHER_ELEMENTS = 0
     x = rows().requires_grad_()
     loss = NTXentLoss()(x, x.flip(0))
@@ -130,7 +130,7 @@ def one_sleeps(answered):
 
 
 def far_apart():
-    """Only another process's key counts, and that by e^−2000: nothing of the own block may spoil the gradient."""
+    """Returns value and gradient where the only key that counts, of another process, has the weight e^−2000."""
     rank, group = dist.get_rank(), dist.group.WORLD
     query = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
     key = torch.tensor([[1.0], [-2000.0]], dtype=torch.float64)[rank : rank + 1]

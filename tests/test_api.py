@@ -61,7 +61,7 @@ def test_own_views_must_be_handed_over_again(tmp_path):
     own = OwnViews(lambda images, generator: images.flip(3), size=16, channels=3)
     np.save(tmp_path / "a.npy", pictures())
     run = coulomb.train(tmp_path / "a.npy", views=own, out=tmp_path / "run", evaluate=False, **QUICK)
-    with pytest.raises(InputError, match="views of your own"):
+    with pytest.raises(InputError, match="your own views"):
         coulomb.evaluate(run.path, progress=False)
     assert coulomb.evaluate(run.path, views=own, progress=False)["trained"]["view_retrieval"] is not None
 

@@ -356,7 +356,7 @@ def test_a_folder_of_seeds_names_no_code(digits, mine, tmp_path, option):
     }[option]
     plan = {"seeds": [0, 1], "options": {"data": str(digits), "epochs": 1, "workers": 0} | named}
     (out / "seeds.json").write_text(json.dumps(plan))
-    with pytest.raises(InputError, match=r"seeds\.json: .* only if you name it yourself"):
+    with pytest.raises(InputError, match=r"seeds\.json: .* only if you pass it yourself"):
         coulomb.train_seeds(resume_from=out, progress=False)
     assert not mine.with_name("ran").exists() and not bank.exists()
 

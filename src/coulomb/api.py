@@ -15,9 +15,10 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.classify import Classification
-from coulomb.evaluation.encode import Canvas, embed_to_parquet, features_of
+from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
 from coulomb.evaluation.examine import examine
-from coulomb.methods.choice import OWN, named_class
+from coulomb.methods import Method
+from coulomb.methods.options import OWN, load_own_method
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.encoder import check_input
@@ -27,8 +28,8 @@ from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, command_for, free_folder, read_data, read_evaluation
 from coulomb.runs.journal import read_metrics
-from coulomb.runs.objects import Objects, bank_of, require_named
-from coulomb.runs.seeds import PLAN, folder_of, is_plan, plan, planned, summarise
+from coulomb.runs.objects import Objects, find_bank, require_named
+from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.stopping import stoppable
 
@@ -126,7 +127,7 @@ class Run:
 
     def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
         canvas = self._canvas or Canvas.of(source, self.encoder)
-        return features_of(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
+        return source_features(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
 
     @property
     def _canvas(self) -> Canvas | None:
@@ -216,8 +217,8 @@ def train(
         test=None if isinstance(test, str | Path) else test,
         encoder=load_module(encoder),
         views=None if views is None or isinstance(views, str) else views,
-        method=named_class(method),
-        bank_path=bank_of(options),
+        method=load_own_method(method),
+        bank_path=find_bank(options),
     )
     if resume_from is not None:
         folder, prepared = resume(resume_from, objects, progress=progress)
@@ -289,7 +290,7 @@ def train_seeds(
         data, encoder = options.pop("data", data), encoder or options.pop("encoder", None)
         options.pop("encoder", None)
     for each in planned(folder)[0]:
-        run = folder_of(folder, each)
+        run = seed_folder(folder, each)
         module = copy.deepcopy(encoder)
         if run.report.exists():
             continue
@@ -352,7 +353,7 @@ def evaluate(
         handed: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
         handed["method"] = method
         for seed in planned(folder.path)[0]:
-            evaluate(folder_of(folder.path, seed).path, **handed, progress=progress, **options)
+            evaluate(seed_folder(folder.path, seed).path, **handed, progress=progress, **options)
         return summarise(folder.path)
     folder.require()
     known = ("knn_k", "knn_sigma", "many_above", "few_below")
@@ -367,7 +368,7 @@ def evaluate(
     elif on_test is not None or on_labels is not None:
         raise InputError("on_test and on_labels belong to other data: give it as on")
     else:
-        objects.method_of(load_config(folder.config))  # refused before anything is measured
+        objects.find_method(load_config(folder.config))  # refused before anything is measured
         prepared = reopen(folder, objects, progress=progress)[1]
         result = assess(folder, prepared, objects, **shared)
         examine(folder, prepared, objects, progress=progress)
@@ -414,7 +415,7 @@ def load(run: str | Path, module: nn.Module | None = None) -> Run:
     return Run(path, module)
 
 
-def own_method(method: str | type[nn.Module] | None) -> type[nn.Module] | None:
+def own_method(method: str | type[nn.Module] | None) -> type[Method] | None:
     """The user's own class for a run that exists: ``file.py:Class``, or the class itself.
 
     Raises:
@@ -424,7 +425,7 @@ def own_method(method: str | type[nn.Module] | None) -> type[nn.Module] | None:
         raise InputError(
             f"method={method!r}: only a method of your own is named again, as my_file.py:MyMethod; leave it out"
         )
-    return named_class(method)
+    return load_own_method(method)
 
 
 def load_module(encoder: str | nn.Module | None) -> nn.Module | None:

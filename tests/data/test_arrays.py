@@ -31,24 +31,24 @@ def test_layouts(shape, layout, picture):
 
 @pytest.mark.parametrize("shape", [(5, 3, 3, 3), (5, 3, 4, 3), (5, 17, 64, 64), (5, 64, 64, 64)])
 def test_ambiguous_channels_ask(shape):
-    with pytest.raises(InputError, match="cannot be told.*layout='NHWC'"):
+    with pytest.raises(InputError, match="ambiguous which axis.*layout='NHWC'"):
         open_source(np.zeros(shape, np.uint8))
     assert ArraySource(np.zeros(shape, np.uint8), layout="NCHW").image(0).shape == (*shape[2:], shape[1])
 
 
 @pytest.mark.parametrize("shape", [(8,), (8, 9), (1, 2, 3, 4, 5)])
 def test_other_dimensions_are_refused(shape):
-    with pytest.raises(InputError, match=r"images are \[N, H, W\]"):
+    with pytest.raises(InputError, match=r"images must be \[N, H, W\]"):
         open_source(np.zeros(shape, np.uint8))
 
 
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((2, 4, 4), np.int64), "type int64; make them uint8"),
-        (np.full((2, 4, 4), 16.0), r"float pixels from 16 to 16; scale them to \[0, 1\]"),
+        (np.zeros((2, 4, 4), np.int64), "type int64 must be uint8"),
+        (np.full((2, 4, 4), 16.0), r"float pixels range from 16 to 16; scale them to \[0, 1\]"),
         (np.full((2, 4, 4), np.nan), "nan"),
-        (np.full((2, 4, 4), -0.5), "float pixels from -0.5"),
+        (np.full((2, 4, 4), -0.5), "float pixels range from -0.5"),
         (np.zeros((0, 4, 4), np.uint8), "holds no pixels"),
         (np.array([[[{}]]], dtype=object), "type object"),
     ],

@@ -95,7 +95,7 @@ def test_subset_keeps_its_own_positions():
     assert batch["index"].tolist() == [2, 0, 0]
     images.load(progress=False)
     assert images.__getitems__([2, 0, 0])["image"][:, 0, 0, 0].tolist() == [5, 9, 9]
-    with pytest.raises(InputError, match="outside the 10 images"):
+    with pytest.raises(InputError, match="out of range for the 10 images"):
         Images(source, indices=[10])
     assert Images(ArraySource(np.zeros((2, 4, 4), np.uint8)), channels=1).labels is None
 
@@ -120,9 +120,9 @@ def test_channels_change_only_where_that_means_something():
     unit = (colour / 255).astype(np.float32)
     assert np.abs(to_channels(unit, 1) * 255 - to_channels(colour, 1)).max() <= 0.51
     for channels in (1, 2, 3):
-        with pytest.raises(InputError, match=f"4 channels and {channels} are wanted; set channels=4"):
+        with pytest.raises(InputError, match=f"4 channels instead of {channels}; set channels=4"):
             to_channels(np.zeros((4, 4, 4), np.uint8), channels)
-    with pytest.raises(InputError, match="^0: an image has 13 channels"):
+    with pytest.raises(InputError, match="^0: the image has 13 channels"):
         Images(open_source(np.zeros((2, 13, 32, 32), np.uint8))).__getitems__([0])
 
 
@@ -174,7 +174,7 @@ def test_normalisation_against_numpy(folder):
 
 def test_nothing_readable(tmp_path):
     (tmp_path / "a.png").write_bytes(b"torn")
-    with pytest.raises(InputError, match="none of 1 images could be decoded"):
+    with pytest.raises(InputError, match="none of 1 images can be decoded"):
         Images(open_source(tmp_path)).normalisation()
 
 
@@ -201,6 +201,6 @@ def test_real_cifar_is_the_same_with_workers():
 @pytest.mark.skipif(cores() < 2, reason="one core: no worker processes are started")
 def test_an_error_in_a_worker_stays_one_line():
     images = Images(open_source(np.zeros((2000, 13, 32, 32), np.uint8)), workers=2)
-    with pytest.raises(InputError, match="^0000: an image has 13 channels") as caught:
+    with pytest.raises(InputError, match="^0000: the image has 13 channels") as caught:
         images.load(progress=False)
     assert "\n" not in str(caught.value)

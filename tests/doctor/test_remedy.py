@@ -1,4 +1,4 @@
-"""Remedies name an option to set, and never one that is set already."""
+"""Remedies name options to set, and none that are set already."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_every_rule_has_a_remedy_for_every_method(rule, method):
         ("imbalance", evidence("supcon"), "--sampler class_balanced"),
     ],
 )
-def test_the_option_to_set_is_named(name, found, named):
+def test_remedy_names_the_option(name, found, named):
     assert named in remedy(name, found)
 
 
@@ -56,11 +56,11 @@ def test_the_option_to_set_is_named(name, found, named):
         ("batch-too-small", evidence("moco", config={"batch_size": 4}), "--method moco"),
     ],
 )
-def test_an_option_that_is_set_already_is_not_suggested(name, found, named):
+def test_remedy_omits_options_that_are_set(name, found, named):
     assert named not in remedy(name, found)
 
 
-def test_steps_without_options_are_kept_and_set_ones_dropped():
+def test_advice_keeps_steps_without_options():
     run = evidence(options={"a": 1}, config={"view_options": {"crop_area": [0.2, 1.0]}})
     steps = ("look", ("set a", Option("option a", 1)), ("crop", Option("view crop_area", (0.2, 1.0))), None)
     assert advice(run, *steps, ("crop more", Option("view crop_area", (0.1, 1.0)))) == (
@@ -69,6 +69,6 @@ def test_steps_without_options_are_kept_and_set_ones_dropped():
     assert rounded(0.06 / 7) == 0.0086
 
 
-def test_a_verdict_carries_the_remedy_of_its_run():
+def test_verdict_has_the_remedy_of_its_run():
     (verdict,) = diagnose(evidence(config={"temperature": 1e-3}, step={"top1_gradient": 0.9}))["verdicts"]
     assert verdict["remedy"] == "Raise the temperature (--temperature 0.2)."

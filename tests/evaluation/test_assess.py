@@ -42,7 +42,7 @@ def state_of(module):
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def test_frozen_means_frozen(run, other, monkeypatch):
+def test_evaluation_leaves_encoders_unchanged(run, other, monkeypatch):
     """No parameter or buffer moves in any evaluation, and every module's mode is put back."""
     monkeypatch.setattr(fine_tuning, "LEAST_UPDATES", 2)
     monkeypatch.setattr(fine_tuning, "MOST_UPDATES", 2)
@@ -72,7 +72,7 @@ def test_frozen_means_frozen(run, other, monkeypatch):
     assert (run.path / "encoder.safetensors").read_bytes() == on_disk
 
 
-def test_everything_is_measured_and_written(run, monkeypatch):
+def test_evaluation_has_all_metrics_and_is_written(run, monkeypatch):
     monkeypatch.setattr(fine_tuning, "LEAST_UPDATES", 2)
     monkeypatch.setattr(fine_tuning, "MOST_UPDATES", 2)
     options = {"knn_k": 3, "many_above": 9, "few_below": 3}
@@ -103,7 +103,7 @@ def test_everything_is_measured_and_written(run, monkeypatch):
     assert "MAP@R" in page and "fine-tuned with 10 % of the labels" in page and "digit-3" in page
 
 
-def test_on_other_data(run, other):
+def test_transfer(run, other):
     result = coulomb.evaluate(run.path, encoder=network(), on=str(other), progress=False)
     written = list((run.path / "transfer").glob("*.json"))
     assert [path.name for path in written] == ["other-data.npz.json"]
@@ -117,7 +117,7 @@ def test_on_other_data(run, other):
     assert held_out["trained"]["protocol"]["test"] == 60
 
 
-def test_what_is_refused(run, other, tmp_path):
+def test_transfer_refuses_invalid_data(run, other, tmp_path):
     np.save(tmp_path / "no labels.npy", np.zeros((30, 16, 16), np.uint8))
     for options, words in [
         ({"on": str(tmp_path / "no labels.npy")}, "has no labels"),
@@ -131,7 +131,7 @@ def test_what_is_refused(run, other, tmp_path):
             coulomb.evaluate(run.path, encoder=network(), progress=False, **options)
 
 
-def test_the_classifier_of_the_run_is_measured(digit_tree, tmp_path):
+def test_classifier_of_the_run_is_evaluated(digit_tree, tmp_path):
     made = coulomb.train(
         digit_tree, out=tmp_path / "run", method="softmax", encoder="convnet", encoder_width=4, **QUICK
     )

@@ -45,7 +45,7 @@ def oracle(trained, baseline, seed):
     return {name: (each.mean() - t * each.std(), each.mean() + t * each.std()) for name, each in means.items()}
 
 
-def test_the_bootstrap_equals_a_plain_loop():
+def test_bootstrap_is_the_loop():
     trained = {"knn": correct(40, 0.7, 1), "linear": correct(40, 0.6, 2), "few_shot_1": correct(40, 0.6, 3, draws=4),
                "few_shot_5": correct(40, 0.7, 4, draws=4)}  # fmt: skip
     baseline = {
@@ -64,7 +64,7 @@ def test_the_bootstrap_equals_a_plain_loop():
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 60), st.integers(0, 1000), st.floats(0, 1), st.floats(0, 1))
-def test_laws(n, seed, p, q):
+def test_properties_of_a_comparison(n, seed, p, q):
     trained, baseline = {"knn": correct(n, p, seed)}, {"knn": correct(n, q, seed + 1)}
     there, back = compare("raw_pixels", trained, baseline), compare("raw_pixels", baseline, trained)
     row, mirrored = there["measurements"]["knn"], back["measurements"]["knn"]
@@ -76,7 +76,7 @@ def test_laws(n, seed, p, q):
     assert json.loads(json.dumps(there)) == there == compare("raw_pixels", trained, baseline)
 
 
-def test_identical_sides_are_even():
+def test_identical_encoders_are_even():
     same = {"knn": correct(300, 0.5), "few_shot_1": correct(300, 0.5, draws=20)}
     found = compare("untrained", same, same)
     assert {row["outcome"] for row in found["measurements"].values()} == {"even"}
@@ -92,7 +92,7 @@ def test_a_handful_of_images_is_not_significant(only_trained, outcome):
     assert compare("raw_pixels", {"knn": trained}, {"knn": baseline})["measurements"]["knn"]["outcome"] == outcome
 
 
-def test_pairing_makes_small_differences_visible():
+def test_pairing_makes_small_differences_significant():
     baseline = correct(2000, 0.5, 1)
     trained = baseline.copy()
     trained[np.flatnonzero(~baseline)[:40]] = True  # two points, and no image lost
@@ -130,7 +130,7 @@ def test_few_shot_intervals_cover_draws_and_images():
     assert row["high"] - row["low"] > 5 * 2 * 2 * over_draws
 
 
-def test_views_stand_alone_beside_labels_and_decide_without():
+def test_view_retrieval_is_overall_only_without_labels():
     views = {"view_retrieval": correct(500, 0.6, 1)}, {"view_retrieval": correct(500, 0.2, 2)}
     alone = compare("raw_pixels", *views)
     assert alone["overall"]["of"] == ["view_retrieval"] and alone["overall"]["outcome"] == "better"
@@ -141,18 +141,18 @@ def test_views_stand_alone_beside_labels_and_decide_without():
     assert row["n"] == 500 and row == alone["measurements"]["view_retrieval"]
 
 
-def test_what_one_side_lacks_is_left_out():
+def test_measurements_missing_on_one_side_are_left_out():
     found = compare("raw_pixels", {"knn": correct(9, 0.5), "classifier": correct(9, 0.5)}, {"knn": correct(9, 0.5)})
     assert list(found["measurements"]) == ["knn"]
     assert compare("raw_pixels", {}, {}) == {"against": "raw_pixels", "measurements": {}, "overall": None}
 
 
-def test_a_perfect_baseline_has_no_errors_to_remove():
+def test_share_is_none_for_a_perfect_baseline():
     perfect = {"knn": np.ones(50, bool)}
     assert compare("raw_pixels", perfect, perfect)["overall"]["share"] is None
 
 
-def test_blocks_do_not_change_the_result(monkeypatch):
+def test_block_size_does_not_matter(monkeypatch):
     differences = {"knn": np.sign(np.random.default_rng(0).normal(size=(1, 30))).astype(np.float32)}
     whole = bootstrap(differences, 0)
     monkeypatch.setattr("coulomb.evaluation.comparison.BLOCK", 500)

@@ -1,4 +1,4 @@
-"""`Run.encode` and `Run.classify` take images of any kind and prepare them as the evaluation does."""
+"""`Run.encode` and `Run.classify` take images of any kind and prepare them as the evaluation does; `embed_to_parquet`."""
 
 import json
 import shutil
@@ -10,11 +10,12 @@ import torch
 from PIL import Image
 
 import coulomb
-from coulomb.data import open_source
+from coulomb.data import ArraySource, open_source
 from coulomb.data.sources import open_images
 from coulomb.errors import InputError
 from coulomb.evaluation.contestants import contestants
-from coulomb.models import load_encoder
+from coulomb.evaluation.encode import embed_to_parquet
+from coulomb.models import build_encoder, load_encoder
 from coulomb.runs.config import load_config
 from coulomb.runs.objects import Objects
 from coulomb.training.launch import reopen
@@ -76,7 +77,7 @@ def equal(found, wanted):
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_files_as_embed_writes_them(run, photos, files, tmp_path):
+def test_encode_agrees_with_embed(run, photos, files, tmp_path):
     features = run.encode(files)
     assert features.shape == (40, run.encoder.feature_dim) and features.dtype == torch.float32
     run.embed(photos, tmp_path / "all.parquet", progress=False)
@@ -88,11 +89,11 @@ def test_files_as_embed_writes_them(run, photos, files, tmp_path):
     assert table["id"].to_pylist() == [str(file) for file in files[:3]]
 
 
-def test_files_as_the_evaluation_sees_them(run, photos):
+def test_encode_agrees_with_the_evaluation(run, photos):
     """Except for images that have the network's size already: these are not resized at all."""
     prepared = reopen(run.folder, Objects(), progress=False)[1]
     config = load_config(run.folder.config)
-    views = Objects().views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
     trained = contestants(config, run.folder, prepared, views, None)["trained"]
     features, kept = trained.features(prepared.test)
     paths = [photos / prepared.test.images.item_id(index) for index in kept]
@@ -101,13 +102,13 @@ def test_files_as_the_evaluation_sees_them(run, photos):
     equal(run.encode([paths[row] for row in rows]), features[rows])
 
 
-def test_each_image_by_itself(run, files):
+def test_features_do_not_depend_on_other_images(run, files):
     together = run.encode(files)
     for file, row in zip(files, together, strict=True):
         equal(run.encode(str(file)), row[None])
 
 
-def test_pillow_images_and_arrays_are_as_their_files(run, files):
+def test_pillow_images_and_arrays_agree_with_files(run, files):
     wanted = run.encode(files[:10])
     images = [Image.open(file) for file in files[:10]]
     for image in images:
@@ -148,30 +149,30 @@ def test_grey_arrays(run):
 @pytest.mark.parametrize(
     ("images", "words"),
     [
-        (np.full((8, 8, 3), 255.0), r"images\[0\]: float pixels from 255 to 255; .*divide by 255"),
-        (torch.rand(2, 3, 8, 8) * 255, r"images\[0\]: float pixels from .*divide by 255"),
-        ([torch.rand(3, 8, 8), torch.randn(3, 8, 8)], r"images\[1\]: float pixels from -"),
+        (np.full((8, 8, 3), 255.0), r"images\[0\]: float pixels range from 255 to 255; .*divide by 255"),
+        (torch.rand(2, 3, 8, 8) * 255, r"images\[0\]: float pixels range from .*divide by 255"),
+        ([torch.rand(3, 8, 8), torch.randn(3, 8, 8)], r"images\[1\]: float pixels range from -"),
         (np.zeros((8, 8, 3), np.int64), r"images\[0\].*type int64"),
         (np.zeros((3, 8, 8), np.uint8), r"one image \[C, H, W\] or 3 grey ones"),
         (np.zeros((2, 30, 8, 8), np.uint8), "which axis"),
         (np.zeros((1, 1, 2, 8, 8), np.uint8), r"one image is \[H, W\]"),
         (torch.zeros(40, 8, 8), r"one image is \[C, H, W\]"),
-        (np.zeros((8, 9, 5), np.uint8), "5 channels and 3 are wanted"),
+        (np.zeros((8, 9, 5), np.uint8), "5 channels instead of 3"),
         ([], "the list is empty"),
-        ([3], r"images\[0\]: int is no image"),
+        ([3], r"images\[0\]: int is not an image"),
         ({"a": 1}, "dict"),
         ("nowhere.jpg", "nowhere.jpg: no such file"),
         (["nowhere.jpg", "else.jpg"], r"nowhere.jpg: no such file \(and 1 more of 2 images\)"),
     ],
 )
-def test_what_is_no_image_is_refused(run, images, words):
+def test_invalid_images_are_refused(run, images, words):
     with pytest.raises(InputError, match=words):
         run.encode(images)
 
 
-def test_a_torn_file_and_a_folder_among_files(run, files, tmp_path):
+def test_truncated_file_and_folder_among_files(run, files, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
-    for bad, words in ((tmp_path / "torn.png", "not an image"), (tmp_path, "a folder; give it alone")):
+    for bad, words in ((tmp_path / "torn.png", "not an image"), (tmp_path, "a folder; pass it on its own")):
         with pytest.raises(InputError, match=words):
             run.encode([files[0], bad])
 
@@ -189,12 +190,12 @@ def test_a_torn_file_and_a_folder_among_files(run, files, tmp_path):
     ],
     ids=("bytes", "normalised", "size", "channels", "integers", "nan", "pillow"),
 )
-def test_the_encoder_refuses_what_it_was_not_trained_on(run, images, words):
+def test_encoder_refuses_other_input(run, images, words):
     with pytest.raises(InputError, match=words):
         run.encoder(images)
 
 
-def test_the_check_is_on_the_encoder_of_a_run_alone(run):
+def test_only_the_encoder_of_a_run_checks_its_input(run):
     with torch.no_grad():
         assert load_encoder(run.path)(torch.rand(2, 3, 64, 64) * 255).shape == (2, run.encoder.feature_dim)
         assert run.encoder(torch.rand(2, 3, 16, 16) * 1.2 - 0.1).shape == (2, run.encoder.feature_dim)
@@ -215,7 +216,7 @@ def test_classify(run, files):
     assert as_dict["images"][0]["probabilities"].keys() == {"cat", "dog"}
 
 
-def test_classify_skips_only_when_asked(run, files):
+def test_classify_skips_only_on_request(run, files):
     with pytest.raises(InputError, match="no such file"):
         run.classify([files[0], "nowhere.png"])
     found = run.classify(["nowhere.png", files[0]], skip_unreadable=True)
@@ -237,7 +238,7 @@ def test_classes_without_names(tmp_path):
         coulomb.load(tmp_path / "plain").classify(images)
 
 
-def test_a_run_of_an_earlier_version_without_a_canvas(run, files, tmp_path):
+def test_run_of_an_earlier_version_without_a_canvas(run, files, tmp_path):
     shutil.copytree(run.path, tmp_path / "old")
     data = json.loads((tmp_path / "old" / "data.json").read_text())
     del data["canvas"]
@@ -260,3 +261,32 @@ def test_small_uniform_images_are_not_resized(tmp_path):
 
 def test_ids_of_images():
     assert [open_images(np.zeros((12, 9, 9, 3), np.uint8)).item_id(index) for index in (0, 11)] == ["0", "11"]
+
+
+@pytest.fixture
+def small_encoder():
+    return build_encoder("convnet", channels=3, image_size=16, width=4, stages=2).eval()
+
+
+def test_parquet_has_labels_and_classes(small_encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("coulomb.evaluation.encode.ROWS", 4)  # several row groups
+    images = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 3), dtype=np.uint8)
+    labels = np.array([0, 1, -1, 0, 1, -1, 0, 1, 1, 1])
+    source = ArraySource(images, labels, class_names=["ant", "bee"])
+    done = embed_to_parquet(small_encoder, source, tmp_path / "f.parquet", progress=False)
+    table = pq.read_table(tmp_path / "f.parquet")
+    assert done == {"rows": 10, "features": 8, "failed": []}
+    assert table.column("label").to_pylist() == [None if label < 0 else label for label in labels]
+    assert table.column("class").to_pylist()[:3] == ["ant", "bee", None]
+    assert pq.ParquetFile(tmp_path / "f.parquet").num_row_groups == 3
+    assert len(set(table.column("id").to_pylist())) == 10
+
+
+def test_parquet_is_not_overwritten_or_left_incomplete(small_encoder, tmp_path):
+    source = ArraySource(np.zeros((3, 16, 16, 3), np.uint8))
+    (tmp_path / "f.parquet").write_text("mine")
+    with pytest.raises(InputError, match="already exists"):
+        embed_to_parquet(small_encoder, source, tmp_path / "f.parquet")
+    with pytest.raises(InputError, match="cannot be written"):
+        embed_to_parquet(small_encoder, source, tmp_path / "nowhere" / "f.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["f.parquet"]

@@ -8,7 +8,7 @@ import pytest
 import coulomb
 from coulomb.data.sources.arrays import open_digits
 from coulomb.errors import InputError
-from coulomb.evaluation.examine import examine, stopped_by
+from coulomb.evaluation.examine import examine, read_failure
 from coulomb.runs.folder import RunFolder
 
 OPTIONS = {"epochs": 1, "encoder_width": 4, "batch_size": 32, "views": "digits", "evaluate": False, "progress": False}
@@ -48,12 +48,12 @@ def test_copies_and_leaks_are_counted(found):
     assert not found["healthy"]
 
 
-def test_what_is_written_is_what_is_returned(folder, found):
+def test_doctor_json_is_the_returned_value(folder, found):
     assert json.loads(folder.doctor.read_text()) == found
     assert found["step"] == 3
 
 
-def test_the_network_is_looked_at(found):
+def test_network_figures_are_measured(found):
     known = states(found)
     for name in ("learning-rate-too-high", "head-not-normalised", "augmentation-too-weak", "temperature-too-low"):
         assert known[name] == "well"
@@ -70,16 +70,16 @@ def test_quick_opens_neither_images_nor_checkpoint(folder, monkeypatch):
     assert known["temperature-too-low"] == "well"
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+def test_folder_that_is_not_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="not a run folder"):
         examine(RunFolder(tmp_path))
 
 
-def test_what_stopped_a_run_is_its_last_word(tmp_path):
+def test_failure_is_read_from_the_log(tmp_path):
     run = RunFolder(tmp_path)
-    assert stopped_by(run) is None
+    assert read_failure(run) is None
     stop = "2026-01-01 00:00:00 ERROR stopped: NonFiniteError: the loss became non-finite at step 3; first: x. The batch is\n"
     run.log.write_text(stop)
-    assert stopped_by(run) == "the loss became non-finite at step 3; first: x"
+    assert read_failure(run) == "the loss became non-finite at step 3; first: x"
     run.log.write_text(stop + "2026-01-01 00:00:01 INFO trained 12 steps\n")  # resumed with success
-    assert stopped_by(run) is None
+    assert read_failure(run) is None

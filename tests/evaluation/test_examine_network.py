@@ -30,7 +30,7 @@ def separation_of(made, views):
     return matcher_separation(data.train, data.test, views, config.seed, data.facts.image_size)
 
 
-def test_the_matcher_tells_usual_views_from_views_of_noise(digits):
+def test_matcher_distinguishes_usual_views_from_noise(digits):
     size = digits[1].facts.image_size
     usual = separation_of(digits, make_views("digits", size, 1))
     drowned = separation_of(digits, make_views("digits", size, 1, noise_std=(3.0, 5.0)))
@@ -38,14 +38,14 @@ def test_the_matcher_tells_usual_views_from_views_of_noise(digits):
     assert drowned < 0.6
 
 
-def test_the_matcher_matches_identical_views_and_gives_up_on_blank_ones(digits):
+def test_matcher_on_identical_and_blank_views(digits):
     size = digits[1].facts.image_size
     assert separation_of(digits, OwnViews(lambda images, generator: images, size, 1)) == pytest.approx(1, abs=1e-3)
     blank = OwnViews(lambda images, generator: torch.zeros_like(images), size, 1)
     assert separation_of(digits, blank) == pytest.approx(0.5, abs=1e-6)
 
 
-def test_the_matcher_needs_images_to_be_fitted(digits):
+def test_matcher_needs_enough_images(digits):
     data = digits[1]
     few = Part(data.train.images, data.train.indices[: MATCHER_LEAST - 1], None)
     views = make_views("digits", data.facts.image_size, 1)
@@ -61,17 +61,17 @@ def test_the_matcher_needs_images_to_be_fitted(digits):
         ("right", slice(None), slice(-4, None)),
     ],
 )
-def test_an_embedding_of_one_strip_is_found_out(region, rows, columns):
+def test_transplants_detect_an_embedding_of_one_strip(region, rows, columns):
     images = torch.rand(20, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     assert transplants(images, lambda x: x[:, :, rows, columns].flatten(1) - 0.5) == {"region": region, "share": 1.0}
 
 
-def test_an_embedding_of_the_whole_image_is_not_decided_by_a_strip():
+def test_transplants_of_an_embedding_of_the_whole_image():
     images = torch.rand(20, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     assert transplants(images, lambda x: x.flatten(1) - 0.5)["share"] == 0
 
 
-def test_labels_in_another_order_leave_nothing_above_chance(digits):
+def test_shuffled_labels_are_at_chance(digits):
     source = open_digits()
     config, shuffled = prepared(source.array, np.random.default_rng(0).permutation(source.labels), knn_k=20)
     views = make_views("digits", shuffled.facts.image_size, 1)

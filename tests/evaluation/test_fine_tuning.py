@@ -1,4 +1,3 @@
-import importlib
 import json
 
 import numpy as np
@@ -9,18 +8,17 @@ from torch import nn
 
 from coulomb.data.views import OwnViews, make_views
 from coulomb.errors import InputError, NonFiniteError
+from coulomb.evaluation import fine_tuning as module
 from coulomb.evaluation.fine_tuning import (
     LabelledImages,
     Tuned,
+    epoch_order,
     fine_tune,
-    gentle_view,
-    label_share,
-    rate,
-    stream,
+    geometric_view,
+    label_fraction,
+    lr_factor,
     tune,
 )
-
-module = importlib.import_module("coulomb.evaluation.fine_tuning")
 
 
 class Digits:
@@ -65,17 +63,17 @@ def run(monkeypatch, updates=4, **options):
     return fine_tune(encoder(), 256, train, test, VIEWS, **options)
 
 
-def test_more_labels_and_training_are_worth_more(monkeypatch):
+def test_more_labels_give_higher_accuracy(monkeypatch):
     found = run(monkeypatch, updates=60, fractions=(0.05, 1.0))
     few, whole = found["fractions"]["0.05"], found["fractions"]["1"]
     assert few["labels"] < 20 and whole["labels"] == 300
     assert 0.15 < few["accuracy"] < whole["accuracy"] - 0.1 and whole["accuracy"] > 0.6
-    assert few["lr"] == module.USUAL and few["lr_accuracies"] == {}
+    assert few["lr"] == module.DEFAULT_LR and few["lr_accuracies"] == {}
     assert whole["lr_accuracies"][f"{whole['lr']:g}"] == max(whole["lr_accuracies"].values())
     json.dumps(found)
 
 
-def test_the_encoder_is_left_as_it_was(monkeypatch):
+def test_fine_tuning_leaves_the_encoder_unchanged(monkeypatch):
     net, (train, test) = encoder(), sides()
     monkeypatch.setattr(module, "LEAST_UPDATES", 3)
     net[1].eval()
@@ -87,16 +85,16 @@ def test_the_encoder_is_left_as_it_was(monkeypatch):
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_the_whole_copy_is_trained():
+def test_whole_copy_is_trained():
     net, (train, _) = Tuned(encoder(), 256, 10), sides()
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    view, _ = gentle_view(VIEWS)
+    view, _ = geometric_view(VIEWS)
     options = {"lr": 1e-3, "updates": 3, "seed": 0, "device": torch.device("cpu")}
     tune(net, train.images, train.positions, train.labels, view, **options)
     assert all(not torch.equal(before[key], value) for key, value in net.state_dict().items())
 
 
-def test_test_images_and_further_labels_choose_nothing(monkeypatch):
+def test_learning_rate_is_not_chosen_by_test_images_or_further_labels(monkeypatch):
     train, test = sides()
     monkeypatch.setattr(module, "LEAST_UPDATES", 2)
     monkeypatch.setattr(module, "MOST_UPDATES", 2)
@@ -113,17 +111,17 @@ def test_test_images_and_further_labels_choose_nothing(monkeypatch):
     assert first == other
 
 
-def test_a_learning_rate_is_judged_by_images_it_was_not_trained_on(monkeypatch):
-    trained, judged = [], []
+def test_learning_rate_is_chosen_on_held_out_images(monkeypatch):
+    trained, validated = [], []
     monkeypatch.setattr(module, "tune", lambda net, images, positions, *_, **__: trained.append(set(positions)))
     original = module.predict
     monkeypatch.setattr(
-        module, "predict", lambda net, images, p, *rest: judged.append(set(p)) or original(net, images, p, *rest)
+        module, "predict", lambda net, images, p, *rest: validated.append(set(p)) or original(net, images, p, *rest)
     )
     run(monkeypatch, fractions=(1.0,))
     assert [len(part) for part in trained] == [240] * len(module.GRID) + [300]
-    assert [len(part) for part in judged] == [60] * len(module.GRID) + [297]
-    assert all(not (one & other) for one, other in zip(trained, judged, strict=True))
+    assert [len(part) for part in validated] == [60] * len(module.GRID) + [297]
+    assert all(not (one & other) for one, other in zip(trained, validated, strict=True))
 
 
 def test_same_seed_same_result(monkeypatch):
@@ -149,37 +147,37 @@ def test_bad_input():
         fine_tune(encoder(), 256, train, test, VIEWS, fractions=(0.0,))
 
 
-def test_a_loss_that_is_not_finite_is_said():
+def test_non_finite_loss_is_raised():
     net, (train, _) = Tuned(encoder(), 256, 10), sides()
     nn.init.constant_(net.encoder[0].weight, torch.inf)
     options = {"lr": 1e-3, "updates": 3, "seed": 0, "device": torch.device("cpu")}
     with pytest.raises(NonFiniteError, match="update 1, lr 0.001"):
-        tune(net, train.images, train.positions, train.labels, gentle_view(VIEWS)[0], **options)
+        tune(net, train.images, train.positions, train.labels, geometric_view(VIEWS)[0], **options)
 
 
-def test_shares_are_stratified_and_nested():
+def test_label_fractions_are_stratified_and_nested():
     labels = np.repeat([0, 1, 2, -1], [200, 50, 3, 40])
-    tenth, half, whole = (label_share(labels, fraction, 0) for fraction in (0.1, 0.5, 1.0))
+    tenth, half, whole = (label_fraction(labels, fraction, 0) for fraction in (0.1, 0.5, 1.0))
     assert np.bincount(labels[tenth]).tolist() == [20, 5, 1]
     assert set(tenth) < set(half) < set(whole) == set(np.flatnonzero(labels >= 0))
-    assert set(tenth) != set(label_share(labels, 0.1, 1))
+    assert set(tenth) != set(label_fraction(labels, 0.1, 1))
     with pytest.raises(InputError, match="no label"):
-        label_share(np.full(4, -1), 0.5, 0)
+        label_fraction(np.full(4, -1), 0.5, 0)
 
 
-def test_gentle_views_keep_light_and_own_views_are_plain():
+def test_geometric_views_keep_colours_and_user_views_are_plain():
     canvas = torch.rand(4, 3, 16, 16)
-    mild, words = gentle_view(make_views("small-natural", size=16))
+    mild, words = geometric_view(make_views("small-natural", size=16))
     draw = torch.Generator().manual_seed(0)
     assert mild(canvas, draw, None).shape == canvas.shape and "0.5 to 1 of the area" in words
     flat = mild(canvas[:, :, :1, :1].expand(4, 3, 16, 16).contiguous(), draw, None)
     torch.testing.assert_close(flat, canvas[:, :, :1, :1].expand_as(flat))
-    own, words = gentle_view(OwnViews(lambda images, generator: 1 - images, 16, 3))
+    own, words = geometric_view(OwnViews(lambda images, generator: 1 - images, 16, 3))
     assert torch.equal(own(canvas, draw, None), canvas) and words == "the plain view"
 
 
 def test_order_and_schedule():
-    order = stream(np.array([4, 8, 9]), 7, 0)
+    order = epoch_order(np.array([4, 8, 9]), 7, 0)
     assert len(order) == 7 and sorted(order[:3]) == sorted(order[3:6]) == [4, 8, 9]
-    rates = [rate(step, 100) for step in range(100)]
+    rates = [lr_factor(step, 100) for step in range(100)]
     assert rates[0] == 0.1 and max(rates) == rates[9] == rates[10] == 1.0 and rates[-1] < 0.001

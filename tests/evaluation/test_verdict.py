@@ -1,4 +1,4 @@
-"""The verdict: the runs of the field trials, every level, both sides of every threshold."""
+"""The verdict: example runs, every level, both sides of every threshold."""
 
 import json
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coulomb.evaluation.comparison import compare, entry, summed
-from coulomb.evaluation.verdict import LEVELS, RULES, SMALLEST, WELL, WELL_VIEWS, level_of, verdict
+from coulomb.evaluation.comparison import compare, comparison_row, with_share
+from coulomb.evaluation.verdict import LEVELS, RULES, SMALLEST, WELL, WELL_VIEWS, decide_level, verdict
 
 NAMES = ("knn", "linear", "few_shot_1", "few_shot_5", "few_shot_10")
 
@@ -17,12 +17,12 @@ def side(against, baseline, difference, width=0.02, outcomes=None, n=1000, names
     """One comparison with the same difference everywhere, unless ``outcomes`` says otherwise."""
     rows = {}
     for i, name in enumerate(names):
-        rows[name] = entry(baseline + difference, baseline, difference - width, difference + width, n)
+        rows[name] = comparison_row(baseline + difference, baseline, difference - width, difference + width, n)
         if outcomes:
             rows[name]["outcome"] = outcomes[i]
-    overall = entry(baseline + difference, baseline, difference - width, difference + width, n)
+    overall = comparison_row(baseline + difference, baseline, difference - width, difference + width, n)
     of = ["view_retrieval"] if names == ("view_retrieval",) else ["knn", "linear", "few_shot"]
-    return {"against": against, "measurements": rows, "overall": summed(overall, of)}
+    return {"against": against, "measurements": rows, "overall": with_share(overall, of)}
 
 
 def both(pixels, untrained, **options):
@@ -52,7 +52,7 @@ def test_levels(pixels, untrained, level, title):
     assert found["next"] and all("`" in step for step in found["next"])
 
 
-def test_a_tiny_difference_is_negligible_however_significant():
+def test_small_significant_difference_is_negligible():
     certain = both((0.5, 0.001), (0.5, 0.001), width=0.0001, n=1_000_000)
     assert certain[0]["overall"]["outcome"] == "better"
     found = verdict(certain)
@@ -61,25 +61,25 @@ def test_a_tiny_difference_is_negligible_however_significant():
     assert verdict(both((0.5, 0.5 * SMALLEST + 1e-6), (0.5, 0.2), width=0.001))["level"] == "learned_something"
 
 
-def test_measurements_decide_together_if_the_average_is_not_significant():
+def test_measurements_decide_if_the_average_is_not_significant():
     def with_outcomes(*outcomes):
         return both((0.9, 0.01), (0.9, 0.01), width=0.015, outcomes=outcomes)
 
-    assert level_of(with_outcomes("even", "even", "better", "better", "better")) == "learned_something"
-    assert level_of(with_outcomes("worse", "even", "better", "better", "better")) == "nothing_measurable"
-    assert level_of(with_outcomes("even", "even", "even", "better", "better")) == "learned_something"
-    assert level_of(with_outcomes("even", "even", "even", "even", "better")) == "nothing_measurable"
-    assert level_of(with_outcomes("even", "even", "even", "even", "even")) == "nothing_measurable"
+    assert decide_level(with_outcomes("even", "even", "better", "better", "better")) == "learned_something"
+    assert decide_level(with_outcomes("worse", "even", "better", "better", "better")) == "nothing_measurable"
+    assert decide_level(with_outcomes("even", "even", "even", "better", "better")) == "learned_something"
+    assert decide_level(with_outcomes("even", "even", "even", "even", "better")) == "nothing_measurable"
+    assert decide_level(with_outcomes("even", "even", "even", "even", "even")) == "nothing_measurable"
     behind = both((0.4, -0.013), (0.3, 0.1), width=0.015, outcomes=("even", "worse", "even", "even", "even"))
-    assert level_of(behind) == "nothing_measurable"
+    assert decide_level(behind) == "nothing_measurable"
     behind[0]["measurements"]["knn"]["outcome"] = "worse"
-    assert level_of(behind) == "worse_than_raw_pixels"
+    assert decide_level(behind) == "worse_than_raw_pixels"
     assert "worse in others" in verdict(with_outcomes("worse", "even", "better", "better", "better"))["sentence"]
 
 
-def test_well_needs_most_measurements_and_none_worse():
+def test_learned_well_needs_most_measurements_and_none_worse():
     def level(*outcomes):
-        return level_of(both((0.4, 0.2), (0.4, 0.2), outcomes=outcomes))
+        return decide_level(both((0.4, 0.2), (0.4, 0.2), outcomes=outcomes))
 
     assert level("better", "better", "better", "even", "even") == "learned_well"
     assert level("better", "better", "even", "even", "even") == "learned_something"
@@ -89,17 +89,17 @@ def test_well_needs_most_measurements_and_none_worse():
 @pytest.mark.parametrize(
     ("difference", "level"), [(0.45, "learned_well"), (0.3, "learned_something"), (-0.1, "worse_than_raw_pixels")]
 )
-def test_without_labels_views_decide_and_the_title_says_so(difference, level):
+def test_view_retrieval_decides_without_labels(difference, level):
     found = verdict(both((0.2, difference), (0.2, difference), names=("view_retrieval",)))
     assert found["level"] == level
     assert "views" in found["title"] and "Without labels" in found["remarks"][0]
 
 
-def test_views_that_match_without_helping_are_told():
+def test_remark_on_views_that_match_without_helping():
     """A shortcut, such as a bar code in each image: views are found by it, classes are not."""
     found = both((0.4, 0.0), (0.4, 0.0))
     for each in found:
-        each["measurements"]["view_retrieval"] = entry(0.9, 0.2, 0.65, 0.75, 500)
+        each["measurements"]["view_retrieval"] = comparison_row(0.9, 0.2, 0.65, 0.75, 500)
     told = verdict(found)
     assert told["level"] == "nothing_measurable"
     assert any("match views (90.0%, raw pixels 20.0%)" in remark for remark in told["remarks"])
@@ -128,7 +128,7 @@ def test_sentence_and_remarks_hold_the_figures():
         ((0.4, 0.2), (0.5, 0.1), "errors of the untrained network"),
     ],
 )
-def test_the_sentence_is_about_the_baseline_that_decides(pixels, untrained, name):
+def test_sentence_names_the_deciding_baseline(pixels, untrained, name):
     assert name in verdict(both(pixels, untrained))["sentence"]
 
 
@@ -140,7 +140,7 @@ def test_nothing_compared_gives_no_verdict():
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(4, 200))
-def test_any_outcome_gives_a_level_and_plain_json(seed, p, q, r, n):
+def test_any_outcome_has_a_level_and_is_json(seed, p, q, r, n):
     draw = np.random.default_rng(seed)
 
     def right(probability):
@@ -160,11 +160,11 @@ def test_any_outcome_gives_a_level_and_plain_json(seed, p, q, r, n):
 @given(st.floats(0.05, 0.9), st.floats(-0.3, 0.3), st.floats(0, 0.1), st.floats(0, 0.3))
 def test_more_accuracy_never_lowers_the_level(baseline, difference, width, more):
     order = {"worse_than_raw_pixels": 0, "nothing_measurable": 1, "learned_something": 2, "learned_well": 3}
-    levels = [level_of(both((baseline, d), (baseline, d), width=width)) for d in (difference, difference + more)]
+    levels = [decide_level(both((baseline, d), (baseline, d), width=width)) for d in (difference, difference + more)]
     assert order[levels[0]] <= order[levels[1]]
 
 
-def test_the_rules_state_the_thresholds():
+def test_rules_state_the_thresholds():
     for text in (f"{WELL:.0%}", f"{WELL_VIEWS:.0%}", f"{SMALLEST:.0%}", "95%"):
         assert text in RULES
 
@@ -177,7 +177,7 @@ def steps(pixels, updates=48, width=0.02, **options):
     return " ".join(verdict(both(pixels, pixels, width=width), OPTIONS | options, updates)["next"])
 
 
-def test_advice_names_the_option_and_never_what_is_set():
+def test_advice_names_options_that_are_not_set():
     assert "`--epochs 100` (this run: 12, 48 updates)" in steps((0.4, 0.1))
     assert "`--batch-size 64`" in steps((0.4, 0.1)) and "--batch-size" not in steps((0.4, 0.1), batch_size=64)
     assert "--epochs" not in steps((0.4, 0.1), epochs=400)
@@ -188,18 +188,18 @@ def test_advice_names_the_option_and_never_what_is_set():
     assert "--image-size" not in steps((0.4, 0.1), **crop) and "`--encoder-width 64`" in steps((0.4, 0.1), **crop)
 
 
-def test_what_prevented_learning_comes_alone():
+def test_setup_errors_are_the_only_advice():
     assert steps((0.4, -0.1), updates=0) == "No update was made: train with `--epochs 100`."
     assert "leave out `--lr`" in steps((0.4, -0.1), lr=0.0) and "--epochs" not in steps((0.4, -0.1), lr=0.0)
 
 
-def test_too_few_test_images_are_told():
+def test_advice_for_too_few_test_images():
     assert "`--test-fraction 0.4`" in steps((0.4, 0.05), width=0.1)
     assert "`--test`" in steps((0.4, 0.05), width=0.1, test="held-out")
     assert "`--test`" in steps((0.4, 0.05), width=0.1, test_fraction=0.5)
     assert "--test" not in steps((0.4, 0.0), width=0.01)
 
 
-def test_a_good_run_is_confirmed():
+def test_advice_for_a_good_run():
     told = steps((0.4, 0.3))
     assert "`--seeds 3`" in told and "--full" in told

@@ -1,4 +1,4 @@
-"""Losses in several processes: the loss and the parameter gradient of one process with the whole batch."""
+"""Losses in several processes: loss and parameter gradient equal those of one process with the whole batch."""
 
 import pytest
 import torch
@@ -10,21 +10,21 @@ from coulomb.losses import NTXentLoss, SupConLoss, TripletLoss
 SETTINGS = {
     "1 process": (1, cases.UNEVEN, 0),
     "2 uneven, ring": (2, cases.UNEVEN, 0),
-    "2 even, at once": (2, cases.EVEN, 10**6),
+    "2 even, gathered": (2, cases.EVEN, 10**6),
     "4 uneven, ring": (4, cases.UNEVEN, 0),
     "4 even, ring": (4, cases.EVEN, 0),
-    "4 uneven, at once": (4, cases.UNEVEN, 10**6),
+    "4 uneven, gathered": (4, cases.UNEVEN, 10**6),
 }
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def together(request, processes):
-    world, sizes, at_once = SETTINGS[request.param]
-    return processes.run(world, cases.together, sizes[world], at_once)
+    world, sizes, gather_elements = SETTINGS[request.param]
+    return processes.run(world, cases.together, sizes[world], gather_elements)
 
 
 @pytest.mark.parametrize("name", cases.CASES)
-def test_the_mean_over_processes_is_the_whole_batch(together, name):
+def test_the_mean_over_processes_equals_one_process_with_the_whole_batch(together, name):
     loss, grads = cases.alone(name)
     for rank in together:
         mine, mine_grads = rank[name]
@@ -41,7 +41,7 @@ def test_distributed_data_parallel_gives_the_gradient_of_the_whole_batch(process
             torch.testing.assert_close(found[key], grad, rtol=0, atol=1e-10)
 
 
-def test_reductions_and_diagnoses_are_of_the_own_anchors(processes):
+def test_reductions_and_diagnoses_cover_the_own_anchors(processes):
     found = processes.run(2, sharded_failures.values)
     x, y = (torch.cat([sharded_failures.rows(4, seed=seed + rank) for rank in (0, 1)]) for seed in (0, 9))
     labels = torch.tensor([0, 1, 0, 1] * 2)
@@ -57,14 +57,14 @@ def test_reductions_and_diagnoses_are_of_the_own_anchors(processes):
         torch.testing.assert_close(mine["hardest"], hardest[rank])
 
 
-def test_a_mask_is_about_the_own_samples(processes):
+def test_a_mask_covers_the_own_samples(processes):
     found = torch.cat(processes.run(2, sharded_failures.masked))
     x = torch.cat([sharded_failures.rows(4, seed=rank) for rank in (0, 1)])
     mask = torch.block_diag(*[torch.eye(4).flip(0)] * 2).bool()
     torch.testing.assert_close(found, SupConLoss(0.5, reduction="none")(x, mask=mask))
 
 
-def test_gather_without_a_group_is_a_clear_error():
+def test_gather_without_a_group_raises():
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(RuntimeError, match="torch.distributed is not initialised"):
         NTXentLoss(gather=True)(x, x)

@@ -67,4 +67,4 @@ def test_beta_may_be_annealed():
 def test_arguments():
     with pytest.raises(ValueError, match="beta must be finite and at least 0, got -1"):
         HardNegativeLoss(beta=-1)
-    assert "beta=1, temperature=0.5, tau_plus=0.1" in repr(HardNegativeLoss())
+    assert "temperature=0.5, beta=1, tau_plus=0.1" in repr(HardNegativeLoss())

@@ -110,7 +110,7 @@ def test_no_signal_is_that_of_equal_chances():
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="index is needed"):
+    with pytest.raises(InputError, match="index=None: forward needs"):
         made()(method_cases.views())
     with pytest.raises(ValueError, match="index must be from 0 to 4"):
         made(num_images=5)(method_cases.views(), None, INDEX)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from coulomb.methods.softmax import Softmax
+from coulomb.errors import CoulombWarning
+from coulomb.methods.balanced_softmax import BalancedSoftmax
+from coulomb.methods.softmax import Softmax, entropy
 from method_cases import encoder, views
 
 COUNTS = torch.tensor([30, 10, 10])
@@ -41,3 +43,25 @@ def test_the_classifier_says_what_the_head_says():
     features = method.encoder(views()[0])
     torch.testing.assert_close(method.classifier()(features), method.head(features))
     assert not any(p.requires_grad for p in method.classifier().parameters())
+
+
+def test_entropy_of_equal_and_of_certain_classes():
+    assert math.isclose(entropy(torch.tensor([5, 5, 5, 5])), math.log(4))
+    assert entropy(torch.tensor([7, 0])) == 0.0
+    assert math.isclose(entropy(torch.tensor([7, 0]), label_smoothing=0.999999), math.log(2), rel_tol=1e-6)
+
+
+def test_log_frequencies_in_training_and_not_in_the_classifier():
+    counts = torch.tensor([90.0, 9.0, 1.0])
+    method = BalancedSoftmax(encoder(), class_counts=counts).eval()
+    features = torch.cat([method.encoder(view) for view in views()])
+    logits = method.head(features)
+    labels = torch.tensor([0, 2, 1, 1, 0, 2])
+    torch.testing.assert_close(method(views(), labels), cross_entropy(logits + counts.log(), labels.repeat(2)))
+    torch.testing.assert_close(method.classifier()(features), logits)
+
+
+def test_a_class_without_images_is_counted_as_one():
+    with pytest.warns(CoulombWarning, match="1 of 3 classes have no training image"):
+        method = BalancedSoftmax(encoder(), class_counts=torch.tensor([90, 9, 0]))
+    assert method.criterion.class_counts.tolist() == [90, 9, 1]

@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def step(bank, number, batch=6):
     bank.update(torch.randint(20, (batch,), generator=draw), torch.randn(batch, 4, generator=draw))
 
 
-def test_a_mapped_bank_is_a_bank(tmp_path):
+def test_a_mapped_bank_equals_one_in_memory(tmp_path):
     plain, mapped = MemoryBank(20, 4, seed=3), MemoryBank(20, 4, seed=3, path=tmp_path / "bank")
     for number in range(5):
         step(plain, number)
@@ -27,7 +28,7 @@ def test_a_mapped_bank_is_a_bank(tmp_path):
     assert list(mapped.state_dict()) == ["updates"]
 
 
-def test_ten_million_slots_take_the_space_of_those_that_were_written(tmp_path):
+def test_slots_never_written_take_no_space_on_disk(tmp_path):
     bank = MemoryBank(10_000_000, 64, path=tmp_path / "bank")
     draw = torch.Generator().manual_seed(0)
     index, rows = bank.sample(1000, draw), torch.randn(1000, 64, generator=draw)
@@ -42,7 +43,7 @@ def test_ten_million_slots_take_the_space_of_those_that_were_written(tmp_path):
 
 
 @pytest.mark.parametrize("after", [0, 1, 7])
-def test_goes_back_to_a_checkpoint(tmp_path, after):
+def test_load_state_dict_restores_the_rows_of_a_checkpoint(tmp_path, after):
     bank, plain = (MemoryBank(20, 4, path=path) for path in (tmp_path / "bank", None))
     for number in range(5):
         step(bank, number)
@@ -61,25 +62,25 @@ def test_goes_back_to_a_checkpoint(tmp_path, after):
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-def test_goes_back_over_checkpoints_that_were_lost_but_not_for_ever(tmp_path, one_by_one):
+def test_the_last_three_checkpoints_can_be_restored(tmp_path, one_by_one):
     bank, states, truth = MemoryBank(20, 4, path=tmp_path / "bank"), [], []
     for number in range(6):
         step(bank, number, batch=15)
         states.append({name: value.clone() for name, value in bank.state_dict().items()})
         truth.append(bank.keys())
     assert len(list(tmp_path.glob("bank.undo-*"))) == 3
-    with pytest.raises(InputError, match="can go back to those after 4 to 6 only"):
+    with pytest.raises(InputError, match="to the states after 4 to 6 updates, not 3"):
         MemoryBank(20, 4, path=tmp_path / "bank").load_state_dict(states[2])
     steps = (5, 4, 3) if one_by_one else (3,)
     for number in steps:
         resumed = MemoryBank(20, 4, path=tmp_path / "bank")
         resumed.load_state_dict(states[number])
         assert torch.equal(resumed.keys(), truth[number])
-    with pytest.raises(InputError, match="after 4 to 4 only"):
+    with pytest.raises(InputError, match="after 4 to 4 updates, not 6"):
         MemoryBank(20, 4, path=tmp_path / "bank").load_state_dict(states[5])
 
 
-def test_a_record_cut_short_is_of_an_update_that_never_began(tmp_path):
+def test_an_incomplete_record_is_ignored(tmp_path):
     bank = MemoryBank(20, 4, path=tmp_path / "bank")
     step(bank, 0)
     state, truth = {"updates": bank.updates.clone()}, bank.keys()
@@ -96,17 +97,44 @@ def test_a_record_cut_short_is_of_an_update_that_never_began(tmp_path):
         assert torch.equal(resumed.keys(), truth)
 
 
-def test_files_that_are_no_such_bank(tmp_path):
+def test_files_that_are_not_this_bank_are_refused(tmp_path):
     (tmp_path / "photo").write_bytes(b"not a bank")
     with pytest.raises(InputError, match="exists and is no bank"):
         MemoryBank(20, 4, path=tmp_path / "photo")
     MemoryBank(20, 4, path=tmp_path / "bank")
-    with pytest.raises(InputError, match="exists and is no bank"):
+    with pytest.raises(InputError, match='is a bank of .*"slots": 20.* not of .*"slots": 21'):
         MemoryBank(21, 4, path=tmp_path / "bank")
     with pytest.raises(InputError, match='is a bank of .*"seed": 0'):
         MemoryBank(20, 4, path=tmp_path / "bank", seed=1)
-    with pytest.raises(InputError, match="cannot be made or mapped"):
+    with pytest.raises(InputError, match="cannot be created or mapped"):
         MemoryBank(20, 4, path=tmp_path / "nowhere" / "bank")
+
+
+def test_a_full_disk_raises_and_changes_nothing(tmp_path):
+    bank, plain = MemoryBank(20, 4, path=tmp_path / "bank"), MemoryBank(20, 4)
+    step(bank, 0)
+    step(plain, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    length = (tmp_path / "bank.undo-0").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length + 50, limits[1]))  # a record and a half
+    try:
+        with pytest.raises(InputError, match="its undo log cannot be written .*; is the disk full"):
+            step(bank, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "bank.undo-0").stat().st_size == length
+    assert torch.equal(bank.keys(), plain.keys())
+    for number in (1, 2):  # with room again, updates continue and can be undone
+        step(bank, number)
+    bank.load_state_dict({"updates": torch.tensor(1)})
+    assert torch.equal(bank.keys(), plain.keys())
+
+
+def test_a_log_without_its_file_is_refused(tmp_path):
+    step(MemoryBank(20, 4, path=tmp_path / "bank"), 0)
+    (tmp_path / "bank").unlink()
+    with pytest.raises(InputError, match="has 0 bytes instead of 320"):
+        MemoryBank(20, 4, path=tmp_path / "bank")
 
 
 KILLED = """

@@ -30,7 +30,7 @@ def numpy_update(bank, index, rows, momentum):
     batches=st.lists(st.lists(st.integers(0, 10), max_size=14), max_size=5),
     momentum=st.sampled_from([0.0, 0.5, 0.9]),
 )
-def test_updates_are_those_of_the_oracle(batches, momentum):
+def test_updates_match_numpy(batches, momentum):
     bank = MemoryBank(11, 3, momentum=momentum, seed=2)
     oracle = bank.lookup(SLOTS).double().numpy()
     for number, index in enumerate(batches):
@@ -40,16 +40,16 @@ def test_updates_are_those_of_the_oracle(batches, momentum):
     torch.testing.assert_close(bank.keys().double(), torch.from_numpy(oracle), rtol=0, atol=2e-6)
 
 
-def test_first_directions_are_random_unit_rows_of_the_seed():
+def test_initial_rows_are_random_unit_vectors():
     first, again, other = (MemoryBank(5000, 8, seed=seed).keys() for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
     torch.testing.assert_close(first.norm(dim=1), torch.ones(5000))
-    assert float(first.mean(0).norm()) < 4 / math.sqrt(5000)  # no direction is preferred
+    assert float(first.mean(0).norm()) < 4 / math.sqrt(5000)  # isotropic
     torch.testing.assert_close(first.T @ first / 5000, torch.eye(8) / 8, rtol=0, atol=0.01)
     assert len(torch.unique(first, dim=0)) == 5000
 
 
-def test_a_slot_stays_where_old_and_new_cancel_or_nothing_comes():
+def test_a_slot_is_unchanged_if_vectors_cancel_or_are_zero():
     bank = MemoryBank(2, 3)
     before = bank.lookup(torch.arange(2))
     bank.update(torch.tensor([0]), -before[:1])
@@ -58,7 +58,7 @@ def test_a_slot_stays_where_old_and_new_cancel_or_nothing_comes():
     assert torch.equal(bank.lookup(torch.arange(2)), before)
 
 
-def test_lookup_is_a_copy_of_any_shape():
+def test_lookup_returns_a_copy_of_any_shape():
     bank = MemoryBank(11, 3)
     found = bank.lookup(torch.tensor([[0, 5], [5, 10]]))
     assert found.shape == (2, 2, 3) and torch.equal(found[0, 1], found[1, 0])
@@ -77,17 +77,17 @@ def test_uniform_noise_is_uniform_and_seeded():
     assert float(((counts - expected) ** 2 / expected).sum()) < 35  # χ² with 10 degrees of freedom: p = 1e-4
 
 
-def test_weighted_noise_follows_its_weights():
+def test_weighted_noise_follows_its_distribution():
     bank = MemoryBank(11, 3)
     weights = torch.tensor([0, 1, 2, 3, 4, 0, 5, 6, 7, 8, 0], dtype=torch.float64)
-    slots = bank.sample(40_000, torch.Generator().manual_seed(0), weights.log() + 700)  # unnormalised, far up
+    slots = bank.sample(40_000, torch.Generator().manual_seed(0), weights.log() + 700)  # unnormalised, large
     counts = torch.bincount(slots, minlength=11).double()
     assert counts[weights == 0].sum() == 0
     expected = (40_000 * weights / weights.sum())[weights > 0]
     assert float(((counts[weights > 0] - expected) ** 2 / expected).sum()) < 30  # 7 degrees of freedom: p = 1e-4
 
 
-def test_a_checkpoint_holds_the_bank():
+def test_the_state_dict_contains_the_bank():
     bank = MemoryBank(11, 3)
     bank.update(SLOTS, drawn(11))
     other = MemoryBank(11, 3, seed=9)
@@ -115,7 +115,7 @@ def test_bad_input(call, message):
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("counts", [[4, 4], [6, 1], [0, 3]], ids=str)
-def test_banks_of_several_processes_are_one(processes, tmp_path, counts, mapped):
+def test_banks_of_several_processes_equal_one_bank(processes, tmp_path, counts, mapped):
     found = processes.run(2, negatives_cases.banked, counts, str(tmp_path / "bank") if mapped else None)
     alone = MemoryBank(11, 3)
     for step in range(3):

@@ -13,7 +13,7 @@ def network():
 
 
 def moved(online):
-    """As after a step of training: parameters, running statistics and counters are others."""
+    """Changes parameters, running statistics and counters, as a training step does."""
     with torch.no_grad():
         for parameter in online.parameters():
             parameter.add_(1)
@@ -21,7 +21,7 @@ def moved(online):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.3, 0.999, 1.0])
-def test_parameters_are_averaged(momentum):
+def test_parameters_are_exponential_averages(momentum):
     online = network()
     slow = MomentumEncoder(online, momentum)
     old = [parameter.clone() for parameter in slow.parameters()]
@@ -34,7 +34,7 @@ def test_parameters_are_averaged(momentum):
 
 
 @pytest.mark.parametrize("rule", ["copy", "average"])
-def test_buffers_follow_the_stated_rule(rule):
+def test_buffers_follow_the_option(rule):
     online = network()
     slow = MomentumEncoder(online, 0.9, buffers=rule)
     old = slow.module[1].running_mean.clone()
@@ -45,7 +45,7 @@ def test_buffers_follow_the_stated_rule(rule):
     assert slow.module[1].num_batches_tracked == online[1].num_batches_tracked == 1
 
 
-def test_cosine_goes_from_m_to_one():
+def test_cosine_schedule_goes_from_m_to_one():
     slow = MomentumEncoder(network(), 0.996, schedule="cosine")
     for progress in (0.0, 0.25, 0.5, 1.0):
         expected = 1 - 0.004 * (math.cos(math.pi * progress) + 1) / 2
@@ -53,7 +53,7 @@ def test_cosine_goes_from_m_to_one():
     assert MomentumEncoder(network(), 0.9).momentum_at(0.7) == 0.9
 
 
-def test_a_forward_leaves_no_trace_and_no_gradient():
+def test_forward_changes_no_state_and_records_no_gradient():
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -69,12 +69,12 @@ def test_a_forward_leaves_no_trace_and_no_gradient():
     x = torch.rand(8, 3, requires_grad=True)
     out = slow(x)
     assert not out.requires_grad
-    torch.testing.assert_close(out, online(x))  # training mode: the batch's own statistics
+    torch.testing.assert_close(out, online(x))  # training mode: statistics of the batch
     assert all(torch.equal(value, before[name]) for name, value in slow.state_dict().items())
     assert not any(parameter.requires_grad for parameter in slow.parameters())
 
 
-def test_in_eval_mode_it_uses_the_running_statistics():
+def test_eval_mode_uses_the_running_statistics():
     online = network()
     moved(online)
     slow = MomentumEncoder(online)
@@ -82,7 +82,7 @@ def test_in_eval_mode_it_uses_the_running_statistics():
     assert torch.equal(slow.eval()(x), online.eval()(x))
 
 
-def test_is_in_the_state_dict():
+def test_the_state_dict_contains_the_copy():
     online = network()
     slow = MomentumEncoder(online, 0.5)
     moved(online)

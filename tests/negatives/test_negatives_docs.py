@@ -1,4 +1,4 @@
-"""The examples of the docstrings run."""
+"""Doctests of the docstrings."""
 
 import doctest
 import importlib
@@ -9,7 +9,7 @@ import torch
 
 import coulomb.negatives
 
-MODULES = [f"coulomb.negatives.{found.name}" for found in pkgutil.iter_modules(coulomb.negatives.__path__)]
+MODULES = [f"coulomb.negatives.{module.name}" for module in pkgutil.iter_modules(coulomb.negatives.__path__)]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -20,5 +20,5 @@ def test_examples(name):
     )
 
 
-def test_every_source_has_an_example():
+def test_queue_and_memory_bank_have_an_example():
     assert ">>> " in coulomb.negatives.Queue.__doc__ and ">>> " in coulomb.negatives.MemoryBank.__doc__

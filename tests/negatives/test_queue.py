@@ -23,7 +23,7 @@ def drawn(count, dim=3, seed=0):
     fill=st.sampled_from(["empty", "random"]),
     reload=st.booleans(),
 )
-def test_is_a_deque(size, batches, fill, reload):
+def test_matches_a_deque(size, batches, fill, reload):
     queue = Queue(size, 3, fill=fill, seed=4)
     start = [(row, -1, -1, 0) for row in queue.keys().unbind()]
     oracle = deque(start, maxlen=size)
@@ -31,7 +31,7 @@ def test_is_a_deque(size, batches, fill, reload):
         keys, labels, ids = drawn(count, seed=number), torch.arange(count) % 3 - 1, torch.arange(count) + 100 * number
         queue.enqueue(keys, labels, ids)
         oracle.extend(zip(normalize(keys, dim=1), labels.tolist(), ids.tolist(), [number] * count, strict=True))
-        if reload:  # what a checkpoint holds is all there is
+        if reload:  # the state dict is complete
             state, queue = queue.state_dict(), Queue(size, 3, fill="empty", seed=number)
             queue.load_state_dict(state)
     assert len(queue) == len(oracle) == len(queue.keys())
@@ -43,7 +43,7 @@ def test_is_a_deque(size, batches, fill, reload):
     assert queue.ids().tolist() == [name for _, _, name, _ in oracle]
 
 
-def test_random_start_is_unit_rows_of_the_seed():
+def test_random_fill_consists_of_seeded_unit_vectors():
     first, again, other = (Queue(50, 4, fill="random", seed=seed).keys() for seed in (1, 1, 2))
     torch.testing.assert_close(first.norm(dim=1), torch.ones(50))
     assert torch.equal(first, again) and not torch.equal(first, other)
@@ -66,7 +66,7 @@ def test_enqueue_may_come_before_the_backward_pass():
     assert torch.equal(before, after)
 
 
-def test_keys_carry_no_gradient_and_half_precision_is_stored_in_full():
+def test_keys_are_detached_and_stored_in_fp32():
     queue = Queue(5, 3)
     queue.enqueue(drawn(2).requires_grad_().bfloat16())
     assert queue.keys().dtype == torch.float32 and not queue.keys().requires_grad
@@ -101,7 +101,7 @@ def test_wrong_types_and_zero_rows():
 
 
 @pytest.mark.parametrize("counts", [[3, 3], [5, 2], [0, 4], [9, 8]], ids=str)
-def test_queues_of_several_processes_are_one(processes, counts):
+def test_queues_of_several_processes_equal_one_queue(processes, counts):
     found = processes.run(2, negatives_cases.enqueued, counts)
     alone = Queue(7, 3, fill="random")
     for step in range(3):
@@ -114,6 +114,6 @@ def test_queues_of_several_processes_are_one(processes, counts):
         assert state["enqueues"] == 3
 
 
-def test_gather_false_keeps_to_its_own(processes):
+def test_gather_false_enqueues_only_own_keys(processes):
     first, second = processes.run(2, negatives_cases.enqueued, [2, 2], False)
     assert not torch.equal(first["keys"], second["keys"])

@@ -5,7 +5,7 @@ import pytest
 from coulomb.data.views import PRESETS
 from coulomb.errors import InputError
 from coulomb.methods import METHODS
-from coulomb.methods.making import complete_options
+from coulomb.methods.options import complete_options
 from coulomb.models.encoder import BACKBONES
 from coulomb.runs.prepare import Facts
 from coulomb.runs.recipes import RECIPES, find_recipe

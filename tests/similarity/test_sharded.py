@@ -1,4 +1,4 @@
-"""`Similarity` with a group: the folds and gradients of one process with all the keys, whatever the number of processes."""
+"""`Similarity` with a group: reductions and gradients equal those of one process with all keys."""
 
 import pytest
 import torch
@@ -9,11 +9,11 @@ import sharded_failures
 
 @pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6)], ids=str)
 def results(request, processes):
-    world, at_once = request.param
-    return world, processes.run(world, sharded_cases.sharded, at_once)
+    world, gather_elements = request.param
+    return world, processes.run(world, sharded_cases.sharded, gather_elements)
 
 
-def test_folds_and_gradients_are_those_of_the_whole(results):
+def test_reductions_and_gradients_equal_those_of_one_process(results):
     world, found = results
     truth = sharded_cases.truths(world)
     assert set(truth) == set(found[0])
@@ -28,7 +28,7 @@ def test_folds_and_gradients_are_those_of_the_whole(results):
             torch.testing.assert_close(ours, true, rtol=1e-10, atol=1e-9 * scale, msg=lambda text: f"{case}: {text}")
 
 
-def test_a_group_within_the_group(processes):
+def test_a_subgroup(processes):
     found = processes.run(4, sharded_failures.subgroup)
     assert found[0] is None
     assert found[3] is None
@@ -40,12 +40,12 @@ def test_a_group_within_the_group(processes):
 
 
 def test_the_ring_never_holds_all_keys(processes):
-    for largest, at_once in processes.run(4, sharded_failures.received_by_the_ring, 50):
-        assert not at_once
+    for largest, gathered in processes.run(4, sharded_failures.received_by_the_ring, 50):
+        assert not gathered
         assert largest == 50 * 4  # one process's block, never the 4 · 50 · 4 numbers of all
 
 
-def test_what_a_group_does_not_do_is_said(processes):
+def test_unsupported_calls_raise(processes):
     for messages in processes.run(2, sharded_failures.refusals):
         for name, message in {
             "mask": "ValueError: a mask with group",
@@ -55,26 +55,26 @@ def test_what_a_group_does_not_do_is_said(processes):
             "width": "ValueError: processes of the group differ in width: [3, 4]",
             "precision": "ValueError: processes of the group differ in precision",
             "learning": "ValueError: processes of the group differ in requires_grad of the keys: [0, 1]",
-            "labels": "ValueError: labels [B, C] in several processes take positives='out'",
+            "labels": "ValueError: labels [B, C] in several processes need positives='out'",
         }.items():
             assert messages[name].startswith(message), messages[name]
 
 
-@pytest.mark.parametrize(("at_once", "in_backward"), [(0, True), (10**6, False)], ids=["ring", "at once"])
-def test_a_process_that_dies_is_a_clear_error_in_the_others(processes, at_once, in_backward):
-    answers = processes.try_run(3, sharded_failures.one_dies, at_once, in_backward, timeout=10)
+@pytest.mark.parametrize(("gather_elements", "in_backward"), [(0, True), (10**6, False)], ids=["ring", "gathered"])
+def test_a_process_that_dies_raises_in_the_others(processes, gather_elements, in_backward):
+    answers = processes.try_run(3, sharded_failures.one_dies, gather_elements, in_backward, timeout=10)
     assert answers[1] == (None, "died")
     for value, error in (answers[0], answers[2]):
         assert error is None
         assert value.startswith("RuntimeError: a process of the group stopped, or did not answer")
 
 
-def test_a_process_that_does_not_answer_is_an_error_within_the_timeout(processes, tmp_path):
+def test_a_process_that_does_not_answer_raises_within_the_timeout(processes, tmp_path):
     (waited, message), _ = processes.run(2, sharded_failures.one_sleeps, tmp_path / "answered", timeout=3)
     assert message.startswith("RuntimeError: a process of the group stopped, or did not answer")
     assert 1 < waited < 7
 
 
-def test_one_bound_holds_for_all_blocks(processes):
+def test_all_blocks_share_one_bound_of_the_exponent(processes):
     first, second = processes.run(2, sharded_failures.far_apart)
     assert [float(x) for x in (*first, *second)] == [-2000, -2000, 1, 1]

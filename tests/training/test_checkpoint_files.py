@@ -15,7 +15,7 @@ import torch
 
 import coulomb
 from coulomb.errors import InputError
-from coulomb.training.checkpoints import checkpoint_to_resume, keep_checkpoint, problem_of, read_checkpoint
+from coulomb.training.checkpoints import checkpoint_to_resume, find_problem, keep_checkpoint, read_checkpoint
 from run_cases import comparable, stopped_at
 
 CONTENT = {"state_dict": {}, "optimizer_states": [], "lr_schedulers": [], "loops": {}}
@@ -87,7 +87,7 @@ def test_what_is_damaged_is_refused(last, kind):
 )
 def test_another_content_is_not_a_checkpoint(tmp_path, content):
     torch.save(content, tmp_path / "last.ckpt")
-    assert "is not a checkpoint of coulomb train" in problem_of(tmp_path / "last.ckpt")
+    assert "is not a checkpoint of coulomb train" in find_problem(tmp_path / "last.ckpt")
 
 
 def test_what_expands_or_runs_code_is_not_loaded(tmp_path):
@@ -95,9 +95,9 @@ def test_what_expands_or_runs_code_is_not_loaded(tmp_path):
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "last.ckpt", "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name))
-    assert "is not a checkpoint" in problem_of(tmp_path / "last.ckpt")
+    assert "is not a checkpoint" in find_problem(tmp_path / "last.ckpt")
     torch.save(CONTENT | {"global_step": 1, "code": os.system}, path)
-    assert "UnpicklingError" in problem_of(path)
+    assert "UnpicklingError" in find_problem(path)
 
 
 def test_a_run_of_an_earlier_version_has_no_checksums(last):

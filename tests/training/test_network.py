@@ -7,9 +7,9 @@ from coulomb.methods import MoCo, SimCLR, Softmax, SupCon
 from coulomb.models import build_encoder
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import learned_from
+from coulomb.runs.plan import find_training_images
 from coulomb.runs.prepare import Facts, Part, Prepared
-from coulomb.training.network import method_of
+from coulomb.training.network import make_method
 
 
 def prepared(labels, train=range(10)):
@@ -25,23 +25,23 @@ PARTIAL = [0, 0, 1, -1, 2, -1, 0, 1, -1, 0]
 
 
 def test_who_leaves_out_images_without_a_label():
-    assert learned_from(prepared(PARTIAL), Softmax).tolist() == [0, 1, 2, 4, 6, 7, 9]
+    assert find_training_images(prepared(PARTIAL), Softmax).tolist() == [0, 1, 2, 4, 6, 7, 9]
     for method in (SupCon, SimCLR, MoCo):
-        assert learned_from(prepared(PARTIAL), method).tolist() == list(range(10))
-    assert learned_from(prepared(None), SimCLR).tolist() == list(range(10))
+        assert find_training_images(prepared(PARTIAL), method).tolist() == list(range(10))
+    assert find_training_images(prepared(None), SimCLR).tolist() == list(range(10))
 
 
 def test_training_images_without_any_label_are_refused():
     for labels in (None, [-1] * 10):
         with pytest.raises(InputError, match="SupCon.*none of the 10 training images"):
-            learned_from(prepared(labels), SupCon)
+            find_training_images(prepared(labels), SupCon)
 
 
 @pytest.mark.parametrize(("sampler", "counts"), [("uniform", [4, 2, 1]), ("class_balanced", [7 / 3] * 3)])
 def test_methods_know_the_counts_as_they_are_drawn(sampler, counts):
     config = Config(method="balanced_softmax", sampler=sampler)
     encoder = build_encoder("convnet", channels=1, image_size=8, width=4, stages=2)
-    method = method_of(config, prepared(PARTIAL), Objects(), encoder, 7)
+    method = make_method(config, prepared(PARTIAL), Objects(), encoder, 7)
     np.testing.assert_allclose(method.criterion.class_counts, counts)
 
 

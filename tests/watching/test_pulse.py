@@ -150,13 +150,13 @@ def test_a_method_of_ones_own(digit_tree, quick, tmp_path):
 def test_drift_is_zero_for_a_copy():
     from coulomb.methods import MoCo
     from coulomb.models import build_encoder
-    from coulomb.watching.pulse import drift_of
+    from coulomb.watching.pulse import measure_drift
 
     method = MoCo(build_encoder("convnet", channels=1, image_size=16, width=4), embedding_dim=4, queue_size=8)
     view, modes = torch.rand(6, 1, 16, 16), [part.training for part in method.modules()]
-    assert drift_of(method, view) == pytest.approx(0, abs=1e-6)
+    assert measure_drift(method, view) == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
         for weight in method.head.parameters():
             weight.neg_()
-    assert drift_of(method, view) > 0.001
+    assert measure_drift(method, view) > 0.001
     assert [part.training for part in method.modules()] == modes

@@ -149,11 +149,11 @@ def report(
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
     from coulomb.runs.folder import RunFolder
-    from coulomb.runs.seeds import folder_of, is_plan, planned
+    from coulomb.runs.seeds import is_plan, planned, seed_folder
 
     shown = []
     for run in runs:
-        shown += [folder_of(run, seed).path for seed in planned(run)[0]] if is_plan(run) else [run]
+        shown += [seed_folder(run, seed).path for seed in planned(run)[0]] if is_plan(run) else [run]
     for run in shown:
         RunFolder(run).require()
     if len(shown) == 1:

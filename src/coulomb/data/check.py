@@ -4,31 +4,39 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from coulomb.data.check_labels import column_lines, label_findings, label_like, label_table
-from coulomb.data.names import some, visible
+from coulomb.data.names import first_few, visible
 from coulomb.data.source import CorruptImage, Header, Source
-from coulomb.data.survey import detail_finding, measure_detail, suggest_image_size, summarise, survey
-from coulomb.data.workers import blocks, in_order, track
+from coulomb.data.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
+from coulomb.data.workers import read_batches, split_batches, track
 from coulomb.errors import InputError
 
-Row = tuple[Header, bytes, int] | str  # header, hash of the pixels and their bytes; or the reason why there are none
+MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
 
 
-class _Looked(Dataset[Row]):
-    """Every picture decoded at full size, hashed and forgotten."""
+class Decoded(NamedTuple):
+    """Header, hash of the pixels and size in bytes of an image that was decoded at full size."""
+
+    header: Header
+    digest: bytes
+    nbytes: int
+
+
+class _DecodedImages(Dataset[Decoded | str]):
+    """Decodes every image at full size and returns its `Decoded`, or the reason why it is corrupt."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def __getitems__(self, indices: list[int]) -> list[Row]:
-        return [self._look(index) for index in indices]
+    def __getitems__(self, indices: list[int]) -> list[Decoded | str]:
+        return [self._decode(index) for index in indices]
 
-    def _look(self, index: int) -> Row:
+    def _decode(self, index: int) -> Decoded | str:
         try:
             header = self.source.header(index)
             image = self.source.image(index)
@@ -36,48 +44,54 @@ class _Looked(Dataset[Row]):
             return error.reason
         digest = hashlib.blake2b(f"{image.shape}{image.dtype}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(image).tobytes())
-        return header, digest.digest(), image.nbytes
+        return Decoded(header, digest.digest(), image.nbytes)
 
 
 @dataclass(frozen=True)
-class Look:
-    """One pass over all images of a source."""
+class Inspection:
+    """Result of decoding all images of a source: by index, what was decoded or the reason of the failure."""
 
     source: Source
-    rows: list[Row]
+    images: list[Decoded | str]
+
+    @property
+    def decoded(self) -> dict[int, Decoded]:
+        """What was decoded, by index."""
+        return {index: image for index, image in enumerate(self.images) if not isinstance(image, str)}
 
     @property
     def readable(self) -> list[int]:
         """Indices of the images that can be decoded."""
-        return [index for index, row in enumerate(self.rows) if not isinstance(row, str)]
+        return list(self.decoded)
 
     @property
     def corrupt(self) -> dict[int, str]:
         """Reasons by index for the images that cannot be decoded."""
-        return {index: row for index, row in enumerate(self.rows) if isinstance(row, str)}
+        return {index: image for index, image in enumerate(self.images) if isinstance(image, str)}
 
-    def listed(self) -> list[dict[str, str]]:
-        """Id and reason of each image that cannot be decoded."""
+    def list_corrupt(self) -> list[dict[str, str]]:
+        """Returns id and reason of each image that cannot be decoded."""
         return [{"id": self.source.item_id(index), "reason": reason} for index, reason in self.corrupt.items()]
 
     def hashes(self, indices: Iterable[int]) -> list[bytes]:
-        """Hashes of the pixels of these images, which must be readable."""
-        return [self.rows[index][1] for index in indices]  # type: ignore[misc]
+        """Returns the pixel hashes of these images, which must be readable."""
+        decoded = self.decoded
+        return [decoded[index].digest for index in indices]
 
-    def rounded(self) -> int:
-        """Readable images with more than 8 bits per channel."""
-        return sum(row[0].depth != "uint8" for row in self.rows if not isinstance(row, str))
+    def count_deep(self) -> int:
+        """Returns the number of readable images with more than 8 bits per channel."""
+        return sum(image.header.depth != "uint8" for image in self.decoded.values())
 
 
-def look(source: Source, workers: int = 0, progress: bool | None = None) -> Look:
-    """Decode every image of ``source`` once, with ``workers`` processes."""
-    rows: list[Row] = []
-    parts = blocks(range(len(source)), 64)
-    read = in_order(_Looked(source), parts, workers)
-    counted = ((len(part), found) for part, found in zip(parts, read, strict=True))
-    for found in track(counted, len(source), "checking", progress):
-        rows.extend(found)
-    return Look(source, rows)
+def inspect_images(source: Source, workers: int = 0, progress: bool | None = None) -> Inspection:
+    """Decodes every image of ``source`` once in ``workers`` processes."""
+    images: list[Decoded | str] = []
+    batches = split_batches(range(len(source)), 64)
+    read = read_batches(_DecodedImages(source), batches, workers)
+    counted = ((len(batch), decoded) for batch, decoded in zip(batches, read, strict=True))
+    for decoded in track(counted, len(source), "checking", progress):
+        images.extend(decoded)
+    return Inspection(source, images)
 
 
 def check(
@@ -91,25 +105,14 @@ def check(
     seed: int = 0,
     learned: np.ndarray | None = None,
     sampler: str = "uniform",
-    looked: Look | None = None,
+    inspection: Inspection | None = None,
+    surveyed: Survey | None = None,
 ) -> dict[str, Any]:
-    """Decode every image once and report, ready for JSON:
-
-    - ``source`` (its description), ``count``, ``readable``, ``corrupt`` [{id, reason}], ``survey`` (sizes, modes, …),
-      ``suggested`` {image_size, channels, dtype} with image_size ≤ ``largest``, which is what training chooses;
-    - ``duplicates``: images with exactly the same pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
-      beyond the first of each group), ``cross_label`` (groups whose known labels differ);
-    - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count}] over readable images; with
-      ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.samplers.p_no_positive`;
-    - ``other_columns``: columns of the table that are not used and could be labels, see
-      :func:`coulomb.data.check_labels.label_like`;
-    - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;
-    - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
-    - ``findings``: sentences on what deserves attention.
+    """Decodes every image once and reports what deserves attention.
 
     Args:
         source: the images.
-        batch_size: images per step, for methods whose positives are the other images of a class; None for others.
+        batch_size: images per step for methods whose positives are the other images of a class; None for others.
         workers: processes that decode.
         progress: show a bar on a terminal.
         largest: largest image size to suggest, in pixels.
@@ -117,34 +120,50 @@ def check(
         seed: of the samples that are drawn.
         learned: indices of the images that batches are drawn from; default all.
         sampler: how batches are drawn, see :mod:`coulomb.data.samplers`.
-        looked: a `look` at the source, if there was one already.
+        inspection: the result of `inspect_images`, if it is known.
+        surveyed: the result of `survey` with this seed, if it is known.
+
+    Returns:
+        A JSON-serialisable dictionary:
+
+        - ``source`` (its description), ``count``, ``readable``, ``corrupt`` [{id, reason}], ``survey`` (sizes, modes, …),
+          ``suggested`` {image_size, channels, dtype} with image_size ≤ ``largest``, which is what training chooses;
+        - ``duplicates``: images with identical pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
+          beyond the first of each group), ``cross_label`` (number of groups whose known labels differ);
+        - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count}] over readable images; with
+          ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.samplers.p_no_positive`;
+        - ``other_columns``: unused columns of the table that could be labels, see
+          :func:`coulomb.data.check_labels.label_like`;
+        - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;
+        - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
+        - ``findings``: sentences on what deserves attention.
 
     Raises:
         InputError: no image can be read, or ``batch_size`` is below 1.
     """
     if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size={batch_size}: give at least 1")
-    looked = looked or look(source, workers, progress)
-    readable = [(index, row) for index, row in enumerate(looked.rows) if not isinstance(row, str)]
-    corrupt = {entry["id"]: entry["reason"] for entry in looked.listed()}
-    summary = summarise(source, [row[0] for _, row in readable], corrupt)
-    surveyed = summary.to_dict()
-    del surveyed["unreadable"]  # they are in "corrupt"
-    size = suggest_image_size(survey(source, seed=seed), largest)
+        raise InputError(f"batch_size={batch_size}: must be at least 1")
+    inspection = inspection or inspect_images(source, workers, progress)
+    decoded, corrupt = inspection.decoded, inspection.list_corrupt()
+    unreadable = {entry["id"]: entry["reason"] for entry in corrupt}
+    summary = summarise(source, [image.header for image in decoded.values()], unreadable)
+    size = suggest_image_size(surveyed or survey(source, seed=seed), largest)
+    statistics = summary.to_dict()
+    del statistics["unreadable"]  # the same as "corrupt"
     result: dict[str, Any] = {
         "source": source.describe(),
         "count": len(source),
-        "readable": len(readable),
-        "corrupt": looked.listed(),
-        "survey": surveyed,
+        "readable": len(decoded),
+        "corrupt": corrupt,
+        "survey": statistics,
         "suggested": {"image_size": size, "channels": summary.channels, "dtype": summary.dtype},
-        "duplicates": _duplicates(source, readable),
-        "labels": label_table(source, looked.readable, batch_size, learned, sampler),
+        "duplicates": _duplicates(source, decoded),
+        "labels": label_table(source, list(decoded), batch_size, learned, sampler),
         "other_columns": label_like(source),
-        "detail": measure_detail(source, looked.readable, seed),
+        "detail": measure_detail(source, list(decoded), seed),
         "memory": {
-            "full_size": sum(row[2] for _, row in readable),
-            "canvases": len(readable) * summary.channels * size**2 * (1 if summary.dtype == "uint8" else 4),
+            "full_size": sum(image.nbytes for image in decoded.values()),
+            "canvases": len(decoded) * summary.channels * size**2 * (1 if summary.dtype == "uint8" else 4),
             "canvas": size,
         },
     }
@@ -152,17 +171,17 @@ def check(
     return result
 
 
-def _duplicates(source: Source, readable: list[tuple[int, Any]]) -> dict[str, Any]:
-    same: dict[bytes, list[int]] = defaultdict(list)
-    for index, (_, digest, _) in readable:
-        same[digest].append(index)
+def _duplicates(source: Source, decoded: dict[int, Decoded]) -> dict[str, Any]:
+    by_digest: dict[bytes, list[int]] = defaultdict(list)
+    for index, image in decoded.items():
+        by_digest[image.digest].append(index)
     groups: list[dict[str, Any]] = []
-    for members in same.values():
+    for members in by_digest.values():
         if len(members) < 2:
             continue
         labels = None if source.labels is None else source.labels[members].tolist()
-        crossing = labels is not None and len({label for label in labels if label >= 0}) > 1
-        groups.append({"ids": [source.item_id(i) for i in members], "labels": labels, "cross_label": crossing})
+        differ = labels is not None and len({label for label in labels if label >= 0}) > 1
+        groups.append({"ids": [source.item_id(i) for i in members], "labels": labels, "cross_label": differ})
     return {
         "groups": groups,
         "redundant": sum(len(group["ids"]) - 1 for group in groups),
@@ -171,40 +190,37 @@ def _duplicates(source: Source, readable: list[tuple[int, Any]]) -> dict[str, An
 
 
 def _findings(result: dict[str, Any], image_size: int) -> list[str]:
-    said = []
+    findings = []
     labels, duplicates, survey = result["labels"], result["duplicates"], result["survey"]
     bad = len(result["corrupt"])
     if bad:
-        said.append(
+        findings.append(
             f"{bad} of {result['count']} images ({bad / result['count']:.2%}) cannot be decoded; they would be skipped."
         )
     if duplicates["redundant"]:
-        said.append(
-            f"{duplicates['redundant']} images are exact copies of others: as each other's negatives they pull apart "
-            "what is the same, and between training and test they flatter the result."
+        findings.append(
+            f"{duplicates['redundant']} images are exact copies of others. As negatives of each other they push identical "
+            "images apart; copies in both the training and the test set inflate the result."
         )
     if duplicates["cross_label"]:
-        said.append(f"{duplicates['cross_label']} groups of identical images carry different labels.")
+        findings.append(f"{duplicates['cross_label']} groups of identical images have different labels.")
     if survey["transparent"]:
-        said.append(f"{survey['transparent']} images have transparency and were laid over white.")
+        findings.append(f"{survey['transparent']} images have transparency and were composited over white.")
     deep = sum(number for mode, number in survey["modes"].items() if mode.startswith(("I", "F", "uint16", "float")))
     if 0 < deep < result["readable"]:
-        said.append(f"{deep} images have more than 8 bits a channel and the others have 8; all become float32.")
+        findings.append(f"{deep} images have more than 8 bits per channel and the others have 8; all become float32.")
     if labels is not None:
-        said += label_findings(labels)
+        findings += label_findings(labels)
     elif result["other_columns"]:
-        named = result["other_columns"][0]["name"]
-        said.append(f"No labels are used, but column {visible(named)!r} could hold them: --labels {visible(named)}.")
+        column = visible(result["other_columns"][0]["name"])
+        findings.append(f"No labels are used, but column {column!r} could hold them: --labels {column}.")
     if (finding := detail_finding(result["detail"], image_size)) is not None:
-        said.append(finding)
-    return said
-
-
-MOST = 20  # lines of one list; the dictionary holds them all
+        findings.append(finding)
+    return findings
 
 
 def render_check(result: dict[str, Any]) -> str:
-    """Plain text without markup (print it with markup off: names may hold brackets)."""
+    """Returns the result of `check` as plain text; print it without markup, because names may contain brackets."""
     source, survey, memory = result["source"], result["survey"], result["memory"]
     suggested = result["suggested"]
     lines = [
@@ -242,11 +258,11 @@ def _label_lines(labels: dict[str, Any] | None) -> list[str]:
         )
     most = max(entry["count"] for entry in classes)
     by_count = sorted(classes, key=lambda entry: -entry["count"])
-    shown = by_count if len(by_count) <= MOST else by_count[: MOST // 2] + by_count[-MOST // 2 :]
+    shown = by_count if len(by_count) <= MOST_LINES else by_count[: MOST_LINES // 2] + by_count[-MOST_LINES // 2 :]
     width = max(len(visible(entry["name"], 24)) for entry in shown)
     for row, entry in enumerate(shown):
-        if len(by_count) > MOST and row == MOST // 2:
-            lines.append(f"  … {len(by_count) - MOST} classes between these …")
+        if len(by_count) > MOST_LINES and row == MOST_LINES // 2:
+            lines.append(f"  … {len(by_count) - MOST_LINES} classes between these …")
         bar = "█" * max(1, round(24 * entry["count"] / most))
         name = visible(entry["name"], 24)
         chance = entry.get("p_no_positive")
@@ -257,8 +273,8 @@ def _label_lines(labels: dict[str, Any] | None) -> list[str]:
 
 def _corrupt_lines(title: str, corrupt: list[dict[str, str]]) -> list[str]:
     lines = [f"{title} {len(corrupt) or 'none'}"]
-    lines += [f"  {visible(entry['id'])}: {visible(entry['reason'])}" for entry in corrupt[:MOST]]
-    return lines if len(corrupt) <= MOST else [*lines, f"  … and {len(corrupt) - MOST} more"]
+    lines += [f"  {visible(entry['id'])}: {visible(entry['reason'])}" for entry in corrupt[:MOST_LINES]]
+    return lines if len(corrupt) <= MOST_LINES else [*lines, f"  … and {len(corrupt) - MOST_LINES} more"]
 
 
 def _duplicate_lines(duplicates: dict[str, Any]) -> list[str]:
@@ -266,9 +282,9 @@ def _duplicate_lines(duplicates: dict[str, Any]) -> list[str]:
     if not groups:
         return ["copies    none"]
     lines = [f"copies    {duplicates['redundant']} in {len(groups)} groups of identical pixels"]
-    for group in groups[:MOST]:
-        lines.append(f"  {some(group['ids'])}" + ("  (different labels!)" if group["cross_label"] else ""))
-    return lines if len(groups) <= MOST else [*lines, f"  … and {len(groups) - MOST} more groups"]
+    for group in groups[:MOST_LINES]:
+        lines.append(f"  {first_few(group['ids'])}" + ("  (different labels!)" if group["cross_label"] else ""))
+    return lines if len(groups) <= MOST_LINES else [*lines, f"  … and {len(groups) - MOST_LINES} more groups"]
 
 
 def _spread(survey: dict[str, Any], side: str) -> str:

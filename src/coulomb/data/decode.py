@@ -1,18 +1,19 @@
-"""Encoded bytes → [H, W, C] arrays, with every conversion spelled out.
+"""Decodes images to arrays [H, W, C], and resizes these to square canvases.
 
-| Pillow mode | becomes |
+| Pillow mode | result |
 |---|---|
 | 1, L | uint8, 1 channel |
-| LA, or L with a transparent value | laid over white, uint8, 1 channel |
-| P | uint8, 1 channel where the palette is grey, else 3; laid over white where it has transparency |
+| LA, or L with a transparent value | uint8, 1 channel, composited over white |
+| P | uint8, 1 channel if the palette is grey, else 3; composited over white if it has transparency |
 | RGB, RGBX, CMYK, YCbCr, LAB, HSV | uint8, 3 channels |
-| RGBA | laid over white, uint8, 3 channels |
+| RGBA | uint8, 3 channels, composited over white |
 | I;16, and I within 0…65535 | uint16, 1 channel |
 | F within [0, 1] | float32, 1 channel |
 
-EXIF orientation is applied; of an animation the first frame counts; a file that ends early is corrupt (Pillow's
+EXIF orientation is applied. Of an animation the first frame is used. A truncated file is corrupt (Pillow's
 LOAD_TRUNCATED_IMAGES stays off), and so is one with more than Pillow's MAX_IMAGE_PIXELS (89 million) pixels.
-HEIC is read where ``pillow-heif`` is installed."""
+HEIC is supported if ``pillow-heif`` is installed.
+"""
 
 import functools
 import io
@@ -28,24 +29,8 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from coulomb.data.source import CorruptImage, Header, Picture, Source
 from coulomb.errors import InputError
 
-# Only formats that Pillow decodes itself: EPS, for one, would start Ghostscript on a stranger's program.
-_FORMATS = (
-    "JPEG",
-    "PNG",
-    "WEBP",
-    "GIF",
-    "TIFF",
-    "BMP",
-    "PPM",
-    "JPEG2000",
-    "AVIF",
-    "TGA",
-    "ICO",
-    "PCX",
-    "DDS",
-    "SGI",
-    "HEIF",
-)
+# Only formats that Pillow decodes itself: EPS, for example, would run Ghostscript on an untrusted program.
+_FORMATS = "JPEG PNG WEBP GIF TIFF BMP PPM JPEG2000 AVIF TGA ICO PCX DDS SGI HEIF".split()
 # HEIC, the format of iPhone photos, needs another library.
 HEIC_EXTENSIONS = frozenset({".heic", ".heif", ".hif"})
 HEIC_HINT = "HEIC needs another library: pip install pillow-heif"
@@ -61,7 +46,7 @@ def _formats() -> tuple[str, ...]:
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
-        pass  # files are named with HEIC_HINT
+        pass  # HEIC files are reported with HEIC_HINT
     else:
         register_heif_opener()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
@@ -69,17 +54,22 @@ def _formats() -> tuple[str, ...]:
 
 @functools.cache
 def image_extensions() -> frozenset[str]:
-    """Extensions (lower case, with the dot) of the formats that are decoded."""
+    """Returns the file extensions (lower case, with the dot) of the supported formats."""
     allowed = set(_formats()) | {"MPO"}
     return frozenset(ext for ext, name in Image.registered_extensions().items() if name in allowed)
 
 
 def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tuple[Picture, float]:
-    """The picture as [H, W, C] and its true width/height.
+    """Decodes an image to an array [H, W, C]; also returns its original width/height.
 
-    ``at_least``: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as both sides keep 2·``at_least`` pixels
-    (for pictures that will be resized to ``at_least`` anyway; a twelve-megapixel photo then decodes several times faster).
-    Raises :class:`CorruptImage` with the reason.
+    Args:
+        data: the encoded bytes, or the file that holds them.
+        item_id: name of the image in errors.
+        at_least: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as both sides keep 2·``at_least`` pixels,
+            for images that will be resized to ``at_least``. A photo of 12 megapixels then decodes several times faster.
+
+    Raises:
+        CorruptImage: the image cannot be decoded.
     """
     with _reasons(item_id), _opened(data) as image:
         width, height = _upright_size(image)
@@ -89,7 +79,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
 
 
 def read_header(data: bytes | Path, item_id: str) -> Header:
-    """Size and mode from the first bytes of an encoded picture. Raises :class:`CorruptImage`."""
+    """Returns size and mode of an encoded image without decoding its pixels. Raises :class:`CorruptImage`."""
     with _reasons(item_id), _opened(data) as image:
         width, height = _upright_size(image)
         mode = image.mode
@@ -104,7 +94,7 @@ def read_header(data: bytes | Path, item_id: str) -> Header:
 
 
 def from_pil(image: Image.Image, item_id: str) -> Picture:
-    """An open Pillow image (of a user's data set) as [H, W, C], by the same rules."""
+    """Converts an open Pillow image to an array [H, W, C] by the rules of `decode`."""
     with _reasons(item_id):
         return _pixels(_upright(image))
 
@@ -120,10 +110,10 @@ def _opened(data: bytes | Path) -> Image.Image:
 
 @contextmanager
 def _reasons(item_id: str) -> Iterator[None]:
-    """Turns whatever a decoder raises into a :class:`CorruptImage`, and its bomb warning into an error."""
+    """Converts any exception of a decoder, and the warning of a decompression bomb, to :class:`CorruptImage`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # metadata that Pillow grumbles about says nothing on the pixels
+            warnings.simplefilter("ignore")  # Pillow warns about metadata that does not affect the pixels
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (CorruptImage, MemoryError):
@@ -134,9 +124,9 @@ def _reasons(item_id: str) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "not an image in a format that is decoded here"
+        return "not an image in a supported format"
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
-        return f"more than {Image.MAX_IMAGE_PIXELS} pixels: refused as a decompression bomb"
+        return f"more than {Image.MAX_IMAGE_PIXELS} pixels, which is refused as a decompression bomb"
     if isinstance(error, PermissionError):
         return "permission denied"
     if isinstance(error, FileNotFoundError):
@@ -146,10 +136,10 @@ def _reason(error: Exception) -> str:
 
 def _orientation(image: Image.Image) -> int:
     if image.format == "JPEG" and "exif" not in image.info:
-        return 1  # by far the most common case; saves parsing
+        return 1  # the most common case, without parsing
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # unreadable metadata names no orientation
+    except Exception:  # unreadable metadata: no orientation
         return 1
 
 
@@ -188,54 +178,61 @@ def _pixels(image: Image.Image) -> Picture:
 def _sixteen_bits(values: Picture) -> Picture:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
-        raise ValueError(f"integer pixels from {low} to {high}; 0 to 65535 can be read")
+        raise ValueError(f"integer pixels range from {low} to {high}; supported are 0 to 65535")
     return values.astype(np.uint16)[..., None]
 
 
 def checked_unit_range(values: Picture) -> Picture:
-    """``values``, if every one is a number in [0, 1]; ValueError otherwise. Guessing a scale would change the data."""
+    """Returns ``values``; raises ValueError unless all lie in [0, 1], because guessing a scale would change the data."""
     low, high = float(values.min()), float(values.max())  # NaN propagates through both
     if not (low >= 0.0 and high <= 1.0):
-        raise ValueError(f"float pixels from {low:g} to {high:g}; scale them to [0, 1] first")
+        raise ValueError(f"float pixels range from {low:g} to {high:g}; scale them to [0, 1] first")
     return values
 
 
 class EncodedSource(Source):
-    """A :class:`Source` of JPEG, PNG, TIFF, … items; a subclass says where the bytes of one item are."""
+    """A :class:`Source` of encoded images (JPEG, PNG, …); subclasses implement :meth:`encoded`."""
 
     @abstractmethod
     def encoded(self, index: int) -> bytes | Path:
-        """The bytes of one item, or the file they are in. Raises :class:`CorruptImage`."""
+        """Returns the encoded bytes of an image, or the file that holds them. Raises :class:`CorruptImage`."""
 
     def image(self, index: int) -> Picture:
-        """The picture at full size."""
+        """Returns the image [H, W, C] at full size."""
         return self.picture(index)[0]
 
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
-        """The picture, possibly decoded smaller (JPEG only, sides ≥ 2·``at_least``), and its true width/height."""
+        """Returns the image, a JPEG possibly decoded smaller (sides ≥ 2·``at_least``), and its original width/height."""
         item_id = self.item_id(index)
         return decode(self._opened(index, item_id), item_id, at_least=at_least)
 
     def header(self, index: int) -> Header:
-        """Size and mode from the first bytes; the pixels stay encoded."""
+        """Returns size and mode without decoding the pixels."""
         item_id = self.item_id(index)
         return read_header(self._opened(index, item_id), item_id)
 
     def content(self, index: int) -> bytes | Path:
-        """The encoded bytes, or their file."""
+        """Returns the encoded bytes, or the file that holds them."""
         return self._opened(index, self.item_id(index))
 
     def _opened(self, index: int, item_id: str) -> bytes | Path:
         data = self.encoded(index)
-        if isinstance(data, Path) and not data.is_file():  # a pipe or a device would block the reader for ever
-            raise CorruptImage(item_id, "no such file" if not data.exists() else "not a regular file")
-        return data
+        return regular_file(data, item_id) if isinstance(data, Path) else data
+
+
+def regular_file(path: Path, item_id: str) -> Path:
+    """Returns ``path``; raises :class:`CorruptImage` unless it is a regular file: reading a pipe or device would block."""
+    if not path.is_file():
+        reason = "a folder; pass it on its own, not in a list of images" if path.is_dir() else "not a regular file"
+        raise CorruptImage(item_id, reason if path.exists() else "no such file")
+    return path
 
 
 def to_channels(picture: Picture, channels: int) -> Picture:
-    """[H, W, c] → [H, W, ``channels``]. Grey → colour repeats it; colour → grey is luma (ITU-R BT.601, as Pillow's "L").
+    """Converts [H, W, c] to [H, W, ``channels``]: grey is repeated, colour becomes luma (ITU-R BT.601, as Pillow's "L").
 
-    Any other change of the number of channels raises :class:`InputError`: no channel is dropped or invented.
+    Raises:
+        InputError: any other change of the number of channels; no channel is dropped or made up.
     """
     here = picture.shape[2]
     if here == channels:
@@ -247,20 +244,26 @@ def to_channels(picture: Picture, channels: int) -> Picture:
             return picture @ np.array([[0.299], [0.587], [0.114]], dtype=np.float32)
         weighted = picture.astype(np.uint64) @ np.array([[19595], [38470], [7471]], dtype=np.uint64)
         return ((weighted + 0x8000) >> 16).astype(picture.dtype)
-    raise InputError(
-        f"an image has {here} channels and {channels} are wanted; set channels={here} or convert the images"
-    )
+    raise InputError(f"the image has {here} channels instead of {channels}; set channels={here} or convert the images")
 
 
 def to_canvas(picture: Picture, size: int, channels: int, dtype: str) -> tuple[np.ndarray, bool]:
-    """The [S, S, C] canvas, and whether more than 8 bits were rounded to 8.
+    """Resizes the whole image to a square canvas [S, S, C], ignoring its aspect ratio, which the views restore later.
 
-    Resizing is Pillow's antialiased bilinear filter; a picture that has the size already is untouched. ``dtype``:
-    "uint8", or "float32" in [0, 1] (uint8 values over 255, uint16 over 65535).
+    Pillow's antialiased bilinear filter is used; an image that already has the size is not resampled.
+
+    Args:
+        picture: [H, W, c] uint8, uint16 or float32 in [0, 1].
+        size: S in pixels.
+        channels: C, see `to_channels`.
+        dtype: "uint8", or "float32" in [0, 1] (uint8 values are divided by 255, uint16 by 65535).
+
+    Returns:
+        The canvas, and whether an image with more than 8 bits per channel was rounded to 8.
     """
     if picture.ndim != 3 or picture.dtype not in (np.uint8, np.uint16, np.float32):
         raise InputError(
-            f"a source returned {picture.dtype} {list(picture.shape)}; images are [H, W, C] uint8, uint16 or float32"
+            f"a source returned {picture.dtype} {list(picture.shape)}; images must be [H, W, C] uint8, uint16 or float32"
         )
     picture = to_channels(picture, channels)
     if picture.dtype == np.uint8:
@@ -286,7 +289,7 @@ def _resize_bytes(picture: Picture, size: int) -> Picture:
 def _resize_floats(picture: Picture, size: int) -> Picture:
     if picture.shape[:2] == (size, size):
         return picture
-    return np.clip(_each_channel(picture, size), 0, 1)  # the filter's weights sum to 1 only up to rounding
+    return np.clip(_each_channel(picture, size), 0, 1)  # the filter weights sum to 1 up to rounding only
 
 
 def _each_channel(picture: Picture, size: int) -> Picture:

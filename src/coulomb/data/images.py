@@ -1,4 +1,4 @@
-"""Images: a source seen as a torch data set of square canvases, decoded once and kept where they fit."""
+"""A source as a torch data set of square canvases, which are decoded once and cached if they fit."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
@@ -11,28 +11,36 @@ from coulomb.data.decode import to_canvas
 from coulomb.data.names import visible
 from coulomb.data.source import CorruptImage, Labels, Source
 from coulomb.data.survey import canvas_dtype
-from coulomb.data.workers import blocks, cores, in_order, track
+from coulomb.data.workers import cores, read_batches, split_batches, track
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 
 
 class Batch(TypedDict):
-    """What :meth:`Images.__getitems__` returns; undecodable images are left out of the tensors and listed in ``failed``."""
+    """A batch of :meth:`Images.__getitems__`. Images that cannot be decoded are listed in ``failed`` only."""
 
-    image: torch.Tensor  # [b, C, S, S] uint8, or float32 in [0, 1]: the whole picture squashed to a square
-    aspect: torch.Tensor  # [b] float32: width / height of the original
+    image: torch.Tensor  # [b, C, S, S] uint8, or float32 in [0, 1]: the whole image resized to a square
+    aspect: torch.Tensor  # [b] float32: original width / height
     index: torch.Tensor  # [b] int64: position in this Images
     failed: list[tuple[int, str]]  # (position, reason)
     rounded: int  # images with more than 8 bits that were rounded to 8
 
 
 class Images(Dataset[dict[str, torch.Tensor]]):
-    """Canvases [C, S, S] of the pictures of ``source`` (or of its ``indices``, in that order).
+    """A map-style data set of the canvases [C, S, S] of a source.
 
-    ``size`` S in pixels, ``channels`` 1 or 3 for files (arrays: what they have); ``dtype`` "uint8" or "float32", by default
-    float32 where a sample of the source has more than 8 bits. ``cache_bytes`` bounds what :meth:`load` may keep; ``workers``
-    processes decode (never more than there are cores). Positions are 0…len−1 in this object; ``indices[position]`` is
-    the index in the source. Nothing depends on the number of workers or on whether the cache is filled.
+    Items are addressed by position 0…len−1; ``indices[position]`` is the index in the source. Results depend neither on
+    the number of workers nor on whether the cache is filled.
+
+    Args:
+        source: the images.
+        size: S in pixels.
+        channels: C; 1 or 3 for files, the number that they have for arrays.
+        indices: images of the source to use, in this order; default all.
+        cache_bytes: largest size of all canvases that :meth:`load` caches.
+        workers: processes that decode; at most the number of cores.
+        progress: default for :meth:`load`.
+        dtype: "uint8" or "float32"; default float32 if an image in a sample has more than 8 bits per channel.
     """
 
     def __init__(
@@ -47,16 +55,16 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         dtype: str | None = None,
     ) -> None:
         if size < 1 or channels < 1 or workers < 0:
-            raise InputError(f"size={size}, channels={channels}, workers={workers}: size and channels ≥ 1, workers ≥ 0")
+            raise InputError(f"size={size}, channels={channels}, workers={workers}: must be ≥ 1, ≥ 1 and ≥ 0")
         if dtype not in (None, "uint8", "float32"):
-            raise InputError(f"dtype={dtype!r}: give 'uint8', 'float32' or None")
+            raise InputError(f"dtype={dtype!r}: must be 'uint8', 'float32' or None")
         self.source = source
         self.size = size
         self.channels = channels
         self.indices = np.arange(len(source)) if indices is None else np.asarray(indices, dtype=np.int64)
         if self.indices.size and not (self.indices.min() >= 0 and self.indices.max() < len(source)):
             raise InputError(
-                f"indices: {self.indices.max()} is outside the {len(source)} images of {visible(source.name)}"
+                f"indices: {self.indices.max()} is out of range for the {len(source)} images of {visible(source.name)}"
             )
         self.cache_bytes = cache_bytes
         self.workers = min(workers, cores())
@@ -72,13 +80,13 @@ class Images(Dataset[dict[str, torch.Tensor]]):
 
     @property
     def labels(self) -> torch.Tensor | None:
-        """Labels int64 [N] by position (−1 unknown), or None."""
+        """Labels int64 [N] by position (−1 unknown); None if the source has no labels."""
         labels: Labels | None = self.source.labels
         return None if labels is None else torch.from_numpy(labels[self.indices])
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all canvases take once decoded."""
+        """Size of all decoded canvases in bytes."""
         return len(self) * self.channels * self.size**2 * (1 if self.dtype == "uint8" else 4)
 
     @property
@@ -88,24 +96,24 @@ class Images(Dataset[dict[str, torch.Tensor]]):
 
     @property
     def usable(self) -> torch.Tensor:
-        """Positions int64 that are not known to be undecodable."""
-        kept = torch.ones(len(self), dtype=torch.bool)
-        kept[list(self.failures)] = False
-        return kept.nonzero().squeeze(1)
+        """Positions int64 of the images that have not failed to decode."""
+        usable = torch.ones(len(self), dtype=torch.bool)
+        usable[list(self.failures)] = False
+        return usable.nonzero().squeeze(1)
 
     def item_id(self, position: int) -> str:
-        """The source's id of the image at a position."""
+        """Returns the id of the image at a position."""
         return self.source.item_id(int(self.indices[position]))
 
     def __getitem__(self, position: int) -> dict[str, torch.Tensor]:
-        """One canvas with its aspect and position; raises :class:`CorruptImage`."""
+        """Returns one canvas with its aspect and position; raises :class:`CorruptImage`."""
         batch = self.__getitems__([position])
         if batch["failed"]:
             raise CorruptImage(self.item_id(position), batch["failed"][0][1])
         return {"image": batch["image"][0], "aspect": batch["aspect"][0], "index": batch["index"][0]}
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
-        """A batch in the order asked for; from the cache it is one indexing operation."""
+        """Returns the canvases at these positions, in this order."""
         if self._canvases is None:
             return self._decode(positions)
         index = np.asarray(positions, dtype=np.int64)
@@ -113,7 +121,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         if self.failures:
             failed = [(p, self.failures[p]) for p in index.tolist() if p in self.failures]
             index = index[~np.isin(index, [position for position, _ in failed])]
-        # NumPy copies rows in this thread; torch's index_select wakes all threads for less than a millisecond of work.
+        # NumPy copies in this thread; torch's index_select would wake all threads for less than a millisecond of work.
         return {
             "image": torch.from_numpy(np.take(self._canvases.numpy(), index, axis=0)),
             "aspect": torch.from_numpy(np.take(self._aspects.numpy(), index)),
@@ -127,7 +135,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         aspects = np.empty(len(positions), dtype=np.float32)
         reasons: dict[int, str] = {}
         rounded = 0
-        # Neighbours in the source are read together: they share a row group in a Parquet file.
+        # In source order, because neighbours share a row group in a Parquet file.
         for row in np.argsort(self.indices[np.asarray(positions, dtype=np.int64)], kind="stable").tolist():
             index = int(self.indices[positions[row]])
             try:
@@ -140,23 +148,23 @@ class Images(Dataset[dict[str, torch.Tensor]]):
             except InputError as error:
                 raise InputError(f"{visible(self.source.item_id(index))}: {error}") from None
             rounded += was_rounded
-        kept = [row for row in range(len(positions)) if row not in reasons]
-        index_of = np.asarray(positions, dtype=np.int64)
+        decoded = np.asarray(positions, dtype=np.int64)
         if reasons:
-            canvases, aspects, index_of = canvases[kept], aspects[kept], index_of[kept]
+            rows = [row for row in range(len(positions)) if row not in reasons]
+            canvases, aspects, decoded = canvases[rows], aspects[rows], decoded[rows]
         return {
             "image": torch.from_numpy(np.ascontiguousarray(canvases.transpose(0, 3, 1, 2))),
             "aspect": torch.from_numpy(aspects),
-            "index": torch.from_numpy(index_of),
+            "index": torch.from_numpy(decoded),
             "failed": [(int(positions[row]), reasons[row]) for row in sorted(reasons)],
             "rounded": rounded,
         }
 
     def load(self, progress: bool | None = True) -> bool:
-        """Decode everything once into memory, if it takes at most ``cache_bytes``; says whether it did.
+        """Decodes all images into the cache if they take at most ``cache_bytes``; returns whether they did.
 
-        Undecodable images are named in ``failures`` and left out of every batch from then on. With ``progress`` True or
-        None a bar is shown on a terminal.
+        Images that cannot be decoded are added to ``failures`` and left out of all later batches. ``progress``: show a
+        bar on a terminal; None takes the default of this object.
         """
         if self.cached:
             return True
@@ -166,9 +174,9 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         canvases = torch.zeros((len(self), self.channels, self.size, self.size), dtype=kind)
         aspects = torch.ones(len(self))
         shown = self.progress if progress is None else progress and self.progress
-        # A block of about 8 MB: small enough for a container's shared memory, large enough that sending costs nothing.
-        block = max(1, min(1024, 2**23 // max(1, self.nbytes // max(1, len(self)))))
-        for batch in self._read(range(len(self)), block, self.workers, "decoding", shown):
+        # Batches of about 8 MB: small enough for a container's shared memory, large enough to make transfer costs small.
+        size = max(1, min(1024, 2**23 // max(1, self.nbytes // max(1, len(self)))))
+        for batch in self._read(range(len(self)), size, self.workers, "decoding", shown):
             canvases[batch["index"]] = batch["image"]
             aspects[batch["index"]] = batch["aspect"]
         self._canvases, self._aspects = canvases, aspects
@@ -178,12 +186,12 @@ class Images(Dataset[dict[str, torch.Tensor]]):
     def batches(
         self, indices: Sequence[int] | np.ndarray | torch.Tensor, batch_size: int, workers: int = 0
     ) -> Iterator[Batch]:
-        """Batches of the images at these positions, in order. Failures are recorded in ``failures`` as they are met."""
+        """Yields batches of the images at these positions, in order; adds images that fail to ``failures``."""
         return self._read(indices, batch_size, workers, "reading", False)
 
     def _read(self, positions: Any, size: int, workers: int, what: str, progress: bool | None) -> Iterator[Batch]:
-        parts = blocks(positions, size)
-        read = in_order(self, parts, 0 if self.cached else workers)
+        parts = split_batches(positions, size)
+        read = read_batches(self, parts, 0 if self.cached else workers)
         counted = ((len(part), batch) for part, batch in zip(parts, read, strict=True))
         for batch in track(counted, len(positions), what, progress):
             self.failures.update(batch["failed"])
@@ -193,10 +201,14 @@ class Images(Dataset[dict[str, torch.Tensor]]):
     def normalisation(
         self, sample: int = 2048, seed: int = 0, indices: Sequence[int] | np.ndarray | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(mean [C], standard deviation [C]) over the pixels of a seeded ``sample`` of canvases, in [0, 1] units.
+        """Returns the mean [C] and standard deviation [C] of the pixels of a sample of canvases, for values in [0, 1].
 
-        ``indices``: positions to draw from (the training images), default all. A deviation is at least 1/255, so that
-        constant images can be divided by it.
+        The standard deviation is at least 1/255, so that constant images can be divided by it.
+
+        Args:
+            sample: largest number of canvases.
+            seed: of the sample.
+            indices: positions to draw from (the training images); default all.
         """
         positions = np.arange(len(self)) if indices is None else np.asarray(indices, dtype=np.int64)
         if len(positions) > sample:
@@ -210,7 +222,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
             squares += values.square().sum((0, 2, 3))
             pixels += values.numel() // self.channels
         if not pixels:
-            raise InputError(f"{visible(self.source.name)}: none of {len(positions)} images could be decoded")
+            raise InputError(f"{visible(self.source.name)}: none of {len(positions)} images can be decoded")
         mean = total / pixels
         deviation = (squares / pixels - mean.square()).clamp_min(0).sqrt().clamp_min(1 / 255)
         return mean.float(), deviation.float()

@@ -1,4 +1,4 @@
-"""Labels as strangers write them → int64 class numbers with −1 = unknown."""
+"""Converts labels of any form to int64 class numbers, −1 = unknown."""
 
 import math
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.data.names import natural_key, some, visible
+from coulomb.data.names import first_few, natural_key, visible
 from coulomb.data.source import Labels, Source
 from coulomb.errors import InputError
 
 LABEL_COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
-# An integer label counts classes from 0; beyond this it is an id or a measurement, not a class.
+# Class numbers start at 0; a larger one is an id or a measurement.
 MOST_CLASSES = 2**20
 _UNKNOWN_WORDS = {"", "nan", "-1"}
 
@@ -19,55 +19,90 @@ _UNKNOWN_WORDS = {"", "nan", "-1"}
 def read_labels(
     values: Sequence[Any] | np.ndarray, count: int, where: str, class_names: list[str] | None = None
 ) -> tuple[Labels | None, list[str] | None]:
-    """(labels int64 [count] or None, class names or None) from integers, strings, floats with NaN, or a mixture with None.
+    """Converts labels given as integers, strings or floats to class numbers.
 
-    Unknown: None, NaN, an empty string, −1. Numbers (also as text, ``3`` or ``3.0``) are class numbers as they stand;
-    anything else is a class name, numbered in natural order. All unknown is the same as no labels. ``class_names`` fixes
-    the range. Raises :class:`InputError` naming ``where``, the value and the remedy.
+    Numbers (also as text, ``3`` or ``3.0``) are class numbers; any other text is a class name, and names are numbered in
+    natural order. None, NaN, an empty string and −1 mean unknown.
+
+    Args:
+        values: one label per image.
+        count: number of images.
+        where: origin of the labels, for errors.
+        class_names: names of all classes, if they are known.
+
+    Returns:
+        Labels int64 [count], or None if all are unknown; and the class names, or None if classes have no names.
+
+    Raises:
+        InputError: the number of labels is wrong, or a label is neither a class number nor a class name.
     """
     array = np.asarray(values.tolist() if isinstance(values, np.ndarray) else _plain(values), dtype=object)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise InputError(
-            f"{where}: labels have shape {list(array.shape)}; one label an image is needed "
-            "(for one-hot rows pass labels.argmax(1); several labels an image are not supported)"
+            f"{where}: labels have shape {list(array.shape)}; give one label per image "
+            "(convert one-hot rows by labels.argmax(1); several labels per image are not supported)"
         )
     if len(array) != count:
-        raise InputError(f"{where}: {len(array)} labels for {count} images; there must be one for each (−1 = unknown)")
-    kept = [None if _is_unknown(value) else value for value in array]
-    known = [value for value in kept if value is not None]
+        raise InputError(f"{where}: {len(array)} labels for {count} images; give one label per image (−1 = unknown)")
+    cleaned = [None if _is_unknown(value) else value for value in array]
+    known = [value for value in cleaned if value is not None]
     if not known:
         return None, class_names
     if class_names is not None and all(isinstance(value, str) for value in known) and set(known) <= set(class_names):
         number = {name: index for index, name in enumerate(class_names)}
-        return _numbers([-1 if value is None else number[value] for value in kept]), class_names
+        return _numbers([-1 if value is None else number[value] for value in cleaned]), class_names
     if all(_as_number(value) is not None for value in known):
-        return _checked_integers(kept, where, class_names), class_names
+        return _checked_integers(cleaned, where, class_names), class_names
     if class_names is not None:
-        strange = [value for value in known if str(value) not in class_names]
-        raise InputError(f"{where}: label {visible(strange[0])!r} is none of the classes {some(class_names)}")
-    if not all(isinstance(value, (str, int, float, bool, np.generic)) for value in known):
-        strange = [value for value in known if not isinstance(value, (str, int, float, bool, np.generic))]
-        raise InputError(f"{where}: a label is a {type(strange[0]).__name__}; integers or strings are needed")
+        unknown = next(value for value in known if str(value) not in class_names)
+        raise InputError(f"{where}: label {visible(unknown)!r} is not one of the classes {first_few(class_names)}")
+    unsupported = [value for value in known if not isinstance(value, (str, int, float, bool, np.generic))]
+    if unsupported:
+        raise InputError(f"{where}: a label is a {type(unsupported[0]).__name__}; labels must be integers or strings")
     names = sorted({str(value) for value in known}, key=natural_key)
     number = {name: index for index, name in enumerate(names)}
-    return _numbers([-1 if value is None else number[str(value)] for value in kept]), names
+    return _numbers([-1 if value is None else number[str(value)] for value in cleaned]), names
+
+
+def choose_label_column(
+    columns: Sequence[str], requested: str | None, class_columns: Sequence[str], where: str
+) -> str | None:
+    """Returns the label column of a table, or None.
+
+    It is the ``requested`` one; by default the first with a name of ``LABEL_COLUMNS``, or the only one of
+    ``class_columns``, those that are known to hold classes.
+
+    Raises:
+        InputError: the requested column does not exist, or several columns hold classes.
+    """
+    if requested is not None:
+        if requested not in columns:
+            raise InputError(f"{where}: no label column {visible(requested)!r}; there are {first_few(list(columns))}")
+        return requested
+    usual = next((name for name in LABEL_COLUMNS if name in columns), None)
+    if usual is None and len(class_columns) > 1:
+        raise InputError(f"{where}: several label columns ({first_few(class_columns)}); choose one with labels=")
+    return usual or next(iter(class_columns), None)
 
 
 def match_classes(source: Source, class_names: list[str] | None) -> Labels | None:
-    """``source.labels`` renumbered to the classes of another source (a test set to its training set), by name.
+    """Renumbers the labels of a test set by the class names of its training set.
 
-    A folder tree that lacks a class numbers the others differently, so numbers alone must not be compared. Where neither
-    side has names, numbers stand. Raises :class:`InputError` for a class that the other source does not have.
+    A folder tree without one of the classes numbers the others differently, so that numbers cannot be compared. If either
+    side has no names, labels are returned unchanged.
+
+    Raises:
+        InputError: ``source`` has images of a class that is not in ``class_names``.
     """
     if source.labels is None or class_names is None or source.class_names is None or source.class_names == class_names:
         return source.labels
     used = np.unique(source.labels[source.labels >= 0])
-    strange = [source.class_names[index] for index in used if source.class_names[index] not in class_names]
-    if strange:
+    missing = [source.class_names[index] for index in used if source.class_names[index] not in class_names]
+    if missing:
         raise InputError(
-            f"{visible(source.name)}: class {some(strange)} is not among the training classes {some(class_names)}; "
+            f"{visible(source.name)}: class {first_few(missing)} is not among the training classes {first_few(class_names)}; "
             "rename or remove it"
         )
     number = {name: index for index, name in enumerate(class_names)}
@@ -106,22 +141,22 @@ def _as_number(value: object) -> float | int | None:
         return None
 
 
-def _checked_integers(kept: list[Any], where: str, class_names: list[str] | None) -> Labels:
+def _checked_integers(values: list[Any], where: str, class_names: list[str] | None) -> Labels:
     limit = MOST_CLASSES if class_names is None else len(class_names)
     labels = []
-    for index, value in enumerate(kept):
+    for index, value in enumerate(values):
         number = -1 if value is None else _as_number(value)
         assert number is not None
         if not math.isfinite(number) or number != int(number):
             raise InputError(
                 f"{where}: label {visible(value)} of image {index} is not an integer; "
-                "classes are integers from 0 or strings (a measurement is not a class)"
+                "labels must be class numbers from 0 or class names (measurements are not supported)"
             )
         if not -1 <= number < limit:
-            known = "" if class_names is None else f": there are {limit} class names"
+            why = "" if class_names is None else f" of the {limit} class names"
             raise InputError(
-                f"{where}: label {int(number)} of image {index} is outside the range 0…{limit - 1}{known}; "
-                "number classes from 0, use −1 for unknown, or give names as strings"
+                f"{where}: label {int(number)} of image {index} is outside the range 0…{limit - 1}{why}; "
+                "number classes from 0, use −1 for unknown, or give class names"
             )
         labels.append(int(number))
     return _numbers(labels)

@@ -1,4 +1,4 @@
-"""How often the images of a class are drawn: in an epoch, and in a batch."""
+"""How often the images of a class are drawn in an epoch and in a batch."""
 
 from math import exp, lgamma
 
@@ -11,9 +11,10 @@ SAMPLERS = {"uniform": 1.0, "square_root": 0.5, "class_balanced": 0.0}  # expone
 
 
 def class_probabilities(counts: np.ndarray, sampler: str) -> np.ndarray:
-    """p_c ∝ n_c^q over classes with images: q = 1 uniform over images, ½ square root, 0 class-balanced (Kang et al., 2020).
+    """Probability of each class, p_c ∝ n_c^q (Kang et al., 2020), float64 [C], from its ``counts`` n [C].
 
-    ``counts`` [C] → float64 [C], summing to 1. Raises `InputError` for an unknown sampler.
+    q is 1 for ``uniform`` (over images), ½ for ``square_root`` and 0 for ``class_balanced``. Classes without images have
+    probability 0. Raises `InputError` for an unknown sampler.
     """
     if sampler not in SAMPLERS:
         raise InputError(f"sampler={sampler!r}: must be one of {', '.join(SAMPLERS)}")
@@ -23,21 +24,22 @@ def class_probabilities(counts: np.ndarray, sampler: str) -> np.ndarray:
 
 
 def epoch_order(indices: Labels, labels: Labels | None, sampler: str, draw: np.random.Generator) -> Labels:
-    """One epoch: as many images as ``indices`` has, in random order; a function of ``draw`` alone.
+    """Returns the images of one epoch in random order, N in total.
 
-    ``uniform`` shows every image once. The others show class c about L·p_c times, L being the labelled images: quotas are
-    rounded up or down at random so that their mean over epochs is exact, and within a class the images take turns, so
-    that none is shown twice more than another. An image of a rare class then occurs several times in an epoch, perhaps in
-    one batch: methods that take every other image for a negative see such copies as negatives. Images without a label
-    (−1) are in no class: each is shown once.
+    ``uniform`` shows every image once. The other samplers show L·p_c images of class c, where L is the number of labelled
+    images: quotas are rounded up or down at random so that their mean over epochs is exact, and the number of times that
+    two images of a class are shown differs by at most 1. Images of rare classes occur several times in an epoch, possibly
+    in one batch, where methods that treat all other images as negatives treat such copies as negatives. Images without a
+    label (−1) are shown once.
 
     Args:
-        indices: the training images, int64 [N]. labels: theirs, in the same order; None where there are none.
+        indices: the training images, int64 [N].
+        labels: their labels in the same order; None if there are no labels.
         sampler: a name from ``SAMPLERS``.
-        draw: the epoch's generator.
+        draw: generator of the epoch, the only source of randomness.
 
     Raises:
-        InputError: an unknown sampler, or one that needs labels where there are none.
+        InputError: the sampler is unknown, or needs labels and there are none.
     """
     if sampler == "uniform":
         return draw.permutation(indices)
@@ -45,9 +47,9 @@ def epoch_order(indices: Labels, labels: Labels | None, sampler: str, draw: np.r
         raise InputError(f"sampler={sampler!r}: needs labels, and the training images have none; use sampler='uniform'")
     counts = np.bincount(labels[labels >= 0])
     total = int(counts.sum())
-    # Systematic rounding: every quota is ⌊L·p⌋ or ⌈L·p⌉, they add up to L, and each is right on average.
+    # Systematic rounding: every quota is ⌊L·p⌋ or ⌈L·p⌉, their sum is L, and each is exact in expectation.
     edges = np.concatenate([[0.0], np.cumsum(class_probabilities(counts, sampler))]) * total
-    edges[1:] = np.append(np.minimum(edges[1:-1], total), total)  # cumsum may end a hair beside 1
+    edges[1:] = np.append(np.minimum(edges[1:-1], total), total)  # cumsum may not end at exactly 1
     quotas = np.diff(np.floor(edges + draw.random()).astype(np.int64))
     shown = [indices[labels < 0]]
     for label in np.flatnonzero(quotas):
@@ -57,21 +59,31 @@ def epoch_order(indices: Labels, labels: Labels | None, sampler: str, draw: np.r
     return draw.permutation(np.concatenate(shown))
 
 
-def most_shown(labels: Labels, sampler: str) -> tuple[int, float]:
-    """(class, times an epoch) of the class whose images the sampler shows most often."""
+def most_frequent_class(labels: Labels, sampler: str) -> tuple[int, float]:
+    """Returns the class whose images the sampler shows most often, and how often per epoch."""
     counts = np.bincount(labels[labels >= 0])
     times = class_probabilities(counts, sampler) * counts.sum() / np.maximum(counts, 1)
     return int(times.argmax()), float(times.max())
 
 
 def p_no_positive(class_count: int, total: int, batch_size: int) -> float:
-    """P(no other image of the anchor's class among the other B − 1 of its batch), drawn without replacement.
+    """Probability that a batch of B has no other image of the anchor's class, if it is drawn without replacement.
 
-    C(N − n, B − 1) / C(N − 1, B − 1) for a class of n among N images (hypergeometric, by log-gamma). It is about other
-    images: with two views an anchor always has its own other view as well.
+    It is C(N − n, B − 1) / C(N − 1, B − 1) for a class of n among N images (hypergeometric, by log-gamma). Only other
+    images count; with two views, an anchor also has its own other view as a positive.
+
+    Args:
+        class_count: n, images of the class.
+        total: N, images in total.
+        batch_size: B.
+
+    Raises:
+        InputError: ``class_count`` or ``batch_size`` is not in 1…total.
     """
     if not 1 <= class_count <= total or not 1 <= batch_size <= total:
-        raise InputError(f"class_count={class_count}, total={total}, batch_size={batch_size}: both lie in 1…total")
+        raise InputError(
+            f"class_count={class_count}, total={total}, batch_size={batch_size}: the first and the last must lie in 1…total"
+        )
     others, drawn = total - class_count, batch_size - 1
     if drawn > others:
         return 0.0
@@ -79,11 +91,8 @@ def p_no_positive(class_count: int, total: int, batch_size: int) -> float:
     return min(1.0, exp(log_p))
 
 
-def batch_for(class_count: int, total: int, most: float) -> int | None:
-    """The smallest batch for which an anchor of a class of ``class_count`` has P(no positive) ≤ ``most``; None: there is none.
-
-    Found by bisection, as P falls with the batch. Raises `InputError` as :func:`p_no_positive` does.
-    """
+def smallest_batch(class_count: int, total: int, most: float) -> int | None:
+    """Returns the smallest batch size with `p_no_positive` ≤ ``most``, by bisection; None if there is none."""
     if p_no_positive(class_count, total, total) > most:
         return None
     low, high = 0, total  # P(low) > most ≥ P(high)

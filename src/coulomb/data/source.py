@@ -1,4 +1,4 @@
-"""Where pictures come from: the one interface that every kind of data set is turned into."""
+"""The interface of a data set of images: every kind of input becomes a :class:`Source`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
 
 
 class CorruptImage(InputError):
-    """One picture that cannot be decoded: ``item_id`` and ``reason``. It is skipped, named and counted, never replaced."""
+    """An image that cannot be decoded, with its ``item_id`` and the ``reason``. It is skipped, logged and counted."""
 
     def __init__(self, item_id: str, reason: str) -> None:
         super().__init__(f"{visible(item_id)}: {visible(reason)}")
@@ -24,15 +24,20 @@ class CorruptImage(InputError):
         self.reason = visible(reason)
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.item_id, self.reason)  # it crosses from worker processes
+        return type(self), (self.item_id, self.reason)  # worker processes pickle it
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a picture is, before its pixels are decoded. ``mode`` is Pillow's for files, ``uint8×3`` and so on for arrays.
+    """Properties of an image that are known before its pixels are decoded.
 
-    ``channels`` and ``depth`` ("uint8", "uint16", "float32") are what :meth:`Source.image` will return; ``transparent``
-    says that it was laid over white on the way.
+    Attributes:
+        width: in pixels, after EXIF orientation.
+        height: in pixels, after EXIF orientation.
+        mode: Pillow's mode for files; ``uint8×3`` and the like for arrays.
+        channels: of the array that :meth:`Source.image` returns.
+        depth: type of that array: "uint8", "uint16" or "float32".
+        transparent: whether the image has transparency, which is composited over white.
     """
 
     width: int
@@ -44,11 +49,15 @@ class Header:
 
 
 class Source(ABC):
-    """A data set of pictures with stable ids and, perhaps, labels. Subclasses are picklable: workers receive a copy.
+    """A data set of images with stable ids and optional labels. Subclasses must be picklable: workers receive a copy.
 
-    Attributes: ``name`` and ``kind`` for people; ``labels`` int64 [N] with −1 = unknown, or None where there are none at
-    all; ``class_names`` where classes have names; ``root`` the folder that ids are relative to; ``notes`` what was
-    decided or left out when it was opened, one sentence each.
+    Attributes:
+        name: of the data set, for display.
+        kind: of source, for display.
+        labels: int64 [N], −1 where unknown; None if there are no labels.
+        class_names: names by label; None if the classes have no names.
+        root: the folder that ids are relative to.
+        notes: one sentence for each decision that was made, or kind of file that was skipped, when it was opened.
     """
 
     kind: str
@@ -63,44 +72,44 @@ class Source(ABC):
 
     @abstractmethod
     def item_id(self, index: int) -> str:
-        """A stable, unique name of one picture: for files their POSIX path relative to ``root``."""
+        """Returns a stable, unique name of an image; for files, their POSIX path relative to ``root``."""
 
     @abstractmethod
     def image(self, index: int) -> Picture:
-        """The picture as an [H, W, C] array: uint8, uint16 or float32 in [0, 1]. Raises :class:`CorruptImage`."""
+        """Returns the image [H, W, C] as uint8, uint16 or float32 in [0, 1]. Raises :class:`CorruptImage`."""
 
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
-        """The picture and its width/height. ``at_least``: sides this long suffice, so a decoder may return fewer pixels."""
-        del at_least  # arrays are what they are
+        """Returns the image and its width/height. Given ``at_least``, a decoder may shrink it to sides of that length."""
+        del at_least  # arrays cannot be decoded at a smaller size
         image = self.image(index)
         return image, image.shape[1] / image.shape[0]
 
     def header(self, index: int) -> Header:
-        """Size and mode of one picture, cheaply where the format allows. Raises :class:`CorruptImage`."""
+        """Returns size and mode of an image, without decoding it if possible. Raises :class:`CorruptImage`."""
         return array_header(self.image(index))
 
     def other_columns(self) -> dict[str, list[Any]]:
-        """Values of the columns of a table that hold neither images nor the labels in use; ``{}`` if it is no table."""
+        """Returns the columns of a table that hold neither images nor the labels in use; ``{}`` for other sources."""
         return {}
 
     def content(self, index: int) -> bytes | Path:
-        """What one picture is stored as: bytes, or the file that holds them. Raises :class:`CorruptImage`."""
+        """Returns the stored bytes of an image, or the file that holds them. Raises :class:`CorruptImage`."""
         return self.image(index).tobytes()
 
     @property
     def files(self) -> list[Path]:
-        """Files that hold many pictures each; empty where pictures are stored in another way."""
+        """Files that hold many images each; empty if images are stored in another way."""
         return []
 
     def stored_bytes(self) -> int | None:
-        """Size of all pictures as they are stored, where that is known without reading them."""
+        """Returns the stored size of all images, or None if it is not known without reading them."""
         return sum(path.stat().st_size for path in self.files) if self.files else None
 
-    def release(self) -> None:  # noqa: B027  most sources hold nothing
-        """Give back what was buffered for reading; the next read fetches it again."""
+    def release(self) -> None:  # noqa: B027  most sources buffer nothing
+        """Frees read buffers; later reads fill them again."""
 
     def describe(self) -> dict[str, Any]:
-        """Kind, size, labels and notes, ready for JSON."""
+        """Returns kind, size, labels and notes, JSON-serialisable."""
         labels = self.labels
         return {
             "name": self.name,
@@ -115,6 +124,6 @@ class Source(ABC):
 
 
 def array_header(image: Picture) -> Header:
-    """The header of a decoded [H, W, C] array."""
+    """Returns the header of a decoded [H, W, C] array."""
     height, width, channels = image.shape
     return Header(width, height, f"{image.dtype.name}×{channels}", channels, image.dtype.name)

@@ -12,18 +12,28 @@ from coulomb.randomness import numpy_generator
 def stratified_split(
     labels: "Labels | np.ndarray | None", test_fraction: float, seed: int, *, count: int | None = None
 ) -> tuple[Labels, Labels]:
-    """(training indices, test indices), sorted, int64.
+    """Splits images into training and test indices, stratified by class.
 
-    Of each class's n images, test_fraction·n rounded down or up go to the test set (largest remainders are rounded up, so
-    that the total is right), but never all of them: a class with one image stays in training. Images without a label
-    (−1) stay in training: they could not be scored. ``labels`` None needs ``count`` and draws plainly.
+    Of the n images of a class, test_fraction·n are tested, rounded down or up by the largest remainders so that the total
+    is right, but never all of them: a class with one image stays in training. So do images without a label (−1), which
+    cannot be scored.
 
-    Raises :class:`InputError` where nothing would be left for one side.
+    Args:
+        labels: int64 [N], −1 unknown; None for a random split without classes.
+        test_fraction: between 0 and 1.
+        seed: of the random draw.
+        count: N; only needed if ``labels`` is None.
+
+    Returns:
+        Training indices and test indices, int64, sorted.
+
+    Raises:
+        InputError: there are too few images for a test set.
     """
     if not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction={test_fraction}: give a number between 0 and 1, for instance 0.2")
+        raise InputError(f"test_fraction={test_fraction}: must be between 0 and 1, for example 0.2")
     if labels is None and count is None:
-        raise InputError("stratified_split: without labels, count= (the number of images) is needed")
+        raise InputError("stratified_split: count= (the number of images) is required without labels")
     classes = np.zeros(count or 0, dtype=np.int64) if labels is None else np.asarray(labels)
     draw = numpy_generator(seed, "split")
     members = [draw.permutation(np.flatnonzero(classes == label)) for label in np.unique(classes[classes >= 0])]
@@ -32,7 +42,7 @@ def stratified_split(
     if not takes.sum():
         raise InputError(
             f"{len(classes)} images ({int(sizes.sum())} labelled, {len(sizes)} classes): too few to hold out a test set; "
-            "give a test set or more images" + ("" if labels is None else ", or ignore the labels: labels='none'")
+            "give a test set or more images" + ("" if labels is None else ", or ignore the labels by labels='none'")
         )
     test = np.sort(np.concatenate([member[:take] for member, take in zip(members, takes, strict=True)]))
     train = np.setdiff1d(np.arange(len(classes)), test)
@@ -40,7 +50,7 @@ def stratified_split(
 
 
 def _apportion(sizes: Labels, fraction: float) -> Labels:
-    """How many of each class are tested: largest remainders, at most n − 1, at least one in all where any class has two."""
+    """Number of test images per class: largest remainders, at most n − 1, and at least one in total if a class has two."""
     wanted = sizes * fraction
     takes = np.floor(wanted).astype(np.int64)  # at most n − 1, for fraction < 1
     total = max(1, int(np.floor(sizes[sizes > 1].sum() * fraction + 0.5)))
@@ -53,20 +63,23 @@ def _apportion(sizes: Labels, fraction: float) -> Labels:
 
 
 def split_sentence(labels: "Labels | None", train: Labels, test: Labels, test_fraction: float, seed: int) -> str:
-    """What :func:`stratified_split` did, for the report."""
-    drawn = f"{len(test)} of {len(train) + len(test)} images held out ({test_fraction:.0%}, seed {seed}"
+    """Describes a split by :func:`stratified_split` for the report."""
+    held_out = f"{len(test)} of {len(train) + len(test)} images held out ({test_fraction:.0%}, seed {seed}"
     if labels is None:
-        return f"{drawn}, drawn at random: there are no labels)."
+        return f"{held_out}, drawn at random because there are no labels)."
     known, counts = np.unique(labels[labels >= 0], return_counts=True)
     untested = len(np.setdiff1d(known, labels[test]))
-    said = f"{drawn}, stratified by class)."
+    sentence = f"{held_out}, stratified by class)."
     if untested:
         single = int((counts == 1).sum())
-        said += f" {untested} of {len(known)} classes have no test image ({single} have one image, which stays in training)."
+        sentence += (
+            f" {untested} of {len(known)} classes have no test image "
+            f"({single} have one image, which stays in training)."
+        )
     unknown = int((labels < 0).sum())
     if unknown:
-        said += f" {unknown} images without a label stay in training."
-    return said
+        sentence += f" {unknown} images without a label stay in training."
+    return sentence
 
 
 PROFILES = ("exponential", "step", "own")
@@ -74,13 +87,14 @@ PROFILES = ("exponential", "step", "own")
 
 @dataclass(frozen=True)
 class LongTail:
-    """How many training images each class keeps: ``profile`` and imbalance ``factor`` IF ≥ 1, n_max / n_min.
+    """A long-tailed class distribution: a ``profile`` and the imbalance ``factor`` IF = n_max / n_min ≥ 1.
 
-    - ``exponential``: n_c = n_max · IF^(−c/(C−1)) (Cui et al., 2019; Cao et al., 2019), class 0 the most frequent;
-    - ``step``: the first half of the classes (the larger, when odd) keep n_max, the others n_max / IF (Buda et al., 2018);
-    - ``own``: the data's own counts; nothing is left out.
+    - ``exponential``: n_c = n_max · IF^(−c/(C−1)) (Cui et al., 2019; Cao et al., 2019), class 0 being the most frequent;
+    - ``step``: the first half of the classes (rounded up) keep n_max, the others n_max / IF (Buda et al., 2018);
+    - ``own``: the counts of the data, unchanged.
 
-    n_max is the most that leaves every class at its share: where all classes have as many images, as in CIFAR, that number.
+    n_max is the largest number for which every class has enough images; if all classes have the same number of images, as
+    in CIFAR, it is that number.
     """
 
     profile: str
@@ -88,7 +102,7 @@ class LongTail:
 
     @classmethod
     def parse(cls, text: str) -> "LongTail":
-        """``exponential:100``, ``step:100`` or ``own``. Raises `InputError` for anything else."""
+        """Parses ``exponential:100``, ``step:100`` or ``own``. Raises `InputError` for anything else."""
         profile, colon, number = text.partition(":")
         if text == "own":
             return cls("own")
@@ -98,58 +112,64 @@ class LongTail:
             factor = float("nan")
         if profile not in PROFILES[:2] or not 1 <= factor < float("inf"):
             raise InputError(
-                f"long_tail={text!r}: write exponential:FACTOR, step:FACTOR (FACTOR = most / fewest images, at least 1; "
-                "the usual ones are 10, 50 and 100) or own"
+                f"long_tail={text!r}: must be exponential:FACTOR, step:FACTOR (FACTOR = most / fewest images, at least 1; "
+                "usually 10, 50 or 100) or own"
             )
         return cls(profile, factor)
 
     def shares(self, classes: int) -> np.ndarray:
-        """n_c / n_max for each of ``classes`` classes, float64."""
+        """Returns n_c / n_max for each of ``classes`` classes, float64."""
         if self.profile == "step":
             return np.where(np.arange(classes) < (classes + 1) // 2, 1.0, 1 / self.factor)
         return self.factor ** (-np.arange(classes) / max(classes - 1, 1))
 
     def counts(self, available: np.ndarray) -> np.ndarray:
-        """Images that each class keeps of those ``available`` [C]: ⌊n_max · share⌋, at least one; classes without stay so."""
+        """Images to keep of those ``available`` [C] per class: ⌊n_max · share⌋, at least 1; empty classes stay empty."""
         available = np.asarray(available, dtype=np.int64)
         present = available > 0
         if self.profile == "own" or not present.any():
             return available.copy()
         shares = self.shares(int(present.sum()))
         most = (available[present] / shares).min()
-        kept = available.copy()
-        # A hair above, so that 5000 · 100⁻¹ is 50 and not 49.
-        kept[present] = np.clip(np.floor(most * shares * (1 + 1e-12)), 1, available[present]).astype(np.int64)
-        return kept
+        counts = available.copy()
+        # Slightly above, so that rounding errors do not turn 5000 · 100⁻¹ into 49.
+        counts[present] = np.clip(np.floor(most * shares * (1 + 1e-12)), 1, available[present]).astype(np.int64)
+        return counts
 
 
 def long_tail_subset(labels: Labels | None, indices: Labels, tail: LongTail, seed: int) -> Labels:
-    """The ``indices`` (of training images) that the ``tail`` keeps, in their order; which images of a class, ``seed`` decides.
+    """Returns the training ``indices`` that remain in the long ``tail``, in their order.
 
-    ``labels`` [N] are those of all images, −1 unknown. Images without a label are all kept: they are in no class.
-    Subsets are nested: of two tails with one seed, the one that keeps more of a class keeps all the other keeps.
+    Images without a label are all kept. Subsets are nested: for one seed, a tail that keeps more images of a class keeps
+    all those that the other keeps.
 
-    Raises `InputError` without labels or with fewer than two classes (``own`` needs none).
+    Args:
+        labels: of all images [N], −1 unknown.
+        indices: the training images.
+        tail: how many images each class keeps.
+        seed: of the random draw of images within a class.
+
+    Raises:
+        InputError: there are fewer than two classes, unless the profile is ``own``.
     """
     if tail.profile == "own":
         return indices
-    own = np.full(len(indices), -1) if labels is None else labels[indices]
-    classes = np.unique(own[own >= 0])
+    known = np.full(len(indices), -1) if labels is None else labels[indices]
+    classes = np.unique(known[known >= 0])
     if len(classes) < 2:
         raise InputError(
-            f"long_tail='{tail.profile}:{tail.factor:g}': needs labels of at least 2 classes among the training images, "
-            f"found {len(classes)}; leave it out"
+            f"long_tail='{tail.profile}:{tail.factor:g}': needs labels of at least 2 classes among the training images, which "
+            f"have {len(classes)}; leave it out"
         )
-    available = np.bincount(own[own >= 0])
-    counts = tail.counts(available)
-    kept = [indices[own < 0]]
+    counts = tail.counts(np.bincount(known[known >= 0]))
+    kept = [indices[known < 0]]
     for label in classes:
-        order = numpy_generator(seed, "long tail", int(label)).permutation(indices[own == label])
+        order = numpy_generator(seed, "long tail", int(label)).permutation(indices[known == label])
         kept.append(order[: counts[label]])
     return indices[np.isin(indices, np.concatenate(kept))]
 
 
 def imbalance(counts: np.ndarray) -> float:
-    """Most over fewest images of a class, of the classes that have any; 1 where there is none."""
+    """Returns the ratio of most to fewest images among classes that have any; 1 if there are none."""
     present = np.asarray(counts)[np.asarray(counts) > 0]
     return float(present.max() / present.min()) if len(present) else 1.0

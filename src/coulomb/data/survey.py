@@ -1,4 +1,4 @@
-"""Sizes, modes and detail of a sample of images, to choose the image size and the number of channels."""
+"""Surveys a sample of images: sizes, modes and detail, from which image size and channels are chosen."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coulomb.data.decode import to_channels
-from coulomb.data.names import some, visible
+from coulomb.data.names import first_few, visible
 from coulomb.data.source import CorruptImage, Header, Picture, Source
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
@@ -15,10 +15,22 @@ from coulomb.randomness import numpy_generator
 
 @dataclass(frozen=True)
 class Survey:
-    """What a look at the headers found. ``width``, ``height``, ``short_side`` are medians in pixels, after EXIF orientation.
+    """Statistics of the headers of a sample of images.
 
-    ``…_range``: smallest and largest; ``modes``: how many of each; ``transparent``: how many were laid over white;
-    ``channels`` and ``dtype``: what a canvas needs; ``uniform``: all have one size; ``unreadable``: reasons by id.
+    Attributes:
+        count: images in the source.
+        sampled: images in the sample.
+        width: median in pixels, after EXIF orientation.
+        height: median in pixels, after EXIF orientation.
+        short_side: median in pixels.
+        width_range: smallest and largest.
+        height_range: smallest and largest.
+        modes: number of images by mode.
+        transparent: number of images with transparency.
+        channels: that canvases need: 1 if all images are grey, 3 if any has colour, the number that arrays have.
+        dtype: that canvases need: "float32" if any image has more than 8 bits per channel, else "uint8".
+        uniform: whether all images have the same size.
+        unreadable: reasons by id.
     """
 
     count: int
@@ -36,15 +48,15 @@ class Survey:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Returns all attributes, JSON-serialisable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
 def survey(source: Source, sample: int = 512, seed: int = 0) -> Survey:
-    """Headers of a seeded ``sample`` of images (of all, where there are no more).
+    """Surveys the headers of at most ``sample`` images, drawn by ``seed``.
 
-    ``channels``: 1 if every one is grey, 3 if any has colour, what they have for arrays. ``dtype``: float32 if any has
-    more than 8 bits. Raises :class:`InputError` where not one can be read, or where arrays differ in channels.
+    Raises:
+        InputError: no header can be read, or the images of an array source differ in channels.
     """
     chosen = _sample(len(source), sample, seed)
     headers, unreadable = read_headers(source, chosen)
@@ -52,11 +64,11 @@ def survey(source: Source, sample: int = 512, seed: int = 0) -> Survey:
 
 
 def summarise(source: Source, headers: list[Header], unreadable: dict[str, str]) -> Survey:
-    """The survey of headers that were read."""
+    """Returns the survey of these headers, and of images that are ``unreadable`` (reasons by id)."""
     if not headers:
-        first = next(iter(unreadable.items()), ("", "the data set is empty"))
+        item_id, reason = next(iter(unreadable.items()), ("", "the data set is empty"))
         raise InputError(
-            f"{visible(source.name)}: none of {len(unreadable)} images can be read, e.g. {visible(first[0])}: {first[1]}"
+            f"{visible(source.name)}: none of {len(unreadable)} images can be read, e.g. {visible(item_id)}: {reason}"
         )
     widths, heights = np.array([h.width for h in headers]), np.array([h.height for h in headers])
     return Survey(
@@ -76,30 +88,29 @@ def summarise(source: Source, headers: list[Header], unreadable: dict[str, str])
     )
 
 
-def suggest_image_size(found: Survey, largest: int = 128) -> int:
-    """The side S of the canvas, at most ``largest``.
+def suggest_image_size(surveyed: Survey, largest: int = 128) -> int:
+    """Returns an image size in pixels, at most ``largest``.
 
-    All images ≤ 16 px: 16. Median short side ≤ 40: that, rounded to a multiple of 4 (28 → 28, 32 → 32). Larger: the median
-    short side rounded to a multiple of 32.
+    It is 16 if no side exceeds 16 pixels, and else the median short side, rounded by `round_size`.
     """
-    if max(found.width_range[1], found.height_range[1]) <= 16:
+    if max(surveyed.width_range[1], surveyed.height_range[1]) <= 16:
         return min(16, largest)
-    return min(rounded_size(found.short_side), largest)
+    return min(round_size(surveyed.short_side), largest)
 
 
-def rounded_size(side: float) -> int:
-    """``side`` rounded to a multiple of 4 (at least 8) up to 40 pixels, to a multiple of 32 above."""
+def round_size(side: float) -> int:
+    """Rounds ``side`` to a multiple of 4 (at least 8) up to 40 pixels, and to a multiple of 32 above."""
     return max(8, 4 * int(side / 4 + 0.5)) if side <= 40 else 32 * int(side / 32 + 0.5)
 
 
 def canvas_dtype(source: Source) -> str:
-    """ "float32" where any of 64 images, evenly drawn, has more than 8 bits; else "uint8"."""
+    """Returns "float32" if any image of a sample of 64 has more than 8 bits per channel, else "uint8"."""
     headers, _ = read_headers(source, _sample(len(source), 64, 0))
     return "float32" if any(header.depth != "uint8" for header in headers) else "uint8"
 
 
 def read_headers(source: Source, indices: np.ndarray) -> tuple[list[Header], dict[str, str]]:
-    """Headers of the readable images among ``indices``, and the reasons of the others by id."""
+    """Returns the headers of the readable images among ``indices``, and the reasons of the others by id."""
     headers, unreadable = [], {}
     for index in indices.tolist():
         try:
@@ -122,25 +133,29 @@ def _channels(source: Source, headers: list[Header]) -> int:
     if len(counts) == 1:
         return counts.pop()
     raise InputError(
-        f"{visible(source.name)}: images with {some(sorted(counts))} channels in one data set; make them equal"
+        f"{visible(source.name)}: the images have {first_few(sorted(counts))} channels; convert them to the same number"
     )
 
 
-SAMPLE = 64  # images
-LEAST_SIDE = 32  # pixels; smaller images are never called enlarged
-EMPTY = 0.3  # ratio of energies below which a band counts as empty; photos have .5 and more
-ABOVE = 0.2  # likewise for everything above the cutoff, relative to the octave below it
-FLAT = 0.02  # the same for blocks of equal pixels, relative to the differences between blocks
+DETAIL_SAMPLE = 64  # images
+SMALLEST_SIDE = 32  # pixels; smaller images are never reported as enlarged
+EMPTY_BAND = 0.3  # a frequency band is empty below this energy relative to the band before it; photos have .5 and more
+EMPTY_ABOVE = 0.2  # limit on the energy of all frequencies above the cutoff, relative to the octave below it
+FLAT_BLOCK = 0.02  # limit on the variance within blocks of equal pixels, relative to that between blocks
 
 
 def measure_detail(source: Source, readable: list[int], seed: int = 0) -> dict[str, Any] | None:
-    """Detail of a seeded sample of 64 images: ``sampled``, ``enlarged`` (share), ``side`` and ``detail`` (pixels).
+    """Measures whether images were enlarged, on 64 of the ``readable`` indices drawn by ``seed``.
 
-    ``side`` is the median short side; ``detail`` the side at which three quarters of the images would lose nothing, see
-    :func:`detail_of`. None if the sample has no image of at least 32 pixels a side.
+    Returns:
+        ``sampled`` (images), ``enlarged`` (fraction of them), ``side`` (median short side in pixels) and ``detail`` (side
+        in pixels at which three quarters of the images would lose no detail, see :func:`detail_side`); None if no
+        sampled image has sides of at least 32 pixels.
     """
     draw = numpy_generator(seed, "detail")
-    chosen = draw.choice(readable, SAMPLE, replace=False) if len(readable) > SAMPLE else np.asarray(readable)
+    chosen = (
+        draw.choice(readable, DETAIL_SAMPLE, replace=False) if len(readable) > DETAIL_SAMPLE else np.asarray(readable)
+    )
     sides, details = [], []
     for index in np.sort(chosen).tolist():
         try:
@@ -148,9 +163,9 @@ def measure_detail(source: Source, readable: list[int], seed: int = 0) -> dict[s
         except CorruptImage:
             continue
         side = min(picture.shape[:2])
-        if side >= LEAST_SIDE:
+        if side >= SMALLEST_SIDE:
             sides.append(side)
-            details.append(detail_of(picture))
+            details.append(detail_side(picture))
     if not sides:
         return None
     return {
@@ -161,12 +176,13 @@ def measure_detail(source: Source, readable: list[int], seed: int = 0) -> dict[s
     }
 
 
-def detail_of(picture: Picture) -> float:
-    """Side in pixels at which the central square of ``picture`` [H, W, C] would keep its detail; its own side mostly.
+def detail_side(picture: Picture) -> float:
+    """Side in pixels at which the central square of ``picture`` [H, W, C] keeps its detail; mostly its actual side.
 
-    Enlarging leaves frequencies above the old limit almost empty, or (nearest neighbour) blocks of equal pixels. In a
-    photo each band of frequencies holds about as much energy as the one below it; the first band [d/2, 3d/4) cycles per
-    image with less than .3 of the energy of [d/3, d/2) marks the limit, d·4/3, if little follows above it.
+    An enlarged image has almost no energy above its old cutoff frequency, or (by nearest neighbour) consists of blocks of
+    equal pixels. In photos every frequency band has about as much energy as the one below it. The cutoff is therefore the
+    first band [d/2, 3d/4) cycles per image with less than .3 of the energy of [d/3, d/2), if there is little energy above
+    it; the detail is then d·4/3 pixels.
     """
     grey = _grey(picture)
     side = len(grey)
@@ -186,28 +202,28 @@ def detail_of(picture: Picture) -> float:
     d = 12.0
     while d * 4 / 3 <= side / 1.5:
         limit = d * 2 / 3  # cycles per image
-        empty = energy(d / 2, d * 0.75) < EMPTY * energy(d / 3, d / 2)
-        if empty and energy(limit, side) < ABOVE * energy(limit / 2, limit):
+        empty = energy(d / 2, d * 0.75) < EMPTY_BAND * energy(d / 3, d / 2)
+        if empty and energy(limit, side) < EMPTY_ABOVE * energy(limit / 2, limit):
             return d * 4 / 3
         d *= 2**0.25
     return float(side)
 
 
-def detail_finding(found: dict[str, Any] | None, image_size: int) -> str | None:
-    """A sentence if images look enlarged and would be trained larger than their detail; else None."""
-    if found is None or found["enlarged"] <= 0.5 or (smaller := rounded_size(found["detail"])) >= image_size:
+def detail_finding(detail: dict[str, Any] | None, image_size: int) -> str | None:
+    """Returns a sentence if images look enlarged and would be trained at more than their detail, else None."""
+    if detail is None or detail["enlarged"] <= 0.5 or (smaller := round_size(detail["detail"])) >= image_size:
         return None
     return (
-        f"The images look enlarged: {found['enlarged']:.0%} of {found['sampled']} sampled images of {found['side']:.0f} px "
-        f"have the detail of about {found['detail']:.0f} px. Train smaller, which is faster and loses nothing: "
-        f"--image-size {smaller}."
+        f"The images look enlarged: {detail['enlarged']:.0%} of {detail['sampled']} sampled images of "
+        f"{detail['side']:.0f} px have the detail of about {detail['detail']:.0f} px. Training smaller is faster and loses "
+        f"no detail: --image-size {smaller}."
     )
 
 
 def _grey(picture: Picture) -> np.ndarray:
     try:
         grey = to_channels(picture, 1)[..., 0].astype(np.float64)
-    except InputError:  # neither grey nor colour
+    except InputError:  # neither 1 nor 3 channels
         grey = picture.astype(np.float64).mean(2)
     side = min(grey.shape)
     top, left = (grey.shape[0] - side) // 2, (grey.shape[1] - side) // 2
@@ -219,4 +235,4 @@ def _in_blocks(grey: np.ndarray, factor: int) -> bool:
     means = grey.reshape(blocks, factor, blocks, factor).mean((1, 3))
     rest = grey - np.repeat(np.repeat(means, factor, 0), factor, 1)
     between = float(np.square(np.diff(means, axis=0)).mean())
-    return between > 0 and float(np.square(rest).mean()) < FLAT * between
+    return between > 0 and float(np.square(rest).mean()) < FLAT_BLOCK * between

@@ -1,4 +1,4 @@
-"""Batches read in order by worker processes, and a progress bar for them."""
+"""Reads batches in order in worker processes, with a progress bar."""
 
 import os
 import sys
@@ -11,19 +11,21 @@ from torch.utils.data import DataLoader, Dataset
 from coulomb.errors import InputError
 from coulomb.randomness import generator
 
+Item = TypeVar("Item")
+
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def as_it_is(batch: Any) -> Any:
-    """The collate function of data sets that return whole batches from ``__getitems__``."""
+def no_collate(batch: Any) -> Any:
+    """The collate function of data sets whose ``__getitems__`` returns complete batches."""
     return batch
 
 
 class ErrorsAsData(Dataset[Any]):
-    """Hands an :class:`InputError` over as it is; the loader would wrap it into a page of traceback."""
+    """Returns an :class:`InputError` instead of raising it, because the loader would wrap it in a long traceback."""
 
     def __init__(self, dataset: "Dataset[Any]") -> None:
         self.dataset = dataset
@@ -35,19 +37,28 @@ class ErrorsAsData(Dataset[Any]):
             return error
 
 
-def in_order(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
-    """``dataset.__getitems__(batch)`` for every batch, in order, by ``workers`` processes (at most one a core or batch)."""
+def split_batches(indices: Sequence[int], size: int) -> list[list[int]]:
+    """Returns consecutive batches of ``size`` of the ``indices``; the last one may be shorter."""
+    return [[int(index) for index in indices[start : start + size]] for start in range(0, len(indices), size)]
+
+
+def read_batches(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
+    """Yields ``dataset.__getitems__(batch)`` for every batch, in order.
+
+    At most ``workers`` processes read, never more than there are cores or batches; 0 reads in this process. Their number
+    does not change the result.
+    """
     workers = min(workers, cores(), len(batches))
     if workers <= 0:
         for batch in batches:
             yield dataset.__getitems__(list(batch))  # type: ignore[attr-defined]
         return
-    # A generator of its own: a loader without one draws its workers' seed from the global random state.
+    # Without a generator, the loader would draw the seed of its workers from the global random state.
     loader = DataLoader(
         ErrorsAsData(dataset),
         batch_sampler=[list(batch) for batch in batches],
         num_workers=workers,
-        collate_fn=as_it_is,
+        collate_fn=no_collate,
         generator=generator(0, "workers"),
     )
     for batch in loader:
@@ -56,19 +67,11 @@ def in_order(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], workers:
         yield batch
 
 
-def blocks(indices: Sequence[int], size: int) -> list[list[int]]:
-    """``indices`` cut into runs of ``size``; the last may be shorter."""
-    return [[int(index) for index in indices[start : start + size]] for start in range(0, len(indices), size)]
-
-
-Item = TypeVar("Item")
-
-
 @contextmanager
 def progress_bar(total: int, what: str, progress: bool | None) -> Iterator[Callable[[int], None]]:
-    """A bar over ``total`` on stderr; yields the function that advances it.
+    """Shows a progress bar of ``total`` steps on stderr; yields the function that advances it.
 
-    ``progress`` False: never a bar; None or True: a bar where stderr is a terminal and rich is installed.
+    With ``progress`` True or None the bar is shown if stderr is a terminal and rich is installed; with False, never.
     """
     if progress is False or not sys.stderr.isatty():
         yield lambda count: None
@@ -86,7 +89,7 @@ def progress_bar(total: int, what: str, progress: bool | None) -> Iterator[Calla
 
 
 def track(batches: Iterable[tuple[int, Item]], total: int, what: str, progress: bool | None) -> Iterator[Item]:
-    """The second of each (how many, item), with a `progress_bar` over ``total``."""
+    """Yields the items of (count, item) pairs while a `progress_bar` of ``total`` advances by their counts."""
     with progress_bar(total, what, progress) as advance:
         for count, item in batches:
             yield item

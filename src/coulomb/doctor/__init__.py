@@ -1,4 +1,4 @@
-"""What is wrong with a run: rules from its figures to verdicts, each with evidence, consequence and remedy."""
+"""Diagnosis of a run: rules turn its figures into verdicts with evidence, consequence and remedy."""
 
 from coulomb.doctor.diagnose import RULES, diagnose
 from coulomb.doctor.evidence import TRAITS, Evidence, Traits

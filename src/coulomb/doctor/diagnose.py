@@ -1,10 +1,10 @@
-"""From evidence to verdicts: every rule is checked, and symptoms are attributed to their causes."""
+"""Diagnosis: checks all rules on the evidence and attributes symptoms to their causes."""
 
 from typing import Any
 
 from coulomb.doctor import data_rules, label_rules, learning_rules, negatives_rules
 from coulomb.doctor.evidence import Evidence
-from coulomb.doctor.rule import SICK, UNKNOWN, WARNING, WELL, Judgement, Rule
+from coulomb.doctor.rule import SICK, UNKNOWN, WARNING, Judgement, Rule
 
 VERSION = 1
 
@@ -35,24 +35,25 @@ RULES: tuple[Rule, ...] = (  # causes before their symptoms
 
 
 def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, Any]:
-    """The content of ``doctor.json``: ``verdicts``, ``checked``, ``suggestions``, ``healthy``, and at which ``step``.
+    """Returns the content of ``doctor.json``: ``verdicts``, ``checked``, ``suggestions``, ``healthy``, and the ``step``.
 
-    ``verdicts`` are what is sick or deserves a warning, each with ``name``, ``severity``, ``title``, ``evidence`` (figures,
-    the thresholds they crossed, the epoch), ``consequence`` and ``remedy``; ``checked`` is every rule with its ``state``
-    (``well``, ``sick``, ``warning``, ``unknown``) and ``why``. A sickness that another one explains is no verdict of its own:
-    its state is ``unknown``, and ``why`` names the cause. ``healthy``: nothing is sick; warnings are no sickness.
+    ``verdicts`` are the problems and warnings, each with ``name``, ``severity``, ``title``, ``evidence`` (figures, the
+    thresholds they crossed, the epoch), ``consequence`` and ``remedy``. ``checked`` lists all rules with their ``state``
+    (``well``, ``sick``, ``warning``, ``unknown``) and ``why``. A problem explained by another one is not a verdict: its
+    state is ``unknown``, and ``why`` names the cause. ``healthy``: no verdict is sick; warnings are allowed.
     """
-    found = {rule.name: rule.judge(evidence) for rule in rules}
-    sick = {name for name, answer in found.items() if answer.state == SICK}
+    judgements = {rule.name: rule.check(evidence) for rule in rules}
+    sick = {name for name, judgement in judgements.items() if judgement.state == SICK}
     verdicts, checked = [], []
     for rule in rules:
-        answer = found[rule.name]
+        judgement = judgements[rule.name]
         causes = [cause for cause in rule.explained_by if cause in sick]
-        if answer.state in (SICK, WARNING) and causes:
-            answer = Judgement(UNKNOWN, f"cannot be told apart from {causes[0]} ({answer.why})", answer.figures)
-        if answer.state in (SICK, WARNING):
-            verdicts.append(_verdict(rule, answer, evidence))
-        checked.append({"name": rule.name, "state": answer.state, "why": answer.why})
+        if judgement.state in (SICK, WARNING) and causes:
+            why = f"cannot be told apart from {causes[0]} ({judgement.why})"
+            judgement = Judgement(UNKNOWN, why, judgement.figures)
+        if judgement.state in (SICK, WARNING):
+            verdicts.append(_verdict(rule, judgement, evidence))
+        checked.append({"name": rule.name, "state": judgement.state, "why": judgement.why})
     verdicts.sort(key=lambda verdict: verdict["severity"] != SICK)
     return {
         "version": VERSION,
@@ -65,37 +66,34 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
     }
 
 
-def _verdict(rule: Rule, answer: Judgement, evidence: Evidence) -> dict[str, Any]:
+def _verdict(rule: Rule, judgement: Judgement, evidence: Evidence) -> dict[str, Any]:
     return {
         "name": rule.name,
-        "severity": answer.state,
-        "title": answer.title or rule.title,
-        "evidence": [figure.to_dict() for figure in answer.figures if figure.crossed or answer.state == WARNING],
+        "severity": judgement.state,
+        "title": judgement.title or rule.title,
+        "evidence": [each.to_dict() for each in judgement.figures if each.crossed or judgement.state == WARNING],
         "consequence": rule.consequence,
         "remedy": rule.remedy(evidence),
     }
 
 
-def states(found: dict[str, Any]) -> dict[str, int]:
-    """How many rules came out how."""
-    return {state: sum(each["state"] == state for each in found["checked"]) for state in (SICK, WARNING, WELL, UNKNOWN)}
-
-
 def suggest_temperature(evidence: Evidence, verdicts: set[str]) -> dict[str, Any] | None:
-    """``{"value", "why"}`` where the temperature is sick and the curve has an answer; else None.
+    """Returns ``{"value", "why"}`` if there is a verdict on the temperature and the measured curve has an answer, else None.
 
-    The curve is ``network["sweep"]``, `coulomb.diagnostics.temperature_sweep` of trained embeddings, nothing retrained; its
-    rule picks the τ at which the hardest tenth of the negatives carries half of the push. Embeddings follow the temperature
-    they are trained at, so this is where to go next, not where to end.
+    The curve is ``network["sweep"]``, `coulomb.diagnostics.temperature_sweep` of the trained embeddings, which suggests
+    the τ at which the hardest tenth of the negatives carries half of the gradient. Embeddings depend on the temperature
+    of their training, so this is the next value to try, not the final one.
     """
     if not verdicts & {"temperature-too-low", "temperature-too-high"}:
         return None
     sweep = evidence.network.get("sweep") or {}
     value, now = sweep.get("suggestion"), float(evidence.config["temperature"])
     if value is None or (value < now) != ("temperature-too-high" in verdicts):
-        return None  # no answer, or embeddings so shaped by their temperature that it points the wrong way
+        return (
+            None  # no answer, or the embeddings are shaped by their temperature so much that it contradicts the verdict
+        )
     return {
         "value": value,
-        "why": f"on the embeddings of this run it is {sweep['why']}; {now:g} is far from that. Embeddings change with their "
-        "temperature: look again after training.",
+        "why": f"on the embeddings of this run it is {sweep['why']}; {now:g} is far from that. Embeddings depend on their "
+        "temperature: run the doctor again after training.",
     }

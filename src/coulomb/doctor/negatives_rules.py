@@ -1,159 +1,102 @@
-"""Rules about the loss: temperature, negatives, queue, momentum encoder, batch size."""
+"""Rules about the loss: temperature, false negatives, queue, momentum encoder, batch size, normalisation of the head."""
 
 import math
 from collections.abc import Callable
 from statistics import NormalDist
 
-from coulomb.doctor.evidence import BEGUN, Evidence
-from coulomb.doctor.rule import Figure, Judgement, Option, Rule, advice, judged, rounded, unknown
+from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.rule import Figure, Judgement, Option, Rule, advice, judge, rounded, too_early, unknown
 
-FEW = 0.5  # share of an anchor's repulsive gradient that its single hardest negative may carry
-SPREAD = 0.2  # deviation of the cosines of negatives after training
-USUAL_TEMPERATURE = 0.2  # the recipes' temperature
-ALIKE = 0.15  # share carried by the hardest tenth; .1 when all are alike
+FEW = 0.5  # share of the repulsive gradient on the single hardest negative
+ALIKE = 0.15  # share of the repulsive gradient on the hardest tenth; .1 if all are equal
+SPREAD = 0.2  # standard deviation of the cosines of negatives after training
+USUAL_TEMPERATURE = 0.2  # of the recipes
+FALSE_MOST = 0.75  # share of the repulsive gradient between images of one class
+STALE = 0.1  # distance of the encoder's weights from those that computed a key, relative to their norm
+PASSES = 1.0  # keys of each image in the queue
+START = 0.5  # share of the random initial weights in the momentum encoder at the end
+QUICK = 0.5  # momentum below which the keys of consecutive updates come from different networks
+NEGATIVES = 16.0  # per anchor; with 15, guessing the positive succeeds once in 16
+IMAGES = 8.0  # per update, for batch norm and for the gradient
+USUAL_BATCH = 128
+CHANGE = 0.05  # relative change of the loss if the head's output is doubled
 
 
 def gradient_share(evidence: Evidence, name: str) -> float | None:
-    """A share of the repulsive gradient as measured in training, or else of the trained network."""
+    """Returns a share of the repulsive gradient as measured in training, else that of the trained network."""
     value = evidence.late(name)
-    if value is None:
-        found = evidence.network.get("negatives") or {}
-        value = found.get(name)
-    return value
+    return (evidence.network.get("negatives") or {}).get(name) if value is None else value
 
 
 def check_low_temperature(evidence: Evidence) -> Judgement:
     """The share of the single hardest negative, at the first update and late in training.
 
-    Far too low a temperature is best seen at the beginning: embeddings then draw together until their differences are as
-    small as the temperature, and the push looks even again.
+    A temperature that is far too low is most visible at the first update: later the differences of the embeddings become
+    as small as the temperature, and the gradient looks evenly distributed again.
     """
     share, first = gradient_share(evidence, "top1_gradient"), evidence.first("top1_gradient")
     if not evidence.traits.negatives or share is None:
-        return _cannot(evidence)
+        return _no_gradient(evidence)
     figures = [Figure("share of the repulsion carried by the single hardest negative", share, FEW, "above")]
     if first is not None:
         figures.append(Figure("the same at the first update", first[0], FEW, "above", first[1]))
-    return judged(*figures, enough=any)
+    return judge(*figures, enough=any)
 
 
-def starts_too_cold(evidence: Evidence) -> bool:
-    """True if one negative carries most of the repulsion at the first update, before any step could have caused it."""
+def is_too_cold_at_first(evidence: Evidence) -> bool:
+    """True if one negative carries most of the repulsion at the first update, which no update can have caused."""
     first = evidence.first("top1_gradient")
     return evidence.traits.negatives and first is not None and first[0] > FEW
 
 
 def check_high_temperature(evidence: Evidence) -> Judgement:
-    """The share of the hardest tenth, as measured and at best.
+    """The share of the hardest tenth, as measured and for embeddings that have spread out.
 
-    Embeddings that have not spread yet get an even push at any temperature. So the share that the temperature allows once
-    they have spread must be small as well: Φ(σ/τ − 1.28) for cosines with a normal distribution of deviation σ = .2.
+    The gradient of embeddings that have not spread out is evenly distributed at any temperature. So the share for
+    embeddings that have must be small as well: Φ(σ/τ − 1.28) for normally distributed cosines with deviation σ = .2.
     """
     share = gradient_share(evidence, "top10pct_gradient")
     if not evidence.traits.negatives or share is None:
-        return _cannot(evidence)
-    at_best = NormalDist().cdf(SPREAD / float(evidence.config["temperature"]) + NormalDist().inv_cdf(0.1))
-    return judged(
+        return _no_gradient(evidence)
+    spread_out = NormalDist().cdf(SPREAD / float(evidence.config["temperature"]) + NormalDist().inv_cdf(0.1))
+    return judge(
         Figure("share of the repulsion carried by the hardest tenth of negatives", share, ALIKE, "below"),
-        Figure("the same at this temperature for spread-out embeddings", at_best, ALIKE, "below"),
+        Figure("the same at this temperature for spread-out embeddings", spread_out, ALIKE, "below"),
     )
 
 
-def _cannot(evidence: Evidence) -> Judgement:
+def _no_gradient(evidence: Evidence) -> Judgement:
     if not evidence.traits.negatives:
         return unknown(f"{evidence.method} weighs no negatives by a temperature")
     return unknown("the gradient of the negatives was not measured")
 
 
-def _towards(evidence: Evidence, phrase: str, choose: Callable[..., float]) -> str:
-    """To the usual temperature, or further in the same direction where that is set already."""
-    now = float(evidence.config["temperature"])
-    further = 2 * now if choose is max else now / 2
-    value = USUAL_TEMPERATURE if choose(USUAL_TEMPERATURE, now) != now else further
-    return advice(evidence, (phrase, Option("temperature", rounded(value))))
-
-
-TEMPERATURE_TOO_LOW = Rule(
-    name="temperature-too-low",
-    title="A single negative carries most of the push of each image.",
-    judge=check_low_temperature,
-    consequence="The nearest negatives are often of the same kind as the image (false negatives): they are torn apart, and "
-    "the gradient is that of a few noisy pairs.",
-    remedy=lambda evidence: _towards(evidence, "raise the temperature", max),
-    explained_by=("images-blank", "batch-too-small", "learning-rate-too-high"),
-)
-TEMPERATURE_TOO_HIGH = Rule(
-    name="temperature-too-high",
-    title="All negatives push alike, however near they are.",
-    judge=check_high_temperature,
-    consequence="The loss no longer cares which images are confused: embeddings come out clumped, and what sets similar "
-    "images apart is not learned.",
-    remedy=lambda evidence: _towards(evidence, "lower the temperature", min),
-    explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "augmentation-too-weak",
-        "complete-collapse",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
-        "no-signal",
-        "augmentation-too-strong",
-        "dimensional-collapse",
-    ),
-)
-
-
-FALSE_MOST = 0.75  # share of the repulsive gradient that pushes images of one class apart
-
-
 def check_false_negatives(evidence: Evidence) -> Judgement:
-    """The share of the repulsion that acts on images of one class."""
+    """The share of the repulsion between images of one class."""
     if evidence.traits.labels:
-        return unknown(f"{evidence.method} knows the classes: its class mates are no negatives")
+        return unknown(f"{evidence.method} uses the labels: images of one class are no negatives")
     if not evidence.traits.negatives:
         return unknown(f"{evidence.method} has no negatives")
     share = gradient_share(evidence, "false_negative_gradient")
     if share is None:
-        return unknown("there are no labels to tell false negatives by")
-    return judged(Figure("share of the repulsion between images of one class", share, FALSE_MOST, "above"))
+        return unknown("false negatives cannot be counted without labels")
+    return judge(Figure("share of the repulsion between images of one class", share, FALSE_MOST, "above"))
 
 
-FALSE_NEGATIVES = Rule(
-    name="false-negatives",
-    title="Most of the push drives images of the same class apart.",
-    judge=check_false_negatives,
-    consequence="What belongs together is scattered: nearest neighbours and clusters get worse with training.",
-    remedy=lambda evidence: advice(
-        evidence,
-        ("raise the temperature", Option("temperature", rounded(2 * float(evidence.config["temperature"])))),
-        ("correct for false negatives", Option("method", "debiased")),
-        ("use a method without negatives", Option("method", "byol")),
-        ("learn from the labels", Option("method", "supcon")) if evidence.classes else None,
-    ),
-    explained_by=("images-blank", "batch-too-small", "learning-rate-too-high", "duplicates"),
-)
-
-
-STALE = 0.1  # how far the encoder moves, in its own size, while a key waits: what made it is a tenth another network
-PASSES = 1.0  # times that the queue holds each image
-
-
-def check_stale(evidence: Evidence) -> Judgement:
-    """The mean age of keys, in steps, times the mean size of a step relative to the weights."""
-    age = next(
-        (found for name in ("queue_age_mean", "queue_age") if (found := evidence.typical(name)) is not None), None
-    )
+def check_stale_keys(evidence: Evidence) -> Judgement:
+    """The mean age of keys in updates, times the mean size of an update relative to the weights."""
+    age = next((age for name in ("queue_age_mean", "queue_age") if (age := evidence.typical(name)) is not None), None)
     if age is None:
         return unknown("there is no queue")
     ratios = evidence.all("update_ratio")
     if not ratios:
         return unknown("the size of steps was not measured")
-    way = age * sum(ratios) / len(ratios)
-    return judged(Figure("way of the weights while a key waits, in their size", way, STALE, "above"))
+    what = "distance of the weights while a key waits, relative to their size"
+    return judge(Figure(what, age * sum(ratios) / len(ratios), STALE, "above"))
 
 
 def check_queue_size(evidence: Evidence) -> Judgement:
-    """Keys in the queue over training images; a symmetric method brings two keys of each image an epoch."""
+    """Keys in the queue per training image; a symmetric method adds two keys of each image per epoch."""
     size, images = evidence.option("queue_size"), evidence.data.get("train")
     if not evidence.traits.queue or not size or not images:
         return unknown("there is no queue")
@@ -161,10 +104,63 @@ def check_queue_size(evidence: Evidence) -> Judgement:
         return unknown("keys of an image are no negatives of itself")
     views = int(evidence.config.get("n_views", 2))
     keys = views if evidence.option("symmetric") else views - 1
-    return judged(Figure("keys of each image in the queue", size / images / keys, PASSES, "above"))
+    return judge(Figure("keys of each image in the queue", size / images / keys, PASSES, "above"))
 
 
-def _fresher(evidence: Evidence) -> str:
+def remaining_start(momentum: float, updates: int, schedule: str) -> float:
+    """Returns the share of the initial weights in a moving average after ``updates``: the product of its momenta."""
+    if schedule != "cosine":
+        return momentum**updates
+    steps = [(1 - momentum) * (math.cos(math.pi * (i + 1) / updates) + 1) / 2 for i in range(updates)]
+    return math.prod(1 - step for step in steps)
+
+
+def check_momentum(evidence: Evidence) -> Judgement:
+    """The share of the initial weights in the momentum encoder at the end of the run; with a queue, the momentum too."""
+    momentum = evidence.option("momentum")
+    if not evidence.traits.momentum or momentum is None or evidence.option("generalized"):
+        return unknown(f"{evidence.method} has no momentum encoder")
+    if early := too_early(evidence):
+        return early
+    default = "cosine" if evidence.method == "byol" else "constant"
+    schedule = evidence.option("momentum_schedule") or default
+    start = remaining_start(float(momentum), evidence.planned, schedule)
+    figure = Figure("share of its random start in the momentum encoder", start, START, "above")
+    if evidence.option("queue_size") and not figure.crossed:
+        return judge(Figure("momentum", float(momentum), QUICK, "below"))
+    return judge(figure)
+
+
+def check_batch_size(evidence: Evidence) -> Judgement:
+    """The negatives per anchor that the loss used, and the images per update."""
+    batch, negatives = evidence.config.get("batch_size"), evidence.typical("negatives")
+    if batch is None:
+        return unknown("the batch size is not known")
+    figures = [Figure("images per step", float(batch), IMAGES, "below")]
+    if negatives is not None and not evidence.traits.labels:
+        figures.append(Figure("negatives per anchor", negatives, NEGATIVES, "below"))
+    return judge(*figures, enough=any)
+
+
+def check_normalisation(evidence: Evidence) -> Judgement:
+    """Whether the loss depends on the length of the embeddings."""
+    if evidence.traits.classifier:
+        return unknown("the head is a classifier, whose logits need not be normalised")
+    change = evidence.network.get("scale_change")
+    if change is None:
+        return unknown("the loss was not measured for longer embeddings")
+    return judge(Figure("change of the loss when embeddings are twice as long", change, CHANGE, "above"))
+
+
+def _to_usual_temperature(evidence: Evidence, phrase: str, choose: Callable[..., float]) -> str:
+    """Advises the usual temperature, or if that is set or passed already, twice or half of the present one."""
+    now = float(evidence.config["temperature"])
+    further = 2 * now if choose is max else now / 2
+    value = USUAL_TEMPERATURE if choose(USUAL_TEMPERATURE, now) != now else further
+    return advice(evidence, (phrase, Option("temperature", rounded(value))))
+
+
+def _fresher_keys(evidence: Evidence) -> str:
     size, batch = int(evidence.option("queue_size") or 0), int(evidence.config.get("batch_size") or 1)
     lr, keys = float(evidence.config.get("lr") or 0.0), batch * (2 if evidence.option("symmetric") else 1)
     return advice(
@@ -175,98 +171,24 @@ def _fresher(evidence: Evidence) -> str:
     )
 
 
-def _shorter(evidence: Evidence) -> str:
+def _shorter_queue(evidence: Evidence) -> str:
     half = 2 ** max(0, int(evidence.data["train"] / 2).bit_length() - 1)
     return advice(
         evidence,
         ("make the queue shorter than half the training images", Option("option queue_size", half)),
-        ("or leave out an image's own keys", Option("option exclude_own", True)),
+        ("or exclude an image's own keys", Option("option exclude_own", True)),
     )
 
 
-STALE_KEYS = Rule(
-    name="queue-stale",
-    title="Keys wait so long in the queue that another network made them.",
-    judge=check_stale,
-    consequence="Old keys are easily told from new ones: the loss falls for the wrong reason, or does not fall.",
-    remedy=_fresher,
-    explained_by=("queue-larger-than-data", "learning-rate-too-high"),
-)
-QUEUE_TOO_LARGE = Rule(
-    name="queue-larger-than-data",
-    title="The queue holds more keys than there are images.",
-    judge=check_queue_size,
-    consequence="Each image is pushed away from keys of itself, made an epoch before.",
-    remedy=_shorter,
-)
-
-
-START = 0.5  # share of the momentum encoder that is still its random start at the end
-QUICK = 0.5  # momentum below which keys of one step and the next come from different networks
-
-
-def remains(momentum: float, updates: int, schedule: str) -> float:
-    """The share of the start in an average after ``updates``: the product of its momenta."""
-    if schedule != "cosine":
-        return momentum**updates
-    towards = [(1 - momentum) * (math.cos(math.pi * (i + 1) / updates) + 1) / 2 for i in range(updates)]
-    return math.prod(1 - step for step in towards)
-
-
-def check_momentum(evidence: Evidence) -> Judgement:
-    """The share of the start that remains; the momentum itself, where a queue keeps what it made."""
-    momentum = evidence.option("momentum")
-    if not evidence.traits.momentum or momentum is None or evidence.option("generalized"):
-        return unknown(f"{evidence.method} has no momentum encoder")
-    if evidence.updates < BEGUN:
-        return unknown(f"{evidence.updates} updates are too few to tell")
-    default = "cosine" if evidence.method == "byol" else "constant"
-    schedule = evidence.option("momentum_schedule") or default
-    updates = evidence.planned  # a run that is under way is judged by where it will be
-    start = remains(float(momentum), updates, schedule)
-    frozen = Figure("share of its random start in the momentum encoder", start, START, "above")
-    if frozen.crossed:
-        return judged(frozen)
-    if evidence.option("queue_size"):
-        return judged(Figure("momentum", float(momentum), QUICK, "below"))
-    return judged(frozen)
-
-
 def _better_momentum(evidence: Evidence) -> str:
-    """The momentum at which e⁻⁵ of the start remains after the planned updates, at most .999, in hundredths below .99."""
+    """Advises the momentum at which e⁻⁵ of the start remains at the end, at most .999, in hundredths below .99."""
     best = min(0.999, 1 - 5 / max(evidence.planned, 6))
     target = Option("option momentum", float(f"{best:.3f}" if best > 0.99 else f"{best:.2f}"))
     now = float(evidence.option("momentum"))
     return advice(evidence, ("lower it" if now > best else "raise it", target))
 
 
-MOMENTUM = Rule(
-    name="momentum-wrong",
-    title="The momentum encoder does not do its part: it stands still, or jumps with every step.",
-    judge=check_momentum,
-    consequence="Standing still, it says what a random network says. Jumping, it fills the queue with keys of networks that "
-    "cannot be compared (He et al., 2020: m = 0 does not converge).",
-    remedy=_better_momentum,
-)
-
-
-NEGATIVES = 16.0  # per anchor; with 15, guessing the positive succeeds once in 16
-IMAGES = 8.0  # per step, for batch norm and for the gradient
-USUAL_BATCH = 128
-
-
-def check_batch(evidence: Evidence) -> Judgement:
-    """Negatives per anchor as the loss saw them, and images per step."""
-    batch, negatives = evidence.config.get("batch_size"), evidence.typical("negatives")
-    if batch is None:
-        return unknown("the batch size is not known")
-    figures = [Figure("images per step", float(batch), IMAGES, "below")]
-    if negatives is not None and not evidence.traits.labels:
-        figures.append(Figure("negatives per anchor", negatives, NEGATIVES, "below"))
-    return judged(*figures, enough=any)
-
-
-def _larger(evidence: Evidence) -> str:
+def _larger_batch(evidence: Evidence) -> str:
     images = int(evidence.data.get("train") or 4 * USUAL_BATCH)
     batch = int(evidence.config.get("batch_size") or 0)
     possible = min(USUAL_BATCH, 2 ** max(1, (images // 4).bit_length() - 1))
@@ -281,36 +203,85 @@ def _larger(evidence: Evidence) -> str:
     )
 
 
+TEMPERATURE_TOO_LOW = Rule(
+    name="temperature-too-low",
+    title="A single negative carries most of the repulsion of each image.",
+    check=check_low_temperature,
+    consequence="The hardest negatives are often of the same class as the image (false negatives): the loss separates them, "
+    "and the gradient is that of a few noisy pairs.",
+    remedy=lambda evidence: _to_usual_temperature(evidence, "raise the temperature", max),
+    explained_by=("images-blank", "batch-too-small", "learning-rate-too-high"),
+)
+TEMPERATURE_TOO_HIGH = Rule(
+    name="temperature-too-high",
+    title="All negatives have the same weight, however similar they are.",
+    check=check_high_temperature,
+    consequence="The loss does not depend on which images are confused: embeddings stay clustered, and what distinguishes "
+    "similar images is not learned.",
+    remedy=lambda evidence: _to_usual_temperature(evidence, "lower the temperature", min),
+    explained_by=(
+        "images-blank",
+        "labels-unrelated",
+        "augmentation-too-weak",
+        "complete-collapse",
+        "learning-rate-too-high",
+        "learning-rate-too-low",
+        "no-signal",
+        "augmentation-too-strong",
+        "dimensional-collapse",
+    ),
+)
+FALSE_NEGATIVES = Rule(
+    name="false-negatives",
+    title="Most of the repulsion is between images of the same class.",
+    check=check_false_negatives,
+    consequence="Images of a class are separated: nearest neighbours and clusters get worse with training.",
+    remedy=lambda evidence: advice(
+        evidence,
+        ("raise the temperature", Option("temperature", rounded(2 * float(evidence.config["temperature"])))),
+        ("correct for false negatives", Option("method", "debiased")),
+        ("use a method without negatives", Option("method", "byol")),
+        ("learn from the labels", Option("method", "supcon")) if evidence.classes else None,
+    ),
+    explained_by=("images-blank", "batch-too-small", "learning-rate-too-high", "duplicates"),
+)
+STALE_KEYS = Rule(
+    name="queue-stale",
+    title="The keys in the queue are so old that they come from a different network.",
+    check=check_stale_keys,
+    consequence="Old keys are easily distinguished from new ones: the loss falls for the wrong reason, or does not fall.",
+    remedy=_fresher_keys,
+    explained_by=("queue-larger-than-data", "learning-rate-too-high"),
+)
+QUEUE_TOO_LARGE = Rule(
+    name="queue-larger-than-data",
+    title="The queue holds more keys than there are images.",
+    check=check_queue_size,
+    consequence="Each image is repelled by keys of itself from the epoch before.",
+    remedy=_shorter_queue,
+)
+MOMENTUM = Rule(
+    name="momentum-wrong",
+    title="The momentum encoder hardly changes, or changes completely with every update.",
+    check=check_momentum,
+    consequence="If it hardly changes, its targets are those of a random network. If it changes completely, the queue holds "
+    "keys of networks that cannot be compared (He et al., 2020: m = 0 does not converge).",
+    remedy=_better_momentum,
+)
 BATCH_TOO_SMALL = Rule(
     name="batch-too-small",
     title="The batch is too small.",
-    judge=check_batch,
-    consequence="An image is compared with a handful of others, which is soon too easy to teach anything; batch norm and "
-    "gradients of so few images are noise.",
-    remedy=_larger,
+    check=check_batch_size,
+    consequence="An image is compared with a handful of others, which soon gives no gradient; batch norm and gradients of so "
+    "few images are noisy.",
+    remedy=_larger_batch,
 )
-
-
-CHANGE = 0.05  # of the loss, when the head's output is made twice as long
-
-
-def check_head(evidence: Evidence) -> Judgement:
-    """Whether the loss depends on the length of the embeddings."""
-    if evidence.traits.classifier:
-        return unknown("the head is a classifier, whose logits have a length of their own")
-    change = evidence.network.get("scale_change")
-    if change is None:
-        return unknown("the loss was not tried with longer embeddings")
-    figures = [Figure("change of the loss when embeddings are twice as long", change, CHANGE, "above")]
-    return judged(*figures)
-
-
 HEAD_SCALE = Rule(
     name="head-not-normalised",
     title="The loss depends on the length of the embeddings: they are not normalised.",
-    judge=check_head,
-    consequence="Making embeddings longer lowers the loss as well as learning does: the temperature loses its meaning, and "
-    "norms grow without bound.",
+    check=check_normalisation,
+    consequence="Longer embeddings lower the loss without any learning: the temperature loses its meaning, and norms grow "
+    "without bound.",
     remedy=lambda evidence: (
         "Normalise the embeddings: torch.nn.functional.normalize(z, dim=1), or use a loss of coulomb.losses, which does."
     ),

@@ -1,23 +1,24 @@
-"""Rules, their findings, and remedies that name the option to set."""
+"""A rule, its answer, and remedies that name the option to set."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from coulomb.doctor.evidence import Evidence
+from coulomb.doctor.evidence import LEAST_UPDATES, Evidence
 
 SICK, WARNING, WELL, UNKNOWN = "sick", "warning", "well", "unknown"
+GROUPS = {"option": "method_options", "view": "view_options"}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that was looked at, and the threshold it was held against.
+    """A measured value and its threshold.
 
     Args:
-        what: the figure, in words.
-        value: as found.
+        what: description of the value.
+        value: the measured value.
         threshold: the limit.
-        bad: on which side of it lies sickness: ``"above"`` or ``"below"``.
+        bad: the side of the threshold that indicates a problem: ``"above"`` or ``"below"``.
         at_epoch: when it was measured; None: over the whole run, or of the data.
     """
 
@@ -29,23 +30,17 @@ class Figure:
 
     @property
     def crossed(self) -> bool:
-        """Whether the value lies on the bad side."""
+        """True if the value is on the bad side."""
         return self.value > self.threshold if self.bad == "above" else self.value < self.threshold
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "what": self.what,
-            "value": self.value,
-            "threshold": self.threshold,
-            "bad": self.bad,
-            "at_epoch": self.at_epoch,
-        }
+        """Returns the fields as a dict for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A rule's answer: ``state`` is sick, warning, well or unknown, ``why`` a phrase; ``title`` replaces the rule's."""
+    """The answer of a rule: ``state`` is sick, warning, well or unknown, ``why`` a phrase; ``title`` replaces the rule's."""
 
     state: str
     why: str
@@ -55,21 +50,21 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Rule:
-    """One sickness: its name, how it is judged, what it does to the run, and what to do about it.
+    """One problem: how it is recognised, what it does to the run, and what to do about it.
 
     Args:
-        name: as in ``doctor.json``.
+        name: its name in ``doctor.json``.
         title: one plain sentence.
-        judge: evidence → judgement, without side effects.
+        check: evidence → judgement, without side effects.
         consequence: why it matters.
-        remedy: evidence → what to do, naming options that are not set already; see `coulomb.doctor.remedy`.
-        explained_by: sicknesses that have this one as a symptom: where one of them is found, this is not said again.
-        live: can be told during training from the lines of ``metrics.jsonl`` alone.
+        remedy: evidence → what to do, naming options that are not set already; see `advice`.
+        explained_by: problems that have this one as a symptom: if one of them is found, this one is not reported.
+        live: can be checked during training from the lines of ``metrics.jsonl`` alone.
     """
 
     name: str
     title: str
-    judge: Callable[[Evidence], Judgement]
+    check: Callable[[Evidence], Judgement]
     consequence: str
     remedy: Callable[[Evidence], str]
     explained_by: tuple[str, ...] = ()
@@ -77,24 +72,21 @@ class Rule:
 
 
 def unknown(why: str) -> Judgement:
-    """There is nothing to judge by."""
+    """Returns the judgement of a rule that cannot be checked."""
     return Judgement(UNKNOWN, why)
 
 
-def well(why: str, *figures: Figure) -> Judgement:
-    """Nothing wrong."""
-    return Judgement(WELL, why, figures)
+def too_early(evidence: Evidence, least: int = LEAST_UPDATES) -> Judgement | None:
+    """Returns "unknown" for a run with fewer than ``least`` updates, else None."""
+    return unknown(f"{evidence.updates} updates are too few") if evidence.updates < least else None
 
 
-def judged(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all, **more: str | None) -> Judgement:
-    """``state`` where all figures (``enough=any``: one of them) crossed their thresholds, else well."""
+def judge(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all) -> Judgement:
+    """Returns ``state`` if all figures (``enough=any``: one of them) crossed their thresholds, else well."""
     bad = enough(figure.crossed for figure in figures)
-    told = [figure for figure in figures if figure.crossed == bad] or list(figures)
-    why = ", ".join(f"{figure.what} {figure.value:.3g}" for figure in told)
-    return Judgement(state, why, figures, **more) if bad else Judgement(WELL, why, figures)
-
-
-GROUPS = {"option": "method_options", "view": "view_options"}
+    deciding = [figure for figure in figures if figure.crossed == bad] or list(figures)
+    why = ", ".join(f"{figure.what} {figure.value:.3g}" for figure in deciding)
+    return Judgement(state if bad else WELL, why, figures)
 
 
 @dataclass(frozen=True)
@@ -113,20 +105,20 @@ class Option:
     def is_set(self, evidence: Evidence) -> bool:
         """True if the run has this value already."""
         group, _, name = self.name.partition(" ")
-        found = (evidence.config.get(GROUPS[group]) or {}).get(name) if name else evidence.config.get(self.name)
-        return _plain(found) == _plain(self.value)
+        current = (evidence.config.get(GROUPS[group]) or {}).get(name) if name else evidence.config.get(self.name)
+        return _hashable(current) == _hashable(self.value)
 
     def __str__(self) -> str:
         group, _, name = self.name.partition(" ")
-        value = _text(self.value)
+        value = _format(self.value)
         return f"--{group} {name}={value}" if name else f"--{self.name.replace('_', '-')} {value}"
 
 
 def advice(evidence: Evidence, *steps: str | tuple[Any, ...] | None) -> str:
-    """One sentence of steps to take, each with the options to set.
+    """Returns one sentence of steps to take, each with the options to set.
 
     Args:
-        evidence: the run; a step is left out when all of its options have the suggested value already.
+        evidence: the run; a step is left out if all of its options have the suggested value already.
         steps: a phrase, or a phrase followed by `Option` values; None is skipped.
     """
     phrases = []
@@ -134,25 +126,25 @@ def advice(evidence: Evidence, *steps: str | tuple[Any, ...] | None) -> str:
         if step is None:
             continue
         phrase, *options = (step,) if isinstance(step, str) else step
-        left = [str(option) for option in options if not option.is_set(evidence)]
-        if left or not options:
-            phrases.append(f"{phrase} ({' '.join(left)})" if left else phrase)
+        unset = [str(option) for option in options if not option.is_set(evidence)]
+        if unset or not options:
+            phrases.append(f"{phrase} ({' '.join(unset)})" if unset else phrase)
     sentence = "; ".join(phrases)
     return sentence[:1].upper() + sentence[1:] + "."
 
 
 def rounded(value: float) -> float:
-    """Two significant digits, as on a command line."""
+    """Returns the value with two significant digits, as for a command line."""
     return float(f"{value:.2g}")
 
 
-def _plain(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return "[" + ",".join(map(_text, value)) + "]"
+        return "[" + ",".join(map(_format, value)) + "]"
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

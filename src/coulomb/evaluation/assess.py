@@ -1,4 +1,4 @@
-"""Evaluation of a run, on its own data or on other data, compared with the untrained encoder and raw pixels."""
+"""Evaluation of a run on its own data or on other data, compared with the untrained network and raw pixels."""
 
 import dataclasses
 import io
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
-from coulomb.evaluation.contestants import RETRIEVAL, compared_with_baselines, contestants
+from coulomb.evaluation.contestants import RETRIEVAL, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
@@ -27,6 +27,8 @@ from coulomb.training.launch import reopen
 log = logging.getLogger("coulomb")
 
 PIXELS = "the evaluation view, normalised per channel by the training images as the encoder's input is"
+SAMPLES = 1_500  # held-out images shown in the report
+TRAINING_SAMPLES = 500  # training images on its feature map
 
 
 def assess(
@@ -38,40 +40,30 @@ def assess(
     options: dict[str, Any] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Evaluate a run, write ``evaluation.json`` and ``samples.npz``, and return the former.
+    """Evaluates a run, writes ``evaluation.json`` and ``samples.npz``, and returns the content of the former.
 
-    For each of ``trained``, ``random_init`` and ``raw_pixels`` the figures of `evaluate_features`; without labels these are
-    None and ``view_retrieval`` says how often the two views of an image find each other. ``comparison`` holds the paired
-    differences from both baselines (`coulomb.evaluation.compare`), ``verdict`` what they amount to
-    (`coulomb.evaluation.verdict`).
+    ``trained``, ``random_init`` and ``raw_pixels`` hold the metrics of `evaluate_features`, which are None without labels,
+    and ``view_retrieval``. ``comparison`` holds the paired differences from both baselines
+    (`coulomb.evaluation.compare`), ``verdict`` their summary (`coulomb.evaluation.verdict`).
 
     Args:
         folder: the run.
-        prepared: the run's data, when at hand; else opened and decoded again as ``config.yaml`` says.
-        objects: what the run was handed over in Python (data, encoder, views), if anything.
-        full: fine-tune both encoders too, with 1%, 10% and all of the labels (``fine_tune``); this may take longer than the
-            training did.
-        options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below`` other than in ``config.yaml``.
-        progress: show what goes on.
+        prepared: the run's data if already open; default: opened and decoded again as in ``config.yaml``.
+        objects: the Python objects passed to the run (data, encoder, views).
+        full: also fine-tune both encoders with 1%, 10% and all of the labels (``fine_tune``); may take longer than training.
+        options: ``knn_k``, ``knn_sigma``, ``many_above`` or ``few_below`` in place of those in ``config.yaml``.
+        progress: show progress bars.
     """
     objects = objects or Objects()
     config = load_config(folder.config)
     if prepared is None:
         config, prepared = reopen(folder, objects, progress=progress)
     config = dataclasses.replace(config, **(options or {}))
-    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
-    compared = contestants(config, folder, prepared, views, objects.encoder, classifier_of(folder))
-    result: dict[str, Any] = {}
-    for name, contestant in compared.items():
-        log.info("evaluating %s", name)
-        result[name] = contestant.measured(prepared, config, config.seed, f"evaluating {name}", progress)
-        if full and contestant.pixels is None:
-            tuned = contestant.fine_tuned(prepared, config, config.seed)
-            result[name]["fine_tune"] = tuned["fractions"]
-            result[name]["protocol"]["fine_tune"] = tuned["protocol"]
+    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
+    compared = contestants(config, folder, prepared, views, objects.encoder, trained_classifier(folder))
+    result = measure_all(compared, prepared, config, full=full, progress=progress)
     metrics = read_metrics(folder.metrics)
     updates = max((int(line["step"]) for line in metrics if "loss" in line), default=0)
-    result["comparison"] = compared_with_baselines(compared, config.seed)
     result["verdict"] = verdict(result["comparison"], dataclasses.asdict(config), updates)
     result["protocol"] = {
         "split": prepared.split,
@@ -89,15 +81,12 @@ def assess(
     return result
 
 
-def classifier_of(folder: RunFolder) -> Classifier | None:
-    """The classifier that the run trained, if any."""
+def trained_classifier(folder: RunFolder) -> Classifier | None:
+    """Returns the classifier that the run trained, None if it trained none."""
     if not (folder.path / DESCRIPTION).is_file():
         return None
     features = read_description(folder.path / "encoder.json")["feature_dim"]
     return load_classifier(folder.path, features)[0]
-
-
-log = logging.getLogger("coulomb")
 
 
 def transfer(
@@ -111,59 +100,44 @@ def transfer(
     options: dict[str, Any] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Evaluate the run's frozen encoder on ``data``; write ``transfer/NAME.json`` into the run folder and return it.
+    """Evaluates the run's frozen encoder on other ``data``, writes ``transfer/NAME.json`` into the run folder, returns it.
 
-    The images are resized to what the encoder saw and converted to its channels. All figures are those of `assess`, beside
-    the untrained encoder and the raw pixels of the same images.
+    Images are resized to the encoder's input size and converted to its channels. The metrics are those of `assess`, for
+    the trained encoder, the untrained encoder and the raw pixels of the same images.
 
     Args:
         folder: the run.
         data: labelled images: a name as for training, an array, a torch ``Dataset``.
-        test: held-out images of the same classes; without it a stratified fifth is held out.
-        objects: what the run was handed over in Python (encoder, views), if anything.
-        labels: column of a table that holds the labels.
-        full: fine-tune both encoders on it too.
-        options: ``knn_k`` (default 200 from 10,000 images on, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
-        progress: show what goes on.
+        test: held-out images of the same classes; default: a stratified fifth of ``data``.
+        objects: the Python objects passed to the run (encoder, views).
+        labels: the column of a table that holds the labels.
+        full: also fine-tune both encoders on the data.
+        options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
+        progress: show progress bars.
 
     Raises:
-        InputError: ``data`` or ``test`` has no labels, or cannot be read.
+        InputError: ``data`` or ``test`` has no labels or cannot be read.
     """
     objects = objects or Objects()
     own = load_config(folder.config)
-    named: dict[str, Any] = {"data": _name(data), "test": None if test is None else _name(test)}
-    other: dict[str, Any] = {
-        "labels": labels,
-        "root": None,
-        "test_fraction": 0.2,
-        "long_tail": None,
-        "sampler": "uniform",
-    }
-    config = dataclasses.replace(own, **named, **other)
-    sources = open_data(config, *(None if isinstance(each, str | Path) else each for each in (data, test)))
+    names: dict[str, Any] = {"data": _name(data), "test": None if test is None else _name(test)}
+    split = {"labels": labels, "root": None, "test_fraction": 0.2, "long_tail": None, "sampler": "uniform"}
+    config = dataclasses.replace(own, **names, **split)
+    sources = open_data(config, *(None if isinstance(given, str | Path) else given for given in (data, test)))
     for name, source in zip(("data", "test"), sources, strict=True):
         if source is not None and source.labels is None:
             raise InputError(
-                f"{name}={named[name]!r}: has no labels: nothing to measure by; name their column as labels"
+                f"{name}={names[name]!r}: has no labels, so that nothing can be measured; name their column as labels"
             )
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     k = 200 if len(prepared.train.indices) >= 10_000 else 20
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
-    views = objects.views_of(own, prepared.facts.image_size, prepared.facts.channels)
-    result: dict[str, Any] = {}
+    views = objects.build_views(own, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, objects.encoder)
-    for name, contestant in compared.items():
-        log.info("evaluating %s on %s", name, sources[0].name)
-        result[name] = contestant.measured(prepared, config, config.seed, f"evaluating {name}", progress)
-        if full and contestant.pixels is None:
-            tuned = contestant.fine_tuned(prepared, config, config.seed)
-            result[name]["fine_tune"] = tuned["fractions"]
-            result[name]["protocol"]["fine_tune"] = tuned["protocol"]
-    result["comparison"] = compared_with_baselines(compared, config.seed)
+    result = measure_all(compared, prepared, config, full=full, on=sources[0].name, progress=progress)
     result["protocol"] = {
         "name": sources[0].name,
-        "data": named["data"],
-        "test": named["test"],
+        **names,
         "split": prepared.split,
         "trained_on": own.data,
         "seed": config.seed,
@@ -183,39 +157,37 @@ def _name(data: Any) -> str:
     return str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
 
 
-SAMPLES = 1_500  # held-out images shown in the report
-TRAINING = 500  # training images beside them on its map
-
-
 def save_samples(
     path: Path, extract: Callable[[Part], tuple[Tensor, np.ndarray]], prepared: Prepared, views: ViewMaker, seed: int
 ) -> None:
-    """Write thumbnails, features, labels and ids of held-out images, drawn by ``seed``; and of training images, under names
-    that begin with ``training_``."""
-    kept = _columns(prepared.unseen.sample(SAMPLES, seed, "samples"), extract, views)
+    """Writes thumbnails, features, labels and ids of held-out images, drawn by ``seed``, for the report.
+
+    Those of training images are stored under the same names with the prefix ``training_``.
+    """
+    columns = _columns(prepared.unseen.sample(SAMPLES, seed, "samples"), extract, views)
     if prepared.unseen is not prepared.train:
-        seen = _columns(prepared.train.sample(TRAINING, seed, "training samples"), extract, views)
-        kept |= {f"training_{name}": column for name, column in seen.items()}
+        training = _columns(prepared.train.sample(TRAINING_SAMPLES, seed, "training samples"), extract, views)
+        columns |= {f"training_{name}": column for name, column in training.items()}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **kept)  # type: ignore[arg-type]  # its stubs take any name for an option of its own
+    np.savez_compressed(buffer, **columns)  # type: ignore[arg-type]  # its stubs take names for options
     write_atomically(path, buffer.getvalue())
 
 
 def _columns(
     part: Part, extract: Callable[[Part], tuple[Tensor, np.ndarray]], views: ViewMaker
 ) -> dict[str, np.ndarray]:
-    features, kept = extract(part)
-    thumbnails = [thumbnail(views.plain(batch["image"], batch["aspect"])) for batch in part.images.batches(kept, 256)]
-    labels = np.full(len(kept), -1) if part.labels is None else part.labels[kept]
+    features, indices = extract(part)
+    batches = part.images.batches(indices, 256)
+    labels = np.full(len(indices), -1) if part.labels is None else part.labels[indices]
     return {
-        "thumbnails": np.concatenate(thumbnails),
+        "thumbnails": np.concatenate([thumbnails(views.plain(batch["image"], batch["aspect"])) for batch in batches]),
         "features": features.numpy().astype(np.float16),
         "labels": labels.astype(np.int64),
-        "ids": np.array([part.images.source.item_id(int(index)) for index in kept], dtype=np.str_),
+        "ids": np.array([part.images.source.item_id(int(index)) for index in indices], dtype=np.str_),
     }
 
 
-def thumbnail(plain: Tensor, largest: int = 48) -> np.ndarray:
+def thumbnails(plain: Tensor, largest: int = 48) -> np.ndarray:
     """Images [B, C, S, S] in [0, 1] → uint8 [B, s, s, 3], s at most ``largest``; the first three channels, or grey."""
     if plain.shape[-1] > largest:
         plain = nn.functional.interpolate(plain, size=largest, mode="bilinear", antialias=True, align_corners=False)

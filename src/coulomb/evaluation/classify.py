@@ -1,4 +1,4 @@
-"""What the classifier of a run says about images."""
+"""The result of classifying images with the classifier of a run."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +11,13 @@ from coulomb.data import visible
 
 @dataclass(frozen=True)
 class Classification:
-    """Classes of N images and their probabilities.
+    """Predicted classes of N images and their probabilities.
 
     Attributes:
-        ids: the paths as given, or positions [N].
-        class_names: names of the C classes; their numbers where they have no names.
-        probabilities: softmax of the classifier's logits, [N, C]. They are not calibrated.
-        failed: [{``id``, ``reason``}] for images that could not be read and are missing above.
+        ids: paths as passed, or positions [N].
+        class_names: names of the C classes, or their numbers if they have no names.
+        probabilities: softmax of the classifier's logits, [N, C]; not calibrated.
+        failed: [{``id``, ``reason``}] of images that could not be read and are left out.
     """
 
     ids: list[str]
@@ -27,22 +27,22 @@ class Classification:
 
     @property
     def labels(self) -> Tensor:
-        """Number of the most probable class of each image, int64 [N]."""
+        """The most probable class of each image, int64 [N]."""
         return self.probabilities.argmax(1)
 
     @property
     def names(self) -> list[str]:
-        """Name of the most probable class of each image."""
+        """The name of the most probable class of each image."""
         return [self.class_names[label] for label in self.labels.tolist()]
 
     def top(self, k: int = 3) -> list[list[tuple[str, float]]]:
-        """The ``k`` most probable classes of each image as (name, probability), the most probable first."""
+        """Returns the ``k`` most probable classes of each image as (name, probability) in descending order."""
         best = torch.topk(self.probabilities, min(k, len(self.class_names)), dim=1)
         rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [[(self.class_names[c], p) for c, p in zip(*row, strict=True)] for row in rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: ``class_names``, ``images`` [{``id``, ``name``, ``probability``, ``probabilities``}], ``failed``."""
+        """Returns a dict for JSON: ``class_names``, ``failed``, ``images`` [{``id``, ``name``, ``probability``, …}]."""
         rows = self.probabilities.tolist()
         images = [
             {
@@ -59,7 +59,7 @@ class Classification:
         return len(self.ids)
 
     def __str__(self) -> str:
-        """One line per image: id and the three most probable classes."""
+        """Returns one line per image: its id and the three most probable classes."""
         width = max((len(visible(id_)) for id_ in self.ids), default=0)
         return "\n".join(
             f"{visible(id_):<{width}}  " + "  ".join(f"{visible(name, 40)} {p:.3f}" for name, p in best)

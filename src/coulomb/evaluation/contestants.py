@@ -1,4 +1,4 @@
-"""What an evaluation compares: the trained encoder, the same untrained, and raw pixels, all measured the same way."""
+"""The three feature extractors of an evaluation: the trained encoder, the untrained network and raw pixels."""
 
 import copy
 import logging
@@ -29,24 +29,28 @@ from coulomb.training.network import make_encoder, predictions
 
 log = logging.getLogger("coulomb")
 
-RETRIEVAL = 2_000  # held-out images whose views are matched
+RETRIEVAL = 2_000  # held-out images for view retrieval
+BASELINES = {"raw_pixels": "raw_pixels", "untrained": "random_init"}  # name in a comparison → contestant
 
 
 @dataclass
 class Contestant:
-    """One of the three: an encoder, or with ``pixels`` the pixels that it sees, normalised per channel by that."""
+    """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalised per channel by that.
+
+    ``correct`` holds the correctly classified images of the last `measure`, for paired comparisons.
+    """
 
     encoder: Encoder
     views: ViewMaker
     device: torch.device
     pixels: Normalisation | None = None
     classifier: Classifier | None = None
-    correct: dict[str, np.ndarray] = field(default_factory=dict)  # by the last `measured`, for paired comparisons
+    correct: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def features(self, part: Part, done: Callable[[int], None] | None = None) -> tuple[Tensor, np.ndarray]:
-        """Features [n, F] of a part of the data, and the positions [n] of its readable images.
+    def features(self, part: Part, progress: Callable[[int], None] | None = None) -> tuple[Tensor, np.ndarray]:
+        """Returns features [n, F] of a part of the data and the indices [n] of its readable images.
 
-        ``done`` is called after each batch with the number of images so far.
+        ``progress`` is called after each batch with the number of images processed so far.
         """
         normalise = self.pixels
         if normalise is not None:
@@ -54,59 +58,57 @@ class Contestant:
                 part.images,
                 part.indices,
                 lambda canvas, aspect: normalise(self.views.plain(canvas, aspect)),
-                progress=done,
+                progress=progress,
             )
         return extract_features(
-            self.encoder, part.images, part.indices, self.views.plain, device=self.device, progress=done
+            self.encoder, part.images, part.indices, self.views.plain, device=self.device, progress=progress
         )
 
     def embed(self, view: Tensor) -> Tensor:
-        """Features [B, F] of views [B, C, S, S] in [0, 1]."""
+        """Returns features [B, F] of views [B, C, S, S] in [0, 1]."""
         if self.pixels is not None:
             return self.pixels(view).flatten(1)
         with frozen(self.encoder):
-            found: Tensor = self.encoder(view.to(self.device))
-        return found.float().cpu()
+            features: Tensor = self.encoder(view.to(self.device))
+        return features.float().cpu()
 
-    def measured(
-        self, prepared: Prepared, config: Config, seed: int, what: str = "evaluating", progress: bool | None = False
+    def measure(
+        self, prepared: Prepared, config: Config, title: str = "evaluating", progress: bool | None = False
     ) -> dict[str, Any]:
-        """All figures of the frozen features; without labels only whether two views of an image find each other.
+        """All metrics of the frozen features; without labels only ``view_retrieval``.
 
-        With ``progress``, a bar named ``what`` counts the images and then the measurements.
+        With ``progress``, a bar named ``title`` counts the images and the two measurements.
         """
         labelled = prepared.train.labels is not None and prepared.test.labels is not None
         self.correct = {}
         images = (len(prepared.train.indices) + len(prepared.test.indices)) if labelled else 0
-        with progress_bar(images + 2, what, progress) as advance:
-            result = self._by_labels(prepared, config, seed, advance) if labelled else nothing()
+        with progress_bar(images + 2, title, progress) as advance:
+            result = self._measure_by_labels(prepared, config, advance) if labelled else no_figures()
             advance(1)
-            self.correct[VIEWS] = self.views_retrieved(prepared, seed)
+            self.correct[VIEWS] = self.views_retrieved(prepared, config.seed)
             result[VIEWS] = float(self.correct[VIEWS].mean())
             advance(1)
         return result
 
-    def _by_labels(
-        self, prepared: Prepared, config: Config, seed: int, advance: Callable[[int], None]
-    ) -> dict[str, Any]:
-        found = []
+    def _measure_by_labels(self, prepared: Prepared, config: Config, advance: Callable[[int], None]) -> dict[str, Any]:
+        sides = []
         for part in (prepared.train, prepared.test):
             before = 0
 
-            def done(count: int) -> None:
+            def count(done: int) -> None:
                 nonlocal before
-                advance(count - before)
-                before = count
+                advance(done - before)
+                before = done
 
-            features, kept = self.features(part, done)
+            features, indices = self.features(part, count)
             assert part.labels is not None
-            found += [features, torch.from_numpy(part.labels[kept])]
+            sides += [features, torch.from_numpy(part.labels[indices])]
         classifier = self.classifier
         return evaluate_features(
-            *found,
+            *sides,
             k=config.knn_k,
             sigma=config.knn_sigma,
-            seed=seed,
+            seed=config.seed,
             many_above=config.many_above,
             few_below=config.few_below,
             class_names=prepared.class_names,
@@ -115,21 +117,21 @@ class Contestant:
         )
 
     def views_retrieved(self, prepared: Prepared, seed: int) -> np.ndarray:
-        """Which held-out images are found by their other view, bool [n]."""
+        """Returns which of at most 2,000 held-out images are retrieved by their other view, bool [n]."""
         part = prepared.unseen.sample(RETRIEVAL, seed, "retrieval")
-        found = []
+        pairs = []
         for number, batch in enumerate(part.images.batches(part.indices, 256)):
             pair = self.views(batch["image"], generator(seed, "retrieval views", number), n=2, aspect=batch["aspect"])
-            found.append(torch.stack([self.embed(view) for view in pair]))
-        first, second = torch.cat(found, dim=1)
+            pairs.append(torch.stack([self.embed(view) for view in pair]))
+        first, second = torch.cat(pairs, dim=1)
         return views_retrieved(first, second).numpy()
 
-    def fine_tuned(self, prepared: Prepared, config: Config, seed: int) -> dict[str, Any]:
-        """Accuracy after fine-tuning a copy with 1%, 10% and all of the labels."""
+    def fine_tune_copy(self, prepared: Prepared, config: Config) -> dict[str, Any]:
+        """Accuracy of a copy of the encoder after fine-tuning with 1%, 10% and all of the labels; see `fine_tune`."""
         sides = []
         for part in (prepared.train, prepared.test):
             if part.labels is None:
-                raise InputError("fine-tuning needs labels, and there are none.")
+                raise InputError("full=True: fine-tuning needs labels, and the data has none.")
             sides.append(LabelledImages(part.images, part.indices, part.labels[part.indices]))
         return fine_tune(
             self.encoder,
@@ -137,7 +139,7 @@ class Contestant:
             sides[0],
             sides[1],
             self.views,
-            seed=seed,
+            seed=config.seed,
             device=self.device,
             bf16=config.precision == "bf16",
             workers=0 if prepared.train.images.cached else prepared.train.images.workers,
@@ -153,14 +155,14 @@ def contestants(
     module: nn.Module | None,
     classifier: Classifier | None = None,
 ) -> dict[str, Contestant]:
-    """``trained``, ``random_init`` and ``raw_pixels``, ready to be measured on ``prepared``.
+    """Returns ``trained``, ``random_init`` and ``raw_pixels``, to be measured on ``prepared``.
 
-    A user's own ``module`` is copied: it keeps its weights and its modes. On data that the run was not trained on, the
-    untrained encoder normalises as the trained one does, and raw pixels by the statistics of the data they are of.
+    A user's ``module`` is copied, so that its weights and modes do not change. On data other than the run's, the untrained
+    encoder normalises its input as the trained one does, and raw pixels are normalised by the statistics of that data.
     """
     device = torch.device("cuda" if torch.cuda.is_available() and config.accelerator != "cpu" else "cpu")
     if module is not None and not folder.initial.exists():
-        raise InputError(f"{str(folder.initial)!r}: missing; it holds the first weights of the run's own encoder")
+        raise InputError(f"{str(folder.initial)!r}: missing; it holds the initial weights of the user's encoder")
     trained = load_encoder(folder.path, module=copy.deepcopy(module)).to(device).eval()
     untrained = make_encoder(config, prepared, copy.deepcopy(module))
     pixels = copy.deepcopy(untrained.normalise)
@@ -175,13 +177,35 @@ def contestants(
     }
 
 
-def compared_with_baselines(made: dict[str, Contestant], seed: int) -> list[dict[str, Any]]:
-    """The trained encoder against raw pixels and against the untrained network, after all three were measured."""
-    baselines = {"raw_pixels": "raw_pixels", "untrained": "random_init"}
-    return [compare(name, made["trained"].correct, made[key].correct, seed) for name, key in baselines.items()]
+def measure_all(
+    compared: dict[str, Contestant],
+    prepared: Prepared,
+    config: Config,
+    *,
+    full: bool = False,
+    on: str = "",
+    progress: bool | None = False,
+) -> dict[str, Any]:
+    """Returns the metrics of each contestant, and ``comparison`` of the trained encoder with both baselines.
+
+    With ``full``, both encoders are fine-tuned as well. ``on`` names the data in the log if it is not the run's own.
+    """
+    result: dict[str, Any] = {}
+    for name, contestant in compared.items():
+        log.info("evaluating %s%s", name, f" on {on}" if on else "")
+        result[name] = contestant.measure(prepared, config, f"evaluating {name}", progress)
+        if full and contestant.pixels is None:
+            tuned = contestant.fine_tune_copy(prepared, config)
+            result[name]["fine_tune"] = tuned["fractions"]
+            result[name]["protocol"]["fine_tune"] = tuned["protocol"]
+    trained = compared["trained"].correct
+    result["comparison"] = [
+        compare(name, trained, compared[baseline].correct, config.seed) for name, baseline in BASELINES.items()
+    ]
+    return result
 
 
-def nothing() -> dict[str, Any]:
-    """The figures of data without labels."""
+def no_figures() -> dict[str, Any]:
+    """Returns the result of `evaluate_features` for data without labels: every metric is None."""
     names = ("knn", "linear", "few_shot", "retrieval", "clustering", "by_frequency", "per_class")
-    return dict.fromkeys(names) | {"protocol": {"labels": "none: nothing to measure by"}}
+    return dict.fromkeys(names) | {"protocol": {"labels": "none: not measured"}}

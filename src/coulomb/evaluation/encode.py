@@ -1,4 +1,4 @@
-"""Features of any images, in memory or streamed into a Parquet file."""
+"""Features of arbitrary images, in memory or streamed into a Parquet file."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,22 +19,24 @@ from coulomb.metrics.features import extract_features
 from coulomb.models import Encoder
 from coulomb.runs.prepare import canvas_size, margin_canvas
 
+ROWS = 4_096  # images per row group of the Parquet file
+
 
 @dataclass(frozen=True)
 class Canvas:
-    """How the training images of a run are stored: squares of ``size`` pixels, ``dtype`` "uint8" or "float32"."""
+    """How a run stores its training images: squares of ``size`` pixels, ``dtype`` "uint8" or "float32"."""
 
     size: int
     dtype: str
 
     @classmethod
     def of(cls, source: Source, encoder: Encoder) -> "Canvas":
-        """What a run would choose for ``source``."""
-        found = survey(source)
-        return cls(canvas_size(found, encoder.image_size), found.dtype)
+        """Returns the canvas that a run would choose for ``source``."""
+        facts = survey(source)
+        return cls(canvas_size(facts, encoder.image_size), facts.dtype)
 
 
-def features_of(
+def source_features(
     encoder: Encoder,
     source: Source,
     canvas: Canvas,
@@ -44,24 +46,24 @@ def features_of(
     workers: int = 0,
     device: torch.device | None = None,
 ) -> tuple[Tensor, np.ndarray, dict[int, str]]:
-    """Features of images of any size, each independent of the others.
+    """Features of images of any size; the features of an image do not depend on the other images.
 
-    An image that is as large as the run's canvases, or as the network's input, is used as it is; any other is resized to
-    a square canvas a third larger than the input. Then the evaluation view follows: short side to ``image_size``, centre
-    crop.
+    Square images of the size of the run's canvas or of the network's input are used as they are; all others are resized
+    to a square canvas a third larger than the input. Then the evaluation view is applied: short side to ``image_size``,
+    centre crop.
 
     Args:
         encoder: images [B, C, S, S] in [0, 1] → features [B, F].
         source: the images.
-        canvas: of the run.
-        indices: which images; default all.
-        batch_size: images per forward pass; no influence on the result.
+        canvas: the canvas of the run.
+        indices: which images; default: all.
+        batch_size: images per forward pass; does not affect the result.
         workers: processes that decode.
-        device: where the encoder is; default that of its parameters.
+        device: where the encoder is; default: the device of its parameters.
 
     Returns:
-        Features float32 [n, F] on the CPU in the order of the indices, the indices [n] of the readable images, and
-        the reasons by index for the unreadable ones.
+        Features float32 [n, F] on the CPU in the order of the indices, the indices [n] of the readable images, and the
+        reasons for the unreadable ones by index.
     """
     groups: dict[tuple[int, str], list[int]] = defaultdict(list)
     failures: dict[int, str] = {}
@@ -71,29 +73,26 @@ def features_of(
         except CorruptImage as error:
             failures[index] = error.reason
             continue
-        same = header.width == header.height and header.width in (canvas.size, encoder.image_size)
-        size = header.width if same else margin_canvas(encoder.image_size)
+        fits = header.width == header.height and header.width in (canvas.size, encoder.image_size)
+        size = header.width if fits else margin_canvas(encoder.image_size)
         groups[size, "uint8" if header.depth == canvas.dtype == "uint8" else "float32"].append(index)
 
     def plain(picture: Tensor, aspect: Tensor) -> Tensor:
         return plain_view(picture, encoder.image_size, aspect)
 
-    found, kept = [torch.empty(0, encoder.feature_dim)], [np.empty(0, dtype=np.int64)]
+    features, readable = [torch.empty(0, encoder.feature_dim)], [np.empty(0, dtype=np.int64)]
     for (size, dtype), members in groups.items():
         images = Images(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype)
-        features, which = extract_features(
+        group, which = extract_features(
             encoder, images, members, plain, batch_size=batch_size, device=device, workers=workers
         )
         failures |= images.failures
         if len(which):
-            found.append(features)
-            kept.append(which)
-    positions = np.concatenate(kept)
+            features.append(group)
+            readable.append(which)
+    positions = np.concatenate(readable)
     order = np.argsort(positions)
-    return torch.cat(found)[torch.from_numpy(order)], positions[order], dict(sorted(failures.items()))
-
-
-ROWS = 4_096  # images a row group
+    return torch.cat(features)[torch.from_numpy(order)], positions[order], dict(sorted(failures.items()))
 
 
 def embed_to_parquet(
@@ -106,18 +105,18 @@ def embed_to_parquet(
     batch_size: int = 256,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Write one row per image: ``id``, ``label`` (and ``class``) when known, ``features`` as a fixed-size list of float32.
+    """Writes one row per image: ``id``, ``label`` (and ``class``) if known, ``features``, a fixed-size list of float32.
 
     Memory does not grow with the data: images are decoded, embedded and written 4,096 at a time.
 
     Args:
-        encoder: of a run.
+        encoder: the encoder of a run.
         data: a data set as for training, one image file, or a list of images.
         out: Parquet file to write; it must not exist.
-        canvas: how the run stores its images; default as it would store ``data``.
+        canvas: how the run stores its images; default: as it would store ``data``.
         workers: processes that decode.
         batch_size: images per forward pass.
-        progress: show a bar on a terminal.
+        progress: show a progress bar on a terminal.
 
     Returns:
         ``{"rows", "features", "failed": [{"id", "reason"}]}``; unreadable images have no row and are listed.
@@ -143,17 +142,17 @@ def embed_to_parquet(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder.to(device)
 
-    def table_of(indices: np.ndarray) -> pa.Table:
-        features, kept, failed = features_of(
+    def embed(indices: np.ndarray) -> pa.Table:
+        features, readable, failed = source_features(
             encoder, source, canvas, indices.tolist(), batch_size=batch_size, workers=workers, device=device
         )
         failures.update(failed)
-        columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in kept]}
+        columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in readable]}
         if source.labels is not None:
-            known = [None if label < 0 else int(label) for label in source.labels[kept]]
-            columns["label"] = known
+            labels = [None if label < 0 else int(label) for label in source.labels[readable]]
+            columns["label"] = labels
             if source.class_names is not None:
-                columns["class"] = [None if label is None else source.class_names[label] for label in known]
+                columns["class"] = [None if label is None else source.class_names[label] for label in labels]
         columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), encoder.feature_dim)
         return pa.table(columns, schema=schema)
 
@@ -162,7 +161,7 @@ def embed_to_parquet(
     try:
         blocks = [np.arange(first, min(first + ROWS, len(source))) for first in range(0, len(source), ROWS)]
         with pq.ParquetWriter(temporary, schema) as writer:
-            counted = ((len(block), table_of(block)) for block in blocks)
+            counted = ((len(block), embed(block)) for block in blocks)
             for table in track(counted, len(source), "embedding", progress):
                 writer.write_table(table)
                 rows += table.num_rows

@@ -9,15 +9,19 @@ LEARNED_WELL, LEARNED_SOMETHING = "learned_well", "learned_something"
 NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS = "nothing_measurable", "worse_than_raw_pixels"
 LEVELS = (LEARNED_WELL, LEARNED_SOMETHING, NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS)
 
-WELL = (
-    0.25  # share of the better baseline's errors that must be gone; most self-supervised runs of a few hours reach it
-)
-WELL_VIEWS = 0.5  # without labels: view retrieval is close to what is trained for, so more is expected
-SMALLEST = 0.02  # a smaller share of the baseline's errors is negligible, however many test images show it
+# Share of the better baseline's errors that must be removed; most self-supervised runs of a few hours reach .25. Without
+# labels more is expected, since view retrieval is close to the training objective.
+WELL, WELL_VIEWS = 0.25, 0.5
+SMALLEST = 0.02  # a smaller share of the baseline's errors is negligible, even if it is significant
 
 NAMES = {"raw_pixels": "raw pixels", "untrained": "the untrained network"}
 FAMILIES = {"knn": "kNN", "linear": "linear probe", "few_shot": "few-shot"}
 SEVERAL = 2  # measurements that must agree if the average alone is not significant
+WIDE = 0.05  # half the interval above which there are too few test images to see a useful difference
+HELD_OUT = 0.4  # share of the images that may be held out to measure more precisely
+LONG = 400  # epochs beyond which more rarely help
+DETAILED = 64  # pixels per side below which larger images may help
+SEEDS = "See how much of the difference is chance: train again with `--seeds 3`."
 AHEAD, EVEN, BEHIND = "ahead", "even", "behind"
 
 RULES = (
@@ -40,47 +44,47 @@ def verdict(
 
     Args:
         comparison: one entry per baseline, as `compare` returns it.
-        options: the run's options, as in ``config.yaml``, so that advice names none that is set already.
-        updates: updates that were made.
+        options: the run's options as in ``config.yaml``, so that no advice suggests a value that is already set.
+        updates: number of updates of the training.
 
     Returns:
         ``{"level", "title", "sentence", "remarks", "next"}``. ``level`` is ``"learned_well"``, ``"learned_something"``,
-        ``"nothing_measurable"`` or ``"worse_than_raw_pixels"``; ``next`` lists what to try, each with the option to set.
+        ``"nothing_measurable"`` or ``"worse_than_raw_pixels"``; ``next`` lists what to try, with the options to set.
         None if nothing was compared.
     """
-    known = [entry for entry in comparison if entry["overall"] is not None]
-    if not known:
+    compared = [entry for entry in comparison if entry["overall"] is not None]
+    if not compared:
         return None
-    level = level_of(known)
-    views = known[0]["overall"]["of"] == [VIEWS]
+    level = decide_level(compared)
+    views = compared[0]["overall"]["of"] == [VIEWS]
     return {
         "level": level,
-        "title": title_of(level, known, views),
-        "sentence": sentence_of(known, views),
-        "remarks": remarks_of(known, views),
-        "next": next_steps(level, deciding(known)["overall"], options or {}, updates),
+        "title": headline(level, compared, views),
+        "sentence": summary_sentence(compared, views),
+        "remarks": remarks(compared, views),
+        "next": next_steps(level, deciding(compared)["overall"], options or {}, updates),
     }
 
 
-def level_of(comparison: Sequence[Mapping[str, Any]]) -> str:
-    """The level alone; see ``RULES``."""
-    sides = sides_of(comparison)
+def decide_level(comparison: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the level; see ``RULES``."""
+    sides = directions(comparison)
     if sides.get("raw_pixels") == BEHIND:
         return WORSE_THAN_RAW_PIXELS
     if any(side != AHEAD for side in sides.values()):
         return NOTHING_MEASURABLE
-    return LEARNED_WELL if all(map(clearly, comparison)) else LEARNED_SOMETHING
+    return LEARNED_WELL if all(map(is_clear, comparison)) else LEARNED_SOMETHING
 
 
-def sides_of(comparison: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Ahead of, even with or behind each baseline."""
+def directions(comparison: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns baseline → ahead, even or behind."""
     return {entry["against"]: direction(entry) for entry in comparison}
 
 
 def direction(entry: Mapping[str, Any]) -> str:
-    """Ahead, even or behind: a difference counts if it is significant and not negligible."""
+    """Returns ahead, even or behind; a difference counts if it is significant and not negligible."""
     overall = entry["overall"]
-    better, worse = len(names_of(entry, "better")), len(names_of(entry, "worse"))
+    better, worse = len(measurement_names(entry, "better")), len(measurement_names(entry, "worse"))
     if abs(overall["difference"]) < SMALLEST * (1 - overall["baseline"]):
         return EVEN
     if overall["difference"] > 0:
@@ -88,36 +92,37 @@ def direction(entry: Mapping[str, Any]) -> str:
     return BEHIND if overall["outcome"] == "worse" or (worse >= SEVERAL and not better) else EVEN
 
 
-def clearly(entry: Mapping[str, Any]) -> bool:
-    """Whether one comparison allows "learned well"."""
+def is_clear(entry: Mapping[str, Any]) -> bool:
+    """True if one comparison is good enough for "learned well"."""
     overall = entry["overall"]
-    most = 2 * len(names_of(entry, "better")) > len(names_of(entry)) and not names_of(entry, "worse")
+    better, worse = (measurement_names(entry, outcome) for outcome in ("better", "worse"))
+    most = 2 * len(better) > len(measurement_names(entry)) and not worse
     return bool(most and overall["share"] >= (WELL_VIEWS if overall["of"] == [VIEWS] else WELL))
 
 
-def names_of(entry: Mapping[str, Any], outcome: str | None = None) -> list[str]:
-    """The measurements that count, or those of them with one outcome. View retrieval counts only without labels."""
+def measurement_names(entry: Mapping[str, Any], outcome: str | None = None) -> list[str]:
+    """Returns the measurements that count, optionally of one outcome. View retrieval counts only without labels."""
     views = entry["overall"]["of"] == [VIEWS]
-    counted = {name: found for name, found in entry["measurements"].items() if views or name != VIEWS}
-    return [name for name, found in counted.items() if outcome in (None, found["outcome"])]
+    rows = {name: row for name, row in entry["measurements"].items() if views or name != VIEWS}
+    return [name for name, row in rows.items() if outcome in (None, row["outcome"])]
 
 
 def deciding(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The comparison that the level depends on: the worst, or with all ahead, the one with the better baseline."""
+    """Returns the comparison that decides the level: the worst, or if all are ahead, that with the better baseline."""
     if all(direction(entry) == AHEAD for entry in comparison):
         return max(comparison, key=lambda entry: entry["overall"]["baseline"])
     return min(comparison, key=lambda entry: (BEHIND, EVEN, AHEAD).index(direction(entry)))
 
 
-def title_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
-    """The headline of the report."""
+def headline(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
+    """Returns the title of the verdict."""
     if level == LEARNED_WELL:
         return "It learned to match views well" if views else "The encoder learned well"
     if level == LEARNED_SOMETHING:
         return "It learned to match views, to some extent" if views else "The encoder learned something"
     if level == WORSE_THAN_RAW_PIXELS:
         return "Worse than raw pixels at matching views" if views else "Worse than raw pixels"
-    sides = sides_of(comparison)
+    sides = directions(comparison)
     if sides.get("untrained") == BEHIND:
         return "Worse than the untrained network"
     if sides.get("untrained") == AHEAD and "raw_pixels" in sides:
@@ -127,30 +132,30 @@ def title_of(level: str, comparison: Sequence[Mapping[str, Any]], views: bool) -
     return "Nothing measurable was learned"
 
 
-def sentence_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
-    """The figures behind the level, in one or two sentences."""
+def summary_sentence(comparison: Sequence[Mapping[str, Any]], views: bool) -> str:
+    """Returns the figures behind the level in one or two sentences."""
     overall = comparison[0]["overall"]
     others = " and ".join(f"{NAMES[entry['against']]} {entry['overall']['baseline']:.1%}" for entry in comparison)
     if views:
         what = f"The other view of an unseen image is the nearest of {overall['n']:,}"
         start = f"{what} in {overall['trained']:.1%} of cases, compared with {others}."
     else:
-        of = joined([FAMILIES.get(name, name) for name in overall["of"]])
+        of = join_words([FAMILIES.get(name, name) for name in overall["of"]])
         mean = "Averaged over " if len(overall["of"]) > 1 else "By "
         start = (
             f"{mean}{of}, {overall['trained']:.1%} of unseen images are classified correctly, compared with {others}."
         )
-    return f"{start} {gap(deciding(comparison))}"
+    return f"{start} {describe_gap(deciding(comparison))}"
 
 
-def gap(entry: Mapping[str, Any]) -> str:
-    """The distance to a baseline with its interval."""
+def describe_gap(entry: Mapping[str, Any]) -> str:
+    """Returns a sentence about the difference from a baseline, with its interval."""
     name, overall, side = NAMES[entry["against"]], entry["overall"], direction(entry)
     share, n = overall["share"], f"{overall['n']:,}"
-    points = f"{points_of(overall['difference'])} points, 95% interval {interval(overall)}"
+    points = f"{format_points(overall['difference'])} points, 95% interval {format_interval(overall)}"
     if side != EVEN and overall["outcome"] == "even":
         ahead, outcome = ("ahead of", "better") if side == AHEAD else ("behind", "worse")
-        some = f"{len(names_of(entry, outcome))} of {len(names_of(entry))} measurements"
+        some = f"{len(measurement_names(entry, outcome))} of {len(measurement_names(entry))} measurements"
         return f"It is {ahead} {name} in {some}, the reverse in none; the average alone is within the noise ({points})."
     if side == AHEAD:
         return f"{share:.0%} of the errors of {name} are gone ({points})."
@@ -158,41 +163,43 @@ def gap(entry: Mapping[str, Any]) -> str:
         return f"It is behind {name} ({points})."
     if share is None:
         return f"{name[0].upper()}{name[1:]} makes no error on these {n} images, so nothing more can be shown."
-    if names_of(entry, "better") and names_of(entry, "worse"):
+    if measurement_names(entry, "better") and measurement_names(entry, "worse"):
         return f"It is better than {name} in some measurements and worse in others ({points} on average)."
     if overall["outcome"] == "even":
         return f"The difference from {name} is within the noise of {n} test images ({points})."
     return f"The difference from {name} is negligible: less than {SMALLEST:.0%} of its errors ({points})."
 
 
-def remarks_of(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str]:
-    """Measurement by measurement, and what the overall figure hides."""
+def remarks(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str]:
+    """Returns sentences about single measurements and what the overall figure hides."""
     if views:
         return ["Without labels this shows that views of one image are recognised, not that classes are told apart."]
-    found = [counted(entry) for entry in comparison]
-    sides = sides_of(comparison)
+    sentences = [count_outcomes(entry) for entry in comparison]
+    sides = directions(comparison)
     if sides.get("raw_pixels") == BEHIND and sides.get("untrained") == AHEAD:
-        found.append("Training improved on the untrained network, but the pixels still say more than the features.")
-    seen = comparison[0]["measurements"].get(VIEWS)
-    if seen is not None and seen["outcome"] == "better" and sides.get(comparison[0]["against"]) != AHEAD:
-        found.append(
-            f"It did learn to match views ({seen['trained']:.1%}, {NAMES[comparison[0]['against']]} "
-            f"{seen['baseline']:.1%}), but this does not help to tell classes apart."
+        sentences.append(
+            "Training improved on the untrained network, but raw pixels are still better than the features."
         )
-    return found
+    row = comparison[0]["measurements"].get(VIEWS)
+    if row is not None and row["outcome"] == "better" and sides.get(comparison[0]["against"]) != AHEAD:
+        sentences.append(
+            f"It did learn to match views ({row['trained']:.1%}, {NAMES[comparison[0]['against']]} "
+            f"{row['baseline']:.1%}), but this does not help to tell classes apart."
+        )
+    return sentences
 
 
-def counted(entry: Mapping[str, Any]) -> str:
+def count_outcomes(entry: Mapping[str, Any]) -> str:
     """'Compared with raw pixels: better in 3 of 5 measurements (…), worse in 0.'"""
-    better, worse = (names_of(entry, outcome) for outcome in ("better", "worse"))
-    named = [f" ({', '.join(map(measurement, names))})" if names else "" for names in (better, worse)]
+    better, worse = (measurement_names(entry, outcome) for outcome in ("better", "worse"))
+    named = [f" ({', '.join(map(measurement_label, names))})" if names else "" for names in (better, worse)]
     return (
-        f"Compared with {NAMES[entry['against']]}: significantly better in {len(better)} of {len(names_of(entry))} "
+        f"Compared with {NAMES[entry['against']]}: significantly better in {len(better)} of {len(measurement_names(entry))} "
         f"measurements{named[0]}, worse in {len(worse)}{named[1]}."
     )
 
 
-def measurement(name: str) -> str:
+def measurement_label(name: str) -> str:
     """'few_shot_5' → '5 labels per class'."""
     if not name.startswith("few_shot_"):
         return FAMILIES.get(name, name)
@@ -200,42 +207,35 @@ def measurement(name: str) -> str:
     return f"{shots} label{'' if shots == '1' else 's'} per class"
 
 
-def interval(overall: Mapping[str, Any]) -> str:
+def format_interval(overall: Mapping[str, Any]) -> str:
     """'−1.2 to +1.4', in points."""
-    return f"{points_of(overall['low'])} to {points_of(overall['high'])}"
+    return f"{format_points(overall['low'])} to {format_points(overall['high'])}"
 
 
-def points_of(difference: float) -> str:
+def format_points(difference: float) -> str:
     """0.071 → '+7.1'."""
     return f"{100 * difference:+.1f}".replace("-", "−")
 
 
-def joined(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """'a, b and c'."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
-
-
-WIDE = 0.05  # half the interval: with fewer test images than that takes, a useful difference would go unseen
-HELD_OUT = 0.4  # share of the images that may well be held out to measure more precisely
-LONG = 400  # epochs after which more of them rarely help
-SEEDS = "See how much of the difference is chance: train again with `--seeds 3`."
-DETAILED = 64  # pixels per side
 
 
 def next_steps(
     level: str, overall: Mapping[str, Any], options: Mapping[str, Any], updates: int | None = None
 ) -> list[str]:
-    """At most three steps for a level of `coulomb.evaluation.verdict`, the most promising first.
+    """Returns at most three steps to try after a verdict of this level, the most promising first.
 
     Args:
         level: the level of the verdict.
-        overall: the comparison that decided.
-        options: the run's options; a step never names a value that is set already.
-        updates: updates that were made.
+        overall: the deciding comparison.
+        options: the run's options; no step suggests a value that is already set.
+        updates: number of updates of the training.
     """
     if level == "learned_well":
         return _confirm(overall)
-    steps = _mistakes(options, updates)
+    steps = _setup_errors(options, updates)
     if not steps:
         if level == "nothing_measurable":
             steps = _precision(overall, options)
@@ -258,11 +258,11 @@ def _confirm(overall: Mapping[str, Any]) -> list[str]:
     return steps
 
 
-def _mistakes(options: Mapping[str, Any], updates: int | None) -> list[str]:
+def _setup_errors(options: Mapping[str, Any], updates: int | None) -> list[str]:
     if updates == 0 or options.get("epochs") == 0:
         return ["No update was made: train with `--epochs 100`."]
     if options.get("lr") == 0:
-        return ["No weight moved, because lr is 0: leave out `--lr`, so that the recipe chooses it."]
+        return ["No weight changed, because lr is 0: leave out `--lr`, so that the recipe chooses it."]
     return []
 
 
@@ -270,7 +270,7 @@ def _precision(overall: Mapping[str, Any], options: Mapping[str, Any]) -> list[s
     half = (overall["high"] - overall["low"]) / 2
     if half <= WIDE:
         return []
-    more = "give more of them with `--test`"
+    more = "pass more of them with `--test`"
     if options.get("test") is None and (options.get("test_fraction") or 0) < HELD_OUT:
         more = f"hold out more with `--test-fraction {HELD_OUT}`"
     return [

@@ -16,7 +16,7 @@ from coulomb.errors import InputError, NonFiniteError
 from coulomb.evaluation.assess import assess
 from coulomb.evaluation.examine import examine
 from coulomb.lab.sick import CASES, SMALL, Case, plain
-from coulomb.methods.choice import OWN
+from coulomb.methods.options import OWN, load_own_method
 from coulomb.randomness import numpy_generator
 from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.objects import Objects
@@ -52,7 +52,7 @@ def images_of(data: str) -> tuple[np.ndarray, np.ndarray]:
 
 def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None) -> dict[str, Any]:
     """Train a case unless it is trained already, and diagnose it; returns the content of its ``doctor.json``."""
-    run, objects = RunFolder(folder / case.name), Objects(method=case.method)
+    run, objects = RunFolder(folder / case.name), Objects(method=load_own_method(case.method))
     prepared, data = None, case.data or (plain if case.photos else None)
     named: dict[str, Any] = {}
     if data is not None:

@@ -23,11 +23,11 @@ from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import learned_from
+from coulomb.runs.plan import find_training_images
 from coulomb.runs.prepare import Part, Prepared, position_tensor
 from coulomb.training.checkpoints import load_method
 from coulomb.training.launch import reopen
-from coulomb.training.network import make_encoder, method_of
+from coulomb.training.network import make_encoder, make_method
 
 SHOTS = (1, 5, 10)
 GEOMETRY = ("embedding_rank", "embedding_std", "uniformity", "alignment", "tolerance", "separation")
@@ -102,7 +102,7 @@ def mean_gradients(lines: list[dict[str, Any]]) -> list[float | None] | None:
 
 def _config_and_views(run: RunFolder, prepared: Prepared) -> tuple[Config, ViewMaker]:
     config = load_config(run.config)
-    return config, Objects().views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    return config, Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
 
 
 def _sides(prepared: Prepared, extract: Callable[[Part], tuple[Tensor, np.ndarray]]) -> Sides:
@@ -141,10 +141,10 @@ class Trained:
 def trained(run: RunFolder, prepared: Prepared, most: int = PAIRS, *, seen: bool = False) -> Trained:
     """The method from the run's checkpoint, and two views of at most ``most`` held-out (or ``seen``) images through it."""
     config, objects = load_config(run.config), Objects()
-    learned = learned_from(prepared, objects.method_of(config))
-    method: Any = method_of(config, prepared, objects, load_encoder(run.path), len(learned))
+    learned = find_training_images(prepared, objects.find_method(config))
+    method: Any = make_method(config, prepared, objects, load_encoder(run.path), len(learned))
     load_method(method, run.checkpoint)
-    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
+    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
     part = prepared.train if seen or not len(prepared.test.indices) else prepared.test
     pairs, index = [], []
     with frozen(method), torch.no_grad():

@@ -45,7 +45,7 @@ class DebiasedLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([2N]: all of view 0, then all of view 1).
         diagnose: return (loss, `DebiasedDiagnosis`).
         gather: negatives (M of them) from all processes' batches: True, False, or ``"auto"``, when torch.distributed is
-            initialised with several processes, which must then all call the loss. See `coulomb.losses.gathering` for the
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention.
 
     Call with view0 [N, D] and view1 [N, D].

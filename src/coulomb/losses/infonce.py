@@ -35,7 +35,7 @@ class InfoNCELoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
             Does not concern ``negatives`` that are given: those are this process's own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient. With

@@ -9,7 +9,7 @@ from coulomb.checked import readable, transformed
 from coulomb.losses.inputs import check_tensor
 from coulomb.losses.negatives import own_rows
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import rows_in
+from coulomb.similarity.collectives import gather_rows
 from coulomb.similarity.products import full_precision, matmul
 
 OVERLAPS = ("any", "count", "jaccard")
@@ -56,7 +56,7 @@ def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, ov
     # Σ_j w_ij (z_j, 1) over the views of all samples, of which the anchor's own term is subtracted.
     summands = torch.cat([views.sum(1), features.new_full((batch, 1), views.shape[1])], 1)
     own_batch = own_rows(group, batch, summands)
-    sums = overlap_sums(rows_in(group, multi_hot), rows_in(group, summands), overlap)[own_batch]
+    sums = overlap_sums(gather_rows(group, multi_hot), gather_rows(group, summands), overlap)[own_batch]
     own = multi_hot.sum(1).clamp_min(1) if overlap == "count" else torch.ones_like(multi_hot[:, 0])
     anchor_views = similarity.shape[0] // batch
     sums, own = sums.repeat(anchor_views, 1), own.repeat(anchor_views)

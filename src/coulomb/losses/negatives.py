@@ -17,7 +17,7 @@ from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
 from coulomb.losses.inputs import paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import group_of, rows_in
+from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ContrastiveLoss(Loss):
 
     def _views(self, view0: Tensor, view1: Tensor, scale: float | Tensor) -> Contrast:
         """Two views [N, D] of each sample: 2N anchors, whose negatives are the 2N − 2 views of other samples."""
-        n, group = len(view0), group_of(self.gather)
+        n, group = len(view0), gather_group(self.gather)
         rows = paired_rows(("view0", "view1"), view0, view1, normalize=self.normalize)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
         anchors = similarity.number_of_keys
@@ -72,7 +72,7 @@ class ContrastiveLoss(Loss):
     ) -> Contrast:
         """Pairs [N, D]: the negatives of a query are the other samples' positives, or ``negatives`` [K, D] with other ids."""
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
-        n, dtype, group = len(query), query.dtype, group_of(self.gather) if negatives is None else None
+        n, dtype, group = len(query), query.dtype, gather_group(self.gather) if negatives is None else None
         query, positive = rows.view(2, n, -1).unbind()
         if negatives is None:
             over, similarity = (
@@ -117,7 +117,7 @@ def world_size(group: dist.ProcessGroup | None) -> int:
 
 def summed_over(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
     """Σ over processes, without gradient."""
-    return value.detach() if group is None else rows_in(group, value.detach()[None]).sum(0)
+    return value.detach() if group is None else gather_rows(group, value.detach()[None]).sum(0)
 
 
 def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
         return labels_N
     first = labels_N.max().clamp_min(0) + 1
     if group is not None:
-        table = rows_in(group, torch.stack([first, first.new_tensor(len(labels_N))])[None])
+        table = gather_rows(group, torch.stack([first, first.new_tensor(len(labels_N))])[None])
         first = table[:, 0].max() + table[: dist.get_rank(group), 1].sum()
     return torch.where(labels_N >= 0, labels_N, first + torch.arange(len(labels_N), device=labels_N.device))
 
@@ -135,6 +135,6 @@ def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
     """Position of this process's rows in those gathered from all processes."""
     if group is None:
         return slice(0, rows)
-    sizes = rows_in(group, torch.tensor([rows], device=like.device))
+    sizes = gather_rows(group, torch.tensor([rows], device=like.device))
     start = int(sizes[: dist.get_rank(group)].sum())
     return slice(start, start + rows)

@@ -8,7 +8,7 @@ from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
 from coulomb.losses.temperature import inverse
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import group_of
+from coulomb.similarity.collectives import gather_group
 
 
 class NTXentLoss(ContrastiveLoss):
@@ -33,7 +33,7 @@ class NTXentLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([V·N]: all of view 0, then all of view 1, …).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
 
     Call with view0 [N, D] and view1 [N, D], or with all views as one tensor [N, V, D].
 
@@ -64,7 +64,7 @@ class NTXentLoss(ContrastiveLoss):
         n, v, dim = views.shape
         if v < 2:
             raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
-        group = group_of(self.gather)
+        group = gather_group(self.gather)
         rows = normalized(("view0",), views.transpose(0, 1).reshape(n * v, dim), normalize=self.normalize)
         scale = inverse(self.temperature)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=views.dtype, group=group)

@@ -130,7 +130,8 @@ class PaCoLoss(Loss):
         own, rest = own_and_rest(centers, ids)
         log_sum, count, attraction = _feature_sums(similarity, labels)
         if self.gamma:
-            rest = torch.stack([rest, log_sum + math.log(self.gamma)]).logsumexp(0)
+            log_sum = log_sum if self.gamma == 1 else log_sum + math.log(self.gamma)
+            rest = torch.stack([rest, log_sum]).logsumexp(0)
         count = count.to(own.dtype)
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.

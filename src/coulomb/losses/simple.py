@@ -26,7 +26,7 @@ class SimpleContrastiveLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`), at the cost of the N×K similarities, with softmax weights e^cos.
         gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
             Does not concern ``negatives`` that are given: those are this process's own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the

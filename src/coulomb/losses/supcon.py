@@ -22,7 +22,7 @@ from coulomb.losses.negatives import reduced_over, summed_over, unique_ids
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import group_of
+from coulomb.similarity.collectives import gather_group
 
 
 class SupConLoss(Loss):
@@ -109,7 +109,7 @@ class SupConLoss(Loss):
         rows = normalized(("features",), features, normalize=self.normalize)
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        multi_hot, ids, group = None, None, group_of(self.gather)
+        multi_hot, ids, group = None, None, gather_group(self.gather)
         labels = None if labels is None else flat_labels(labels)
         if mask is not None:
             if labels is not None:

@@ -11,7 +11,7 @@ from coulomb.losses.inputs import check_batch, check_shape, class_ids, unit_rows
 from coulomb.losses.negatives import own_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
-from coulomb.similarity.collectives import group_of, rows_in
+from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 class TripletLoss(Loss):
@@ -78,8 +78,8 @@ class TripletLoss(Loss):
         check_batch("embeddings", embeddings)
         labels = class_ids(labels, len(embeddings), embeddings)
         rows = unit_rows("embeddings", embeddings, normalize=self.normalize)
-        group = group_of(self.gather)
-        own, rows, labels = own_rows(group, len(rows), rows), rows_in(group, rows), rows_in(group, labels)
+        group = gather_group(self.gather)
+        own, rows, labels = own_rows(group, len(rows), rows), gather_rows(group, rows), gather_rows(group, labels)
         if not self.normalize and self.distance == "euclidean":
             rows = rows - rows.detach().mean(0)  # keeps the distances, with less cancellation
         if self.mining == "hard":

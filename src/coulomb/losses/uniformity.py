@@ -10,7 +10,7 @@ from coulomb.losses.inputs import check_batch, check_shape, normalized, reduced,
 from coulomb.losses.negatives import summed_over
 from coulomb.losses.options import Flag, Gather, Loss, Positive, Reduction
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import group_of, rows_in
+from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 class UniformityLoss(Loss):
@@ -62,7 +62,7 @@ class UniformityLoss(Loss):
         """The loss; see the class."""
         check_shape("x", x)
         check_batch("x", x)
-        x, group = normalized(("x",), x, normalize=self.normalize), group_of(self.gather)
+        x, group = normalized(("x",), x, normalize=self.normalize), gather_group(self.gather)
         shift: float | Tensor
         if self.normalize:  # −t‖x − y‖² = 2t·x·y − 2t
             similarity, shift = Similarity(x, scale=2 * self.t, unit=True, group=group), -2 * self.t
@@ -75,7 +75,7 @@ class UniformityLoss(Loss):
             warn_counted(1, 1, "samples has no other (N = 1): the loss is 0 and gives no gradient")
         rows = rows - math.log(n - 1) if n > 1 else rows.masked_fill(rows.isinf(), 0)
         if self.reduction == "mean":
-            return rows_in(group, rows).logsumexp(0) - math.log(n)
+            return gather_rows(group, rows).logsumexp(0) - math.log(n)
         return reduced(rows, self.reduction)
 
 

@@ -1,58 +1,42 @@
-"""Debiased contrast: SimCLR's batch, with the expected share of false negatives taken out."""
+"""Debiased contrast: SimCLR's batch, corrected for the expected share of false negatives."""
 
-import math
+from typing import Unpack
 
-import torch
-from torch import Tensor, nn
-
-from coulomb.errors import InputError
 from coulomb.losses import DebiasedLoss
-from coulomb.models import Encoder, projection_head
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, equal_embeddings_loss
+from coulomb.models import Encoder
 
 
-class Debiased(nn.Module):
+class Debiased(ProjectionMethod):
     """Debiased contrastive learning (Chuang et al., 2020).
 
-        z = head(encoder(view))         all views in one pass, so batch norm sees them together
-        loss = Debiased(z0, z1)         a share τ⁺ of the negatives is taken to be of the anchor's class
+        z = head(encoder(view))         both views in one forward pass, which share the batch statistics
+        loss = Debiased(z0, z1)         a share τ⁺ of the negatives is assumed to have the anchor's class
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
-        temperature: τ; .5 in the paper. Below about .3 the correction outgrows the negatives; see `DebiasedLoss`.
-        embedding_dim: output width of the head (paper: 128).
-        head_layers: linear layers in the head (paper: 2).
-        head_hidden_dim: width between them (paper: 512); None means the feature width.
-        tau_plus: τ⁺, the chance that a random image has the anchor's class; .1 in the paper (10 classes).
-        seed: of the head's first weights.
+        temperature: τ; .5 in the paper. Below about .3 the correction exceeds the negatives; see `DebiasedLoss`.
+        embedding_dim: output width of the head (default and paper: 128).
+        head_layers: linear layers in the head (default and paper: 2).
+        head_hidden_dim: width between them (paper: 512); None is the feature width.
+        tau_plus: τ⁺, the probability that a random image has the anchor's class; .1 in the paper (10 classes).
+        seed: seed of the head's initial weights.
     """
 
-    needs_labels = False
+    most_views = 2
 
     def __init__(
         self,
         encoder: Encoder,
         *,
         temperature: float = 0.5,
-        embedding_dim: int = 128,
-        head_layers: int = 2,
-        head_hidden_dim: int | None = None,
         tau_plus: float = 0.1,
         seed: int = 0,
+        **head: Unpack[HeadOptions],
     ):
-        super().__init__()
-        self.encoder = encoder
-        self.head = projection_head(
-            encoder.feature_dim, hidden_dim=head_hidden_dim, out_dim=embedding_dim, layers=head_layers, seed=seed
-        )
+        super().__init__(encoder, seed=seed, **head)
         self.criterion = DebiasedLoss(temperature, tau_plus)
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Loss of one batch: two views [B, C, H, W]; returns a scalar."""
-        if len(views) != 2:
-            raise InputError(f"n_views={len(views)}: the debiased loss is of pairs, use 2")
-        loss: Tensor = self.criterion(*self.head(self.encoder(torch.cat(views))).chunk(2))
-        return loss
-
     def no_signal(self, batch: int, views: int) -> float:
-        """The loss when all embeddings of all processes' images (``batch``) are alike, ln(2N − 1)."""
-        return math.log(max(batch * views - 1, 1))
+        """Returns the loss when all embeddings are equal, ln(2N − 1)."""
+        return equal_embeddings_loss(batch, views)

@@ -1,48 +1,51 @@
-"""Instance discrimination: each image against the memory of all others."""
+"""Instance discrimination: each image against a memory bank of all others."""
 
 import math
+from typing import ClassVar, Unpack
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from coulomb.errors import InputError
 from coulomb.losses import NCELoss, SoftmaxLoss
-from coulomb.models import Encoder, projection_head
+from coulomb.methods.interface import HeadOptions, ProjectionMethod
+from coulomb.models import Encoder
 from coulomb.negatives import MemoryBank
 from coulomb.randomness import generator
 
 
-class InstDisc(nn.Module):
-    """Every image is a class of its own, its centre a slot of a memory bank (Wu et al., 2018).
+class InstDisc(ProjectionMethod):
+    """Every image is its own class, whose centre is a slot of a memory bank (Wu et al., 2018).
 
         f = head(encoder(view))
-        loss = NCE(f, bank[image], bank[m random images])       or, ``full=True``, the exact softmax over the bank
-             + λ·mean ‖f/‖f‖ − bank[image]‖²                    proximal term; λ = 0 switches it off
+        loss = NCE(f, bank[image], bank[m random images])       or, with ``full=True``, the exact softmax over the bank
+             + λ·mean ‖f/‖f‖ − bank[image]‖²                    proximal term; λ = 0 disables it
         after the batch, bank[image] ← normalised (½·bank[image] + ½·f)
 
-    The paper takes NCE on ImageNet and the full softmax (τ .1) on CIFAR-10; its head is one linear layer. One view an image
-    and batch suffices (``n_views=1``); of several each has a loss, and their mean goes into the bank.
+    The paper uses NCE on ImageNet and the full softmax (τ .1) on CIFAR-10; its head is one linear layer. One view per image
+    is enough (``n_views=1``). With several views each contributes to the loss, and their mean is written to the bank.
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
-        num_images: n, training images: slots of the bank.
+        num_images: n, training images and slots of the bank.
         temperature: τ; .07 in the paper, .1 on CIFAR-10.
-        embedding_dim: output width of the head (paper: 128).
-        head_layers: linear layers in the head (paper: 1).
-        head_hidden_dim: width between them; None means the feature width.
+        embedding_dim: output width of the head (default and paper: 128).
+        head_layers: linear layers in the head (default and paper: 1).
+        head_hidden_dim: width between them; None is the feature width.
         full: softmax over all n slots: exact, B·n·D multiplications.
-        noise_samples: m of NCE; 4096 in the paper. Their memory is B·m·D numbers.
-        normalizer: Z of NCE: ``"first"``: estimated on the first batch and fixed, as in the authors' code, which rests
-            on the first weights; ``"ema"``: estimated on every batch, a moving average.
-        bank_momentum: share of the old slot; .5 in the authors' code.
+        noise_samples: m of NCE; 4096 in the paper. They take memory for B·m·D numbers.
+        normalizer: Z of NCE. ``"first"`` estimates it on the first batch and keeps it, as in the authors' code; it then
+            depends on the initial weights. ``"ema"`` is a moving average over all batches.
+        bank_momentum: weight of the previous slot; .5 in the authors' code.
         bank_path: file for a bank larger than memory; see `MemoryBank`.
         proximal: λ; the authors' code has no such term.
-        seed: of the head's first weights, the bank's first slots, and the noise.
+        seed: seed of the initial weights of the head, of the initial slots, and of the noise.
     """
 
-    needs_labels = False
+    default_head: ClassVar[HeadOptions] = {"head_layers": 1}
+    least_views = 1
     batches: Tensor
 
     def __init__(
@@ -51,9 +54,6 @@ class InstDisc(nn.Module):
         *,
         num_images: int,
         temperature: float = 0.07,
-        embedding_dim: int = 128,
-        head_layers: int = 1,
-        head_hidden_dim: int | None = None,
         full: bool = False,
         noise_samples: int = 4096,
         normalizer: str = "first",
@@ -61,17 +61,14 @@ class InstDisc(nn.Module):
         bank_path: str | None = None,
         proximal: float = 0.0,
         seed: int = 0,
+        **head: Unpack[HeadOptions],
     ):
-        super().__init__()
         if normalizer not in ("first", "ema"):
-            raise InputError(f"normalizer={normalizer!r} must be 'first' or 'ema'")
+            raise InputError(f"normalizer={normalizer!r}: must be 'first' or 'ema'")
         if noise_samples < 1 or proximal < 0:
             raise InputError(f"noise_samples={noise_samples} must be at least 1, proximal={proximal} at least 0")
-        self.encoder = encoder
-        self.head = projection_head(
-            encoder.feature_dim, hidden_dim=head_hidden_dim, out_dim=embedding_dim, layers=head_layers, seed=seed
-        )
-        self.bank = MemoryBank(num_images, embedding_dim, momentum=bank_momentum, path=bank_path, seed=seed)
+        super().__init__(encoder, seed=seed, **head)
+        self.bank = MemoryBank(num_images, self.embedding_dim, momentum=bank_momentum, path=bank_path, seed=seed)
         self.nce = None if full else NCELoss(num_images, temperature, None if normalizer == "first" else normalizer)
         self.softmax = SoftmaxLoss(temperature=temperature, normalize=True)
         self.noise_samples, self.proximal, self.seed = noise_samples, proximal, seed
@@ -79,10 +76,10 @@ class InstDisc(nn.Module):
         self.pending: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Loss of one batch: n views [B, C, H, W] each, and which training images they show, [B]; returns a scalar."""
+        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and the training image of each, [B]."""
         if index is None:
-            raise InputError("index is needed: which training image each one is")
-        embeddings, slots = self.head(self.encoder(torch.cat(views))), index.repeat(len(views))
+            raise InputError("index=None: forward needs the position of each image among the training images")
+        embeddings, slots = self.embed(views), index.repeat(len(views))
         own = self.bank.lookup(slots)
         normalizer = None
         if self.nce is None:
@@ -91,20 +88,22 @@ class InstDisc(nn.Module):
             before = self.nce.log_normalizer.clone()
             loss = self.nce(embeddings, own, self._noise(len(slots)).to(embeddings.device))
             normalizer = self.nce.log_normalizer.clone()
-            self.nce.log_normalizer.copy_(before)  # a batch counts once, however often it is looked at
+            self.nce.log_normalizer.copy_(
+                before
+            )  # a batch updates Z once, in after_batch, however often it is computed
         if self.proximal:
             loss = loss + self.proximal * (normalize(embeddings.float(), dim=1) - own).square().sum(1).mean()
         self.pending = slots, embeddings.detach(), normalizer
         return loss
 
     def _noise(self, rows: int) -> Tensor:
-        """Slots of random images, [rows, m, D]; the same ones until `after_batch`, others in each process."""
+        """Returns slots of random images, [rows, m, D]; fixed until `after_batch`, different in each process."""
         rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         draw = generator(self.seed, "noise", int(self.batches), rank)
         return self.bank.lookup(self.bank.sample((rows, self.noise_samples), draw))
 
     def after_batch(self) -> None:
-        """The batch's images move their slots."""
+        """Updates the slots of the batch's images."""
         if self.pending is not None:
             slots, embeddings, normalizer = self.pending
             self.bank.update(slots, embeddings)
@@ -114,7 +113,7 @@ class InstDisc(nn.Module):
         self.batches += 1
 
     def no_signal(self, batch: int, views: int) -> float:
-        """The loss when every image is as likely as any other: ln n, or NCE's of P = 1/n; and 2λ, at right angles."""
+        """Returns the loss when every image has the same probability: ln n, or that of NCE; plus 2λ for orthogonal rows."""
         m, n = self.noise_samples, len(self.bank)
-        likely = math.log(n) if self.nce is None else math.log1p(m) + m * math.log1p(1 / m)
-        return likely + 2 * self.proximal
+        uniform = math.log(n) if self.nce is None else math.log1p(m) + m * math.log1p(1 / m)
+        return uniform + 2 * self.proximal

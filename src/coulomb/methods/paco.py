@@ -1,47 +1,48 @@
-"""PaCo: supervised contrast with a learnable centre for each class, for long tails."""
+"""PaCo: supervised contrast with a learnable centre for each class, for long-tailed data."""
+
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from coulomb.checked import warn
-from coulomb.errors import InputError
 from coulomb.losses import PaCoLoss, ParametricCenters
-from coulomb.losses.gathering import own_rows, processes_in, summed_in
-from coulomb.methods.labelled import present
-from coulomb.models import Encoder, projection_head
+from coulomb.losses.negatives import own_rows, summed_over, world_size
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, positive_counts
+from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
 from coulomb.randomness import seeded_initialisation
-from coulomb.similarity.collectives import group_of, rows_in
+from coulomb.similarity.collectives import gather_group, gather_rows
 
 
-class PaCo(nn.Module):
+class PaCo(ProjectionMethod):
     """Parametric contrastive learning (Cui et al., 2021), or its generalised variant (Cui et al., 2022).
 
         q = head(encoder(view 0))       k = the same by the momentum encoder, of the other views
         loss = PaCo([q; k; queue], labels, W·encoder(view 0) + b + log π)
-        after the batch, k and its labels go into the queue; after the update, the momentum encoder follows
+        after the batch, k and its labels enter the queue; after the update, the momentum encoder is updated
 
-    ``generalized``: no momentum encoder; all views are anchors and carry gradient; the queue, if any, takes their
-    embeddings. On several processes q and k of all of them are contrasted, and all queues are alike.
+    ``generalized``: no momentum encoder; all views are anchors and carry gradient, and their embeddings enter the queue, if
+    there is one. With several processes, q and k of all of them are contrasted, and the queues are identical.
 
-    An image without a label (−1) is no anchor, but a key of the others like any whose class is not the anchor's.
-    W and b are kept with the run as its classifier; it predicts without log π. Unlike the authors', who take RandAugment
-    for q, here all views are drawn alike.
+    An image without a label (−1) is no anchor, but it is a key for the other anchors, like any image of another class.
+    W and b are saved with the run as its classifier, which predicts without log π. The authors use RandAugment for q; here
+    all views are drawn from the same distribution.
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
-        class_counts: training images of each class as they are drawn, [C]; a class without any counts as one.
+        class_counts: training images of each class as the sampler draws them, [C]; a class without images counts as one.
         temperature: τ of the features; .2 on ImageNet-LT, .05 on CIFAR-100-LT.
-        embedding_dim: output width of the head; 128 on ImageNet-LT, 32 on CIFAR-100-LT.
-        head_layers, head_hidden_dim: of the head, Linear-BN-ReLU-Linear.
+        embedding_dim: output width of the head; 128 (default) on ImageNet-LT, 32 on CIFAR-100-LT.
+        head_layers, head_hidden_dim: of the head, Linear-BN-ReLU-Linear by default.
         alpha, beta, gamma, supervised_temperature: see `PaCoLoss`; α .05 on ImageNet-LT, .01 on CIFAR-100-LT.
         balanced: add log π; False for balanced data.
         label_smoothing: ε on the centre's target (generalised PaCo).
-        queue_size: keys kept; 8192 on ImageNet-LT, 1024 on CIFAR-100-LT; 0 for none.
+        queue_size: number of keys; 8192 on ImageNet-LT, 1024 on CIFAR-100-LT; 0 for none.
         momentum: of the momentum encoder, .999.
         generalized: the generalised variant.
-        seed: of the first weights.
+        seed: seed of the initial weights.
     """
 
     needs_labels = True
@@ -52,9 +53,6 @@ class PaCo(nn.Module):
         *,
         class_counts: Tensor,
         temperature: float = 0.2,
-        embedding_dim: int = 128,
-        head_layers: int = 2,
-        head_hidden_dim: int | None = None,
         alpha: float = 0.05,
         beta: float = 1.0,
         gamma: float = 1.0,
@@ -65,18 +63,15 @@ class PaCo(nn.Module):
         momentum: float = 0.999,
         generalized: bool = False,
         seed: int = 0,
+        **head: Unpack[HeadOptions],
     ):
-        super().__init__()
-        self.encoder = encoder
-        self.head = projection_head(
-            encoder.feature_dim, hidden_dim=head_hidden_dim, out_dim=embedding_dim, layers=head_layers, seed=seed
-        )
+        super().__init__(encoder, seed=seed, **head)
         with seeded_initialisation(seed, "centres"):
             self.centers = ParametricCenters(encoder.feature_dim, len(class_counts))
-        self.momentum_encoder = None if generalized else MomentumEncoder(self._network(), momentum)
-        self.queue = Queue(queue_size, embedding_dim) if queue_size else None
+        self.momentum_encoder = None if generalized else MomentumEncoder(self.network(), momentum)
+        self.queue = Queue(queue_size, self.embedding_dim) if queue_size else None
         self.criterion = PaCoLoss(
-            present(class_counts) if balanced else None,
+            positive_counts(class_counts) if balanced else None,
             alpha,
             beta,
             gamma,
@@ -86,64 +81,58 @@ class PaCo(nn.Module):
         )
         self.pending: tuple[Tensor, Tensor] | None = None
 
-    def _network(self) -> nn.Sequential:
-        return nn.Sequential(self.encoder, self.head)
-
-    def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:
-        """Loss of one batch: n views [B, C, H, W] each and labels [B] (−1 unknown); returns a scalar."""
-        if len(views) < 2:
-            raise InputError(f"n_views={len(views)}: PaCo needs 2, one for the anchors and one for the keys")
-        anchored = views if self.momentum_encoder is None else views[:1]
-        features = self.encoder(torch.cat(anchored))
-        queries, queries_of = self.head(features), labels.repeat(len(anchored))
+    def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: unknown)."""
+        self.check_views(views)
+        anchor_views = views if self.momentum_encoder is None else views[:1]
+        features = self.encoder(torch.cat(anchor_views))
+        queries, query_labels = self.head(features), labels.repeat(len(anchor_views))
         if self.momentum_encoder is None:
-            keys, keys_of = queries[:0].detach(), labels[:0]
-            self.pending = queries.detach(), queries_of
+            keys, key_labels = queries[:0].detach(), labels[:0]
+            self.pending = queries.detach(), query_labels
         else:
-            keys, keys_of = self.momentum_encoder(torch.cat(views[1:])), labels.repeat(len(views) - 1)
-            self.pending = keys, keys_of
-        return self._loss(queries, queries_of, self.centers(features), keys, keys_of)
+            keys, key_labels = self.momentum_encoder(torch.cat(views[1:])), labels.repeat(len(views) - 1)
+            self.pending = keys, key_labels
+        return self._loss(queries, query_labels, self.centers(features), keys, key_labels)
 
-    def _loss(self, queries: Tensor, queries_of: Tensor, logits: Tensor, keys: Tensor, keys_of: Tensor) -> Tensor:
-        """Own anchors first, then own images that are none, then the queries of others, the keys of all, the queue."""
-        group, anchors = group_of("auto"), queries_of >= 0
-        all_queries, all_of = rows_in(group, queries), rows_in(group, queries_of)
+    def _loss(self, queries: Tensor, query_labels: Tensor, logits: Tensor, keys: Tensor, key_labels: Tensor) -> Tensor:
+        """Orders the rows: own anchors, own images without label, queries of other processes, keys of all, the queue."""
+        group, anchors = gather_group("auto"), query_labels >= 0
+        all_queries, all_labels = gather_rows(group, queries), gather_rows(group, query_labels)
         mine = own_rows(group, len(queries), queries)
         rows = [queries[anchors], queries[~anchors], all_queries[: mine.start], all_queries[mine.stop :]]
-        ids = [queries_of[anchors], queries_of[~anchors], all_of[: mine.start], all_of[mine.stop :]]
-        rows, ids = [*rows, rows_in(group, keys)], [*ids, rows_in(group, keys_of)]
+        ids = [query_labels[anchors], query_labels[~anchors], all_labels[: mine.start], all_labels[mine.stop :]]
+        rows, ids = [*rows, gather_rows(group, keys)], [*ids, gather_rows(group, key_labels)]
         if self.queue is not None:
             rows, ids = [*rows, self.queue.keys()], [*ids, self.queue.labels()]
-        count = summed_in(group, anchors.sum())
+        count = summed_over(group, anchors.sum())
         if not anchors.any():
-            warn(f"none of {len(queries_of)} rows of a batch has a label: PaCo learns nothing from them")
+            warn(f"none of {len(query_labels)} rows of a batch has a label: PaCo gives no gradient for them")
             return 0 * (all_queries.sum() + logits.sum())
         loss = self.criterion(torch.cat([part.float() for part in rows]), torch.cat(ids), logits[anchors])
-        return loss * (anchors.sum() * processes_in(group) / count)
+        return loss * (anchors.sum() * world_size(group) / count)
 
     def after_batch(self) -> None:
-        """Keep this batch's keys for later anchors."""
+        """Enqueues the keys of the batch, for later anchors."""
         if self.queue is not None and self.pending is not None:
             self.queue.enqueue(*self.pending)
         self.pending = None
 
     def after_update(self, progress: float) -> None:
-        """The momentum encoder follows."""
+        """Updates the momentum encoder."""
         if self.momentum_encoder is not None:
-            self.momentum_encoder.update(self._network(), progress)
-
-    def no_signal(self, batch: int, views: int) -> float | None:
-        """None: what equal embeddings cost depends on the labels in batch and queue."""
-        return None
+            self.momentum_encoder.update(self.network(), progress)
 
     def figures(self) -> dict[str, float]:
-        """Keys in the queue, and how many batches old they are on average."""
+        """Returns the number of keys in the queue, and their mean age in batches."""
         if self.queue is None:
             return {}
         return {"queue_keys": float(len(self.queue)), "queue_age": self.queue.staleness()[0]}
 
     def classifier(self) -> Classifier:
-        """The centres as they are now: plain logits, without log π."""
+        """Returns the centres as a classifier: plain logits, without log π."""
         return Classifier(
             self.centers.weight, self.centers.bias, how="linear: PaCo's centres, trained with the encoder"
         )
+
+    # no_signal stays None: the loss of equal embeddings depends on the labels in batch and queue.

@@ -1,85 +1,123 @@
-"""SimCLR: two views of an image attract, all other views in the batch repel."""
+"""SimCLR: two views of an image attract each other, all other views in the batch repel."""
 
 import math
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from coulomb.errors import InputError
-from coulomb.losses import NTXentLoss
-from coulomb.methods.both_ways import BothWays
+from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, NTXentLoss, SimpleContrastiveLoss
+from coulomb.losses.negatives import world_size
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, equal_embeddings_loss
 from coulomb.metrics.loss_floor import infonce_at
-from coulomb.models import Encoder, projection_head
+from coulomb.models import Encoder
+from coulomb.similarity.collectives import gather_group
+
+PAIR_LOSSES = ("hard", "simple", "hard_simple")
 
 
-class SimCLR(nn.Module):
+class SimCLR(ProjectionMethod):
     """One encoder, one projection head, NT-Xent over the batch (Chen et al., 2020).
 
-        z = head(encoder(view))         all views in one pass, so batch norm sees them together
-        loss = NT-Xent(z)               mean over all n·N views as anchors
+        z = head(encoder(view))         all views in one forward pass, which share the batch statistics
+        loss = NT-Xent(z)               mean over all V·N views as anchors
 
-    Labels are never looked at. After training the head is dropped.
+    Labels are not used. The head is discarded after training.
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
         temperature: τ of NT-Xent; .5 for CIFAR, .1 for ImageNet in the paper.
-        embedding_dim: output width of the head (paper: 128).
-        head_layers: linear layers in the head (paper: 2; the authors' second version: 3).
-        head_hidden_dim: width between them; None means the feature width, as in the paper.
-        loss: ``"contrastive"``: NT-Xent; or one of Wang & Liu's (2021) on two views: ``"hard"``, ``"simple"``,
-            ``"hard_simple"``; see `BothWays`.
-        top_k: negatives that count in the hard losses; None: half of those in the batch. The paper's share, 4095 of 50,000,
-            would be a twelfth, which collapses on digits; see `HardContrastiveLoss`.
-        seed: of the head's first weights.
+        embedding_dim: output width of the head (default and paper: 128).
+        head_layers: linear layers in the head (default and paper: 2; the authors' second version: 3).
+        head_hidden_dim: width between them; None is the feature width, as in the paper.
+        loss: ``"contrastive"`` is NT-Xent. ``"hard"``, ``"simple"`` and ``"hard_simple"`` are the losses of Wang & Liu
+            (2021) on two views, see `SymmetricPairLoss`.
+        top_k: number of negatives in the hard losses; None is half of those in the batch. The paper's share, 4095 of
+            50,000, would be a twelfth, which collapses on digits; see `HardContrastiveLoss`.
+        seed: seed of the head's initial weights.
     """
-
-    needs_labels = False
 
     def __init__(
         self,
         encoder: Encoder,
         *,
         temperature: float = 0.5,
-        embedding_dim: int = 128,
-        head_layers: int = 2,
-        head_hidden_dim: int | None = None,
         loss: str = "contrastive",
         top_k: int | None = None,
         seed: int = 0,
+        **head: Unpack[HeadOptions],
     ):
-        super().__init__()
-        self.encoder = encoder
-        self.head = projection_head(
-            encoder.feature_dim,
-            hidden_dim=head_hidden_dim,
-            out_dim=embedding_dim,
-            layers=head_layers,
-            seed=seed,
-        )
+        super().__init__(encoder, seed=seed, **head)
         self.temperature = temperature
-        self.criterion = (
-            NTXentLoss(temperature=temperature) if loss == "contrastive" else BothWays(loss, temperature, top_k)
-        )
+        if loss == "contrastive":
+            self.criterion = NTXentLoss(temperature=temperature)
+        else:
+            self.criterion, self.most_views = SymmetricPairLoss(loss, temperature, top_k), 2
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Loss of one batch: ``views`` is a list of n tensors [B, C, H, W]; returns a scalar."""
-        if len(views) < 2:
-            raise InputError(f"n_views={len(views)}: SimCLR needs 2, each the other's positive")
-        embeddings = self.head(self.encoder(torch.cat(views)))
-        return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1))
+        """Returns the loss of a batch, a scalar; ``views`` is a list of V tensors [B, C, H, W]."""
+        embeddings = self.embed(views).chunk(len(views))
+        loss: Tensor = self.criterion(*embeddings if len(views) == 2 else [torch.stack(embeddings, dim=1)])
+        return loss
 
     def no_signal(self, batch: int, views: int) -> float:
-        """The loss when all embeddings of all processes' images (``batch``) are alike, ln(n·N − 1): a run must get below."""
-        if isinstance(self.criterion, BothWays):
+        """Returns the loss when all embeddings are equal, ln(V·N − 1) for NT-Xent."""
+        if isinstance(self.criterion, SymmetricPairLoss):
             return self.criterion.no_signal(batch)
-        return math.log(max(batch * views - 1, 1))
+        return equal_embeddings_loss(batch, views)
 
     def floor(self, batch: int, views: int) -> float | None:
-        """The least loss of any embeddings, ln(1 + (2N − 2)·exp(−(1 + 1/(N − 1))/τ)), with two views; else None.
+        """Returns the smallest loss of NT-Xent on two views, ln(1 + (2N − 2)·exp(−(1 + 1/(N − 1))/τ)); else None.
 
-        The views of an image coincide, and the N images of all processes (``batch``) form a regular simplex, cos =
-        −1/(N − 1): the least by the convexity of log Σ exp and Σᵢⱼ zᵢ·zⱼ ≥ 0.
+        It is reached when the views of an image coincide and the N images form a regular simplex, cos = −1/(N − 1); this
+        follows from the convexity of log Σ exp and Σᵢⱼ zᵢ·zⱼ ≥ 0.
         """
-        if isinstance(self.criterion, BothWays) or views != 2 or batch < 2:
+        if isinstance(self.criterion, SymmetricPairLoss) or views != 2 or batch < 2:
             return None
         return infonce_at(2 * batch - 2, self.temperature, -1 / (batch - 1))
+
+
+class SymmetricPairLoss(nn.Module):
+    """½(L(z₀, z₁) + L(z₁, z₀)), where the K = N − 1 negatives of an image are the other images' opposite views.
+
+    Args:
+        loss: ``"hard"`` (InfoNCE on the ``top_k`` nearest negatives), ``"simple"`` (−s⁺ + mean of s over the negatives: λ =
+            1/K, the limit of InfoNCE at a high temperature) or ``"hard_simple"`` (λ = 1/top_k, over the ``top_k`` nearest).
+        temperature: τ of the hard loss; the simple losses have none.
+        top_k: number of negatives in the hard losses; None is half of them, ⌈K/2⌉.
+    """
+
+    def __init__(self, loss: str, temperature: float, top_k: int | None):
+        super().__init__()
+        if loss not in PAIR_LOSSES:
+            raise InputError(f"loss={loss!r}: must be contrastive, {', '.join(PAIR_LOSSES)}")
+        if top_k is not None and top_k < 1:
+            raise InputError(f"top_k={top_k}: must be at least 1")
+        self.kind, self.top_k = loss, top_k
+        self.loss: Any
+        if loss == "hard":
+            self.loss = HardContrastiveLoss(temperature)
+        else:
+            self.loss = SimpleContrastiveLoss() if loss == "simple" else HardSimpleLoss()
+
+    def forward(self, view0: Tensor, view1: Tensor) -> Tensor:
+        """Returns the loss of embeddings [N, D] of two views, a scalar."""
+        negatives = self.count_negatives(len(view0) * world_size(gather_group("auto")))
+        if self.kind != "hard":
+            self.loss.weight = 1 / negatives
+        if self.kind != "simple":
+            self.loss.top_k = negatives
+        loss: Tensor = (self.loss(view0, view1) + self.loss(view1, view0)) / 2
+        return loss
+
+    def count_negatives(self, batch: int) -> int:
+        """Returns how many negatives of an anchor enter the loss, for ``batch`` images in all processes."""
+        negatives = max(batch - 1, 1)
+        if self.kind == "simple":
+            return negatives
+        return (negatives + 1) // 2 if self.top_k is None else min(self.top_k, negatives)
+
+    def no_signal(self, batch: int) -> float:
+        """Returns the loss when all embeddings are equal: ln(1 + negatives) for the hard loss, 0 for the simple ones."""
+        return math.log1p(self.count_negatives(batch)) if self.kind == "hard" else 0.0

@@ -4,26 +4,26 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
-from coulomb.methods.labelled import entropy, known_rows
+from coulomb.methods.interface import Method, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.randomness import seeded_initialisation
 
 
-class Softmax(nn.Module):
-    """Cross-entropy of a linear classifier on the features; all views of an image carry its label.
+class Softmax(Method):
+    """Cross-entropy of a linear classifier on the features; all views of an image have its label.
 
         logits = W·encoder(view) + b
         loss = cross-entropy(logits, labels)         mean over all labelled views
 
-    Images without a label are not trained on. The classifier is kept with the run; the ``head`` whose outputs are
-    watched during training is the classifier itself.
+    Images without a label are not used. The classifier is saved with the run. It is also the ``head`` whose outputs are
+    monitored during training.
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
         class_counts: training images of each class, [C].
         label_smoothing: ε, 0 for none.
-        seed: of the classifier's first weights.
+        seed: seed of the classifier's initial weights.
     """
 
     needs_labels = True
@@ -35,24 +35,31 @@ class Softmax(nn.Module):
         with seeded_initialisation(seed, "classifier"):
             self.head = nn.Linear(encoder.feature_dim, len(class_counts))
         self.criterion: SoftmaxLoss | BalancedSoftmaxLoss = SoftmaxLoss(label_smoothing)
-        self.constant = entropy(class_counts, label_smoothing)
-        self.certain = entropy(torch.eye(len(class_counts))[0], label_smoothing)
+        self.constant_loss = entropy(class_counts, label_smoothing)
+        self.least_loss = entropy(torch.eye(len(class_counts))[0], label_smoothing)
 
     def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:
-        """Loss of one batch: n views [B, C, H, W] each and labels [B] (−1: left out); returns a scalar."""
-        rows, labels = known_rows(self.encoder(torch.cat(views)), labels, len(views))
+        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: left out)."""
+        rows, labels = labelled_rows(self.encoder(torch.cat(views)), labels, len(views))
         if not len(rows):
-            return self.head(rows).sum()  # 0, with a gradient for every process to agree on
+            return self.head(rows).sum()  # 0, with a gradient that all processes can reduce
         return self.criterion(rows, labels, self.head.weight, self.head.bias)
 
     def no_signal(self, batch: int, views: int) -> float:
-        """The loss of the best constant prediction: the entropy of the class frequencies, ln C when they are equal."""
-        return self.constant
+        """Returns the loss of the best constant prediction: the entropy of the class frequencies, at most ln C."""
+        return self.constant_loss
 
     def floor(self, batch: int, views: int) -> float:
-        """The loss of a classifier that is sure and right: the entropy of a smoothed label, 0 without smoothing."""
-        return self.certain
+        """Returns the loss of a certain and correct classifier: the entropy of a smoothed label, 0 without smoothing."""
+        return self.least_loss
 
     def classifier(self) -> Classifier:
-        """The classifier as it is now: plain logits."""
+        """Returns the current classifier."""
         return Classifier(self.head.weight, self.head.bias, how="linear, cross-entropy, trained with the encoder")
+
+
+def entropy(class_counts: Tensor, label_smoothing: float = 0.0) -> float:
+    """Returns the cross-entropy of the best constant prediction for the class frequencies, smoothed like the targets."""
+    share = class_counts.double() / class_counts.sum().clamp_min(1)
+    share = (1 - label_smoothing) * share + label_smoothing / len(share)
+    return float(torch.special.entr(share).sum())

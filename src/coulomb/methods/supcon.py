@@ -1,63 +1,48 @@
 """SupCon: SimCLR's batch, with every image of the anchor's class as a positive."""
 
-import math
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from coulomb.losses import SupConLoss
-from coulomb.models import Encoder, projection_head
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, equal_embeddings_loss
+from coulomb.models import Encoder
 
 
-class SupCon(nn.Module):
+class SupCon(ProjectionMethod):
     """Supervised contrastive learning (Khosla et al., 2020), stage one: the representation.
 
         z = head(encoder(view))         head: Linear-ReLU-Linear without batch norm, as in the authors' code
         loss = SupCon(z, labels)        mean over positives outside the logarithm
 
-    Labels may be partly unknown (−1): such an image has its own other views as its only positives.
-    Stage two, a linear classifier on the frozen encoder, follows in the same command and is kept with the run: multinomial
-    logistic regression on the features of the plain training images (the authors: SGD with augmentation for 100 epochs).
+    Labels may be partly unknown (−1); the only positives of such an image are its own other views.
+    Stage two follows in the same command and is saved with the run: a linear classifier on the frozen encoder, multinomial
+    logistic regression on the features of the training images without augmentation (the authors: SGD with augmentation for
+    100 epochs).
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
         temperature: τ; .1 for CIFAR in the paper, .07 in the authors' code.
-        embedding_dim: output width of the head (paper: 128).
-        head_layers: linear layers in the head (paper: 2).
-        head_hidden_dim: width between them; None means the feature width, as in the paper.
-        seed: of the head's first weights.
+        embedding_dim: output width of the head (default and paper: 128).
+        head_layers: linear layers in the head (default and paper: 2).
+        head_hidden_dim: width between them; None is the feature width, as in the paper.
+        seed: seed of the head's initial weights.
     """
 
     needs_labels = True
     two_stages = True
+    least_views = 1
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        temperature: float = 0.1,
-        embedding_dim: int = 128,
-        head_layers: int = 2,
-        head_hidden_dim: int | None = None,
-        seed: int = 0,
-    ):
-        super().__init__()
-        self.encoder = encoder
-        self.head = projection_head(
-            encoder.feature_dim,
-            hidden_dim=head_hidden_dim,
-            out_dim=embedding_dim,
-            layers=head_layers,
-            batch_norm=False,
-            seed=seed,
-        )
+    def __init__(self, encoder: Encoder, *, temperature: float = 0.1, seed: int = 0, **head: Unpack[HeadOptions]):
+        super().__init__(encoder, seed=seed, batch_norm=False, **head)
         self.criterion = SupConLoss(temperature=temperature)
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Loss of one batch: n views [B, C, H, W] each and labels [B] (−1 unknown); returns a scalar."""
-        embeddings = self.head(self.encoder(torch.cat(views)))
-        return self.criterion(torch.stack(embeddings.chunk(len(views)), dim=1), labels)
+        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: unknown)."""
+        loss: Tensor = self.criterion(torch.stack(self.embed(views).chunk(len(views)), dim=1), labels)
+        return loss
 
     def no_signal(self, batch: int, views: int) -> float:
-        """The loss when all embeddings of all processes' images (``batch``) are alike, ln(n·N − 1): a run must get below."""
-        return math.log(max(batch * views - 1, 1))
+        """Returns the loss when all embeddings are equal, ln(V·N − 1)."""
+        return equal_embeddings_loss(batch, views)

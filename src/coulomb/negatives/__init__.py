@@ -1,4 +1,4 @@
-"""Where negatives come from beside the batch: a queue, a memory bank, a slowly moving encoder. Torch alone."""
+"""Negatives from beyond the batch: a queue, a memory bank and a momentum encoder."""
 
 from coulomb.negatives.memory_bank import MemoryBank
 from coulomb.negatives.momentum_encoder import MomentumEncoder

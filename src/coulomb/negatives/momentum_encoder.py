@@ -1,6 +1,7 @@
-"""A slowly moving copy of a network: keys that stay comparable from batch to batch (MoCo, BYOL)."""
+"""A momentum encoder: a slowly moving copy of a network, whose keys stay comparable between batches (MoCo, BYOL)."""
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -8,26 +9,26 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from coulomb.checked import checked_share
-from coulomb.negatives.rows import cosine_to_one
 
 
 class MomentumEncoder(nn.Module):
-    """θ′ ← m·θ′ + (1−m)·θ after each update of the network θ: a frozen copy that follows it (He et al., 2020).
+    """θ′ ← m·θ′ + (1−m)·θ after each update of the network θ (He et al., 2020).
 
-    The copy's parameters have ``requires_grad=False`` and its forward runs without a graph: no gradient reaches it, and
-    no optimiser does. It is part of the state dict. A forward leaves its state alone: batch norms in training mode take
-    the statistics of the batch, and do not move their running ones; these follow the network's by ``buffers``.
+    The copy's parameters have ``requires_grad=False`` and its forward pass records no graph, so that neither gradients
+    nor an optimizer change them. The copy is part of the state dict. The forward pass does not change the state: batch
+    norms in training mode use the statistics of the batch without moving the running ones, which follow those of the
+    network according to ``buffers``.
 
     Args:
-        module: the network to copy; its structure must stay what it is.
+        module: the network to copy; its structure must not change afterwards.
         momentum: m in [0, 1]. .999 in MoCo on ImageNet, .99 in its CIFAR-10 demo, .996 (cosine) in BYOL. 0 copies.
         schedule: ``"constant"``, or ``"cosine"``: 1 − (1−m)(cos(π·progress)+1)/2, from m to 1 over the run (BYOL).
-        buffers: ``"copy"``: the network's buffers as they are now; ``"average"``: floating ones move like parameters.
-            MoCo's authors do neither (their key encoder's running statistics are of its own batches); in training mode
-            no output depends on this choice.
+        buffers: ``"copy"`` copies the network's buffers; ``"average"`` averages floating ones like parameters. MoCo's
+            authors do neither (their key encoder computes running statistics from its own batches); in training mode no
+            output depends on this choice.
 
     Raises:
-        ValueError, TypeError: naming the argument.
+        ValueError, TypeError: an argument is invalid.
     """
 
     def __init__(
@@ -43,36 +44,36 @@ class MomentumEncoder(nn.Module):
         self.module = copy.deepcopy(module).requires_grad_(False)
         for part in self.module.modules():
             if isinstance(part, _NormBase):
-                part.track_running_stats = False  # in training mode; in eval mode the buffers are used all the same
+                part.track_running_stats = False  # affects training mode only; eval mode uses the buffers regardless
 
     @torch.no_grad()
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
-        """What the copy says; buffers that a module of the user's moves in its forward are put back."""
-        norms = (part for part in self.module.modules() if not isinstance(part, _NormBase))
-        before = [(buffer, buffer.clone()) for part in norms for buffer in part.buffers(recurse=False)]
+        """Returns the copy's output; buffers that a custom module changes in its forward pass are restored."""
+        others = (part for part in self.module.modules() if not isinstance(part, _NormBase))
+        saved = [(buffer, buffer.clone()) for part in others for buffer in part.buffers(recurse=False)]
         out: Tensor = self.module(*inputs, **options)
-        for buffer, was in before:
-            buffer.copy_(was)
+        for buffer, value in saved:
+            buffer.copy_(value)
         return out
 
     def momentum_at(self, progress: float) -> float:
-        """m when a share ``progress`` (0 … 1) of the run is done."""
+        """Returns m after a fraction ``progress`` (0 … 1) of the run."""
         if self.schedule == "constant":
             return self.momentum
-        return cosine_to_one(self.momentum, checked_share("progress", progress))
+        return 1 - (1 - self.momentum) * (math.cos(math.pi * checked_share("progress", progress)) + 1) / 2
 
     @torch.no_grad()
     def update(self, online: nn.Module, progress: float = 0.0) -> None:
-        """One step towards ``online``, the network that was copied; after each step of the optimiser."""
-        towards = 1 - self.momentum_at(progress)
-        for weight, new in zip(self.module.parameters(), online.parameters(), strict=True):
-            weight.lerp_(new.to(weight), towards)
-        for buffer, now in zip(self.module.buffers(), online.buffers(), strict=True):
+        """Moves the copy towards ``online``, the network that was copied; call it after each optimizer step."""
+        weight = 1 - self.momentum_at(progress)
+        for parameter, new in zip(self.module.parameters(), online.parameters(), strict=True):
+            parameter.lerp_(new.to(parameter), weight)
+        for buffer, current in zip(self.module.buffers(), online.buffers(), strict=True):
             if self.buffer_rule == "average" and buffer.is_floating_point():
-                buffer.lerp_(now.to(buffer), towards)
+                buffer.lerp_(current.to(buffer), weight)
             else:
-                buffer.copy_(now)
+                buffer.copy_(current)
 
     def extra_repr(self) -> str:
-        """The options, for ``print(encoder)``."""
+        """Returns the options, for ``print(encoder)``."""
         return f"momentum={self.momentum:g}, schedule={self.schedule!r}, buffers={self.buffer_rule!r}"

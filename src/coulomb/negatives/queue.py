@@ -1,37 +1,38 @@
-"""A queue of keys from past batches: many negatives at a small batch (MoCo)."""
+"""A queue of keys from past batches: many negatives with small batches (MoCo)."""
 
 import torch
 from torch import Tensor, nn
 
 from coulomb.checked import checked_whole
-from coulomb.negatives.rows import integers, seeded, unit_rows
-from coulomb.similarity.collectives import Gather, checked_gather, group_of, rows_in
+from coulomb.negatives.rows import integers, unit_rows
+from coulomb.similarity.collectives import Gather, checked_gather, gather_group, gather_rows
 
 
 class Queue(nn.Module):
-    """First in, first out: the last ``size`` keys, of unit length, with a label and an id each (He et al., 2020).
+    """First in, first out: the last ``size`` keys, normalised, with one label and one id each (He et al., 2020).
 
         loss = InfoNCELoss(0.2)(queries, keys, queue.keys())
-        queue.enqueue(keys, ids=index)          after the loss: else each key is a negative of its own query
+        queue.enqueue(keys, ids=index)          after the loss; otherwise each query's own key is among its negatives
 
-    All of it lies in buffers, so a checkpoint of the module it belongs to has it, and a resumed run continues with the
-    same keys. On several processes each call of `enqueue` takes the keys of all of them, in the order of ranks, so that
-    all queues stay alike; batches may be uneven, and a process without keys calls it with none.
+    The queue consists of buffers, so the state dict contains it and a resumed run continues with the same keys. With
+    several processes each call of `enqueue` takes the keys of all of them in the order of ranks, so that all queues stay
+    identical. Batches may be uneven; a process without keys calls it with an empty tensor.
+
+    ``len(queue)`` is the current number of keys. `keys`, `labels` and `ids` have the same order: oldest first.
 
     Args:
-        size: K, keys kept at most; 65536 in the paper, 4096 in the authors' CIFAR-10 demo. Need not be a multiple of B.
+        size: K, maximum number of keys; 65536 in the paper, 4096 in the authors' CIFAR-10 demo. Need not be a multiple
+            of B.
         dim: D, width of a key.
         fill: ``"empty"``: `keys` grows from none to K; ``"random"``: starts with K random directions, as in the paper,
-            label and id unknown.
+            whose labels and ids are unknown.
         seed: of the random fill.
-        gather: take the keys of all processes: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call `enqueue`.
-
-    ``len(queue)`` is the number of keys now. The order of `keys`, `labels`, `ids` is one and the same: oldest first.
+        gather: enqueue the keys of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
+            with several processes, which must then all call `enqueue`.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite keys are a ValueError, a row of zeros a
-            `CoulombWarning` (it stays zero).
+        ValueError, TypeError: an argument is invalid, or keys are NaN or infinite. Zero rows stay zero, with a
+            `CoulombWarning`.
 
     >>> queue = Queue(3, 2)
     >>> queue.enqueue(torch.eye(2), ids=torch.tensor([7, 8]))
@@ -55,12 +56,12 @@ class Queue(nn.Module):
         self.fill, self.gather = fill, checked_gather(gather)
         rows = torch.zeros(size, dim)
         if fill == "random":
-            rows = nn.functional.normalize(torch.randn(size, dim, generator=seeded(seed)), dim=1)
+            rows = nn.functional.normalize(torch.randn(size, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
         self.register_buffer("rows", rows)
         self.register_buffer("row_labels", torch.full((size,), -1))
         self.register_buffer("row_ids", torch.full((size,), -1))
-        self.register_buffer("born", torch.zeros(size, dtype=torch.long))  # the enqueue that wrote the row
-        # Keys ever written: the next goes to this number modulo size.
+        self.register_buffer("born", torch.zeros(size, dtype=torch.long))  # the call of `enqueue` that wrote the row
+        # Number of keys written so far: the next goes to this number modulo size.
         self.register_buffer("written", torch.tensor(size if fill == "random" else 0))
         self.register_buffer("enqueues", torch.tensor(0))
 
@@ -68,39 +69,38 @@ class Queue(nn.Module):
         return min(int(self.written), self.size)
 
     def keys(self) -> Tensor:
-        """The keys [n, dim], oldest first; a copy, so that `enqueue` may come before the backward pass."""
+        """Returns the keys [n, D], oldest first; a copy, so that `enqueue` may come before the backward pass."""
         return self._ordered(self.rows)
 
     def labels(self) -> Tensor:
-        """Their labels [n], −1 where unknown."""
+        """Returns the labels of the keys, [n]; −1 where unknown."""
         return self._ordered(self.row_labels)
 
     def ids(self) -> Tensor:
-        """Their ids [n] (which instance each shows), −1 where unknown."""
+        """Returns the ids of the keys (the image that each shows), [n]; −1 where unknown."""
         return self._ordered(self.row_ids)
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> None:
-        """Append keys [B, dim] with labels [B] and ids [B]; the oldest go. Of more than ``size`` the last are kept."""
+        """Appends keys [B, D] with labels [B] and ids [B] and drops the oldest; of more than ``size`` the last remain."""
         keys = unit_rows("keys", keys, self.dim).to(self.rows)
-        about = torch.stack([integers("labels", labels, keys), integers("ids", ids, keys)], dim=1)
-        group = group_of(self.gather)
-        keys, about = rows_in(group, keys), rows_in(group, about)
+        tags = torch.full((len(keys), 2), -1, device=keys.device)
+        for column, (name, values) in enumerate((("labels", labels), ("ids", ids))):
+            if values is not None:
+                tags[:, column] = integers(name, values, len(keys))
+        group = gather_group(self.gather)
+        keys, tags = gather_rows(group, keys), gather_rows(group, tags)
         self.enqueues += 1
-        count = len(keys)
-        kept = min(count, self.size)
-        first = int(self.written) + count - kept
-        slots = torch.arange(first, first + kept, device=keys.device) % self.size
-        self.rows[slots] = keys[count - kept :]
-        self.row_labels[slots] = about[count - kept :, 0]
-        self.row_ids[slots] = about[count - kept :, 1]
-        self.born[slots] = self.enqueues
-        self.written += count
+        self.written += len(keys)
+        keys, tags, end = keys[-self.size :], tags[-self.size :], int(self.written)
+        slots = torch.arange(end - len(keys), end, device=keys.device) % self.size
+        self.rows[slots], self.born[slots] = keys, self.enqueues
+        self.row_labels[slots], self.row_ids[slots] = tags.unbind(1)
 
     def staleness(self) -> tuple[float, float]:
-        """Mean and largest age of the keys, in calls of `enqueue`; the newest are 0 old, a random fill as old as all.
+        """Returns the mean and the largest age of the keys in calls of `enqueue`; (0, 0) for an empty queue.
 
-        (0, 0) for an empty queue.
+        The newest keys have age 0; a random fill is as old as the queue.
         """
         if len(self) == 0:
             return 0.0, 0.0
@@ -108,13 +108,10 @@ class Queue(nn.Module):
         return float(ages.mean()), float(ages.max())
 
     def _ordered(self, stored: Tensor) -> Tensor:
-        """A copy of what is stored, oldest first."""
-        written = int(self.written)
-        if written <= self.size:
-            return stored[:written].clone()
-        start = written % self.size
-        return torch.cat([stored[start:], stored[:start]])
+        """Returns a copy of a buffer, oldest first."""
+        oldest = int(self.written) % self.size if len(self) == self.size else 0
+        return torch.cat([stored[oldest : len(self)], stored[:oldest]])
 
     def extra_repr(self) -> str:
-        """The options, for ``print(queue)``."""
+        """Returns the options, for ``print(queue)``."""
         return f"size={self.size}, dim={self.dim}, fill={self.fill!r}, gather={self.gather!r}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from coulomb.evaluation.comparison import LEVEL, VIEWS, entry, families, over, summed
+from coulomb.evaluation.comparison import LEVEL, VIEWS, comparison_row, family_mean, group_families, with_share
 from coulomb.evaluation.verdict import (
     LEARNED_SOMETHING,
     LEARNED_WELL,
@@ -147,7 +147,7 @@ def _unpaired(against: str, name: str, rows: dict[str, Score], n: int, draws: in
     names = [key for key in both if key != VIEWS] or list(both)
     if not names:
         return {"against": against, "measurements": {}, "overall": None}
-    of, z = families(names), NormalDist().inv_cdf((1 + LEVEL ** (1 / (len(names) + 1))) / 2)
+    families, z = group_families(names), NormalDist().inv_cdf((1 + LEVEL ** (1 / (len(names) + 1))) / 2)
     found = {"trained": {}, name: {}, "error": dict[str, float]()}
     for key in names:
         variance = 1 / n**2  # so that a perfect score has an interval too
@@ -156,12 +156,12 @@ def _unpaired(against: str, name: str, rows: dict[str, Score], n: int, draws: in
             found[side][key] = value.mean
             variance += max(0.0, value.mean * (1 - value.mean)) / n + (value.std or 0.0) ** 2 / draws
         found["error"][key] = z * math.sqrt(variance)
-    found = {side: values | {"overall": float(over(of, values))} for side, values in found.items()}
+    found = {side: values | {"overall": float(family_mean(families, values))} for side, values in found.items()}
     made = {}
     for key in (*names, "overall"):
         ours, theirs, error = found["trained"][key], found[name][key], found["error"][key]
-        made[key] = entry(ours, theirs, ours - theirs - error, ours - theirs + error, n)
-    return {"against": against, "overall": summed(made.pop("overall"), list(of)), "measurements": made}
+        made[key] = comparison_row(ours, theirs, ours - theirs - error, ours - theirs + error, n)
+    return {"against": against, "overall": with_share(made.pop("overall"), list(families)), "measurements": made}
 
 
 def _protocol(evaluation: dict[str, Any], *keys: str) -> int | None:

@@ -14,7 +14,7 @@ from coulomb.data.samplers import SAMPLERS
 from coulomb.data.split import LongTail
 from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
-from coulomb.methods.choice import check_method_name
+from coulomb.methods.options import check_method_name
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
 from coulomb.models.saving import write_atomically
 from coulomb.reading import RESTORE, read_yaml

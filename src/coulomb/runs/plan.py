@@ -1,22 +1,20 @@
 """The plan of a run: from data and options to configuration, split and number of steps.
 
-`coulomb check` shows the plan and `coulomb train` follows it, so the two cannot disagree.
+`coulomb check` shows the plan and `coulomb train` follows it, so that the two cannot disagree.
 """
 
 import dataclasses
-import inspect
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from coulomb.data import Source
 from coulomb.errors import InputError
-from coulomb.methods.choice import method_class, short_name
-from coulomb.methods.making import complete_options
+from coulomb.methods import Method
+from coulomb.methods.options import accepted_parameters, complete_options, find_method, short_name
 from coulomb.models.encoder import require_encoder
 from coulomb.models.published import is_published
 from coulomb.models.user_code import absolute, is_own_file
@@ -34,10 +32,10 @@ class Plan:
     """What a run will do.
 
     Attributes:
-        config: the complete configuration, as ``config.yaml`` holds it.
+        config: the complete configuration, as in ``config.yaml``.
         prepared: the split and the image stores.
-        learned: indices of the training images that the method learns from.
-        processes: processes that train together.
+        learned: indices of the training images that the method uses.
+        processes: number of processes that train together.
         steps_per_epoch: batches per epoch and process.
     """
 
@@ -49,74 +47,74 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Batches in the whole run, per process."""
+        """Batches per process in the whole run."""
         return self.config.epochs * self.steps_per_epoch
 
     @property
     def updates(self) -> int:
-        """Updates of the weights: one per ``accumulate`` steps."""
+        """Optimizer steps in the whole run: one per ``accumulate`` batches."""
         return math.ceil(self.steps / self.config.accumulate)
 
 
 def plan(options: dict[str, Any], objects: Objects | None = None, sources: Sources | None = None) -> Plan:
-    """The plan of ``coulomb train`` with these options; images are not decoded, so unreadable ones are still counted.
+    """Returns the plan of ``coulomb train`` with these options. Images are not decoded, so unreadable ones are included.
 
-    ``sources``: the opened data and test set, if they are open already.
+    ``sources``: data and test set, if they are already open.
 
     Raises:
         InputError: training would refuse the data or an option.
     """
     objects = (objects or Objects()).with_options(options)
     config, sources, facts = configure(options, objects, sources)
-    return plan_of(config, arrange(config, sources, facts), objects.method_of(config))
+    return plan_prepared(config, arrange(config, sources, facts), objects.find_method(config))
 
 
-def plan_of(config: Config, prepared: Prepared, method: type[nn.Module], processes: int | None = None) -> Plan:
-    """The plan for images that are already prepared; ``processes`` defaults to what ``config`` and this machine give.
+def plan_prepared(config: Config, prepared: Prepared, method: type[Method], processes: int | None = None) -> Plan:
+    """Returns the plan for prepared images; ``processes`` defaults to what ``config`` and this machine give.
 
     Raises:
         InputError: the method needs labels and there are none, or the batch is larger than the training set.
     """
-    learned = learned_from(prepared, method)
-    processes = processes_of(config) if processes is None else processes
+    learned = find_training_images(prepared, method)
+    processes = count_processes(config) if processes is None else processes
     return Plan(config, prepared, learned, processes, batches_per_epoch(len(learned), config.batch_size, processes))
 
 
 def configure(
     options: dict[str, Any], objects: Objects, sources: Sources | None = None
 ) -> tuple[Config, Sources, Facts]:
-    """The complete configuration: the recipe of method and preset, then the user's own ``options`` over it.
+    """Completes the configuration: the recipe of method and preset, overridden by the user's ``options``.
 
-    Returns the configuration, the opened sources and the facts it was decided by.
+    Returns the configuration, the opened sources and the facts that the recipe depends on.
     """
     check_names(options)
     if objects.views is not None:
-        given = {"image_size": objects.views.size, "channels": objects.views.channels}
-        options = given | options | {"views": f"custom:{type(objects.views).__name__}"}
-    asked = Config(**options)
-    if is_own_file(asked.method):
-        options = options | {"method": absolute(asked.method)}
-    method = objects.method or method_class(asked.method)
-    sources = sources or open_data(asked, objects.data, objects.test)
-    facts = measure(asked, *sources)
-    recipe = find_recipe(asked.method, asked.preset)(facts)
+        size = {"image_size": objects.views.size, "channels": objects.views.channels}
+        options = size | options | {"views": f"custom:{type(objects.views).__name__}"}
+    given = Config(**options)
+    if is_own_file(given.method):
+        options = options | {"method": absolute(given.method)}
+    method = objects.method or find_method(given.method)
+    sources = sources or open_data(given, objects.data, objects.test)
+    facts = measure(given, *sources)
+    recipe = find_recipe(given.method, given.preset)(facts)
     own = recipe.method_options | options.get("method_options", {})
-    options = options | {"method_options": complete_options(asked.method, method, own)}
-    if "epochs" in options:  # a shorter run warms up for a tenth of it at most, and is looked at at least five times
+    options = options | {"method_options": complete_options(given.method, method, own)}
+    if "epochs" in options:  # a shorter run: at most a tenth of it is warm-up, and it is evaluated at least five times
         shorter = {
             "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
             "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
         }
         options = shorter | options
     if is_published(options.get("encoder")):
-        options = {"encoder_width": None} | options  # the recipe's is of its own encoder
+        options = {"encoder_width": None} | options  # the recipe's width is that of its own encoder
     config = dataclasses.replace(recipe, **options)
-    if getattr(method, "needs_labels", False) and facts.labelled == 0:
+    if method.needs_labels and facts.labelled == 0:
         raise InputError(
             f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
         )
     if objects.encoder is None:
-        require_encoder(str(config.encoder))  # before a folder is made
+        require_encoder(str(config.encoder))  # before a folder is created
     else:
         config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
     if config.out is None:
@@ -124,53 +122,52 @@ def configure(
     return config, sources, facts
 
 
-def learned_from(prepared: Prepared, method: type[nn.Module]) -> np.ndarray:
-    """The training images that the method can use: all, or those with a label where it asks for ``labelled_only``.
+def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:
+    """Returns the indices of the training images that the method uses: all, or with ``labelled_only`` those with a label.
 
     Raises:
         InputError: the method needs labels, and no training image has one.
     """
     labels, indices = prepared.train.own_labels, prepared.train.indices
-    if not getattr(method, "needs_labels", False):
+    if not method.needs_labels:
         return indices
-    known = np.zeros(len(indices), dtype=bool) if labels is None else labels >= 0
-    if not known.any():
+    labelled = np.zeros(len(indices), dtype=bool) if labels is None else labels >= 0
+    if not labelled.any():
         raise InputError(
             f"method={method.__name__!r}: needs labels, and none of the {len(indices)} training images has one"
         )
-    return indices[known] if getattr(method, "labelled_only", False) else indices
+    return indices[labelled] if method.labelled_only else indices
 
 
-def matches_labels(method: type[nn.Module]) -> bool:
-    """True if the method's positives are the images of the same class in the batch (SupCon, triplets).
+def matches_labels(method: type[Method]) -> bool:
+    """Returns True if the method's positives are the images of the same class in the batch (SupCon, triplets).
 
-    Methods that compare with a centre or a weight vector per class ask for the classes by name instead.
+    Methods with a centre or a weight vector per class declare ``class_counts`` or ``num_classes`` instead.
     """
-    asked = inspect.signature(method).parameters
-    return bool(getattr(method, "needs_labels", False)) and not {"class_counts", "num_classes"} & set(asked)
+    return method.needs_labels and not {"class_counts", "num_classes"} & set(accepted_parameters(method)[0])
 
 
-def processes_of(config: Config) -> int:
-    """Processes that a run with this configuration starts on this machine: one per GPU, or one on the CPU."""
+def count_processes(config: Config) -> int:
+    """Returns the number of processes that a run starts on this machine: one per GPU, or one on the CPU."""
     gpus = 0 if config.accelerator == "cpu" else torch.cuda.device_count()
     return config.num_nodes * (config.devices or max(gpus, 1))
 
 
 def batches_per_epoch(images: int, batch_size: int, processes: int = 1) -> int:
-    """Full batches of ``batch_size`` in one epoch, per process.
+    """Returns the number of full batches of ``batch_size`` per epoch and process.
 
     Raises:
-        InputError: not even one batch can be filled.
+        InputError: there are fewer images than one batch.
     """
-    room = images // processes
-    if room >= batch_size:
-        return room // batch_size
-    each = f" of each of the {processes} processes" if processes > 1 else ""
-    if room < 2:
-        remedy = "use fewer processes" if each else "give more images, or the held-out ones as test"
+    available = images // processes
+    if available >= batch_size:
+        return available // batch_size
+    each = f" for each of the {processes} processes" if processes > 1 else ""
+    if available < 2:
+        remedy = "use fewer processes" if each else "add images, or pass the held-out ones as test"
         raise InputError(
-            f"data: {room} training image{'s' * (room != 1)}{each}; contrastive learning needs at least 2: {remedy}"
+            f"data: {available} training image{'s' * (available != 1)}{each}; contrastive learning needs at least 2: {remedy}"
         )
     raise InputError(
-        f"batch_size={batch_size}: larger than the {room} training images{each}; use batch_size={room} or less"
+        f"batch_size={batch_size}: larger than the {available} training images{each}; use batch_size={available} or less"
     )

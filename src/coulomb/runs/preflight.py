@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from coulomb.data import Images, open_source, render_check
-from coulomb.data.check import Look, check, look
+from coulomb.data.check import Inspection, check, inspect_images
 from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
-from coulomb.methods.making import SHARED, make_method
+from coulomb.methods.options import SHARED, build_method
 from coulomb.models import build_encoder, wrap_encoder
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import Plan, matches_labels, plan, plan_of
+from coulomb.runs.plan import Plan, matches_labels, plan, plan_prepared
 from coulomb.runs.prepare import LARGEST, canvas_size, measure, open_data, require_readable
 from coulomb.runs.recipes import find_recipe
 
@@ -40,7 +40,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     config, facts, objects = plan.config, plan.prepared.facts, objects or Objects()
     batch = min(config.batch_size, 64)
     size, channels = facts.image_size, facts.channels
-    views = objects.views_of(config, size, channels)
+    views = objects.build_views(config, size, channels)
     if objects.encoder is None:
         width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
         encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
@@ -48,16 +48,13 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         encoder = wrap_encoder(copy.deepcopy(objects.encoder), channels=channels, image_size=size)
     counts = plan.prepared.class_counts
     classes = max(1, len(counts or []))
-    method = make_method(
+    method = build_method(
         config.method,
-        objects.method_of(config),
+        objects.find_method(config),
         encoder,
         shared={name: getattr(config, name) for name in SHARED},
-        facts={
-            "num_images": len(plan.learned),
-            "class_counts": None if counts is None else torch.tensor(counts).clamp(min=1),
-            "num_classes": None if counts is None else classes,
-        },
+        num_images=len(plan.learned),
+        class_counts=None if counts is None else torch.tensor(counts).clamp(min=1),
         own=config.method_options,
     )
     method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as in training
@@ -73,8 +70,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = method(seen, labels, torch.arange(batch))
         loss.backward()
-        if (remember := getattr(method, "after_batch", None)) is not None:
-            remember()  # a queue has its price only when it is filled
+        method.after_batch()  # fills a queue, which takes its time only then
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
     parameters = sum(p.numel() for p in method.parameters())
@@ -135,17 +131,17 @@ def preflight(
         planned = plan(options, objects, sources)
     except InputError as error:
         refused = str(error)
-    looks = [look(source, cores(), progress) for source in sources if source is not None]
+    looks = [inspect_images(source, cores(), progress) for source in sources if source is not None]
     if planned is not None:
         try:
             planned = _with_failures(planned, looks, objects)
             figures = estimate(planned, objects)  # makes the method, which may refuse its options
         except InputError as error:
             planned, refused = None, str(error)
-    given: dict[str, Any] = {"looked": looks[0], "seed": asked.seed, "largest": LARGEST[asked.preset]}
+    given: dict[str, Any] = {"inspection": looks[0], "seed": asked.seed, "largest": LARGEST[asked.preset]}
     if planned is not None:
-        given["image_size"] = planned.prepared.facts.image_size
-        if matches_labels(objects.method_of(planned.config)):
+        given |= {"image_size": planned.prepared.facts.image_size, "surveyed": planned.prepared.facts.survey}
+        if matches_labels(objects.find_method(planned.config)):
             batch = planned.config.batch_size * planned.processes
             given |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
     result = check(looks[0].source, **given)
@@ -161,31 +157,31 @@ def preflight(
     return result, text if planned is None else f"{text}\n{_training_text(planned, result)}"
 
 
-def _with_failures(planned: Plan, looks: list[Look], objects: Objects) -> Plan:
+def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> Plan:
     """The plan once unreadable images are known: decoding finds them if the images fit into the cache."""
     prepared, config = planned.prepared, planned.config
     for store, looked in zip(prepared.stores, looks, strict=True):
         require_readable(store, list(looked.corrupt), config.max_corrupt)
-        store.rounded = looked.rounded() if store.dtype == "uint8" else 0
+        store.rounded = looked.count_deep() if store.dtype == "uint8" else 0
         if store.nbytes <= store.cache_bytes:
             store.failures.update(looked.corrupt)
     prepared.leave_out_unreadable()
-    return plan_of(config, prepared, objects.method_of(config))
+    return plan_prepared(config, prepared, objects.find_method(config))
 
 
-def _test_set(looked: Look) -> dict[str, Any]:
+def _test_set(looked: Inspection) -> dict[str, Any]:
     source = looked.source
     return {
         "source": source.describe(),
         "count": len(source),
         "readable": len(looked.readable),
-        "corrupt": looked.listed(),
+        "corrupt": looked.list_corrupt(),
     }
 
 
-def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Look]) -> None:
+def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) -> None:
     config, prepared = planned.config, planned.prepared
-    listed = [entry for looked in looks for entry in looked.listed()]
+    listed = [entry for looked in looks for entry in looked.list_corrupt()]
     result["config"] = {name: value for name, value in dataclasses.asdict(config).items() if name != "out"}
     result["data"] = prepared.describe(listed)
     result["memory"] |= {"canvases": sum(s.nbytes for s in prepared.stores), "canvas": prepared.stores[0].size}

@@ -18,8 +18,8 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
-from coulomb.data.names import some, visible
-from coulomb.data.samplers import most_shown
+from coulomb.data.names import first_few, visible
+from coulomb.data.samplers import most_frequent_class
 from coulomb.data.split import LongTail, imbalance, long_tail_subset
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
@@ -246,10 +246,10 @@ def _tell_classes(prepared: Prepared, config: Config) -> None:
             config.long_tail,
             len(prepared.train.indices),
             imbalance(np.array(counts)),
-            some([f"{name} {count}" for name, count in zip(names, counts, strict=True)], 20),
+            first_few([f"{name} {count}" for name, count in zip(names, counts, strict=True)], 20),
         )
     if config.sampler != "uniform":
-        label, times = most_shown(labels, config.sampler)
+        label, times = most_frequent_class(labels, config.sampler)
         log.info(
             "sampler %s: each of the %d images of %s is shown %.3g times an epoch on average",
             config.sampler,

@@ -12,7 +12,7 @@ import torch
 
 import coulomb
 from coulomb.data import Source
-from coulomb.data.names import some
+from coulomb.data.names import first_few
 from coulomb.data.source import CorruptImage
 from coulomb.similarity import products
 
@@ -82,7 +82,7 @@ def changed(before: Any, now: dict[str, Any]) -> str:
         hashes = old.get("sampled")
         hashes = hashes if isinstance(hashes, dict) else {}
         differ = [name for name, value in new["sampled"].items() if hashes.get(name, value) != value]
-        told = [f"content of {some(differ)}"] if differ else []
+        told = [f"content of {first_few(differ)}"] if differ else []
         told += [
             f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]
         ]

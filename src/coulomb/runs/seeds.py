@@ -55,7 +55,7 @@ def planned(out: Path) -> tuple[list[int], dict[str, Any]]:
     return found["seeds"], found["options"]
 
 
-def folder_of(out: Path, seed: int) -> RunFolder:
+def seed_folder(out: Path, seed: int) -> RunFolder:
     """The run folder of one seed."""
     return RunFolder(out / f"seed{seed}")
 
@@ -68,11 +68,11 @@ def summarise(out: Path) -> dict[str, Any]:
         "protocol": {...}}``. A figure that a run lacks is left out.
     """
     seeds, _ = planned(out)
-    evaluations = [read_evaluation(folder_of(out, seed)) for seed in seeds]
-    own_split = load_config(folder_of(out, seeds[0]).config).test is None
+    evaluations = [read_evaluation(seed_folder(out, seed)) for seed in seeds]
+    own_split = load_config(seed_folder(out, seeds[0]).config).test is None
     result = {
         "seeds": seeds,
-        "runs": [folder_of(out, seed).path.name for seed in seeds],
+        "runs": [seed_folder(out, seed).path.name for seed in seeds],
         "figures": {
             name: _spread([dict(figures(evaluation[name])) for evaluation in evaluations])
             for name in evaluations[0]

@@ -34,7 +34,7 @@ def checked_gather(gather: Gather) -> Gather:
     return gather
 
 
-def group_of(gather: Gather) -> dist.ProcessGroup | None:
+def gather_group(gather: Gather) -> dist.ProcessGroup | None:
     """Returns the group of processes that share their keys, or None if this process works alone.
 
     Raises:
@@ -51,7 +51,7 @@ def group_of(gather: Gather) -> dist.ProcessGroup | None:
     return dist.group.WORLD if dist.get_world_size() > 1 else None
 
 
-def rows_in(group: dist.ProcessGroup | None, rows: Tensor) -> Tensor:
+def gather_rows(group: dist.ProcessGroup | None, rows: Tensor) -> Tensor:
     """Returns the rows of all processes in the order of ranks, [ΣN, …]; gradients are summed over processes.
 
     For small tensors: every process holds the rows of all. Without a group, ``rows`` itself.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from coulomb.similarity import order, streaming
-from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, rows_in, visit_all
+from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, gather_rows, visit_all
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.streaming import Gradients, Reduced
 from coulomb.similarity.sums import summed
@@ -86,8 +86,8 @@ def sums(problem: Problem, shards: Shards) -> Tensor:
     if _only_own_keys(problem.pairs):
         return own
     others = torch.arange(len(shards.sizes), device=own.device) != shards.rank
-    keys = rows_in(shards.group, problem.keys.sum(0, keepdim=True))[others]
-    bias = None if problem.bias_M is None else rows_in(shards.group, problem.bias_M.sum(0, keepdim=True))[others]
+    keys = gather_rows(shards.group, problem.keys.sum(0, keepdim=True))[others]
+    bias = None if problem.bias_M is None else gather_rows(shards.group, problem.bias_M.sum(0, keepdim=True))[others]
     return own + summed(problem.queries_ND, keys, problem.scale, bias, Pairs((len(own), len(keys)), own.device))
 
 
@@ -167,9 +167,7 @@ class ReduceKeys(torch.autograd.Function):
             if _needs_no_tiles(part):
                 grads = _sums_gradients(part, grad_PN)
             else:
-                grads = streaming.backward(
-                    part, Reduced(rows, extra[0]), grad_PN, extra[1], (*needs[:1], need_keys, *needs[2:])
-                )
+                grads = streaming.backward(part, Reduced(rows, extra[0]), grad_PN, extra[1], needs)
             # With keys that are the queries, the gradient of the own block is complete: it counts as that of its keys.
             complete = part.keys_MD is None
             if grad_ND is not None and grads.queries_ND is not None and not complete:

@@ -65,7 +65,7 @@ def checkpoint_to_resume(path: Path) -> tuple[Path | None, str | None]:
         InputError: no checkpoint is left that can be loaded.
     """
     previous = path.with_name(PREVIOUS)
-    problem = problem_of(path) if path.exists() else "is missing"
+    problem = find_problem(path) if path.exists() else "is missing"
     if problem is None:
         return path, None
     if not previous.exists():
@@ -75,7 +75,7 @@ def checkpoint_to_resume(path: Path) -> tuple[Path | None, str | None]:
             f"{path}: {problem}, and no earlier checkpoint was kept; restore it from a copy of the run folder, or start a "
             "new run with another --out"
         )
-    if (earlier := problem_of(previous)) is not None:
+    if (earlier := find_problem(previous)) is not None:
         raise InputError(
             f"{path}: {problem}, and {previous.name} {earlier}; restore one of them from a copy of the run folder, or start "
             "a new run with another --out"
@@ -92,7 +92,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         InputError: the file is damaged or not a checkpoint of this library.
     """
-    if (problem := problem_of(path)) is not None:
+    if (problem := find_problem(path)) is not None:
         raise InputError(
             f"{path}: {problem}; coulomb train --resume continues from {PREVIOUS} if that was kept, else restore the file "
             "from a copy of the run folder"
@@ -100,7 +100,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return _load(path)
 
 
-def problem_of(path: Path) -> str | None:
+def find_problem(path: Path) -> str | None:
     """What is wrong with a checkpoint, as the rest of a sentence; None if it can be loaded."""
     if check_file(path) == 0:
         return "is empty"

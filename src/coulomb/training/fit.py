@@ -15,6 +15,7 @@ import torch
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
 from coulomb.errors import InputError, LostProcessError
+from coulomb.methods import Method
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.saving import write_atomically
@@ -23,11 +24,11 @@ from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder, command_for, write_json
 from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import Plan, plan_of
+from coulomb.runs.plan import Plan, plan_prepared
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import Checkpoints, does_not_fit
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import classifier_of, make_encoder, method_of
+from coulomb.training.network import make_classifier, make_encoder, make_method
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.stopping import Signals
 from coulomb.watching.live_evaluation import LiveEvaluation
@@ -62,8 +63,8 @@ def fit(
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
-    views = objects.views_of(config, prepared.facts.image_size, prepared.facts.channels)
-    planned = plan_of(config, prepared, objects.method_of(config), trainer.world_size)
+    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
+    planned = plan_prepared(config, prepared, objects.find_method(config), trainer.world_size)
     learned = planned.learned
     order = RunOrder(
         learned,
@@ -81,7 +82,7 @@ def fit(
         save_encoder(encoder, folder.initial)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
-    method = method_of(config, prepared, objects, encoder, len(learned))
+    method = make_method(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,
         views,
@@ -136,7 +137,7 @@ def fit(
     if signals.number is not None:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
-        classifier = classifier_of(training.method, encoder, prepared, views, config.seed, training.device)
+        classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
         if classifier is not None:
             save_classifier(classifier, folder.path, prepared.class_names)
         save_encoder(encoder.cpu(), folder.path)
@@ -144,10 +145,10 @@ def fit(
     log.info("trained %d steps", trainer.global_step)
 
 
-def _tell_unlabelled(planned: Plan, method: torch.nn.Module) -> None:
+def _tell_unlabelled(planned: Plan, method: Method) -> None:
     labels = planned.prepared.train.own_labels
     count, unknown = len(planned.prepared.train.indices), 0 if labels is None else int((labels < 0).sum())
-    if unknown and getattr(method, "needs_labels", False):
+    if unknown and method.needs_labels:
         left_out = f": {type(method).__name__} leaves them out" if len(planned.learned) < count else ""
         log.info("%d of %d training images have no label%s", unknown, count, left_out)
 
@@ -158,10 +159,10 @@ def is_lost_connection(error: RuntimeError) -> bool:
     return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in words)
 
 
-def _watcher(config: Config, prepared: Prepared, method: torch.nn.Module) -> Watcher:
+def _watcher(config: Config, prepared: Prepared, method: Method) -> Watcher:
     """The doctor's ear, told what the figures are of."""
     facts = {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
-    return Watcher(dataclasses.asdict(config), facts, bool(getattr(method, "needs_labels", False)))
+    return Watcher(dataclasses.asdict(config), facts, method.needs_labels)
 
 
 def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError, NonFiniteError
+from coulomb.methods import Method
 from coulomb.models.saving import write_atomically
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
@@ -21,24 +22,24 @@ from coulomb.training.optimizers import build_optimizer, rate
 
 
 class ContrastiveTraining(pl.LightningModule):
-    """Views of the batch on the device, the method's loss, one update: everything else is in callbacks.
+    """Augments the batch on the device, computes the method's loss and makes one update. All else is in callbacks.
 
-    Lightning sees the whole run as one pass over ``RunLoader``: the step is the only clock, and the epoch is computed
-    from it. So a run can stop and start again at any step.
+    Lightning runs the whole training as one epoch over ``RunLoader``: the step is the only clock, and the epoch is derived
+    from it. Therefore a run can stop and resume at any step.
 
     Args:
-        method: module with ``forward(views, labels, index) -> loss``; see `coulomb.methods`.
+        method: the method, see `coulomb.methods.Method`.
         views: the augmentations.
-        labels: [N] labels by image index, −1 unknown; None where there are none.
-        positions: [N] position among the training images by image index.
-        config: the run's options.
-        steps_per_epoch: batches an epoch and process.
-        folder: the run folder; a batch that broke the run is saved there.
+        labels: labels by image index [N], −1 unknown; None without labels.
+        positions: position among the training images by image index [N].
+        config: the options of the run.
+        steps_per_epoch: batches per epoch and process.
+        folder: the run folder, where a batch with a non-finite loss is saved.
     """
 
     def __init__(
         self,
-        method: nn.Module,
+        method: Method,
         views: ViewMaker,
         labels: Tensor | None,
         positions: Tensor,
@@ -47,13 +48,13 @@ class ContrastiveTraining(pl.LightningModule):
         folder: Path,
     ):
         super().__init__()
-        # Convolutions run faster on it, on CPUs and on tensor cores; the numbers are the same up to rounding.
+        # Convolutions are faster in this layout on CPUs and tensor cores, with the same results up to rounding.
         self.method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.views, self.config = views, config
         self.labels, self.positions = labels, positions
         self.steps_per_epoch = steps_per_epoch
         self.folder = folder
-        # Queues and banks are alike on all processes by themselves: to send them at each step would be a waste.
+        # Queues and banks are identical in all processes by construction, so DDP need not broadcast them at each step.
         self._ddp_params_and_buffers_to_ignore = [
             f"{name}.{buffer}"
             for name, part in self.named_modules()
@@ -63,74 +64,56 @@ class ContrastiveTraining(pl.LightningModule):
 
     @property
     def updates(self) -> int:
-        """Updates in the whole run."""
+        """Optimizer steps in the whole run."""
         return math.ceil(self.config.epochs * self.steps_per_epoch / self.config.accumulate)
 
     def completes_update(self, batch_idx: int) -> bool:
-        """Whether the optimiser moves after this batch: always, unless gradients accumulate."""
+        """Returns True if the optimizer steps after this batch: always, unless gradients are accumulated."""
         done = batch_idx + 1
         return done % self.config.accumulate == 0 or done == self.config.epochs * self.steps_per_epoch
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Loss of one batch; ``batch_idx`` counts from the start of the run."""
-        # Dropout and the like draw from the global generator: make it a function of the step too.
-        torch.manual_seed(derive_seed(self.config.seed, "step", batch_idx, self.global_rank))
-        draw = generator(self.config.seed, "views", batch_idx, self.global_rank)
-        drawn = self.views(batch["image"], draw, n=self.config.n_views, aspect=batch["aspect"])
-        views = [view.contiguous(memory_format=torch.channels_last) for view in drawn]
+        """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
+        config, images = self.config, len(batch["index"]) * self.trainer.world_size
+        # Dropout and similar layers draw from the global generator: seed it by the step, too.
+        torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
+        draw = generator(config.seed, "views", batch_idx, self.global_rank)
+        views = self.views(batch["image"], draw, n=config.n_views, aspect=batch["aspect"])
+        views = [view.contiguous(memory_format=torch.channels_last) for view in views]
         index = batch["index"].cpu()
         labels = None if self.labels is None else self.labels[index].to(self.device)
         loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
         self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
         return {
             "loss": loss,
-            "value": self.mean_over_processes(loss.detach()),
-            "no_signal": self.known_loss("no_signal", len(batch["index"])),
-            "floor": self.known_loss("floor", len(batch["index"])),
+            "value": self.trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean"),
+            "no_signal": self.method.no_signal(images, config.n_views),
+            "floor": self.method.floor(images, config.n_views),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
 
-    def known_loss(self, name: str, images: int) -> float | None:
-        """The loss of knowing nothing, or its floor, if the method tells it, for ``images`` a process: losses take their
-        negatives from all processes.
-        """
-        value_of = getattr(self.method, name, None)
-        return None if value_of is None else value_of(images * self.trainer.world_size, self.config.n_views)
-
-    def mean_over_processes(self, loss: Tensor) -> Tensor:
-        """Each process's loss is of its own images: their mean is the run's."""
-        if self.trainer.world_size > 1:
-            loss = loss.clone()
-            torch.distributed.all_reduce(loss)
-            loss /= self.trainer.world_size
-        return loss
-
-    def method_figures(self) -> dict[str, float]:
-        """What the method itself has to tell about this update."""
-        told = getattr(self.method, "figures", None)
-        return {} if told is None else dict(told())
-
+    @torch.no_grad()
     def on_after_backward(self) -> None:
-        """The method may now remember the batch: fill a queue, write its slots of a bank."""
-        self._tell("after_batch")
+        """Calls the method's hook: it may fill a queue or write to a memory bank."""
+        self.method.after_batch()
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """One update; then the method may follow it with an average. The checkpoint comes after both."""
+        """Makes one update, then calls the method's hook, which may update an average. The checkpoint follows both."""
         super().optimizer_step(*args, **kwargs)
-        self._tell("after_update", (self.trainer.global_step + 1) / self.updates)
-
-    def _tell(self, hook: str, *arguments: float) -> None:
-        if (told := getattr(self.method, hook, None)) is not None:
-            with torch.no_grad():
-                told(*arguments)
+        with torch.no_grad():
+            self.method.after_update((self.trainer.global_step + 1) / self.updates)
 
     def checked_loss(
         self, views: list[Tensor], labels: Tensor | None, positions: Tensor, index: Tensor, batch_idx: int
     ) -> Tensor:
-        """The method's loss; a non-finite one, or embeddings that the loss refuses for being so, stop the run."""
+        """Returns the method's loss.
+
+        Raises:
+            NonFiniteError: the loss is NaN or infinite, or it refused embeddings that are.
+        """
         error: ValueError | None = None
         try:
-            loss = self.method(views, labels, positions)
+            loss: Tensor = self.method(views, labels, positions)
             if bool(torch.isfinite(loss)):
                 return loss
         except ValueError as refused:
@@ -146,7 +129,7 @@ class ContrastiveTraining(pl.LightningModule):
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Raises `InputError` if the checkpoint is of another optimizer than ``config.optimizer``."""
+        """Raises `InputError` if the checkpoint was written by another optimizer than ``config.optimizer``."""
         own = [set(group) for group in build_optimizer(self.method, self.config).param_groups]
         saved = [set(group) for state in checkpoint["optimizer_states"] for group in state["param_groups"]]
         if len(own) != len(saved) or not all(mine <= theirs for mine, theirs in zip(own, saved, strict=True)):
@@ -156,7 +139,7 @@ class ContrastiveTraining(pl.LightningModule):
             )
 
     def configure_optimizers(self) -> Any:
-        """The optimiser, and its learning rate as a function of the step."""
+        """Returns the optimizer and its learning-rate schedule, a function of the step."""
         optimizer, config = build_optimizer(self.method, self.config), self.config
         warmup = round(config.warmup_epochs * self.steps_per_epoch / config.accumulate)
 
@@ -172,49 +155,42 @@ class ContrastiveTraining(pl.LightningModule):
 
 
 def first_nonfinite(model: nn.Module, inputs: dict[str, Tensor], forward: Callable[[], Tensor]) -> str | None:
-    """The first tensor that is NaN or infinite, by name; None when all are finite.
+    """Returns the name of the first tensor that is NaN or infinite; None if all are finite.
 
-    Looked at in this order: the parameters, the inputs, then, in a repeated forward pass, the output of every module as
-    it is computed. Buffers are not: the failed pass itself has already spoiled the running statistics.
+    The order is: parameters, inputs, then, in a repeated forward pass, the output of every module as it is computed. Buffers
+    are skipped, because the failed pass has already changed the running statistics.
     """
-    return _first_in(model, inputs) or _first_in_forward(model, forward)
-
-
-def save_batch(inputs: dict[str, Tensor], folder: Path) -> Path:
-    """Keep what the step was fed, in ``nonfinite-batch.pt``; read it with ``torch.load(path, weights_only=True)``."""
-    path = folder / "nonfinite-batch.pt"
-    buffer = io.BytesIO()
-    torch.save({name: tensor.detach().cpu() for name, tensor in inputs.items()}, buffer)
-    write_atomically(path, buffer.getvalue())
-    return path
-
-
-def _first_in(model: nn.Module, inputs: dict[str, Tensor]) -> str | None:
-    for kind, tensors in (
-        ("parameter", model.named_parameters()),
-        ("input", inputs.items()),
-    ):
+    for kind, tensors in (("parameter", model.named_parameters()), ("input", inputs.items())):
         for name, tensor in tensors:
             if not bool(torch.isfinite(tensor).all()):
                 return f"{kind} {name}"
-    return None
+    return _first_nonfinite_output(model, forward)
 
 
-def _first_in_forward(model: nn.Module, forward: Callable[[], Tensor]) -> str | None:
-    found: list[str] = []
+def _first_nonfinite_output(model: nn.Module, forward: Callable[[], Tensor]) -> str | None:
+    nonfinite: list[str] = []
 
     def watch(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if not found and isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
-                found.append(f"output of {name or 'the method'} ({type(module).__name__})")
+            if not nonfinite and isinstance(output, Tensor) and not bool(torch.isfinite(output).all()):
+                nonfinite.append(f"output of {name or 'the method'} ({type(module).__name__})")
 
         return hook
 
     hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
     try:
-        with torch.no_grad(), suppress(ValueError):  # the loss itself refuses what we are looking for
+        with torch.no_grad(), suppress(ValueError):  # the loss refuses non-finite embeddings
             forward()
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else None
+    return nonfinite[0] if nonfinite else None
+
+
+def save_batch(inputs: dict[str, Tensor], folder: Path) -> Path:
+    """Saves the inputs of a step to ``nonfinite-batch.pt``; read it with ``torch.load(path, weights_only=True)``."""
+    path = folder / "nonfinite-batch.pt"
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().cpu() for name, tensor in inputs.items()}, buffer)
+    write_atomically(path, buffer.getvalue())
+    return path

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from coulomb.data.samplers import class_probabilities
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
-from coulomb.methods.making import SHARED, make_method
+from coulomb.methods import Method
+from coulomb.methods.options import SHARED, build_method
 from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, wrap_encoder
@@ -24,19 +25,20 @@ log = logging.getLogger("coulomb")
 
 
 def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
-    """The encoder of a run: built by name, or around the user's module."""
+    """Builds the encoder of a run by its name, or around the user's module."""
     facts = prepared.facts
     mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
-    if module is None and (is_own_file(str(config.encoder)) or str(config.encoder).startswith("custom:")):
-        raise InputError(
-            f"encoder={config.encoder!r}: the run has an encoder of your own; name it again with --encoder "
-            "my_file.py:MyEncoder (encoder=… in Python)"
-        )
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
+    name = str(config.encoder)
+    if is_own_file(name) or name.startswith("custom:"):
+        raise InputError(
+            f"encoder={name!r}: the run was trained with your own encoder; pass it again with --encoder "
+            "my_file.py:MyEncoder (encoder=… in Python)"
+        )
     width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
     return build_encoder(
-        str(config.encoder),
+        name,
         channels=facts.channels,
         image_size=facts.image_size,
         mean=mean,
@@ -46,33 +48,29 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     )
 
 
-def method_of(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> nn.Module:
-    """The method around ``encoder``, told of its ``images`` and of the class counts as the sampler draws them."""
+def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:
+    """Builds the method of a run for ``images`` training images, with the class counts as the sampler draws them."""
     counts = None if prepared.class_counts is None else torch.tensor(prepared.class_counts)
     if counts is not None and config.sampler != "uniform":
         counts = torch.from_numpy(class_probabilities(counts.numpy(), config.sampler)) * counts.sum()
-    return make_method(
+    return build_method(
         config.method,
-        objects.method_of(config),
+        objects.find_method(config),
         encoder,
         shared={name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")},
-        facts={
-            "num_images": images,
-            "class_counts": counts,
-            "num_classes": None if counts is None else len(counts),
-        },
+        num_images=images,
+        class_counts=counts,
         own=config.method_options,
     )
 
 
-def classifier_of(
-    method: nn.Module, encoder: Encoder, prepared: Prepared, views: ViewMaker, seed: int, device: torch.device
+def make_classifier(
+    method: Method, encoder: Encoder, prepared: Prepared, views: ViewMaker, seed: int, device: torch.device
 ) -> Classifier | None:
-    """The method's own classifier, or a new one where it says ``two_stages``; None where it has neither."""
-    if (made := getattr(method, "classifier", None)) is not None:
-        found: Any = made()
-        return found if isinstance(found, Classifier) else None
-    if not getattr(method, "two_stages", False) or prepared.train.labels is None:
+    """Returns the method's own classifier, or trains one if it has ``two_stages``; None if neither applies."""
+    if (own := method.classifier()) is not None:
+        return own if isinstance(own, Classifier) else None
+    if not method.two_stages or prepared.train.labels is None:
         return None
     log.info("second stage: a linear classifier on the frozen encoder")
     part = prepared.train
@@ -82,11 +80,11 @@ def classifier_of(
 
 
 def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int) -> Classifier | None:
-    """Multinomial logistic regression on features [n, F] with labels [n] (−1: left out), as in the linear probe.
+    """Fits a multinomial logistic regression on features [N, F] with labels [N] (−1: left out), as in the linear probe.
 
-    The features are standardised, and C is chosen on a held-out fifth, all of it training images; the standardisation is
-    then written into weights and bias, so that the classifier takes plain features. A class without images is never
-    predicted (bias −∞). None when fewer than two classes have images.
+    Features are standardised, and C is chosen on a held-out fifth of the training images. The standardisation is then folded
+    into weights and bias, so that the classifier takes unscaled features. A class without images is never predicted (bias
+    −∞). Returns None if fewer than two classes have images.
     """
     x, y = features[labels >= 0], labels[labels >= 0]
     if len(y.unique()) < 2:
@@ -97,15 +95,15 @@ def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int)
     slope, offset = (torch.from_numpy(part).double() for part in (model.coef_, model.intercept_))
     if len(slope) == 1:  # two classes: one logit, that of the second
         slope, offset = torch.cat([-slope / 2, slope / 2]), torch.cat([-offset / 2, offset / 2])
-    seen = torch.from_numpy(model.classes_)
+    present = torch.from_numpy(model.classes_)
     weight, bias = torch.zeros(classes, x.shape[1], dtype=torch.double), torch.full((classes,), -torch.inf).double()
-    weight[seen] = slope / std
-    bias[seen] = offset - (slope / std) @ probe.mean.double()
-    log.info("second stage: C = %g, %s", probe.C, "converged" if probe.converged else "stopped before it converged")
+    weight[present] = slope / std
+    bias[present] = offset - (slope / std) @ probe.mean.double()
+    log.info("second stage: C = %g, %s", probe.C, "converged" if probe.converged else "stopped before convergence")
     return Classifier(weight, bias, how=f"logistic regression on the frozen encoder, L-BFGS, C = {probe.C:g}")
 
 
 def predictions(classifier: Classifier, features: Tensor) -> Tensor:
-    """Class numbers [n] of features [n, F]."""
+    """Returns the class numbers [N] of features [N, F]."""
     with torch.no_grad():
         return classifier.eval()(features).argmax(1)

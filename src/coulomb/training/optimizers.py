@@ -12,13 +12,12 @@ from coulomb.runs.config import Config
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Groups: weights that decay; norms, biases and other vectors or scalars that never do (nor adapt under LARS).
+    """Groups parameters into weights with decay, and norms, biases and other vectors and scalars without.
 
-    Submodules that the model names in ``constant_lr`` (SimSiam's predictor) are in groups of their own, ``constant_lr=True``:
-    the schedule leaves their learning rate alone.
+    Submodules named in the model's ``constant_lr`` (SimSiam's predictor) form separate groups with ``constant_lr=True``,
+    whose learning rate does not follow the schedule.
     """
-    kept = [getattr(model, name) for name in getattr(model, "constant_lr", ())]
-    constant = {id(p) for part in kept for p in part.parameters()}
+    constant = {id(p) for name in getattr(model, "constant_lr", ()) for p in getattr(model, name).parameters()}
     groups = []
     for is_constant in (False, True):
         trained = [p for p in model.parameters() if p.requires_grad and (id(p) in constant) is is_constant]
@@ -30,14 +29,14 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 
 def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """SGD with momentum, AdamW or LARS, by ``config.optimizer``.
+    """Builds SGD with momentum, AdamW or LARS, by ``config.optimizer``.
 
     Raises:
-        InputError: there is nothing to train.
+        InputError: the model has no parameters to train.
     """
     groups = parameter_groups(model, config.weight_decay)
     if not groups:
-        raise InputError(f"method={config.method!r}: has no parameters to train; keep the encoder as an attribute")
+        raise InputError(f"method={config.method!r}: has no parameters to train; assign the encoder to an attribute")
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=config.lr)
     if config.optimizer == "lars":
@@ -57,10 +56,10 @@ class LARS(torch.optim.Optimizer):
         w ← w − lr · v
 
     Args:
-        params: parameters or groups; a group may say ``adapt=False`` (norms and biases).
+        params: parameters or groups; ``adapt=False`` in a group disables the scaling (norms and biases).
         lr: learning rate after warm-up; SimCLR: 0.3 · batch / 256 for ImageNet, 1.0 for CIFAR.
         momentum: 0.9 in the paper.
-        weight_decay: added to the gradient before the norms are taken.
+        weight_decay: added to the gradient before the norms are computed.
         trust: the trust coefficient, 0.001 in both papers.
     """
 
@@ -78,7 +77,7 @@ class LARS(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update."""
+        """Makes one update."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -101,16 +100,17 @@ class LARS(torch.optim.Optimizer):
 
 
 def rate(kind: str, step: int, *, total: int, warmup: int, drops: Sequence[float] = ()) -> float:
-    """Factor on the peak learning rate: linear from 1/warmup to 1, then ``kind``.
+    """Returns the factor on the peak learning rate: a linear warm-up from 1/warmup to 1, then the schedule ``kind``.
 
-    ``cosine``: half a cosine down to 0; ``step``: a tenth at each share of the run in ``drops``; ``constant``: 1.
+    ``cosine``: half a cosine down to 0; ``step``: ×0.1 at each fraction of the run in ``drops``; ``constant``: 1. As a
+    function of the step alone, it cannot be reset by resuming.
 
     Args:
-        kind: one of ``SCHEDULES``.
-        step: updates done so far, 0 … total.
-        total: updates in the whole run, the warm-up included.
+        kind: one of `coulomb.runs.config.SCHEDULES`.
+        step: completed updates, 0 … total.
+        total: updates in the whole run, including the warm-up.
         warmup: updates of linear warm-up; 0 for none.
-        drops: shares of ``total``.
+        drops: fractions of ``total``.
     """
     if step < warmup:
         return (step + 1) / warmup

@@ -7,7 +7,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from coulomb.data.samplers import epoch_order
-from coulomb.data.workers import ErrorsAsData, as_it_is
+from coulomb.data.workers import ErrorsAsData, no_collate
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.plan import batches_per_epoch
@@ -70,7 +70,7 @@ class RunLoader(DataLoader):
         super().__init__(
             ErrorsAsData(images),
             batch_sampler=order,
-            collate_fn=as_it_is,
+            collate_fn=no_collate,
             num_workers=workers,
             persistent_workers=workers > 0,
             generator=generator(order.seed, "workers"),  # else it would read the global one

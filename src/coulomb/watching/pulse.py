@@ -118,7 +118,7 @@ class Pulse(pl.Callback):
             moved = float(get_total_norm([new - old for new, old in zip(now, self.before, strict=True)]))
             self._keep("update_ratio", moved / size if size else math.nan)
         if self.view is not None:
-            self._keep("drift", drift_of(module.method, self.view))
+            self._keep("drift", measure_drift(module.method, self.view))
         self.before, self.view = [], None
 
     def _keep(self, name: str, value: float | None) -> None:
@@ -132,7 +132,7 @@ class Pulse(pl.Callback):
 
 
 @torch.no_grad()
-def drift_of(method: Any, view: Tensor) -> float | None:
+def measure_drift(method: Any, view: Tensor) -> float | None:
     """`drift` of a method's momentum encoder on ``view`` [b,C,H,W]; None where it has none, or none of encoder and head."""
     momentum = next((part for part in method.modules() if isinstance(part, MomentumEncoder)), None)
     if momentum is None or len(view) == 0:

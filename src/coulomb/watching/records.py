@@ -56,7 +56,7 @@ class TrainingFigures(pl.Callback):
         now = time.perf_counter()
         self.seconds += now - self.clock
         line = (
-            module.method_figures()
+            module.method.figures()
             | self.more()
             | {
                 "step": trainer.global_step,
@@ -88,7 +88,7 @@ class Alarm(pl.Callback):
         """Catch up with the lines there are, and listen."""
         if trainer.is_global_zero:
             for line in read_metrics(self.journal.path):
-                self.watcher.hear(line)
+                self.watcher.read(line)
             self.journal.listeners.append(self.hear)
 
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
@@ -97,7 +97,7 @@ class Alarm(pl.Callback):
 
     def hear(self, line: dict[str, Any]) -> None:
         """Say what is to be said."""
-        for sentence in self.watcher.hear(line):
+        for sentence in self.watcher.read(line):
             log.warning("%s", sentence)
 
 

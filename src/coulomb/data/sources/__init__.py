@@ -1,4 +1,4 @@
-"""What a stranger handed over, and which source it becomes."""
+"""Opens whatever holds images as a :class:`~coulomb.data.source.Source`; there is one module per kind of source."""
 
 import copy
 import re
@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from coulomb.data.labels import read_labels
-from coulomb.data.names import natural_key, portable, some, visible
+from coulomb.data.names import first_few, natural_key, portable, visible
 from coulomb.data.source import Source
 from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
 from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
-from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_parquet_schema
-from coulomb.data.sources.objects import DatasetSource, GivenSource
+from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_footer
+from coulomb.data.sources.objects import DatasetSource, ImageListSource
 from coulomb.errors import InputError
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
@@ -25,16 +25,19 @@ _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
 
 
 def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None) -> Source:
-    """The :class:`Source` for ``data``:
+    """Opens a data set of images.
 
-    "digits" · a folder of images or of Parquet shards · a .parquet file (images or a list of paths) or a pattern such as
-    ``data/train-*.parquet`` · a .csv or .tsv list of paths · .npy, .npz · ``user/name`` or ``hub:name`` of the hub, with
-    ``:split`` · an array, an (images, labels) pair of arrays · a torch ``Dataset`` or ``datasets.Dataset`` · a ``Source``.
-    What exists on disk wins over names.
+    Args:
+        data: "digits" · a folder of images or of Parquet shards · a .parquet file (images or a list of paths) or a pattern
+            such as ``data/train-*.parquet`` · a .csv or .tsv list of paths · .npy, .npz · ``user/name`` or ``hub:name`` of
+            the hub, with ``:split`` · an array, an (images, labels) pair of arrays · a torch ``Dataset`` or
+            ``datasets.Dataset`` · a ``Source``. Existing files take precedence over names.
+        labels: None uses the labels of the source; False or "none" ignores them; another string names the label column of
+            a table; a sequence gives one label per image (−1 = unknown).
+        root: the folder that the paths of a file list are relative to and cannot leave; default the folder of the list.
 
-    ``labels``: None takes those of the source; False or "none" ignores them; another string names the label column of a
-    table; a sequence gives one for each image (−1 = unknown). ``root``: the folder that the paths of a list are relative
-    to and must stay in (default: the list's). Raises :class:`InputError`.
+    Raises:
+        InputError: ``data`` cannot be opened, or the labels do not fit.
     """
     if isinstance(labels, str) and labels.lower() == "none":
         labels = False
@@ -46,11 +49,66 @@ def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None
         source = _open_object(data, column, labels)
     if column is not None and source.kind not in _TABLES and not str(data).lower().endswith(".npz"):
         raise InputError(
-            f"labels={visible(column)!r}: a {source.kind} has no columns; give 'none' or one label an image"
+            f"labels={visible(column)!r}: a {source.kind} has no columns; give 'none' or one label per image"
         )
     if folder is not None and source.kind != "file list":
-        raise InputError(f"root={visible(folder)}: only a list of paths has a root, and {visible(source.name)} is none")
+        raise InputError(
+            f"root={visible(folder)}: {visible(source.name)} is not a list of paths; only a list of paths has a root"
+        )
     return source if labels is None or column is not None else _with_labels(source, labels)
+
+
+def open_images(images: Any) -> Source:
+    """Opens one image or several, the argument of ``Run.encode``.
+
+    Args:
+        images: the path of an image file, a Pillow image, an array or a tensor, or a list of these; a batch as one array
+            [N, H, W, C], [N, C, H, W] or [N, H, W], or as one tensor [N, C, H, W]; or a data set, see `open_source`. Values
+            are uint8, uint16, or floats in [0, 1].
+
+    Raises:
+        InputError: these are not images, floats are outside [0, 1], or the axes of an array are ambiguous.
+    """
+    if isinstance(images, np.ndarray | torch.Tensor):
+        return ImageListSource(_split_batch(images))
+    if isinstance(images, Image.Image | tuple):
+        return ImageListSource(list(images) if isinstance(images, tuple) else [images])
+    return open_files(images, labels=False)
+
+
+def open_files(data: Any, *, labels: Any = None) -> Source:
+    """Opens a list of images or the path of a single image file, and everything else by `open_source`."""
+    if isinstance(data, list):
+        return ImageListSource(data)
+    path = Path(data).expanduser() if isinstance(data, str | Path) and "\0" not in str(data) else None
+    if path is not None and path.is_file() and path.suffix.lower() not in _FILES:
+        return ImageListSource([path])
+    return open_source(data, labels=labels)
+
+
+def _split_batch(images: Any) -> list[Any]:
+    """Returns the images of an array or tensor, which may be a single image."""
+    shape = tuple(images.shape)
+    if len(shape) == 4:
+        if isinstance(images, np.ndarray) and find_layout(shape, None, "images") == "NCHW":
+            images = np.moveaxis(images, 1, -1)
+        return list(images)
+    if len(shape) == 2 or (len(shape) == 3 and isinstance(images, torch.Tensor)):
+        return [images]
+    if len(shape) != 3:
+        raise InputError(
+            f"images: an array of shape {list(shape)}; one image is [H, W] or [H, W, C] (a tensor [C, H, W]), "
+            "a batch has one more axis in front"
+        )
+    first, height, last = shape
+    if last <= MOST_CHANNELS and last < min(first, height):
+        return [images]
+    if first <= MOST_CHANNELS and first < min(height, last):
+        raise InputError(
+            f"images: an array of shape {list(shape)} may be one image [C, H, W] or {first} grey ones [N, H, W]; "
+            "give images.transpose(1, 2, 0) for one, or images[..., None] for a batch"
+        )
+    return list(images)  # [N, H, W]
 
 
 def _with_labels(source: Source, labels: Any) -> Source:
@@ -76,7 +134,7 @@ def _open_object(data: Any, column: str | None, labels: Any) -> Source:
     if type(data).__module__.split(".")[0] == "datasets":
         if hasattr(data, "features"):
             return HubSource(data, name="datasets.Dataset", label_column=column)
-        raise InputError(f"data={type(data).__name__}: choose one split, data['train'] for instance")
+        raise InputError(f"data={type(data).__name__}: choose one split, for example data['train']")
     is_map = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if isinstance(data, torch.utils.data.Dataset) or (is_map and not isinstance(data, (list, tuple, dict, bytes))):
         return DatasetSource(data, labels=None if column is not None else labels)
@@ -89,7 +147,7 @@ def _open_named(data: str | Path, column: str | None, root: Path | None) -> Sour
     text = str(data)
     path = Path(text).expanduser()
     if not text or "\0" in text:
-        raise InputError(f"data={visible(text)!r} is no path; give a folder, a file or 'digits'")
+        raise InputError(f"data={visible(text)!r} is not a path; give a folder, a file or 'digits'")
     try:
         if path.is_dir():
             return _open_directory(path, column)
@@ -102,7 +160,7 @@ def _open_named(data: str | Path, column: str | None, root: Path | None) -> Sour
     if text in BUILT_IN:
         return BUILT_IN[text]()
     if "*" in path.name and path.parent.is_dir():
-        shards = sorted((found for found in path.parent.glob(path.name) if found.is_file()), key=_by_name)
+        shards = sorted((match for match in path.parent.glob(path.name) if match.is_file()), key=_natural_name)
         if not shards:
             raise InputError(f"{visible(text)}: no file matches this pattern")
         return _open_shards(shards, path.name, column)
@@ -113,6 +171,10 @@ def _open_named(data: str | Path, column: str | None, root: Path | None) -> Sour
     raise InputError(
         f"{visible(text)}: no such file or folder (built in: {', '.join(BUILT_IN)}; a hub data set is user/name or hub:name)"
     )
+
+
+def _natural_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
+    return natural_key(path.name)
 
 
 def _open_directory(path: Path, column: str | None) -> Source:
@@ -126,16 +188,14 @@ def _open_shards(shards: list[Path], name: str, column: str | None) -> Source:
     parts = sorted({part for shard in shards if (part := re.split(r"[-_.]", shard.name.lower())[0]) in PARTS})
     if len(parts) > 1:
         raise InputError(
-            f"{visible(name)}: shards of several parts of a data set ({some(parts)}); "
-            f"give one, for instance {visible(shards[0].parent)}/{parts[-1]}-*.parquet"
+            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
+            f"give one, for example {visible(shards[0].parent)}/{parts[-1]}-*.parquet"
         )
-    if not image_columns(read_parquet_schema(shards[0])):
-        raise InputError(f"{visible(shards[0])}: no column with image bytes; a list of paths must be given as one file")
     return open_parquet(shards, name=portable(name), label_column=column)
 
 
 def _open_parquet_file(path: Path, column: str | None, root: Path | None) -> Source:
-    if image_columns(read_parquet_schema(path)):
+    if image_columns(read_footer(path)):
         return open_parquet([path], name=portable(path.name), label_column=column)
     return open_file_list(path, label_column=column, root=root)
 
@@ -158,72 +218,11 @@ _FILES: dict[str, Callable[[Path, str | None, Path | None], Source]] = {
 }
 
 
-def is_data_file(path: Path) -> bool:
-    """Whether a file of this name is opened as a data set: a table or an array."""
-    return path.suffix.lower() in _FILES
-
-
 def _open_file(path: Path, column: str | None, root: Path | None) -> Source:
     opener = _FILES.get(path.suffix.lower())
     if opener is None or not path.is_file():
         raise InputError(
             f"{visible(path)}: not a data set ({', '.join(_FILES)} or a folder of images can be opened); "
-            "pickles and archives are never unpacked here"
+            "pickles and archives are never unpacked"
         )
     return opener(path, column, root)
-
-
-def _by_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
-    return natural_key(path.name)
-
-
-def open_images(images: Any) -> Source:
-    """The source of one image or many, as ``Run.encode`` takes them.
-
-    A path of an image file, a Pillow image, an array or a tensor, or a list of these; a batch as one array [N, H, W, C],
-    [N, C, H, W] or [N, H, W] or as one tensor [N, C, H, W]; or a data set, see :func:`coulomb.data.open_source`. Values
-    are uint8, uint16, or floats in [0, 1].
-
-    Raises:
-        InputError: no image; floats outside [0, 1]; or an array whose axes could mean several things.
-    """
-    if isinstance(images, np.ndarray | torch.Tensor):
-        return GivenSource(_split(images))
-    if isinstance(images, Image.Image | tuple):
-        return GivenSource(list(images) if isinstance(images, tuple) else [images])
-    return open_files(images, labels=False)
-
-
-def open_files(data: Any, *, labels: Any = None) -> Source:
-    """A list of images, or the path of a single image file, as a source; everything else by ``open_source``."""
-    if isinstance(data, list):
-        return GivenSource(data)
-    path = Path(data).expanduser() if isinstance(data, str | Path) and "\0" not in str(data) else None
-    if path is not None and path.is_file() and not is_data_file(path):
-        return GivenSource([path])
-    return open_source(data, labels=labels)
-
-
-def _split(images: Any) -> list[Any]:
-    """The images of an array or tensor, which may be a single one."""
-    shape = tuple(images.shape)
-    if len(shape) == 4:
-        if isinstance(images, np.ndarray) and find_layout(shape, None, "images") == "NCHW":
-            images = np.moveaxis(images, 1, -1)
-        return list(images)
-    if len(shape) == 2 or (len(shape) == 3 and isinstance(images, torch.Tensor)):
-        return [images]
-    if len(shape) != 3:
-        raise InputError(
-            f"images: an array of shape {list(shape)}; one image is [H, W] or [H, W, C] (a tensor [C, H, W]), "
-            "a batch has one axis more in front"
-        )
-    first, height, last = shape
-    if last <= MOST_CHANNELS and last < min(first, height):
-        return [images]
-    if first <= MOST_CHANNELS and first < min(height, last):
-        raise InputError(
-            f"images: an array of shape {list(shape)} is one image [C, H, W] or {first} grey ones [N, H, W]; "
-            "give images.transpose(1, 2, 0) for one, or images[..., None] for a batch"
-        )
-    return list(images)  # [N, H, W]

@@ -1,4 +1,4 @@
-"""Image files below one folder: a folder of images, or a list of paths."""
+"""Image files below one folder, given by the folder or by a list of paths."""
 
 import csv
 import os
@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, EncodedSource, image_extensions
-from coulomb.data.labels import LABEL_COLUMNS, read_labels
-from coulomb.data.names import natural_key, portable, some, visible
+from coulomb.data.labels import choose_label_column, read_labels
+from coulomb.data.names import first_few, natural_key, portable, visible
 from coulomb.data.source import CorruptImage, Labels
 from coulomb.errors import InputError
 
+PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
+PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")
+
 
 class FileSource(EncodedSource):
-    """Files given by POSIX paths relative to ``root``; a folder, a tree and a file list all end up here."""
+    """Image files given by POSIX paths relative to the folder ``root``, which no path or link can leave."""
 
     def __init__(
         self,
@@ -39,50 +42,47 @@ class FileSource(EncodedSource):
         self.labels = labels
         self.class_names = class_names
         self.notes = notes
-        self._columns = columns  # reads the rest of the table when it is asked for
+        self._columns = columns  # reads the other columns of a file list
 
     def other_columns(self) -> dict[str, list[Any]]:
-        """The columns of the list other than paths and labels."""
+        """Returns the columns of a file list other than paths and labels."""
         return self._columns()
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def item_id(self, index: int) -> str:
-        """The path relative to ``root``."""
+        """Returns the path relative to ``root``."""
         return portable(self.paths[index])
 
     def encoded(self, index: int) -> Path:
-        """The file, once links are followed; :class:`CorruptImage` where that leads outside ``root``."""
+        """Returns the path of the file; raises :class:`CorruptImage` if a link leads outside ``root``."""
         path = self.root / self.paths[index]
         if not is_inside(path, self.root):
             raise CorruptImage(self.item_id(index), f"a link leads outside the data folder {self.root}")
         return path
 
     def stored_bytes(self) -> int:
-        """Size of all files; missing ones count as 0."""
-        return sum(_size(f"{self.root}{os.sep}{path}") for path in self.paths)
+        """Returns the size of all files; missing files count as 0."""
+        return sum(_file_size(f"{self.root}{os.sep}{path}") for path in self.paths)
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116  a million files: no Path each
+        return os.stat(path).st_size  # noqa: PTH116  a Path object for each of a million files would be slow
     except OSError:
         return 0
 
 
 def is_inside(path: Path, resolved_root: Path) -> bool:
-    """Whether ``path`` is in the folder once every symbolic link is followed."""
+    """Returns True if ``path`` is inside the folder after all symbolic links are resolved."""
     real = os.path.realpath(path)
     return real.startswith(str(resolved_root).rstrip(os.sep) + os.sep)
 
 
-PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
-
-
 @dataclass
-class Scan:
-    """What lies in a folder: images and Parquet files by relative path, and a count of everything passed over."""
+class FolderScan:
+    """Contents of a folder: relative paths of images and Parquet files, and everything that was skipped."""
 
     images: list[str] = field(default_factory=list)
     parquet: list[str] = field(default_factory=list)
@@ -92,131 +92,141 @@ class Scan:
     links: list[str] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
 
-    def notes(self) -> tuple[str, ...]:
-        """One sentence for each kind of thing that was passed over."""
-        said = []
+    def notes(self) -> list[str]:
+        """Returns one sentence for each kind of entry that was skipped."""
+        notes = []
         if self.hidden:
-            said.append(f"{self.hidden} hidden files or folders were passed over.")
+            notes.append(f"{self.hidden} hidden files or folders were skipped.")
         if self.other:
-            said.append(f"{self.other} files without an image extension were passed over.")
+            notes.append(f"{self.other} files without an image extension were skipped.")
         if self.heic:
-            said.append(f"{len(self.heic)} HEIC files were passed over ({some(self.heic)}): {HEIC_HINT}.")
+            notes.append(f"{len(self.heic)} HEIC files were skipped ({first_few(self.heic)}): {HEIC_HINT}.")
         if self.links:
-            said.append(
-                f"{len(self.links)} links to folders or out of the data folder were refused: {some(self.links)}."
+            notes.append(
+                f"{len(self.links)} links to folders or out of the data folder were refused: {first_few(self.links)}."
             )
         if self.denied:
-            said.append(f"{len(self.denied)} folders could not be read (permission denied): {some(self.denied)}.")
-        return tuple(said)
+            notes.append(f"{len(self.denied)} folders could not be read (permission denied): {first_few(self.denied)}.")
+        return notes
 
 
-def scan_folder(root: Path) -> Scan:
-    """Walk ``root`` in natural order. Links that leave it, and links to folders (they could run in circles), are refused."""
-    found = Scan()
-    resolved = root.resolve()
+def scan_folder(root: Path) -> FolderScan:
+    """Lists the files of a folder tree in natural order.
+
+    Links out of ``root`` are refused, and so are links to folders, which may be circular.
+    """
+    scan = FolderScan()
+    _walk(root, "", root.resolve(), scan)
+    scan.images.sort(key=natural_key)
+    scan.parquet.sort(key=natural_key)
+    return scan
+
+
+def _walk(folder: Path, prefix: str, root: Path, scan: FolderScan) -> None:
     try:
-        os.scandir(root).close()
+        entries = list(os.scandir(folder))
     except PermissionError:
-        raise InputError(f"{visible(root)}: permission denied; the folder cannot be read by this user") from None
-    _walk(root, "", resolved, found)
-    found.images.sort(key=natural_key)
-    found.parquet.sort(key=natural_key)
-    return found
-
-
-def _walk(folder: Path, prefix: str, root: Path, found: Scan) -> None:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: natural_key(entry.name))
-    except PermissionError:
-        found.denied.append(prefix.rstrip("/"))
+        if not prefix:
+            raise InputError(f"{visible(folder)}: permission denied; this user cannot read the folder") from None
+        scan.denied.append(prefix.rstrip("/"))
         return
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: natural_key(entry.name)):
         name = prefix + entry.name
         if entry.name.startswith("."):
-            found.hidden += 1
+            scan.hidden += 1
         elif entry.is_symlink() and (entry.is_dir() or not is_inside(Path(entry.path), root)):
-            found.links.append(portable(name))
+            scan.links.append(portable(name))
         elif entry.is_dir():
-            _walk(Path(entry.path), name + "/", root, found)
+            _walk(Path(entry.path), name + "/", root, scan)
         else:
-            extension = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  a million files: no Path each
+            extension = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  as above
             if extension in image_extensions():
-                found.images.append(name)
+                scan.images.append(name)
             elif extension == ".parquet":
-                found.parquet.append(name)
+                scan.parquet.append(name)
             elif extension in HEIC_EXTENSIONS:
-                found.heic.append(portable(name))
+                scan.heic.append(portable(name))
             else:
-                found.other += 1
+                scan.other += 1
 
 
-def open_folder(root: Path, scan: Scan | None = None) -> FileSource:
-    """The images of a folder, with labels by the rules above. Raises :class:`InputError` where there are none."""
-    found = scan_folder(root) if scan is None else scan
-    notes = list(found.notes())
-    if not found.images:
-        passed = " " + " ".join(notes) if notes else ""
-        raise InputError(f"{visible(root)}: no images in this folder (looked for {_extensions()}).{passed}")
-    if found.parquet:
-        notes.append(f"{len(found.parquet)} Parquet files beside the images were passed over.")
-    tops = [path.split("/", 1)[0] if "/" in path else None for path in found.images]
-    names = sorted({top for top in tops if top is not None}, key=natural_key)
-    if names and None not in tops and {name.lower() for name in names} <= PARTS:
+def open_folder(root: Path, scan: FolderScan) -> FileSource:
+    """Opens the images of a folder, labelled by its subfolders.
+
+    - Without subfolders there are no labels: a flat folder is never one class.
+    - With several subfolders, the first folder level is the class, however deep the file lies. Files in the folder itself
+      have no label (−1).
+    - A single subfolder is not a class either, because one class carries no information.
+    - If all subfolders are called train, test, val and the like, they are parts of a data set instead of classes.
+
+    Raises:
+        InputError: there are no images, or the subfolders are parts of a data set.
+    """
+    notes = scan.notes()
+    if not scan.images:
         raise InputError(
-            f"{visible(root)}: its folders {some(names)} look like parts of a data set, not classes; "
+            f"{visible(root)}: no images in this folder (looked for jpg, png, webp, gif, tif, bmp, … in any case)."
+            + " ".join(["", *notes])
+        )
+    if scan.parquet:
+        notes.append(f"{len(scan.parquet)} Parquet files next to the images were skipped.")
+    folders = [path.split("/", 1)[0] if "/" in path else None for path in scan.images]
+    names = sorted({folder for folder in folders if folder is not None}, key=natural_key)
+    if names and None not in folders and {name.lower() for name in names} <= PARTS:
+        raise InputError(
+            f"{visible(root)}: its folders {first_few(names)} look like parts of a data set, not classes; "
             f"give one of them as the data ({visible(root / names[0])}) and another as the test set"
         )
     labels = class_names = None
     kind = "folder"
     if len(names) == 1:
-        notes.append(f"The only subfolder, {visible(names[0])}, was not taken for a class: one class says nothing.")
+        notes.append(
+            f"The only subfolder, {visible(names[0])}, is not used as a class: one class carries no information."
+        )
     elif names:
         kind = "class folders"
         class_names = [portable(name) for name in names]
         number = {name: index for index, name in enumerate(names)}
-        labels = np.array([-1 if top is None else number[top] for top in tops], dtype=np.int64)
-        loose = tops.count(None)
-        deep = sum(path.count("/") > 1 for path in found.images)
+        labels = np.array([-1 if folder is None else number[folder] for folder in folders], dtype=np.int64)
+        loose = folders.count(None)
+        deep = sum(path.count("/") > 1 for path in scan.images)
         if loose:
-            notes.append(f"{loose} images lie in the folder itself, beside the class folders: they have no label (−1).")
+            notes.append(
+                f"{loose} images lie in the folder itself, next to the class folders: they have no label (−1)."
+            )
         if deep:
             notes.append(f"{deep} images lie deeper than their class folder; the first folder level is the class.")
     return FileSource(
-        root, found.images, kind=kind, name=portable(root.resolve().name or str(root)),
+        root, scan.images, kind=kind, name=portable(root.resolve().name or str(root)),
         labels=labels, class_names=class_names, notes=tuple(notes),
     )  # fmt: skip
 
 
-def _extensions() -> str:
-    return "jpg, png, webp, gif, tif, bmp, … in any case"
-
-
-PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")
-
-
 def open_file_list(list_path: Path, *, label_column: str | None = None, root: Path | None = None) -> FileSource:
-    """Images named by a list. Paths are relative to ``root`` (default: the list's folder) and cannot lead out of it.
+    """Opens the images named by a CSV, TSV or Parquet file with a column of paths and optionally one of labels.
 
-    Columns: the first of :data:`PATH_COLUMNS` and of :data:`LABEL_COLUMNS` that is there, or ``label_column``; for labels
-    see :func:`~coulomb.data.labels.read_labels`. Raises :class:`InputError` for a path that leads outside and for a list
-    whose first hundred files are all missing; single missing files are found, and named, when they are read.
+    Args:
+        list_path: the list. Its path column is the first with a name of ``PATH_COLUMNS``.
+        label_column: by default the first with a usual name, see `choose_label_column`.
+        root: the folder that paths are relative to and cannot leave; default the folder of the list.
+
+    Raises:
+        InputError: the list is malformed, a path leads outside ``root``, or none of the first 100 files exists. Other
+            missing files are reported when they are read.
     """
     columns = _read_columns(list_path)
     where = visible(list_path)
     path_column = next((name for name in PATH_COLUMNS if name in columns), None)
     if path_column is None:
         raise InputError(
-            f"{where}: no column of paths among {some(list(columns))}; name one of them {PATH_COLUMNS[0]!r} "
-            f"(also understood: {', '.join(PATH_COLUMNS[1:])})"
+            f"{where}: no column of paths among {first_few(list(columns))}; call one of them {PATH_COLUMNS[0]!r} "
+            f"(or {', '.join(PATH_COLUMNS[1:])})"
         )
-    if label_column is not None and label_column not in columns:
-        raise InputError(f"{where}: no label column {visible(label_column)!r}; there are {some(list(columns))}")
-    if label_column is None:
-        label_column = next((name for name in LABEL_COLUMNS if name in columns), None)
+    label_column = choose_label_column(list(columns), label_column, (), where)
     folder = (list_path.parent if root is None else Path(root)).resolve()
     if not folder.is_dir():
-        raise InputError(f"root={visible(folder)}: no such folder; it is what the paths in {where} are relative to")
-    paths = [_inside(value, row, folder, where) for row, value in enumerate(columns[path_column])]
+        raise InputError(f"root={visible(folder)}: no such folder; the paths in {where} are relative to it")
+    paths = [_relative_path(value, row, folder, where) for row, value in enumerate(columns[path_column])]
     if not paths:
         raise InputError(f"{where}: the list is empty; it needs at least one row below its header")
     if not any((folder / path).exists() for path in paths[:100]):
@@ -233,17 +243,15 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     )
 
 
-def _inside(value: object, row: int, root: Path, where: str) -> str:
-    """One path as POSIX text relative to ``root``; links are checked when the file is read."""
+def _relative_path(value: object, row: int, root: Path, where: str) -> str:
+    """Returns a path of a list as POSIX text relative to ``root``; links are checked when the file is read."""
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise InputError(
             f"{where}: row {row + 1} has no usable path ({visible(value)!r}); remove the row or name a file"
         )
     if "://" in value:
-        raise InputError(
-            f"{where}: row {row + 1} is an address ({visible(value)}); download the files and list their paths"
-        )
-    full = os.path.normpath(root / value)  # an absolute value replaces root here, and is then checked like any other
+        raise InputError(f"{where}: row {row + 1} is a URL ({visible(value)}); download the files and list their paths")
+    full = os.path.normpath(root / value)  # an absolute path replaces root and is then checked like any other
     relative = os.path.relpath(full, root)
     if relative in (os.curdir, os.pardir) or relative.startswith(os.pardir + os.sep):
         raise InputError(
@@ -265,7 +273,7 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
             header = [name.strip() for name in next(rows, [])]
             columns: dict[str, list[Any]] = {name: [] for name in header}
             if len(columns) != len(header):
-                raise InputError(f"{visible(path)}: a column name appears twice in {some(header)}")
+                raise InputError(f"{visible(path)}: a column name appears twice in {first_few(header)}")
             for row in rows:
                 if row and len(row) != len(header):
                     raise InputError(
@@ -283,6 +291,7 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
 def _read_parquet(path: Path) -> dict[str, list[Any]]:
     import pyarrow.parquet as pq
 
-    names = [name for name in pq.read_schema(path).names if name not in {"__index_level_0__"}]
-    table = pq.ParquetFile(path).read(columns=names)
+    file = pq.ParquetFile(path)
+    names = [name for name in file.schema_arrow.names if name != "__index_level_0__"]
+    table = file.read(columns=names)
     return {name: table.column(name).to_pylist() for name in names}

@@ -1,4 +1,4 @@
-"""Images in tables: Parquet files and data sets of the Hugging Face hub."""
+"""Images in tables: Parquet files in the layout of the Hugging Face hub, and data sets of the ``datasets`` library."""
 
 import os
 import socket
@@ -13,29 +13,31 @@ from urllib.request import getproxies
 import numpy as np
 
 from coulomb.data.decode import EncodedSource
-from coulomb.data.labels import LABEL_COLUMNS, read_labels
-from coulomb.data.names import portable, some, visible
+from coulomb.data.labels import choose_label_column, read_labels
+from coulomb.data.names import first_few, portable, visible
 from coulomb.data.source import CorruptImage, Labels
 from coulomb.data.sources.files import is_inside
 from coulomb.errors import InputError
 from coulomb.reading import parse_json
 
-# Encoded row groups kept by one process; a data set below this is read from disk once.
-BUFFER_BYTES = 256 * 2**20
+IMAGE_COLUMNS = ("image", "img")
 
 
 class ParquetSource(EncodedSource):
-    """Images inside Parquet shards. Row groups are read when first needed and a bounded number is kept.
+    """Images in a column of Parquet shards, struct<bytes, path> or binary.
 
-    Shuffled reading of a set far larger than the buffer reads a whole row group for one picture: the images' cache
-    (:meth:`coulomb.data.Images.load`) or small row groups (a hundred rows, as the hub writes them) avoid that.
+    Row groups are read when needed, and up to 256 MiB of encoded images are buffered per process. Shuffled reading of a
+    larger data set reads a complete row group per image, unless the decoded images are cached
+    (:meth:`coulomb.data.Images.load`) or row groups are small (the hub writes 100 rows).
     """
 
     kind = "parquet"
+    buffer_bytes = 256 * 2**20
 
     def __init__(
         self,
         shards: list[Path],
+        footers: list[Any],
         *,
         name: str,
         column: str,
@@ -44,8 +46,6 @@ class ParquetSource(EncodedSource):
         notes: tuple[str, ...] = (),
         label_column: str | None = None,
     ) -> None:
-        import pyarrow.parquet as pq
-
         self.label_column = label_column
         self.shards = shards
         self.root = shards[0].resolve().parent
@@ -56,30 +56,33 @@ class ParquetSource(EncodedSource):
         self.notes = notes
         self._groups: list[tuple[int, int]] = []  # (shard, row group in it)
         rows: list[int] = []
-        for number, shard in enumerate(shards):
-            metadata = pq.read_metadata(shard)
-            for group in range(metadata.num_row_groups):
+        for number, footer in enumerate(footers):
+            for group in range(footer.num_row_groups):
                 self._groups.append((number, group))
-                rows.append(metadata.row_group(group).num_rows)
+                rows.append(footer.row_group(group).num_rows)
         self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)]).astype(np.int64)
-        self._is_struct = _is_struct(pq.read_schema(shards[0]).field(column).type)
-        self._ids = self._unique_paths()
-        self._fresh()
+        schema = footers[0].schema.to_arrow_schema()
+        kind = schema.field(column).type
+        self._is_struct = _is_struct(kind)
+        self._plain_columns = [f.name for f in schema if f.name != label_column and _is_plain(f.type)]
+        has_paths = self._is_struct and kind.get_field_index("path") >= 0 and len(self) > 0
+        self._ids = self._unique_paths() if has_paths else None
+        self._reset()
 
-    def _fresh(self) -> None:
+    def _reset(self) -> None:
         self._files: dict[int, Any] = {}
         self._buffer: OrderedDict[int, Any] = OrderedDict()
         self._process = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker opens the files itself: neither handles nor buffered bytes are sent to it.
+        # Workers open the files themselves; neither handles nor buffered bytes are pickled.
         return {**self.__dict__, "_files": {}, "_buffer": OrderedDict()}
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def item_id(self, index: int) -> str:
-        """The path stored with the image where these are unique; else ``shard#row``."""
+        """Returns the path stored with the image if paths are unique, else ``shard#row``."""
         if self._ids is not None:
             return str(self._ids[index].as_py())
         group, row = self._locate(index)
@@ -88,7 +91,7 @@ class ParquetSource(EncodedSource):
         return f"{portable(self.shards[shard].name)}#{self._starts[group] - first + row}"
 
     def encoded(self, index: int) -> bytes:
-        """The encoded bytes of one image."""
+        """Returns the encoded bytes of one image."""
         import pyarrow as pa
 
         group, row = self._locate(index)
@@ -97,9 +100,7 @@ class ParquetSource(EncodedSource):
         except (OSError, pa.ArrowException) as error:
             raise CorruptImage(self.item_id(index), f"its row group cannot be read: {error}") from None
         if value is None:
-            raise CorruptImage(
-                self.item_id(index), "the table holds no bytes for it (only a path, which is not followed)"
-            )
+            raise CorruptImage(self.item_id(index), "the table holds no bytes for it (paths in tables are not opened)")
         return bytes(value)
 
     @property
@@ -108,22 +109,12 @@ class ParquetSource(EncodedSource):
         return self.shards
 
     def other_columns(self) -> dict[str, list[Any]]:
-        """The columns of integers, text or truth values that are not the labels."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        def plain(kind: Any) -> bool:
-            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-            checks = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
-            return any(is_kind(kind) for is_kind in checks)
-
-        names = [f.name for f in pq.read_schema(self.shards[0]) if f.name != self.label_column and plain(f.type)]
-        tables = [pq.ParquetFile(shard).read(columns=names) for shard in self.shards]
-        return {name: [value for table in tables for value in table.column(name).to_pylist()] for name in names}
+        """Returns the columns of integers, text or booleans that are not the labels."""
+        return _read_columns(self.shards, self._plain_columns)
 
     def release(self) -> None:
-        """Forget the buffered row groups."""
-        self._fresh()
+        """Frees the buffered row groups."""
+        self._reset()
 
     def _locate(self, index: int) -> tuple[int, int]:
         group = int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -133,7 +124,7 @@ class ParquetSource(EncodedSource):
         import pyarrow.parquet as pq
 
         if os.getpid() != self._process:
-            # After a fork the parent's buffers may be read, but its file handles must not be shared.
+            # After a fork the buffers of the parent may be read, but its file handles must not be shared.
             self._files, self._process = {}, os.getpid()
         if group in self._buffer:
             self._buffer.move_to_end(group)
@@ -146,7 +137,7 @@ class ParquetSource(EncodedSource):
         values = column.combine_chunks()
         values = values.field("bytes") if self._is_struct else values
         self._buffer[group] = values
-        while len(self._buffer) > 1 and sum(kept.nbytes for kept in self._buffer.values()) > BUFFER_BYTES:
+        while len(self._buffer) > 1 and sum(array.nbytes for array in self._buffer.values()) > self.buffer_bytes:
             self._buffer.popitem(last=False)
         return values
 
@@ -155,9 +146,6 @@ class ParquetSource(EncodedSource):
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        kind = pq.read_schema(self.shards[0]).field(self.column).type
-        if not self._is_struct or kind.get_field_index("path") < 0 or not len(self):
-            return None
         tables = [pq.ParquetFile(shard).read(columns=[f"{self.column}.path"]) for shard in self.shards]
         chunks = [chunk.field("path") for table in tables for chunk in table.column(self.column).chunks]
         paths = pa.chunked_array(chunks).combine_chunks()
@@ -171,63 +159,69 @@ def _is_struct(kind: Any) -> bool:
     return pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
 
 
-def image_columns(schema: Any) -> list[str]:
-    """Names of the columns that hold encoded images: struct<bytes, …> or plain binary."""
+def _is_plain(kind: Any) -> bool:
     import pyarrow as pa
 
-    return [
-        f.name for f in schema if _is_struct(f.type) or pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)
-    ]
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    checks = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
+    return any(check(kind) for check in checks)
 
 
-def read_parquet_schema(path: Path) -> Any:
-    """The schema of a Parquet file; :class:`InputError` where it is none."""
+def _read_columns(shards: list[Path], names: list[str]) -> dict[str, list[Any]]:
+    import pyarrow.parquet as pq
+
+    tables = [pq.ParquetFile(shard).read(columns=names) for shard in shards]
+    return {name: [value for table in tables for value in table.column(name).to_pylist()] for name in names}
+
+
+def read_footer(path: Path) -> Any:
+    """Returns the metadata of a Parquet file. Raises :class:`InputError` if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_schema(path)
+        return pq.read_metadata(path)
     except PermissionError:
         raise InputError(f"{visible(path)}: permission denied") from None
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{visible(path)}: not a readable Parquet file ({visible(error)})") from None
 
 
+def image_columns(footer: Any) -> list[str]:
+    """Returns the names of the columns of encoded images: struct<bytes, …> or binary."""
+    import pyarrow as pa
+
+    schema = footer.schema.to_arrow_schema()
+    return [
+        f.name for f in schema if _is_struct(f.type) or pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)
+    ]
+
+
 def open_parquet(shards: list[Path], *, name: str, label_column: str | None = None) -> ParquetSource:
-    """Images from one or more shards of one data set, in natural order of their names.
+    """Opens the images in one or more Parquet shards of a data set.
 
-    The image column is the only one that holds bytes, or the one called ``image`` or ``img``; the label column is
-    ``label_column``, or the first of the usual names, or the only one the metadata calls a ClassLabel.
+    Images are in the only column of bytes, or in the one called ``image`` or ``img``. Labels are in ``label_column``, by
+    default the first column with a usual name, or the only ClassLabel of the metadata. Raises :class:`InputError`.
     """
-    import pyarrow.parquet as pq
-
-    schema = read_parquet_schema(shards[0])
+    footers = [read_footer(shard) for shard in shards]
+    schema = footers[0].schema.to_arrow_schema()
     where = visible(shards[0])
-    for other in shards[1:]:
-        if not read_parquet_schema(other).equals(schema):
-            raise InputError(
-                f"{visible(other)}: its columns differ from those of {where}; give the shards of one data set"
-            )
-    columns = image_columns(schema)
-    preferred = [column for column in ("image", "img") if column in columns] or columns
-    if len(preferred) > 1 and len(columns) > 1 and preferred[0] not in ("image", "img"):
-        raise InputError(f"{where}: several columns hold bytes ({some(columns)}); call the one with the images 'image'")
-    column = preferred[0]
+    for shard, footer in zip(shards[1:], footers[1:], strict=True):
+        if not footer.schema.to_arrow_schema().equals(schema):
+            raise InputError(f"{visible(shard)}: its columns differ from those of {where}; give shards of one data set")
+    columns = image_columns(footers[0])
+    if not columns:
+        raise InputError(f"{where}: no column with image bytes; a list of paths must be given as one file")
+    preferred = [column for column in IMAGE_COLUMNS if column in columns] or columns
+    if len(preferred) > 1 and preferred[0] not in IMAGE_COLUMNS:
+        raise InputError(f"{where}: several columns hold bytes ({first_few(columns)}); call the image column 'image'")
     class_labels, notes = _class_labels(schema, where)
-    if label_column is not None and label_column not in schema.names:
-        raise InputError(f"{where}: no label column {visible(label_column)!r}; there are {some(schema.names)}")
-    if label_column is None:
-        label_column = next((usual for usual in LABEL_COLUMNS if usual in schema.names), None)
-    if label_column is None and len(class_labels) > 1:
-        raise InputError(f"{where}: several label columns ({some(list(class_labels))}); choose one with labels=")
-    if label_column is None:
-        label_column = next(iter(class_labels), None)
-    source = ParquetSource(shards, name=name, column=column, label_column=label_column, notes=notes)
+    label_column = choose_label_column(schema.names, label_column, list(class_labels), where)
+    source = ParquetSource(shards, footers, name=name, column=preferred[0], label_column=label_column, notes=notes)
     if not len(source):
         raise InputError(f"{where}: the table has no rows")
     if label_column is not None:
-        tables = [pq.ParquetFile(shard).read(columns=[label_column]) for shard in shards]
-        values = [value for table in tables for value in table.column(label_column).to_pylist()]
+        values = _read_columns(shards, [label_column])[label_column]
         source.labels, source.class_names = read_labels(
             values, len(source), f"{where}, column {visible(label_column)}", class_labels.get(label_column)
         )
@@ -235,27 +229,27 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
 
 
 def _class_labels(schema: Any, where: str) -> tuple[dict[str, list[str]], tuple[str, ...]]:
-    """Class names by column from the metadata key ``huggingface``, and a note if that cannot be read.
+    """Returns class names by column from the metadata key ``huggingface``, and a note if it cannot be read.
 
-    Entries that are not as expected are not used.
+    Entries of an unexpected form are ignored.
     """
     content = (schema.metadata or {}).get(b"huggingface")
     if content is None:
         return {}, ()
     try:
         features = parse_json(content)["info"]["features"]
-        found = {name: spec["names"] for name, spec in features.items() if spec.get("_type") == "ClassLabel"}
-        return {n: v for n, v in found.items() if n in schema.names and all(isinstance(name, str) for name in v)}, ()
+        names = {column: spec["names"] for column, spec in features.items() if spec.get("_type") == "ClassLabel"}
+        return {c: n for c, n in names.items() if c in schema.names and all(isinstance(name, str) for name in n)}, ()
     except ValueError as error:
-        return {}, (f"{where}: the metadata 'huggingface' cannot be read ({error}): class names are not known.",)
+        return {}, (f"{where}: the metadata 'huggingface' cannot be read ({error}), so class names are unknown.",)
     except (KeyError, TypeError, AttributeError):
         return {}, ()
 
 
 class HubSource(EncodedSource):
-    """A ``datasets.Dataset`` with an Image column, read undecoded from its memory-mapped tables.
+    """A ``datasets.Dataset`` with an Image column. Images are read undecoded from its memory-mapped tables.
 
-    ``label_column`` None takes the first of the usual names, or the only ClassLabel.
+    Labels are in ``label_column``, by default the first column with a usual name, or the only ClassLabel.
     """
 
     kind = "hub"
@@ -268,21 +262,12 @@ class HubSource(EncodedSource):
         features = dataset.features
         images = [column for column, feature in features.items() if isinstance(feature, Image)]
         if not images:
-            raise InputError(f"{visible(name)}: no image column among {some(list(features))}")
-        self.column = next((column for column in ("image", "img") if column in images), images[0])
+            raise InputError(f"{visible(name)}: no image column among {first_few(list(features))}")
+        self.column = next((column for column in IMAGE_COLUMNS if column in images), images[0])
         self.name = name
         self.notes = notes
         classes = [column for column, feature in features.items() if isinstance(feature, ClassLabel)]
-        if label_column is not None and label_column not in features:
-            raise InputError(
-                f"{visible(name)}: no label column {visible(label_column)!r}; there are {some(list(features))}"
-            )
-        if label_column is None:
-            label_column = next((usual for usual in LABEL_COLUMNS if usual in features), None)
-        if label_column is None and len(classes) > 1:
-            raise InputError(f"{visible(name)}: several label columns ({some(classes)}); choose one with labels=")
-        if label_column is None and classes:
-            label_column = classes[0]
+        label_column = choose_label_column(list(features), label_column, classes, visible(name))
         if label_column is not None:
             names = getattr(features[label_column], "names", None)
             values = dataset.with_format(None)[label_column]
@@ -298,7 +283,7 @@ class HubSource(EncodedSource):
         return {**self.__dict__, "_others": None}  # workers read images only
 
     def other_columns(self) -> dict[str, list[Any]]:
-        """The columns of integers, text or truth values that are not the labels."""
+        """Returns the columns of integers, text or booleans that are not the labels."""
         kinds = {name: getattr(feature, "dtype", "") for name, feature in self._others.features.items()}
         plain = [name for name, kind in kinds.items() if str(kind).startswith(("int", "uint", "string", "bool"))]
         return {name: list(self._others[name]) for name in plain}
@@ -307,11 +292,11 @@ class HubSource(EncodedSource):
         return len(self.dataset)
 
     def item_id(self, index: int) -> str:
-        """The row number, with leading zeros: paths of hub rows are not unique."""
+        """Returns the row number with leading zeros; paths of hub rows are not unique."""
         return f"{index:0{len(str(len(self) - 1))}d}"
 
     def encoded(self, index: int) -> bytes | Path:
-        """The stored bytes, or a file inside the hub's own download folder."""
+        """Returns the stored bytes, or a file inside the download folder of the hub."""
         from datasets import config
 
         value = self.dataset[int(index)][self.column]
@@ -327,43 +312,46 @@ class HubSource(EncodedSource):
 
 
 @contextmanager
-def _offline_where_there_is_no_network() -> Iterator[None]:
-    """Look into the download cache at once where the hub's address is unknown: the loader would retry for half a minute."""
+def _offline_without_network() -> Iterator[None]:
+    """Uses the download cache only if the address of the hub cannot be resolved; retries would take half a minute."""
     import datasets
     import huggingface_hub.constants as hub
 
     host = urlsplit(datasets.config.HF_ENDPOINT).hostname
-    places = ((datasets.config, "HF_HUB_OFFLINE"), (hub, "HF_HUB_OFFLINE"))
-    before = [getattr(place, name) for place, name in places]
+    flags = ((datasets.config, "HF_HUB_OFFLINE"), (hub, "HF_HUB_OFFLINE"))
+    before = [getattr(module, name) for module, name in flags]
     try:
-        if not getproxies():  # behind a proxy names need not resolve here
+        if not getproxies():  # behind a proxy, names need not resolve here
             socket.getaddrinfo(host, 443)
     except OSError:
-        for place, name in places:
-            setattr(place, name, True)
+        for module, name in flags:
+            setattr(module, name, True)
     try:
         yield
     finally:
-        for (place, name), value in zip(places, before, strict=True):
-            setattr(place, name, value)
+        for (module, name), value in zip(flags, before, strict=True):
+            setattr(module, name, value)
 
 
 def open_hub(name: str, *, label_column: str | None = None) -> HubSource:
-    """``user/name`` or ``user/name:split`` (default split: ``train``, or the only one). A data set's own code never runs."""
+    """Opens a data set of the hub, ``user/name`` or ``user/name:split``, without running code of the data set.
+
+    The default split is ``train``, or the only one. Raises :class:`InputError` if the data set is not available.
+    """
     import datasets
 
     name, _, split = name.partition(":")
     try:
-        with _offline_where_there_is_no_network():
-            found = datasets.load_dataset(name)
-    except Exception as error:  # every layer below has its own errors for "no network" and "no such name"
+        with _offline_without_network():
+            loaded = datasets.load_dataset(name)
+    except Exception as error:  # every layer of the loader has its own errors for a missing network or name
         raise InputError(
             f"{visible(name)}: no such file or folder here, and not available as a data set of the hub "
             f"({type(error).__name__}: {visible(error, 160)}); check the spelling and the network, or download it first"
         ) from None
-    splits = list(found)
-    wanted = split or ("train" if "train" in splits else splits[0])
-    if wanted not in splits or (not split and len(splits) > 1 and "train" not in splits):
-        raise InputError(f"{visible(name)}: choose a split, {visible(name)}:SPLIT with one of {some(splits)}")
-    notes = () if len(splits) == 1 else (f"Split {wanted!r} of {some(splits)}.",)
-    return HubSource(found[wanted], name=f"{name}:{wanted}", label_column=label_column, notes=notes)
+    splits = list(loaded)
+    chosen = split or ("train" if "train" in splits else splits[0])
+    if chosen not in splits or (not split and len(splits) > 1 and "train" not in splits):
+        raise InputError(f"{visible(name)}: choose a split, {visible(name)}:SPLIT with one of {first_few(splits)}")
+    notes = () if len(splits) == 1 else (f"Split {chosen!r} of {first_few(splits)}.",)
+    return HubSource(loaded[chosen], name=f"{name}:{chosen}", label_column=label_column, notes=notes)

@@ -1,4 +1,4 @@
-"""Python objects as sources: torch data sets and lists of single images."""
+"""Python objects as sources: torch data sets, and lists of single images."""
 
 from pathlib import Path
 from typing import Any
@@ -8,20 +8,24 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header
+from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header, regular_file
 from coulomb.data.labels import read_labels
 from coulomb.data.names import visible
 from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header
-from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout
+from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
 from coulomb.errors import InputError
 
 
 class DatasetSource(Source):
-    """A torch ``Dataset``. Images may be Pillow images, [H, W] or [H, W, C] arrays, or [C, H, W] tensors.
+    """A map-style torch ``Dataset`` of images, (image, label) pairs, or dicts with "image" and optionally "label".
 
-    Labels come from ``labels``, else from the data set's ``targets`` or ``labels``, else from one pass over all items
-    (``labels=False`` spares it). Without random augmentation, please: the views are made later, and the same index must
-    give the same image.
+    Images may be Pillow images, arrays [H, W] or [H, W, C], or tensors [C, H, W]. The data set must not augment them
+    randomly: the same index must give the same image, because views are made later.
+
+    Args:
+        dataset: the data set.
+        labels: one label per item, or False for no labels. By default they are the data set's ``targets`` or ``labels``,
+            or are read in one pass over all items.
     """
 
     kind = "torch dataset"
@@ -32,7 +36,7 @@ class DatasetSource(Source):
             hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         ):
             raise InputError(
-                f"{name}: not a map-style data set; it needs __len__ and __getitem__ (an IterableDataset has none)"
+                f"{name}: not a map-style data set; it needs __len__ and __getitem__ (an IterableDataset has neither)"
             )
         self.dataset = dataset
         self.name = name
@@ -47,11 +51,11 @@ class DatasetSource(Source):
         return len(self.dataset)
 
     def item_id(self, index: int) -> str:
-        """The index, with leading zeros."""
+        """Returns the index, with leading zeros."""
         return f"{index:0{len(str(len(self) - 1))}d}"
 
     def image(self, index: int) -> Picture:
-        """One image as [H, W, C]; whatever reading it raises of OSError, ValueError or SyntaxError makes it corrupt."""
+        """Returns an image [H, W, C]; it is corrupt if the data set raises OSError, ValueError or SyntaxError."""
         return as_picture(_image_of(self._item(index), self.name), self.item_id(index))
 
     def _item(self, index: int) -> Any:
@@ -66,18 +70,21 @@ class DatasetSource(Source):
         stored = _stored_labels(self.dataset)
         if stored is not None and len(stored) == len(self):
             return stored
-        found: list[Any] = []
+        labels: list[Any] = []
         for index in range(len(self)):
             try:
                 item = self._item(index)
             except CorruptImage:
-                found.append(None)
+                labels.append(None)
                 continue
-            if not _has_label(item):
+            if isinstance(item, dict) and "label" in item:
+                labels.append(item["label"])
+            elif isinstance(item, (tuple, list)) and len(item) > 1:
+                labels.append(item[1])
+            else:
                 return None
-            found.append(_label_of(item))
         self.notes = (f"Labels were read in one pass over {len(self)} items (the data set has no .targets).",)
-        return found
+        return labels
 
 
 def _stored_labels(dataset: Any) -> Any:
@@ -97,14 +104,6 @@ def _class_names(dataset: Any) -> list[str] | None:
     return list(names) if usable and names else None
 
 
-def _has_label(item: Any) -> bool:
-    return "label" in item if isinstance(item, dict) else isinstance(item, (tuple, list)) and len(item) > 1
-
-
-def _label_of(item: Any) -> Any:
-    return item["label"] if isinstance(item, dict) else item[1]
-
-
 def _image_of(item: Any, name: str) -> Any:
     if isinstance(item, dict):
         if "image" not in item:
@@ -116,9 +115,7 @@ def _image_of(item: Any, name: str) -> Any:
 
 
 def as_picture(value: Any, item_id: str) -> Picture:
-    """A Pillow image, tensor or array of one image as [H, W, C]; :class:`InputError` where it is none."""
-    from PIL import Image
-
+    """Converts one Pillow image, tensor [C, H, W] or array to [H, W, C]. Raises :class:`InputError` for other objects."""
     if isinstance(value, Image.Image):
         return from_pil(value, item_id)
     layout = None
@@ -127,10 +124,9 @@ def as_picture(value: Any, item_id: str) -> Picture:
         value = value.detach().cpu().numpy()
     if not isinstance(value, np.ndarray):
         raise InputError(
-            f"item {visible(item_id)}: a {type(value).__name__} is no image; return a Pillow image, array or tensor"
+            f"item {visible(item_id)}: a {type(value).__name__} is not an image; return a Pillow image, array or tensor"
         )
-    layout = find_layout((1, *value.shape), layout, f"item {item_id}")
-    picture = value[..., None] if layout == "NHW" else np.moveaxis(value, 0, -1) if layout == "NCHW" else value
+    picture = to_last_axis(value, find_layout((1, *value.shape), layout, f"item {item_id}"))
     if picture.dtype.kind == "f":
         try:
             return checked_unit_range(picture.astype(np.float32))
@@ -138,16 +134,16 @@ def as_picture(value: Any, item_id: str) -> Picture:
             raise CorruptImage(item_id, str(error)) from None
     if picture.dtype not in (np.uint8, np.uint16):
         raise InputError(
-            f"item {visible(item_id)}: an image of type {picture.dtype}; uint8, uint16 or float in [0, 1] is needed"
+            f"item {visible(item_id)}: images of type {picture.dtype} must be uint8, uint16 or float in [0, 1]"
         )
     return picture
 
 
-class GivenSource(Source):
-    """Images one by one: each a path, a Pillow image, an array [H, W] or [H, W, C], or a tensor [C, H, W].
+class ImageListSource(Source):
+    """A list of single images: each a path, a Pillow image, an array [H, W] or [H, W, C], or a tensor [C, H, W].
 
-    Ids are the paths as given; images without a path are called by their position. Raises :class:`InputError` for what
-    is no image, and for floats outside [0, 1].
+    The id of an image is its path as given, or its position in the list. Raises :class:`InputError` for an item that is
+    not an image, and for floats outside [0, 1].
     """
 
     kind = "images"
@@ -156,42 +152,38 @@ class GivenSource(Source):
     def __init__(self, items: list[Any]) -> None:
         if not items:
             raise InputError("images=[]: the list is empty; give at least one image")
-        self.items = [_checked(item, f"images[{number}]") for number, item in enumerate(items)]
+        self.items = [_checked_item(item, f"images[{position}]") for position, item in enumerate(items)]
 
     def __len__(self) -> int:
         return len(self.items)
 
     def item_id(self, index: int) -> str:
-        """The path as it was given, or the position."""
+        """Returns the path as given, or the position."""
         item = self.items[index]
         return str(item) if isinstance(item, Path) else str(index)
 
     def image(self, index: int) -> Picture:
-        """The picture at full size."""
+        """Returns the image [H, W, C] at full size."""
         return self.picture(index)[0]
 
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
-        """The picture, a JPEG file possibly decoded smaller, and its true width/height."""
+        """Returns the image, a JPEG file possibly decoded smaller, and its original width/height."""
         item = self.items[index]
         if isinstance(item, Path):
-            return decode(self._file(item), str(item), at_least=at_least)
+            return decode(regular_file(item, str(item)), str(item), at_least=at_least)
         image = as_picture(item, self.item_id(index))
         return image, image.shape[1] / image.shape[0]
 
     def header(self, index: int) -> Header:
-        """Size and mode; of a file by its first bytes."""
+        """Returns size and mode, of a file without decoding its pixels."""
         item = self.items[index]
-        return read_header(self._file(item), str(item)) if isinstance(item, Path) else array_header(self.image(index))
-
-    def _file(self, path: Path) -> Path:
-        if not path.is_file():  # a pipe or a device would block the reader for ever
-            reason = "a folder; give it alone" if path.is_dir() else "not a regular file"
-            raise CorruptImage(str(path), reason if path.exists() else "no such file")
-        return path
+        if isinstance(item, Path):
+            return read_header(regular_file(item, str(item)), str(item))
+        return array_header(self.image(index))
 
 
-def _checked(item: Any, where: str) -> Any:
-    """``item`` as a path, a Pillow image or a picture [H, W, C] whose values are known to be right."""
+def _checked_item(item: Any, where: str) -> Any:
+    """Returns ``item`` as a path, a Pillow image or an array [H, W, C] with valid values."""
     if isinstance(item, str | Path):
         return Path(item).expanduser()
     if isinstance(item, Image.Image):
@@ -203,9 +195,9 @@ def _checked(item: Any, where: str) -> Any:
             raise InputError(f"{where}: a tensor of shape {list(item.shape)}; one image is [C, H, W]")
     elif not isinstance(item, np.ndarray):
         raise InputError(
-            f"{where}: {type(item).__name__} is no image; give a path, a Pillow image, an array or a tensor"
+            f"{where}: {type(item).__name__} is not an image; give a path, a Pillow image, an array or a tensor"
         )
     try:
         return as_picture(item, where)
     except CorruptImage as error:
-        raise InputError(f"{where}: {error.reason} (values 0 to 255: divide by 255, or give uint8)") from None
+        raise InputError(f"{where}: {error.reason} (for values 0 to 255: divide by 255, or give uint8)") from None

@@ -1,4 +1,4 @@
-"""Views: random variants of an image, made in batches on the device the images are on.
+"""Views: random augmentations of images, computed in batches on the device of the images.
 
 views = make_views("small-natural", size=32, channels=3)
 first, second = views(canvas, generator(seed, "views", step))

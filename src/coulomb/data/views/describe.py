@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
-    """``{"size", "channels", "padding", "operations": [{"operation", "probability", …}], "left_out": [...]}``."""
+    """Describes a specification: ``{"size", "channels", "padding", "operations": [{"operation", …}], "left_out": […]}``."""
     colour = channels == 3
     operations = [
         _row(
@@ -59,13 +59,15 @@ def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
         ),
     ]
     reason = f"needs three channels (red, green, blue); these images have {channels}"
-    asked = {"saturation": spec.jitter * spec.saturation, "hue": spec.jitter * spec.hue, "grey": spec.grey}
+    colour_operations = {"saturation": spec.jitter * spec.saturation, "hue": spec.jitter * spec.hue, "grey": spec.grey}
     return {
         "size": size,
         "channels": channels,
         "padding": spec.padding,
         "operations": [row for row in operations if row["probability"] > 0],
-        "left_out": [{"operation": name, "reason": reason} for name, on in asked.items() if on > 0 and not colour],
+        "left_out": [
+            {"operation": name, "reason": reason} for name, on in colour_operations.items() if on > 0 and not colour
+        ],
     }
 
 
@@ -97,7 +99,7 @@ def _factor(strength: float) -> tuple[float, float]:
     return (max(0.0, 1 - strength), 1 + strength)
 
 
-SHOWN = 96  # pixels a tile is brought to, at least, by whole factors
+SMALLEST_TILE = 96  # pixels; smaller images are enlarged by a whole factor
 GAP = 4
 HEADER = 18
 BACKGROUND = (250, 250, 250)
@@ -107,18 +109,18 @@ INK = (70, 70, 70)
 def contact_sheet(
     canvas: Tensor, views: "ViewMaker", generator: torch.Generator, n: int = 8, aspect: Tensor | None = None
 ) -> "Image.Image":
-    """A row per image: the evaluation view, then ``n`` random views; tiny pictures enlarged without smoothing.
+    """Draws one row per image: the evaluation view and ``n`` random views; small images are enlarged without smoothing.
 
-    One channel is shown grey, three as they are; of any other number the first is shown, and the header says so.
+    Images with neither 1 nor 3 channels are shown by their first channel, which the header states.
     """
     from PIL import Image, ImageDraw
 
     made = views(canvas, generator, n=n, aspect=aspect)
     if any(view.shape != made[0].shape for view in made):
-        raise InputError("views of several sizes do not fit on one contact sheet: make one for each")
+        raise InputError("a contact sheet needs views of one size: make one sheet per size")
     columns = [views.plain(canvas, aspect), *made]
     size = columns[0].shape[-1]
-    tile = size * max(1, -(-SHOWN // size))
+    tile = size * max(1, -(-SMALLEST_TILE // size))
     sheet = Image.new("RGB", (GAP + len(columns) * (tile + GAP) + GAP, HEADER + len(canvas) * (tile + GAP)), BACKGROUND)
     draw = ImageDraw.Draw(sheet)
     draw.text((GAP, 3), "original", fill=INK)
@@ -133,6 +135,6 @@ def contact_sheet(
 
 
 def displayable(images: Tensor) -> np.ndarray:
-    """[B, C, H, W] in [0, 1] → uint8 [B, H, W, 3]."""
+    """Converts images [B, C, H, W] in [0, 1] to uint8 [B, H, W, 3]."""
     shown = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
     return (shown * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()

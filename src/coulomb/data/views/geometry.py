@@ -11,9 +11,9 @@ from coulomb.data.views.uniforms import Uniforms, between
 
 
 class Geometry:
-    """Crop, squash undone, flip, affine map and elastic warp of one view of a batch: one ``grid_sample``.
+    """Crop at the original aspect ratio, flip, affine map and elastic warp of one view of a batch in one ``grid_sample``.
 
-    The canvas holds the whole image squashed to a square, ``aspect_B`` is the original width/height.
+    The canvas is the whole image resized to a square; ``aspect_B`` is the original width/height.
     """
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms, aspect_B: Tensor, size: int) -> None:
@@ -23,7 +23,7 @@ class Geometry:
         self.points = control_points(spec, uniforms) if spec.elastic > 0 and spec.elastic_amplitude > 0 else None
 
     def __call__(self, canvas: Tensor, rows: slice) -> Tensor:
-        """Floats [b, C, H, W], rows ``rows`` of the batch → views [b, C, size, size]."""
+        """Returns views [b, C, size, size] of float canvases [b, C, H, W], rows ``rows`` of the batch."""
         theta = self.theta[rows]
         grid = self._grid(theta.to(canvas.device), rows)
         return sample(canvas, grid, pooling(theta, canvas.shape[-2:], self.size), self.padding)
@@ -44,37 +44,37 @@ class Geometry:
 
 
 def pooling(theta_B23: Tensor, canvas_HW: torch.Size, size: int) -> Tensor:
-    """Powers of two [B, 2] (x, y) by which each canvas axis is averaged before sampling, against aliasing.
+    """Factors [B, 2] (x, y), powers of two, by which each canvas axis is averaged before sampling, against aliasing.
 
-    The largest one not above the step, in canvas pixels, between neighbouring view pixels: bilinear sampling then skips
-    less than two pixels. 1 everywhere as long as the crop has fewer than twice the view's pixels along a side.
+    Each is the largest one that does not exceed the step in canvas pixels between neighbouring view pixels, so that
+    bilinear sampling skips less than two pixels. It is 1 if the crop has less than twice as many pixels as the view.
     """
     height, width = canvas_HW
     step = theta_B23[:, :, :2].norm(dim=2) * torch.tensor([width, height]) / size
-    # A step of 2 may come out of the inverse as 1.9999999.
+    # After the inverse, a step of 2 may be 1.9999999.
     return (step * (1 + 1e-5)).clamp(min=1).log2().floor().exp2().to(torch.int64)
 
 
 def sample(canvas: Tensor, grid: Tensor, pool_B2: Tensor, padding: str) -> Tensor:
-    """``grid_sample``, samples grouped by how much their canvas is averaged first."""
+    """Applies ``grid_sample`` to canvases averaged by ``pool_B2``, in groups of samples with the same factors."""
     if bool((pool_B2 == 1).all()):
         return F.grid_sample(canvas, grid, mode="bilinear", padding_mode=padding, align_corners=False)
     out = canvas.new_empty(*canvas.shape[:2], *grid.shape[1:3])
     for by_x, by_y in pool_B2.unique(dim=0).tolist():
-        which = ((pool_B2[:, 0] == by_x) & (pool_B2[:, 1] == by_y)).nonzero()[:, 0].to(canvas.device)
+        group = ((pool_B2[:, 0] == by_x) & (pool_B2[:, 1] == by_y)).nonzero()[:, 0].to(canvas.device)
         height, width = canvas.shape[-2:]
-        # Adaptive pooling spans the canvas exactly, so normalised coordinates keep their meaning.
-        pooled = F.adaptive_avg_pool2d(canvas[which], (-(-height // by_y), -(-width // by_x)))
-        out[which] = F.grid_sample(pooled, grid[which], mode="bilinear", padding_mode=padding, align_corners=False)
+        # Adaptive pooling covers the canvas exactly, so normalised coordinates stay valid.
+        pooled = F.adaptive_avg_pool2d(canvas[group], (-(-height // by_y), -(-width // by_x)))
+        out[group] = F.grid_sample(pooled, grid[group], mode="bilinear", padding_mode=padding, align_corners=False)
     return out
 
 
 def crop_rectangles(spec: ViewSpec, uniforms: Uniforms, aspect_B: Tensor) -> Tensor:
-    """Rectangles [B, 4] (left, top, width, height) as fractions of the image's width and height.
+    """Rectangles [B, 4] (left, top, width, height) of RandomResizedCrop, as fractions of the original width and height.
 
-    As in Inception and SimCLR: area uniform, ratio log-uniform, ten tries, the first that fits in the image is taken
-    and placed uniformly. If none fits: the largest centred rectangle whose ratio is the image's own, limited to
-    ``crop_ratio``. The one difference: sides and places are real numbers, not whole pixels.
+    As in Inception and SimCLR, the area is uniform and the ratio log-uniform; of ten candidates the first that fits the
+    image is used, at a uniform position. If none fits, the rectangle is the largest centred one with the ratio of the
+    image, clamped to ``crop_ratio``. Unlike there, sides and positions are real numbers instead of whole pixels.
     """
     aspect = aspect_B[:, None]  # the image is aspect × 1
     area = aspect * between(uniforms["crop_area"], *spec.crop_area)
@@ -94,9 +94,9 @@ def crop_rectangles(spec: ViewSpec, uniforms: Uniforms, aspect_B: Tensor) -> Ten
 
 
 def sampling_matrices(spec: ViewSpec, uniforms: Uniforms, rectangles_B4: Tensor) -> Tensor:
-    """θ [B, 2, 3]: where in the canvas a view's point is read, q = crop(flip(affine⁻¹(p))).
+    """Matrices θ [B, 2, 3] that map a point p of the view to the point q = crop(flip(affine⁻¹(p))) of the canvas.
 
-    p and q run over [−1, 1]², x to the right, y downwards, ±1 at the outer edges of the outer pixels
+    p and q are in [−1, 1]², x to the right and y downwards; ±1 are the outer edges of the outer pixels
     (``align_corners=False``).
     """
     left_top, sides = rectangles_B4[:, :2], rectangles_B4[:, 2:]
@@ -111,9 +111,9 @@ def sampling_matrices(spec: ViewSpec, uniforms: Uniforms, rectangles_B4: Tensor)
 
 
 def affine_maps(spec: ViewSpec, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
-    """The content's own motion v ↦ A v + t: A [B, 2, 2] = zoom · rotation · shear, t [B, 2, 1]; identity for a no.
+    """The affine map v ↦ A v + t of the content: A [B, 2, 2] = zoom · rotation · shear and t [B, 2, 1].
 
-    A positive angle turns the content counter-clockwise as seen (as kornia and OpenCV do).
+    It is the identity for samples that are not transformed. A positive angle is counter-clockwise, as in kornia and OpenCV.
     """
     rotate, shear_x, shear_y, zoom, shift_x, shift_y = uniforms["affine"].unbind(1)
     angle = math.radians(spec.rotate) * (2 * rotate - 1)
@@ -124,14 +124,14 @@ def affine_maps(spec: ViewSpec, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
     slant = torch.stack([one, slope_x, slope_y, one], 1).view(-1, 2, 2)
     size = between(zoom, math.log(spec.zoom[0]), math.log(spec.zoom[1])).exp()
     linear = size[:, None, None] * (turn @ slant)
-    # A side is 2 in these coordinates.
+    # A side has length 2 in these coordinates.
     shift = 2 * spec.translate * (2 * torch.stack([shift_x, shift_y], 1) - 1)[:, :, None]
     on = uniforms.chance("affine", spec.affine)[:, None, None]
     return torch.where(on, linear, torch.eye(2, dtype=linear.dtype)), torch.where(on, shift, 0.0)
 
 
 def control_points(spec: ViewSpec, uniforms: Uniforms) -> Tensor:
-    """Displacements [B, 2, grid, grid] (x, y) at the control points, in [−1, 1] coordinates; zero for a no."""
+    """Displacements [B, 2, grid, grid] (x, y) at the control points, in [−1, 1] coordinates; zero without a warp."""
     points = (2 * uniforms["elastic"] - 1).view(-1, 2, spec.elastic_grid, spec.elastic_grid)
     on = uniforms.chance("elastic", spec.elastic)[:, None, None, None]
     return torch.where(on, 2 * spec.elastic_amplitude * points, 0.0)
@@ -151,5 +151,5 @@ def spline_basis(size: int, grid: int, device: torch.device | None = None) -> Te
 
 
 def displacement(points_B2gg: Tensor, basis_Sg: Tensor) -> Tensor:
-    """The field [B, 2, S, S]: U · points · Uᵀ."""
+    """The displacement field [B, 2, S, S] = U · points · Uᵀ for the basis U."""
     return basis_Sg @ points_B2gg @ basis_Sg.T

@@ -1,4 +1,4 @@
-"""Random views of a batch of images."""
+"""Makes random views of a batch of images: from a specification, by a user's function, or alternating."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ Operation = Callable[[Tensor, slice], Tensor]
 
 
 class ViewMaker(Protocol):
-    """What training asks of views; `Views`, `OwnViews` and `TakingTurns` are ones, and yours may be."""
+    """The interface of views that training uses. `Views`, `OwnViews` and `TakingTurns` implement it."""
 
     size: int
     channels: int
@@ -27,35 +27,32 @@ class ViewMaker(Protocol):
     def __call__(
         self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
-        """``n`` random views, each float32 [B, C, size, size] in [0, 1]."""
+        """Returns ``n`` random views, each float32 [B, C, size, size] in [0, 1]."""
 
     def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
-        """The evaluation view."""
+        """Returns the evaluation view."""
 
     def describe(self) -> dict[str, Any]:
-        """For people, json-able."""
+        """Returns a description for display, JSON-serialisable."""
 
     def to_config(self) -> dict[str, Any]:
-        """For files, json-able."""
+        """Returns a configuration for files, JSON-serialisable."""
 
 
 class Views:
-    """``views(canvas, generator, n=2, aspect=None)`` → ``n`` random views of every image, on the canvas' device.
+    """Random views by a specification: ``views(canvas, generator, n=2, aspect=None)``.
 
-    Args of a call:
-        canvas: uint8, or floats in [0, 1], [B, C, H, W]; the whole image, squashed if ``aspect`` says so. Not modified.
-        generator: a CPU generator, the only source of randomness; its state moves on.
-        n: how many views.
-        aspect: [B], width/height of the originals; None: the canvases are not squashed.
-
-    A call returns a list of ``n`` float32 [B, C, size, size] in [0, 1], without gradient and untouched by autocast.
-    Raises InputError for anything else handed over.
+    Args:
+        spec: the specification.
+        size: of the views in pixels.
+        channels: of the images.
+        preset: name of the specification, for display.
     """
 
     def __init__(self, spec: ViewSpec, size: int = 32, channels: int = 3, preset: str | None = None) -> None:
         for name, value in (("size", size), ("channels", channels)):
             if isinstance(value, bool) or not isinstance(value, int) or value < (2 if name == "size" else 1):
-                raise InputError(f"{name}={value!r}: give a whole number, at least {2 if name == 'size' else 1}")
+                raise InputError(f"{name}={value!r}: must be a whole number of at least {2 if name == 'size' else 1}")
         self.spec = spec
         self.size = size
         self.channels = channels
@@ -65,7 +62,20 @@ class Views:
     def __call__(
         self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
-        """``n`` random views, each float32 [B, C, size, size] in [0, 1]."""
+        """Returns ``n`` random views of every image, on the device of the canvas.
+
+        Args:
+            canvas: the whole image, [B, C, H, W], uint8 or floats in [0, 1]. It is not modified.
+            generator: a CPU generator, the only source of randomness.
+            n: number of views.
+            aspect: original width/height [B]; default that of the canvas.
+
+        Returns:
+            A list of ``n`` tensors float32 [B, C, size, size] in [0, 1], without gradient. Autocast has no effect.
+
+        Raises:
+            InputError: an argument has a wrong type, shape or range.
+        """
         check_canvas(canvas, self.channels)
         check_call(generator, n)
         aspect_B = check_aspect(aspect, canvas)
@@ -87,22 +97,22 @@ class Views:
         return out
 
     def operations(self, uniforms: Uniforms) -> list[Operation]:
-        """What follows the geometry, in order, every parameter already drawn."""
+        """Returns the operations that follow the geometry, in order, with their parameters drawn."""
         spec = self.spec
-        made: list[Operation] = []
+        operations: list[Operation] = []
         if self.channels == 3 and (spec.jitter > 0 or spec.grey > 0):
-            made.append(Colour(spec, uniforms))
+            operations.append(Colour(spec, uniforms))
         if self.channels != 3 and spec.jitter > 0:
-            made.append(Intensity(spec, uniforms))
+            operations.append(Intensity(spec, uniforms))
         if spec.blur > 0:
-            made.append(Blur(spec, uniforms, self.size))
+            operations.append(Blur(spec, uniforms, self.size))
         if spec.solarise > 0:
-            made.append(Solarise(spec, uniforms))
+            operations.append(Solarise(spec, uniforms))
         if spec.noise > 0:
-            made.append(Noise(spec, uniforms, self.channels, self.size))
+            operations.append(Noise(spec, uniforms, self.channels, self.size))
         if spec.cutout > 0:
-            made.append(Cutout(spec, uniforms, self.size))
-        return made
+            operations.append(Cutout(spec, uniforms, self.size))
+        return operations
 
     def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
         """The evaluation view, see `plain_view`."""
@@ -110,41 +120,49 @@ class Views:
         return plain_view(canvas, self.size, aspect)
 
     def describe(self) -> dict[str, Any]:
-        """Operations in order with probability, range and unit, and what was left out for want of three channels."""
+        """Describes operations by probability, range and unit, and lists those that need three channels and are left out."""
         return {"preset": self.preset, **describe(self.spec, self.size, self.channels)}
 
     def to_config(self) -> dict[str, Any]:
-        """Everything that `from_config` needs, json-able."""
+        """Returns the argument of `from_config`, JSON-serialisable."""
         return {"preset": self.preset, "size": self.size, "channels": self.channels, "spec": self.spec.to_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The inverse of `to_config`. Raises InputError for a missing or unknown entry."""
+        """Inverse of `to_config`. Raises InputError for a missing or unknown entry."""
         missing = {"size", "channels", "spec"} - set(config)
         if missing:
-            raise InputError(f"the views' configuration lacks {', '.join(sorted(missing))}: write it with to_config()")
+            raise InputError(
+                f"the configuration of the views has no {', '.join(sorted(missing))}: write it by to_config()"
+            )
         return cls(ViewSpec.from_config(config["spec"]), config["size"], config["channels"], config.get("preset"))
 
 
 def check_call(generator: torch.Generator, n: int) -> None:
-    """Raise InputError unless ``generator`` draws on the CPU and ``n`` is a positive whole number."""
+    """Raises InputError unless ``generator`` is on the CPU and ``n`` is a positive whole number."""
     if not isinstance(generator, torch.Generator):
-        raise InputError(f"generator is {generator!r}: give a torch.Generator, e.g. coulomb.randomness.generator(seed)")
+        raise InputError(
+            f"generator is {generator!r}: must be a torch.Generator, e.g. coulomb.randomness.generator(seed)"
+        )
     if generator.device.type != "cpu":
         raise InputError(
-            f"generator is on {generator.device}: give a CPU one, so that a seed means the same everywhere"
+            f"generator is on {generator.device}: must be on the CPU, so that a seed gives the same views on any device"
         )
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InputError(f"n={n!r} views: give a whole number, at least 1")
+        raise InputError(f"n={n!r} views: must be a whole number of at least 1")
 
 
 class OwnViews:
-    """Views by a function of yours.
+    """Views by a user's function.
 
-    ``make(images, generator)`` takes float32 [B, C, size, size] in [0, 1] (the evaluation view, so never squashed) and
-    returns one random view of the same shape in [0, 1]; draw from ``generator`` alone and runs can be repeated.
-
+    Example:
         views = OwnViews(lambda images, generator: images.flip(3), size=32, channels=3)
+
+    Args:
+        make: maps the evaluation view, float32 [B, C, size, size] in [0, 1], and a generator to one random view of the same
+            shape in [0, 1]. Runs are reproducible if it draws from the generator only.
+        size: of the views in pixels.
+        channels: of the images.
     """
 
     def __init__(self, make: Callable[[Tensor, torch.Generator], Tensor], size: int, channels: int) -> None:
@@ -155,7 +173,7 @@ class OwnViews:
     def __call__(
         self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
-        """``n`` views; raises InputError when the function returns another shape, or values outside [0, 1]."""
+        """Returns ``n`` views; raises InputError if the function returns another shape or values outside [0, 1]."""
         check_call(generator, n)
         images = self.plain(canvas, aspect)
         views = []
@@ -163,7 +181,7 @@ class OwnViews:
             view = self.make(images.clone(), generator)
             if not isinstance(view, Tensor) or view.shape != images.shape:
                 got = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
-                raise InputError(f"your views function returned {got}: it must return a tensor {tuple(images.shape)}")
+                raise InputError(f"the views function returned {got}: it must return a tensor {tuple(images.shape)}")
             check_canvas(view, self.channels)
             views.append(to_float(view.detach()))
         return views
@@ -174,24 +192,25 @@ class OwnViews:
         return plain_view(canvas, self.size, aspect)
 
     def describe(self) -> dict[str, Any]:
-        """The function's name; what it does, only you know."""
+        """Returns the name of the function, which is all that is known about it."""
         name = getattr(self.make, "__qualname__", type(self.make).__qualname__)
         return {"own": name, "size": self.size, "channels": self.channels}
 
     def to_config(self) -> dict[str, Any]:
-        """As `describe`; a function cannot be re-created from a file, so pass it in again."""
+        """The same as `describe`: a function cannot be restored from a file and must be passed again."""
         return self.describe()
 
 
 class TakingTurns:
-    """View k comes from maker k mod len(makers): asymmetric pairs as in BYOL, or crops of several sizes as in SwAV.
+    """Alternating views: view k is made by maker k mod len(makers).
 
-    ``plain``, ``size`` and ``channels`` are the first one's.
+    This gives asymmetric pairs as in BYOL, or crops of several sizes as in SwAV. ``plain``, ``size`` and ``channels`` are
+    those of the first maker.
     """
 
     def __init__(self, makers: Sequence[ViewMaker]) -> None:
         if not makers or len({maker.channels for maker in makers}) != 1:
-            raise InputError("TakingTurns needs at least one view maker, all for the same number of channels")
+            raise InputError("TakingTurns needs at least one view maker, and all must have the same number of channels")
         self.makers = list(makers)
         self.size = self.makers[0].size
         self.channels = self.makers[0].channels
@@ -199,30 +218,36 @@ class TakingTurns:
     def __call__(
         self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
-        """``n`` views, drawn one after the other."""
+        """Returns ``n`` views, drawn one after the other."""
         check_call(generator, n)
         return [self.makers[k % len(self.makers)](canvas, generator, 1, aspect)[0] for k in range(n)]
 
     def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
-        """The first maker's evaluation view."""
+        """Returns the evaluation view of the first maker."""
         return self.makers[0].plain(canvas, aspect)
 
     def describe(self) -> dict[str, Any]:
-        """Each maker's description, in turn."""
+        """Returns the descriptions of all makers."""
         return {"taking_turns": [maker.describe() for maker in self.makers]}
 
     def to_config(self) -> dict[str, Any]:
-        """Each maker's configuration, in turn."""
+        """Returns the configurations of all makers."""
         return {"taking_turns": [maker.to_config() for maker in self.makers]}
 
 
 def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channels: int = 3, **overrides: Any) -> Views:
-    """Views for ``channels``-channel images, ``size`` × ``size`` pixels each.
+    """Makes `Views` by name, as in ``make_views("natural", size=96, blur=0)``.
 
-    ``preset`` is a name of `PRESETS` or a specification of your own; ``overrides`` are fields of `ViewSpec`, as in
-    ``make_views("natural", size=96, blur=0)``. Saturation, hue and grey of a preset are left out where there are not
-    three channels (``describe()`` says so). Raises InputError for an unknown preset or field, a value outside its
-    range, or colour asked for by name where there is none.
+    Args:
+        preset: a name of `PRESETS`, or a `ViewSpec`. Its saturation, hue and grey are left out for images that do not have
+            three channels, and ``describe()`` lists them.
+        size: of the views in pixels.
+        channels: of the images.
+        overrides: fields of `ViewSpec`.
+
+    Raises:
+        InputError: the preset or a field is unknown, a value is outside its range, or ``overrides`` hold a colour operation
+            for images that do not have three channels.
     """
     if isinstance(preset, str):
         if preset not in PRESETS:
@@ -231,20 +256,20 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
     elif isinstance(preset, ViewSpec):
         spec, name = preset, None
     else:
-        raise InputError(f"preset={preset!r}: give one of {', '.join(PRESETS)}, or a ViewSpec")
+        raise InputError(f"preset={preset!r}: must be one of {', '.join(PRESETS)}, or a ViewSpec")
     check_fields(overrides)
     coloured = [field for field in ("saturation", "hue", "grey") if overrides.get(field)]
     if coloured and channels != 3:
-        raise InputError(f"{coloured[0]}={overrides[coloured[0]]!r} needs three channels, these images have {channels}")
+        raise InputError(
+            f"{coloured[0]}={overrides[coloured[0]]!r} needs three channels, and these images have {channels}"
+        )
     return Views(replace(spec, **overrides), size, channels, name)
 
 
 def views_from_config(config: dict[str, Any]) -> Views | TakingTurns:
-    """The inverse of ``to_config`` for `Views` and `TakingTurns`. Raises InputError for anything else."""
+    """Inverse of ``to_config`` for `Views` and `TakingTurns`. Raises InputError for other configurations."""
     if "own" in config:
-        raise InputError(
-            f"these views were made by a function of yours, {config['own']!r}: pass it in again as OwnViews"
-        )
+        raise InputError(f"these views were made by your function {config['own']!r}: pass it again as OwnViews")
     if "taking_turns" in config:
         return TakingTurns([views_from_config(part) for part in config["taking_turns"]])
     return Views.from_config(config)

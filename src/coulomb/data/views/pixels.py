@@ -16,16 +16,16 @@ BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
 class Colour:
-    """Colour jitter in a random order per sample, then grey, on three channels.
+    """Colour jitter in a random order per sample, then grey, for three channels.
 
-    Every factor is linear in the pixel x and its picture's mean m. Writing x = m + d, contrast c scales d by c and
-    moves m to c·m + (1 − c)·grey(m); the others act alike on both. So a product of factors is x ↦ L·x + (P − L)·m, L
-    the product of the parts that act on d, P of those that act on m: 3×3 matrices known before any pixel is read.
+    Every factor is linear in the pixel x and the mean m of its image. With x = m + d, contrast c scales d by c and maps m
+    to c·m + (1 − c)·grey(m); the other factors act on both alike. A product of factors is therefore
+    x ↦ L·x + (P − L)·m, where L is the product of the parts that act on d and P of those that act on m: 3×3 matrices
+    computed before any pixel is read.
 
-    An exact hue (``hue_model="hsv"``) is not linear: the factors before it make one such map, those after it another.
-    Values are clamped to [0, 1] before an exact hue and at the end; torchvision and kornia clamp after every factor, so
-    pixels that one factor drives out of range and the next brings back come out differently (brighter or darker detail
-    is kept here).
+    The exact hue (``hue_model="hsv"``) is not linear: the factors before it form one such map, those after it another.
+    Values are clamped to [0, 1] before an exact hue and at the end. torchvision and kornia clamp after every factor;
+    here pixels that leave the range and are brought back by a later factor keep their detail.
     """
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms) -> None:
@@ -35,23 +35,23 @@ class Colour:
         self.turned = jittered
         self.turn = torch.where(jittered, spec.hue * (2 * draws[:, HUE] - 1), 0.0)
         on_d, on_m = factors(spec, draws, self.turn, self.exact)
-        no = ~jittered[:, None, None, None]
-        on_d, on_m = torch.where(no, IDENTITY, on_d), torch.where(no, IDENTITY, on_m)
+        unchanged = ~jittered[:, None, None, None]
+        on_d, on_m = torch.where(unchanged, IDENTITY, on_d), torch.where(unchanged, IDENTITY, on_m)
         order = uniforms["jitter_order"].argsort(dim=1)
         self.before, self.after = compose(on_d, on_m, order, HUE if self.exact else None)
         grey = torch.where(uniforms.chance("grey", spec.grey)[:, None, None], TO_GREY, IDENTITY)
         self.after = (grey @ self.after[0], grey @ self.after[1])
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
-        """[b, 3, H, W] in [0, 1] → the same, rows ``rows`` of the batch."""
+        """Applies the operation to images [b, 3, H, W] in [0, 1], rows ``rows`` of the batch."""
         if self.exact:
             images = _apply(images, self.before[0][rows], self.before[1][rows])
-            images = where_on(images, self.turned, rows, lambda part, which: turn_hue(part, self.turn[which]))
+            images = where_on(images, self.turned, rows, lambda part, at: turn_hue(part, self.turn[at]))
         return _apply(images, self.after[0][rows], self.after[1][rows])
 
 
 class Intensity:
-    """Brightness and contrast on any number of channels: x ↦ b·c·x + b·(1 − c)·mean(x). They commute."""
+    """Brightness and contrast for any number of channels, x ↦ b·c·x + b·(1 − c)·mean(x); they commute."""
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms) -> None:
         self.on = uniforms.chance("jitter", spec.jitter)
@@ -59,10 +59,10 @@ class Intensity:
         self.contrast = factor(uniforms["jitter"][:, CONTRAST], spec.contrast)
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
-        """[b, C, H, W] in [0, 1] → the same, rows ``rows`` of the batch."""
+        """Applies the operation to images [b, C, H, W] in [0, 1], rows ``rows`` of the batch."""
 
-        def change(part: Tensor, which: Tensor) -> Tensor:
-            b, c = (values[which].to(part.device)[:, None, None, None] for values in (self.brightness, self.contrast))
+        def change(part: Tensor, at: Tensor) -> Tensor:
+            b, c = (values[at].to(part.device)[:, None, None, None] for values in (self.brightness, self.contrast))
             mean = part.mean((1, 2, 3), keepdim=True)
             return (part * (b * c)).add_(b * (1 - c) * mean).clamp_(0, 1)
 
@@ -70,12 +70,12 @@ class Intensity:
 
 
 def factor(uniform: Tensor, strength: float) -> Tensor:
-    """Uniform in [max(0, 1 − strength), 1 + strength]."""
+    """Maps U[0, 1) to U[max(0, 1 − strength), 1 + strength)."""
     return between(uniform, max(0.0, 1 - strength), 1 + strength)
 
 
 def factors(spec: ViewSpec, draws_B4: Tensor, turn_B: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
-    """The four factors' matrices [B, 4, 3, 3], as they act on deviations from the mean and on the mean."""
+    """Matrices [B, 4, 3, 3] of the four factors, acting on deviations from the mean and on the mean."""
     b, c, s = (
         factor(draws_B4[:, i], strength)[:, None, None]
         for i, strength in enumerate((spec.brightness, spec.contrast, spec.saturation))
@@ -91,9 +91,9 @@ Pair = tuple[Tensor, Tensor]
 
 
 def compose(on_d: Tensor, on_m: Tensor, order_B4: Tensor, split: int | None) -> tuple[Pair, Pair]:
-    """Multiply the factors in each sample's order: (L, P) of those before factor ``split`` and of those after it.
+    """Multiplies the factors in the order of each sample: (L, P) of those before factor ``split``, and of those after it.
 
-    Without a split the first pair is the identity and the second holds everything.
+    Without a split the first pair is the identity and the second the product of all factors.
     """
     rows = torch.arange(len(order_B4))
     eye = IDENTITY.expand(len(rows), 3, 3)
@@ -114,7 +114,7 @@ def _step(on: Tensor, step: Pair, done: Pair) -> Pair:
 
 
 def _apply(images: Tensor, on_d: Tensor, on_m: Tensor) -> Tensor:
-    """clamp(L·x + (P − L)·m). Three multiply-adds beat a batched 3×3 product and give the same bits in any chunk."""
+    """clamp(L·x + (P − L)·m), by three multiply-adds: faster than a batched 3×3 product, same bits for any chunk."""
     linear = on_d.to(images.device)[:, :, :, None, None]
     of_mean = (on_m - on_d).to(images.device)
     offset = (of_mean * images.mean((2, 3))[:, None, :]).sum(2)
@@ -129,16 +129,16 @@ ALONG = torch.full((3, 3), 1 / 3, dtype=torch.float32)  # projection onto the gr
 
 
 def turn_hue(images: Tensor, turn_b: Tensor) -> Tensor:
-    """RGB [b, 3, H, W] with the HSV hue turned by ``turn_b`` full circles; saturation and value kept.
+    """Rotates the HSV hue of RGB images [b, 3, H, W] by ``turn_b`` full circles; keeps saturation and value.
 
     With the hue h in sextants (red 0, green 2, blue 4), a channel is min + (max − min)·clamp(|wrap(h + s)| − 1, 0, 1),
-    s = 3, 1, −1 for R, G, B, wrap bringing its argument into [−3, 3].
+    where s = 3, 1, −1 for R, G, B and wrap maps to [−3, 3].
     """
     red, green, blue = images.unbind(1)
     high, low = images.amax(1), images.amin(1)
     chroma = high - low
     inverse = 1 / chroma.clamp(min=1e-12)
-    # Comparisons written into floats and blended: five times as fast as bool masks and torch.where.
+    # Comparisons written to floats and blended: five times as fast as boolean masks and torch.where.
     is_red, is_green = torch.empty_like(high), torch.empty_like(high)
     torch.eq(high, red, out=is_red)
     torch.eq(high, green, out=is_green)
@@ -151,20 +151,20 @@ def turn_hue(images: Tensor, turn_b: Tensor) -> Tensor:
 
 
 def hue_rotation(turn_B: Tensor) -> Tensor:
-    """Matrices [B, 3, 3] rotating RGB about its grey axis by ``turn_B`` full circles (Rodrigues' formula).
+    """Matrices [B, 3, 3] that rotate RGB about its grey axis by ``turn_B`` full circles (Rodrigues' formula).
 
-    Keeps greys and R + G + B, and equals the turn in HSV at 0, 1/3 and 2/3 of a circle. In between HSV walks a hexagon
-    where this walks a circle: a channel differs by at most the pixel's chroma (max − min) / 3, the result clamped.
+    They keep greys and R + G + B, and equal the rotation in HSV at 0, 1/3 and 2/3 of a circle. In between HSV follows a
+    hexagon instead of a circle: after clamping, channels differ by at most the pixel's chroma (max − min) / 3.
     """
     angle = 2 * math.pi * turn_B[:, None, None]
     return angle.cos() * (torch.eye(3, dtype=torch.float32) - ALONG) + ALONG + angle.sin() * CROSS
 
 
-FEW_TAPS = 15  # up to here shifted multiply-adds beat a grouped convolution
+FEW_TAPS = 15  # up to this width, shifted multiply-adds are faster than a grouped convolution
 
 
 class Blur:
-    """Separable Gaussian of ``taps`` pixels, edges reflected, for those who drew yes."""
+    """Separable Gaussian blur by ``taps`` pixels with reflected edges, with its own width per sample."""
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms, size: int) -> None:
         self.on = uniforms.chance("blur", spec.blur)
@@ -172,24 +172,24 @@ class Blur:
         self.taps = kernel_taps(size, spec.blur_kernel)
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
-        """[b, C, H, W] → the same, rows ``rows`` of the batch."""
-        return where_on(images, self.on, rows, lambda part, which: gaussian_blur(part, self.sigma[which], self.taps))
+        """Applies the operation to images [b, C, H, W], rows ``rows`` of the batch."""
+        return where_on(images, self.on, rows, lambda part, at: gaussian_blur(part, self.sigma[at], self.taps))
 
 
 def kernel_taps(size: int, fraction: float) -> int:
-    """2·⌊⌊fraction · size⌋ / 2⌋ + 1, at least 3: SimCLR's rule (224 → 23, 32 → 3), as far as reflection allows."""
+    """SimCLR's kernel width, 2·⌊⌊fraction · size⌋ / 2⌋ + 1 and at least 3 (224 → 23, 32 → 3), limited by reflection."""
     radius = max(1, int(fraction * size + 1e-9) // 2)
     return 2 * min(radius, size - 1) + 1
 
 
 def gaussian_kernels(sigma_b: Tensor, taps: int) -> Tensor:
-    """Kernels [b, taps], rows summing to 1."""
+    """Gaussian kernels [b, taps] whose rows sum to 1."""
     offset = torch.arange(taps, device=sigma_b.device) - taps // 2
     return torch.softmax(-0.5 * (offset / sigma_b[:, None]) ** 2, dim=1)
 
 
 def gaussian_blur(images: Tensor, sigma_b: Tensor, taps: int) -> Tensor:
-    """[b, C, H, W] blurred, sample i by the Gaussian of ``sigma_b[i]`` pixels cut to ``taps`` (odd)."""
+    """Blurs images [b, C, H, W]: sample i by a Gaussian of ``sigma_b[i]`` pixels truncated to ``taps`` (odd)."""
     kernels = gaussian_kernels(sigma_b, taps).to(images.device)
     radius = taps // 2
     padded = F.pad(images, (radius,) * 4, mode="reflect")
@@ -214,59 +214,59 @@ def _shifted_sum(padded: Tensor, kernels: Tensor, dim: int) -> Tensor:
 
 
 class Solarise:
-    """x ↦ 1 − x where x ≥ threshold, for those who drew yes (BYOL, Grill et al., 2020)."""
+    """Solarisation, x ↦ 1 − x where x ≥ threshold (BYOL, Grill et al., 2020)."""
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms) -> None:
         self.on = uniforms.chance("solarise", spec.solarise)
         self.threshold = spec.solarise_threshold
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
-        """[b, C, H, W] in [0, 1] → the same, rows ``rows`` of the batch."""
+        """Applies the operation to images [b, C, H, W] in [0, 1], rows ``rows`` of the batch."""
         return where_on(images, self.on, rows, lambda part, _: torch.where(part < self.threshold, part, 1 - part))
 
 
 class Noise:
-    """x ↦ clamp(x + σ·n), n standard normal per value, for those who drew yes.
+    """Gaussian noise, x ↦ clamp(x + σ·n) with n standard normal per value.
 
-    The one draw that is not a few numbers per sample: the whole view's noise comes from the caller's generator on the
-    CPU, before any chunk is cut, so neither the device nor the chunks change it.
+    The noise of the whole view is drawn from the caller's generator on the CPU, so that it depends neither on the device
+    nor on chunks.
     """
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms, channels: int, size: int) -> None:
         self.on = uniforms.chance("noise", spec.noise)
         self.std = between(uniforms["noise"][:, 0], *spec.noise_std)
-        self.place = self.on.cumsum(0) - 1  # a sample's row in the field
+        self.row = self.on.cumsum(0) - 1  # of each sample in the field
         self.field = torch.randn(
             int(self.on.sum()), channels, size, size, generator=uniforms.generator, dtype=torch.float32
         )
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
-        """[b, C, S, S] in [0, 1] → the same, rows ``rows`` of the batch."""
+        """Applies the operation to images [b, C, S, S] in [0, 1], rows ``rows`` of the batch."""
 
-        def change(part: Tensor, which: Tensor) -> Tensor:
-            field = self.field[self.place[which]].to(part.device)
-            return torch.addcmul(part, field, self.std[which].to(part.device)[:, None, None, None]).clamp_(0, 1)
+        def change(part: Tensor, at: Tensor) -> Tensor:
+            field = self.field[self.row[at]].to(part.device)
+            return torch.addcmul(part, field, self.std[at].to(part.device)[:, None, None, None]).clamp_(0, 1)
 
         return where_on(images, self.on, rows, change)
 
 
 class Cutout:
-    """A square of the fill value, centred anywhere in the view (DeVries & Taylor, 2017), for those who drew yes."""
+    """Cutout: a square of the fill value, centred anywhere in the view (DeVries & Taylor, 2017)."""
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms, size: int) -> None:
         self.on = uniforms.chance("cutout", spec.cutout)
         side, self.centre_x, self.centre_y = uniforms["cutout"].unbind(1)
         self.half = between(side, *spec.cutout_side) / 2
         self.fill = spec.cutout_fill
-        self.at = (torch.arange(size) + 0.5) / size  # pixel centres, fractions of the side
+        self.pixels = (torch.arange(size) + 0.5) / size  # pixel centres, fractions of the side
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
-        """[b, C, S, S] → the same, rows ``rows`` of the batch."""
+        """Applies the operation to images [b, C, S, S], rows ``rows`` of the batch."""
 
-        def change(part: Tensor, which: Tensor) -> Tensor:
-            half = self.half[which][:, None]
-            in_x = (self.at - self.centre_x[which][:, None]).abs() < half
-            in_y = (self.at - self.centre_y[which][:, None]).abs() < half
+        def change(part: Tensor, at: Tensor) -> Tensor:
+            half = self.half[at][:, None]
+            in_x = (self.pixels - self.centre_x[at][:, None]).abs() < half
+            in_y = (self.pixels - self.centre_y[at][:, None]).abs() < half
             return part.masked_fill((in_y[:, None, :, None] & in_x[:, None, None, :]).to(part.device), self.fill)
 
         return where_on(images, self.on, rows, change)

@@ -10,7 +10,7 @@ from coulomb.errors import InputError
 PADDINGS = ("reflection", "border", "zeros")
 HUE_MODELS = ("hsv", "linear")
 PROBABILITIES = ("flip", "flip_vertical", "affine", "elastic", "jitter", "grey", "blur", "solarise", "noise", "cutout")
-# Ranges (low, high) with the interval each must lie in.
+# Ranges (low, high), and the interval that each must lie in.
 RANGES: dict[str, tuple[float, float]] = {
     "crop_area": (1e-4, 1.0),
     "crop_ratio": (1e-2, 1e2),
@@ -37,76 +37,76 @@ STRENGTHS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """One random view of an image, operations in the order applied, every sample with parameters of its own.
+    """Specification of a random view. Operations are listed in the order they are applied; parameters vary per sample.
 
     A field named after an operation (``flip``, ``affine``, ``elastic``, ``jitter``, ``grey``, ``blur``, ``solarise``,
-    ``noise``, ``cutout``) is the probability that a sample undergoes it. The defaults do nothing but crop the centre
-    square. Raises InputError for a value outside its range.
+    ``noise``, ``cutout``) is the probability that it is applied to a sample. The defaults only crop the centre square.
+    Raises InputError for a value outside its range.
     """
 
     crop_area: tuple[float, float] = (1.0, 1.0)
-    """Area of the crop, fraction of the image's area, uniform (Szegedy et al., 2015; SimCLR: .08 to 1)."""
+    """Area of the crop as a fraction of the image, uniform (Szegedy et al., 2015; SimCLR: .08 to 1)."""
     crop_ratio: tuple[float, float] = (1.0, 1.0)
-    """Width/height of the crop in the ORIGINAL image's pixels, log-uniform (SimCLR: 3/4 to 4/3)."""
+    """Width/height of the crop in pixels of the original image, log-uniform (SimCLR: 3/4 to 4/3)."""
     flip: float = 0.0
-    """Probability of mirroring left and right (SimCLR: .5)."""
+    """Probability of a horizontal flip (SimCLR: .5)."""
     flip_vertical: float = 0.0
-    """Probability of mirroring top and bottom: only where up has no meaning (microscopy, aerial pictures)."""
+    """Probability of a vertical flip, for images without an upright orientation (microscopy, aerial images)."""
 
     affine: float = 0.0
-    """Probability of the small affine map: rotate, shear, zoom about the centre, then translate."""
+    """Probability of the affine map: rotate, shear and zoom about the centre, then translate."""
     rotate: float = 0.0
-    """Largest angle, degrees, uniform in ±."""
+    """Largest rotation angle in degrees, uniform in ±."""
     translate: float = 0.0
-    """Largest shift along each axis, fraction of the view's side, uniform in ±."""
+    """Largest shift along each axis as a fraction of the side, uniform in ±."""
     zoom: tuple[float, float] = (1.0, 1.0)
-    """Magnification, log-uniform; below 1 the content shrinks."""
+    """Magnification, log-uniform; values below 1 shrink the content."""
     shear: float = 0.0
-    """Largest shear angle along each axis, degrees, uniform in ±."""
+    """Largest shear angle along each axis in degrees, uniform in ±."""
     elastic: float = 0.0
-    """Probability of the elastic warp (after Simard et al., 2003; a spline in place of a filtered random field)."""
+    """Probability of the elastic warp (after Simard et al., 2003, with a spline instead of a filtered random field)."""
     elastic_amplitude: float = 0.0
-    """Largest displacement along each axis, fraction of the view's side; the typical one is about .3 of it."""
+    """Largest displacement along each axis as a fraction of the side; the typical one is about .3 of it."""
     elastic_grid: int = 6
-    """Control points along a side (at least 4); more points, finer waves."""
+    """Control points per side (at least 4); more points give finer waves."""
     padding: str = "reflection"
-    """What lies outside the image: "reflection", "border" (the edge pixel) or "zeros" (black)."""
+    """Values outside the image: "reflection", "border" (the edge pixel) or "zeros" (black)."""
 
     jitter: float = 0.0
-    """Probability of the colour jitter, its factors in a random order per sample (SimCLR: .8)."""
+    """Probability of colour jitter, with its factors in a random order per sample (SimCLR: .8)."""
     brightness: float = 0.0
     """Factor uniform in [max(0, 1 − b), 1 + b] (SimCLR: .8 × strength)."""
     contrast: float = 0.0
-    """Factor about the sample's mean grey, uniform as brightness (SimCLR: .8 × strength)."""
+    """Factor about the mean grey of the sample, uniform like brightness (SimCLR: .8 × strength)."""
     saturation: float = 0.0
-    """Factor about each pixel's grey, uniform as brightness (SimCLR: .8 × strength)."""
+    """Factor about the grey of each pixel, uniform like brightness (SimCLR: .8 × strength)."""
     hue: float = 0.0
-    """Largest turn of the hue, fraction of the full circle, uniform in ± (SimCLR: .2 × strength)."""
+    """Largest rotation of the hue as a fraction of the full circle, uniform in ± (SimCLR: .2 × strength)."""
     hue_model: str = "hsv"
-    """"hsv": the exact turn in HSV, as in SimCLR; "linear": a rotation about the grey axis, faster."""
+    """"hsv": the exact rotation in HSV, as in SimCLR; "linear": a rotation about the grey axis, which is faster."""
     grey: float = 0.0
-    """Probability of dropping colour, grey = .299 R + .587 G + .114 B (SimCLR: .2)."""
+    """Probability of conversion to grey = .299 R + .587 G + .114 B (SimCLR: .2)."""
 
     blur: float = 0.0
     """Probability of Gaussian blur (SimCLR: .5 on ImageNet, 0 on CIFAR-10)."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
-    """Standard deviation, view pixels, uniform (SimCLR: .1 to 2)."""
+    """Standard deviation in pixels of the view, uniform (SimCLR: .1 to 2)."""
     blur_kernel: float = 0.1
-    """Width of the blur's kernel, fraction of the view's side, made odd and at least 3 pixels (SimCLR: .1)."""
+    """Kernel width as a fraction of the side, rounded to an odd number of at least 3 pixels (SimCLR: .1)."""
     solarise: float = 0.0
-    """Probability of inverting the pixels at or above the threshold (BYOL: .2 for the second view)."""
+    """Probability of inverting pixels at or above the threshold (BYOL: .2 for the second view)."""
     solarise_threshold: float = 0.5
     """Threshold in [0, 1] (BYOL: .5)."""
     noise: float = 0.0
     """Probability of adding Gaussian noise."""
     noise_std: tuple[float, float] = (0.0, 0.05)
-    """Its standard deviation, where 1 is the full range from black to white, uniform."""
+    """Standard deviation of the noise, uniform; 1 is the full range from black to white."""
     cutout: float = 0.0
-    """Probability of blanking one square (DeVries & Taylor, 2017)."""
+    """Probability of masking one square (DeVries & Taylor, 2017)."""
     cutout_side: tuple[float, float] = (0.2, 0.5)
-    """Its side, fraction of the view's side, uniform; parts beyond the edge are lost, as in the paper."""
+    """Side of the square as a fraction of the view, uniform; it is clipped at the edges, as in the paper."""
     cutout_fill: float = 0.5
-    """The value it is filled with, in [0, 1]."""
+    """Fill value of the square in [0, 1]."""
 
     def __post_init__(self) -> None:
         for name in PROBABILITIES:
@@ -116,33 +116,33 @@ class ViewSpec:
         for name, (low, high) in RANGES.items():
             pair = getattr(self, name)
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise InputError(f"{name}={pair!r}: give a pair (low, high), such as ({low:g}, {high:g})")
+                raise InputError(f"{name}={pair!r}: must be a pair (low, high), such as ({low:g}, {high:g})")
             for value in pair:
                 _within(name, value, low, high, "a pair of numbers")
             if pair[0] > pair[1]:
-                raise InputError(f"{name}={pair!r}: the low end is above the high end; swap them")
+                raise InputError(f"{name}={pair!r}: the lower limit is above the upper one; swap them")
             object.__setattr__(self, name, tuple(pair))
         if not isinstance(self.elastic_grid, int):
-            raise InputError(f"elastic_grid={self.elastic_grid!r}: give a whole number of control points, at least 4")
+            raise InputError(f"elastic_grid={self.elastic_grid!r}: must be a whole number of at least 4")
         if self.padding not in PADDINGS:
-            raise InputError(f"padding={self.padding!r}: choose one of {', '.join(PADDINGS)}")
+            raise InputError(f"padding={self.padding!r}: must be one of {', '.join(PADDINGS)}")
         if self.hue_model not in HUE_MODELS:
-            raise InputError(f"hue_model={self.hue_model!r}: choose one of {', '.join(HUE_MODELS)}")
+            raise InputError(f"hue_model={self.hue_model!r}: must be one of {', '.join(HUE_MODELS)}")
 
     def to_config(self) -> dict[str, Any]:
-        """Every field, json-able."""
+        """Returns all fields, JSON-serialisable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The inverse of `to_config`; fields left out keep their defaults. Raises InputError for an unknown field."""
+        """Inverse of `to_config`; missing fields have their defaults. Raises InputError for an unknown field."""
         check_fields(config)
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in config.items()}
         return cls(**values)
 
 
 def check_fields(names: dict[str, Any]) -> None:
-    """Raise InputError if a name is no field of ViewSpec."""
+    """Raises InputError if a name is not a field of ViewSpec."""
     known = [field.name for field in fields(ViewSpec)]
     for name in names:
         if name not in known:
@@ -152,14 +152,14 @@ def check_fields(names: dict[str, Any]) -> None:
 def _within(name: str, value: object, low: float, high: float, kind: str) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or not low <= value <= high:  # type: ignore[operator]
-        raise InputError(f"{name}={value!r}: give {kind} between {low:g} and {high:g}")
+        raise InputError(f"{name}={value!r}: must be {kind} between {low:g} and {high:g}")
 
 
 IMAGENET_RATIO = (3 / 4, 4 / 3)
 
 
 def natural() -> ViewSpec:
-    """Photographs of about 64 pixels and more: SimCLR on ImageNet (Chen et al., 2020, appendix A), strength 1."""
+    """Photos of about 64 pixels and more: SimCLR on ImageNet (Chen et al., 2020, appendix A), strength 1."""
     return ViewSpec(
         crop_area=(0.08, 1.0),
         crop_ratio=IMAGENET_RATIO,
@@ -176,10 +176,10 @@ def natural() -> ViewSpec:
 
 
 def small_natural() -> ViewSpec:
-    """Photographs of about 32 pixels: SimCLR on CIFAR-10 (Chen et al., 2020, appendix B.9), strength .5, no blur.
+    """Photos of about 32 pixels: SimCLR on CIFAR-10 (Chen et al., 2020, appendix B.9), strength .5, no blur.
 
-    One departure: crops keep at least .2 of the area (paper: .08), because 8% of 32×32 is a patch of 9×9 pixels;
-    ``crop_area=(.08, 1)`` restores the paper's.
+    Unlike in the paper, crops keep at least .2 of the area instead of .08, because 8% of 32×32 are only 9×9 pixels. For
+    the paper's value use ``crop_area=(.08, 1)``.
     """
     return ViewSpec(
         crop_area=(0.2, 1.0),
@@ -195,11 +195,11 @@ def small_natural() -> ViewSpec:
 
 
 def digits() -> ViewSpec:
-    """Digits, letters and documents: never mirrored; a small affine map, a mild elastic warp, light and noise that vary.
+    """Digits, letters and documents: no flips; a small affine map, a mild elastic warp, brightness, noise, blur, cutout.
 
-    Black lies outside the image; for dark ink on white paper choose ``padding="border"``. Strengths are this library's
-    own, measured on handwritten digits (LOG.md): without the changes of brightness, noise, blur and cutout an encoder
-    tells images apart by how bright they are, and learns no shapes.
+    The outside of the image is black; for dark ink on white paper use ``padding="border"``. The strengths were measured on
+    handwritten digits (LOG.md): without changes of brightness, noise, blur and cutout, the encoder discriminates images by
+    their brightness instead of their shapes.
     """
     return ViewSpec(
         affine=1.0,
@@ -222,10 +222,10 @@ def digits() -> ViewSpec:
 
 
 def single_channel() -> ViewSpec:
-    """Grey-scale photographs, microscopy, medical pictures: intensity may carry meaning, so it changes less.
+    """Grey-scale photos, microscopy, medical images: intensity changes less, because it may be informative.
 
-    ``flip_vertical=.5`` and ``rotate=180`` (with ``affine=1``) suit pictures without an up. Strengths are this
-    library's own.
+    For images without an upright orientation use ``flip_vertical=.5``, ``rotate=180`` and ``affine=1``. The strengths are
+    not from a paper.
     """
     return ViewSpec(
         crop_area=(0.2, 1.0),

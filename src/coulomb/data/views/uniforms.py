@@ -7,8 +7,8 @@ from torch import Tensor
 
 CROP_TRIES = 10
 
-# One row a sample, so a sample's parameters depend on its place in the batch and not on the batch's size or chunks;
-# every column is always drawn, so switching an operation off leaves the others as they were.
+# There is one row per sample, so that its parameters do not depend on the size or the chunks of the batch. All columns
+# are always drawn, so that switching off an operation does not change the others.
 COLUMNS = {
     "crop_area": CROP_TRIES,
     "crop_ratio": CROP_TRIES,
@@ -32,10 +32,10 @@ COLUMNS = {
 
 
 class Uniforms:
-    """U[0, 1) draws, ``self[purpose]`` of shape [B, columns] on the CPU; ``"elastic"`` has 2·grid² columns.
+    """Samples of U[0, 1) for the parameters of one view of a batch: ``self[purpose]`` is [B, columns].
 
-    Drawn by one call on the CPU: the same seed gives the same parameters on any device. ``generator`` is kept for the
-    one thing too large for a table, noise.
+    All are drawn by one call on the CPU, so that a seed gives the same parameters on any device. ``"elastic"`` has 2·grid²
+    columns. Noise, which is too large for the table, is drawn from ``generator`` later.
     """
 
     def __init__(self, batch: int, elastic_grid: int, generator: torch.Generator) -> None:
@@ -49,27 +49,30 @@ class Uniforms:
         return self._columns[purpose]
 
     def chance(self, purpose: str, probability: float) -> Tensor:
-        """Bool [B]: who drew yes."""
+        """Returns bool [B]: True with this probability."""
         return self._columns[f"{purpose}_on"][:, 0] < probability
 
 
 def between(uniform: Tensor, low: float, high: float) -> Tensor:
-    """U[0, 1) stretched to U[low, high)."""
+    """Maps U[0, 1) to U[low, high)."""
     return low + (high - low) * uniform
 
 
 def where_on(images: Tensor, on_B: Tensor, rows: slice, change: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Replace, in ``images`` [b, …] (rows ``rows`` of the batch), those that are on by ``change(part, which)``.
+    """Applies an operation to the samples that are on, in place, and returns ``images``.
 
-    ``on_B`` is bool [B] on the CPU; ``which`` are the chosen samples' places in the batch, on the CPU, to index
-    parameters with. Changes ``images`` in place and returns it.
+    Args:
+        images: [b, …], rows ``rows`` of the batch.
+        on_B: bool [B] on the CPU: which samples of the batch are on.
+        rows: of the batch.
+        change: maps the chosen images and their positions in the batch (on the CPU, to index parameters) to new images.
     """
     chosen = on_B[rows].nonzero()[:, 0]
     if len(chosen) == 0:
         return images
-    which = chosen + rows.start
+    positions = chosen + rows.start
     if len(chosen) == len(images):
-        return change(images, which)
-    places = chosen.to(images.device)
-    images[places] = change(images[places], which)
+        return change(images, positions)
+    chosen = chosen.to(images.device)
+    images[chosen] = change(images[chosen], positions)
     return images

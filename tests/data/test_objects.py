@@ -89,7 +89,7 @@ def test_a_failing_item_is_corrupt_but_a_bug_is_a_bug():
     ("image", "message"),
     [
         (torch.zeros(3, 4, 4, dtype=torch.int64), "type int64"),
-        ("path.png", "a str is no image"),
+        ("path.png", "a str is not an image"),
         ({"picture": GREY}, "without 'image'"),
         (np.full((4, 4), 7.0), "scale them to"),
     ],

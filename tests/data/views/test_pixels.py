@@ -1,7 +1,24 @@
+import colorsys
+
+import numpy as np
 import pytest
 import torch
 
-from coulomb.data.views.pixels import Colour, Intensity, factor
+from coulomb.data.views.pixels import (
+    FEW_TAPS,
+    Blur,
+    Colour,
+    Cutout,
+    Intensity,
+    Noise,
+    Solarise,
+    factor,
+    gaussian_blur,
+    gaussian_kernels,
+    hue_rotation,
+    kernel_taps,
+    turn_hue,
+)
 from coulomb.data.views.spec import ViewSpec
 
 B = 24
@@ -131,3 +148,116 @@ def test_intensity_on_other_channel_counts(uniforms, photos, channels):
         x = images[i] * b
         expected = (c * x + (1 - c) * x.mean()).clamp(0, 1) if u.chance("jitter", 0.5)[i] else images[i]
         torch.testing.assert_close(got[i], expected, atol=1e-6, rtol=0)
+
+
+CORNERS = torch.tensor([[r, g, b] for r in (0.0, 0.5, 1.0) for g in (0.0, 0.5, 1.0) for b in (0.0, 0.5, 1.0)])
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.1, -0.2, 0.5, -0.5, 1 / 3])
+def test_the_exact_turn_is_colorsys(turn):
+    """Corners, edges and greys of the colour cube included, where maxima tie."""
+    got = turn_hue(CORNERS[:, :, None, None], torch.full((len(CORNERS),), turn))[:, :, 0, 0]
+    for pixel, mine in zip(CORNERS.tolist(), got, strict=True):
+        h, s, v = colorsys.rgb_to_hsv(*pixel)
+        torch.testing.assert_close(mine, torch.tensor(colorsys.hsv_to_rgb((h + turn) % 1, s, v)), atol=3e-6, rtol=0)
+
+
+def test_the_rotation_is_one_and_keeps_greys():
+    matrix = hue_rotation(torch.linspace(-0.5, 0.5, 11))
+    torch.testing.assert_close(matrix @ matrix.mT, torch.eye(3).expand(11, 3, 3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(matrix @ torch.ones(3), torch.ones(11, 3))
+
+
+def test_the_rotation_meets_hsv_at_thirds():
+    third = hue_rotation(torch.tensor([1 / 3]))[0]
+    torch.testing.assert_close(third @ torch.tensor([1.0, 0, 0]), torch.tensor([0, 1.0, 0]), atol=1e-6, rtol=0)
+
+
+def test_the_rotation_is_within_a_third_of_the_chroma_of_hsv():
+    colours = torch.rand(5000, 3, generator=torch.Generator().manual_seed(0))
+    turns = torch.rand(5000, generator=torch.Generator().manual_seed(1)) - 0.5
+    exact = turn_hue(colours[:, :, None, None], turns)[:, :, 0, 0]
+    linear = (hue_rotation(turns) @ colours[:, :, None])[:, :, 0].clamp(0, 1)
+    ratio = (exact - linear).abs().amax(1) / (colours.amax(1) - colours.amin(1))
+    assert 0.25 < ratio.max() <= 1 / 3 + 1e-4
+
+
+@pytest.mark.parametrize(("size", "taps"), [(16, 3), (32, 3), (33, 5), (96, 9), (224, 23)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_matches_kornia_sample_by_sample(kornia, photos, size, taps, channels):
+    """kornia's gaussian_blur2d, border reflect; both ways of computing it (few taps, many taps)."""
+    images = photos(3, channels=channels, size=size)
+    sigma = torch.tensor([0.1, 0.9, 2.0])
+    got = gaussian_blur(images, sigma, taps)
+    expected = kornia.filters.gaussian_blur2d(images, (taps, taps), sigma[:, None].expand(3, 2), border_type="reflect")
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+
+
+def test_both_ways_are_among_the_cases():
+    assert 9 <= FEW_TAPS < 23
+
+
+def test_taps_follow_simclr():
+    assert [kernel_taps(size, 0.1) for size in (8, 16, 32, 64, 96, 224)] == [3, 3, 3, 7, 9, 23]
+    assert kernel_taps(2, 1.0) == 3  # reflection needs more pixels than the radius
+
+
+def test_kernels_sum_to_one_and_are_gaussian():
+    kernels = gaussian_kernels(torch.tensor([0.5, 2.0]), 9)
+    torch.testing.assert_close(kernels.sum(1), torch.ones(2))
+    torch.testing.assert_close((kernels[1, 4] / kernels[1, 6]).log(), torch.tensor(0.5))  # 2² / (2 · 2²)
+
+
+def test_only_those_who_drew_yes(uniforms, photos):
+    images, u = photos(16), uniforms(16)
+    blur = Blur(ViewSpec(blur=0.5, blur_sigma=(1.0, 2.0)), u, 32)
+    got = blur(images.clone(), slice(0, 16))
+    changed = (got - images).abs().amax((1, 2, 3)) > 0
+    assert torch.equal(changed, u.chance("blur", 0.5))
+    assert blur.sigma.min() >= 1.0 and blur.sigma.max() <= 2.0 and blur.sigma.unique().numel() == 16
+
+
+MANY = 400
+ALL_MANY = slice(0, MANY)
+
+
+def test_solarise_matches_kornia(kornia, uniforms, photos):
+    images, u = photos(MANY, size=8), uniforms(MANY)
+    got = Solarise(ViewSpec(solarise=0.5, solarise_threshold=0.4), u)(images.clone(), ALL_MANY)
+    on = u.chance("solarise", 0.5)
+    torch.testing.assert_close(got[on], kornia.enhance.solarize(images[on], thresholds=0.4), atol=1e-6, rtol=0)
+    assert torch.equal(got[~on], images[~on]) and 0.4 < on.float().mean() < 0.6
+
+
+def test_noise_has_each_samples_own_strength(uniforms):
+    u = uniforms(MANY)
+    noise = Noise(ViewSpec(noise=0.5, noise_std=(0.02, 0.08)), u, channels=2, size=32)
+    got = noise(torch.full((MANY, 2, 32, 32), 0.5), ALL_MANY) - 0.5
+    on = u.chance("noise", 0.5)
+    assert torch.equal(got.abs().amax((1, 2, 3)) > 0, on)
+    torch.testing.assert_close(got[on].std((1, 2, 3)), noise.std[on], rtol=0.1, atol=0)
+    assert got[on].mean().abs() < 0.001
+    fields = (got[on] / noise.std[on][:, None, None, None]).flatten(1)
+    assert abs(np.corrcoef(fields[:20].numpy())[~np.eye(20, dtype=bool)]).max() < 0.12  # no two alike
+    assert noise.std[on].min() >= 0.02 and noise.std[on].max() <= 0.08
+
+
+def test_noise_is_clamped(uniforms):
+    got = Noise(ViewSpec(noise=1.0, noise_std=(0.5, 0.5)), uniforms(4), 1, 16)(torch.ones(4, 1, 16, 16), slice(0, 4))
+    assert got.max() == 1 and got.min() >= 0 and got.min() < 0.5
+
+
+def test_cutout_matches_a_square_drawn_by_hand(uniforms, photos):
+    images, u = photos(MANY, size=20), uniforms(MANY)
+    got = Cutout(ViewSpec(cutout=0.5, cutout_side=(0.2, 0.5), cutout_fill=0.25), u, 20)(images.clone(), ALL_MANY)
+    expected = images.numpy().copy()
+    for i in range(MANY):
+        if not u.chance("cutout", 0.5)[i]:
+            continue
+        side, x, y = u["cutout"][i].tolist()
+        half = (0.2 + 0.3 * side) / 2
+        for row in range(20):
+            for column in range(20):
+                if abs((row + 0.5) / 20 - y) < half and abs((column + 0.5) / 20 - x) < half:
+                    expected[i, :, row, column] = 0.25
+    assert (got.numpy() != expected).mean() < 1e-4  # a pixel's centre may lie on the edge to rounding

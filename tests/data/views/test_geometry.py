@@ -1,10 +1,19 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from coulomb.data.views.geometry import Geometry, affine_maps, crop_rectangles, pooling
+from coulomb.data.views.geometry import (
+    Geometry,
+    affine_maps,
+    control_points,
+    crop_rectangles,
+    displacement,
+    pooling,
+    spline_basis,
+)
 from coulomb.data.views.spec import ViewSpec
 
 B, S = 8, 32
@@ -158,3 +167,80 @@ def test_elastic_is_sampled_where_the_field_says(uniforms, photos):
     on = u.chance("elastic", 0.5)
     assert on.any() and not on.all()
     torch.testing.assert_close(got[~on], images[~on], atol=1e-5, rtol=0)
+
+
+SPEC = ViewSpec(crop_area=(0.08, 1.0), crop_ratio=(3 / 4, 4 / 3))
+
+
+def reference_rectangle(spec, area_u, ratio_u, place_u, aspect):
+    """RandomResizedCrop as its authors tell it, one sample at a time, with real-valued sides; the image is aspect × 1."""
+    for a, r in zip(area_u, ratio_u, strict=True):
+        area = aspect * (spec.crop_area[0] + (spec.crop_area[1] - spec.crop_area[0]) * a)
+        low, high = np.log(spec.crop_ratio)
+        ratio = np.exp(low + (high - low) * r)
+        width, height = np.sqrt(area * ratio), np.sqrt(area / ratio)
+        if width <= aspect and height <= 1:
+            left, top = place_u[0] * (aspect - width), place_u[1] * (1 - height)
+            return left / aspect, top, width / aspect, height
+    if aspect < spec.crop_ratio[0]:
+        width, height = aspect, aspect / spec.crop_ratio[0]
+    elif aspect > spec.crop_ratio[1]:
+        width, height = spec.crop_ratio[1], 1.0
+    else:
+        width, height = aspect, 1.0
+    return (aspect - width) / 2 / aspect, (1 - height) / 2, width / aspect, height
+
+
+@pytest.mark.parametrize("aspect", [1.0, 0.2, 4.0, 1.3])
+def test_rectangles_follow_the_reference(uniforms, aspect):
+    u = uniforms(200)
+    got = crop_rectangles(SPEC, u, torch.full((200,), aspect))
+    expected = [
+        reference_rectangle(
+            SPEC, *(u[name][i].double().numpy() for name in ("crop_area", "crop_ratio", "crop_place")), aspect
+        )
+        for i in range(200)
+    ]
+    np.testing.assert_allclose(got.numpy(), np.array(expected), atol=2e-6)
+
+
+def test_area_and_ratio_are_those_of_the_original(uniforms):
+    aspect = torch.full((4000,), 2.0)
+    left, top, width, height = crop_rectangles(
+        ViewSpec(crop_area=(0.1, 0.3), crop_ratio=(0.5, 2.0)), uniforms(4000), aspect
+    ).unbind(1)
+    area, ratio = width * height, width * 2.0 / height
+    assert area.min() >= 0.1 - 1e-6 and area.max() <= 0.3 + 1e-6
+    assert abs(area.mean() - 0.2) < 0.005
+    assert ratio.min() >= 0.5 - 1e-5 and ratio.max() <= 2.0 + 1e-5
+    assert abs(ratio.log().mean()) < 0.03  # log-uniform, symmetric about 1
+    assert left.min() >= 0 and (left + width).max() <= 1 + 1e-6
+    assert top.min() >= 0 and (top + height).max() <= 1 + 1e-6
+
+
+def test_the_default_is_the_centre_square(uniforms):
+    got = crop_rectangles(ViewSpec(), uniforms(3), torch.tensor([1.0, 2.0, 0.5]))
+    torch.testing.assert_close(got, torch.tensor([[0, 0, 1, 1], [0.25, 0, 0.5, 1], [0, 0.25, 1, 0.5]]).float())
+
+
+def test_the_basis_is_a_partition_of_unity():
+    for size, grid in ((16, 6), (7, 4), (33, 12)):
+        basis = spline_basis(size, grid)
+        assert basis.min() >= 0
+        torch.testing.assert_close(basis.sum(1), torch.ones(size))
+
+
+def test_no_displacement_exceeds_the_amplitude_and_it_is_used(uniforms):
+    spec = ViewSpec(elastic=1.0, elastic_amplitude=0.1)
+    field = displacement(control_points(spec, uniforms(256)), spline_basis(32, 6)) / 2  # fractions of the side
+    assert field.abs().max() <= 0.1
+    assert 0.02 < field.std() < 0.04  # about .3 of the amplitude, as documented
+    assert field.mean().abs() < 0.002
+
+
+def test_the_field_is_smooth(uniforms):
+    spec = ViewSpec(elastic=1.0, elastic_amplitude=0.1)
+    field = displacement(control_points(spec, uniforms(64)), spline_basis(128, 6)) / 2 * 128  # pixels
+    slope = field.diff(dim=3)
+    assert slope.abs().max() < 0.1 * 2 * 3  # amplitude × swing × segments, per pixel of 1/128
+    assert slope.diff(dim=3).abs().max() < 0.05

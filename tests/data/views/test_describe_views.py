@@ -38,7 +38,7 @@ def test_views_are_those_of_the_generator(seeded):
 
 
 def test_views_of_several_sizes_are_refused(seeded):
-    with pytest.raises(InputError, match="several sizes"):
+    with pytest.raises(InputError, match="views of one size"):
         contact_sheet(torch.rand(1, 3, 32, 32), TakingTurns([make_views(size=32), make_views(size=16)]), seeded())
 
 

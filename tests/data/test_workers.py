@@ -1,4 +1,4 @@
-"""Bars are shown on a terminal, unless they are switched off."""
+"""Progress bars are shown on a terminal unless they are switched off."""
 
 import io
 import sys

@@ -1,0 +1,25 @@
+import pytest
+import torch
+
+from coulomb.errors import CoulombWarning
+from coulomb.methods.interface import labelled_rows, positive_counts
+from coulomb.methods.simclr import SimCLR
+from method_cases import encoder
+
+
+def test_absent_classes_are_counted():
+    assert positive_counts(torch.tensor([3, 1])).tolist() == [3, 1]
+    with pytest.warns(CoulombWarning, match="2 of 3 classes"):
+        assert positive_counts(torch.tensor([0, 3, 0])).tolist() == [1, 3, 1]
+
+
+def test_labelled_rows_of_all_views():
+    rows, labels = labelled_rows(torch.arange(6)[:, None], torch.tensor([4, -1, 2]), views=2)
+    assert rows[:, 0].tolist() == [0, 2, 3, 5]
+    assert labels.tolist() == [4, 2, 4, 2]
+
+
+def test_options_of_the_head():
+    assert SimCLR(encoder(), embedding_dim=5, head_layers=1).head[0].weight.shape == (5, encoder().feature_dim)
+    with pytest.raises(TypeError, match="SimCLR has no option embeding_dim"):
+        SimCLR(encoder(), embeding_dim=5)
