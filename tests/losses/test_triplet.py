@@ -8,7 +8,6 @@ import torch
 
 from coulomb.errors import CoulombWarning
 from coulomb.losses import TripletLoss, triplet, triplet_terms
-from coulomb.similarity import matrix
 from law_rows.triplet import ROWS, triplet_loop
 
 EVERY = [
@@ -36,7 +35,6 @@ def test_the_example():
 @pytest.mark.parametrize("options", EVERY, ids=str)
 def test_unknown_labels_and_any_strip_give_the_triple_loop(options, strip, monkeypatch):
     monkeypatch.setattr(triplet_terms, "STRIP", strip)
-    monkeypatch.setattr(matrix, "DENSE_ELEMENTS", 0)
     x, labels = batch()
     ours = TripletLoss(0.7, reduction="none", **options)(x, labels)
     truth = loop(x, labels, **options)

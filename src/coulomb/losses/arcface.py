@@ -26,15 +26,15 @@ def _checked_angle(name: str, value: Any) -> float:
 class ArcFaceLoss(Loss):
     """L_i = softplus(LSE_{c≠y} s·cos θ_ic − s·cos(θ_iy + m)),  θ_ic the angle to centre w_c   (Deng et al., 2019)
 
-    The loss owns the centres [C, D]: give ``loss.parameters()`` to the optimizer as well. The logits [B, C] are not
-    stored once they are more than the engine keeps, so a million classes fit. Beyond θ + m > π, where cos(θ + m) would
-    rise again, the target is s·(cos θ − m·sin m).
+    The loss owns the centres [C, D]: pass ``loss.parameters()`` to the optimizer as well. Large logits [B, C] are not
+    stored, so that a million classes fit into memory. For θ + m > π, where cos(θ + m) would rise again, the target is
+    s·(cos θ − m·sin m).
 
-    When to use: labels for all, many classes, and the angles are what will be used: faces, products, retrieval of
-    classes never seen.
+    When to use: all samples are labelled, there are many classes, and the angles themselves are used later: faces,
+    products, retrieval of unseen classes.
     Needs: labels. The centres belong to the loss.
-    Temperature: s is 1/τ (64: τ = 0.016). The own angle must be smaller than all others by the margin m; a large m may
-    keep training from getting going, where a smaller one or ``easy_margin`` helps.
+    Temperature: s is 1/τ (64: τ = 0.016). The angle to the own centre must be smaller than all others by the margin m. A
+    large m may prevent training from starting; a smaller one or ``easy_margin`` helps.
     Cost: 6u, u = B·C·D (8u for ``reduction="none"``); memory linear.
     Reference: Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019,
     arXiv:1801.07698.
@@ -45,19 +45,19 @@ class ArcFaceLoss(Loss):
         scale: s, 64 as in the paper.
         margin: m in radians, 0.5 as in the paper; 0 is a cosine classifier.
         label_smoothing: ε, 0 for none, on the logits with margin: (1−ε)(LSE − t_y) + ε(LSE − mean_c t_c).
-        easy_margin: apply the margin only where cos θ > 0, and plain cos θ elsewhere.
-        generator: for the centres' start, normal with standard deviation 0.01 (only the direction counts).
-        normalize: scale features and centres to unit length; False promises that they are.
+        easy_margin: apply the margin only where cos θ > 0, and use cos θ elsewhere.
+        generator: for the initial centres, normal with standard deviation 0.01 (only the direction matters).
+        normalize: scale features and centres to unit length; False assumes that they already are.
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`); the positive is the own centre, the negatives are the others.
 
-    Call with features [B, D] and labels [B] (−1: unknown). `logits` gives the plain s·cos θ for predictions.
+    Call with features [B, D] and labels [B] (−1: unknown). `logits` returns s·cos θ without margin, for predictions.
 
-    Deviations from the authors' code: it adds the margin outside the graph, so that the target's gradient is the one
-    without margin; here it is the true one, s·sin(θ+m)/sin θ (where cos θ rounds to ±1, and sin θ to 0, the part that
-    is infinite counts as 0). Their newer code does nothing beyond θ + m > π; this is what their first one did.
-    Degenerate input: an unknown label has loss 0 and is left out of the mean; a `CoulombWarning` counts them (not in a
-    compiled graph). A single class has loss 0 and a warning.
+    Deviations from the authors' code: it adds the margin outside the graph, so that the gradient of the target is that
+    without margin; here it is the true one, s·sin(θ+m)/sin θ (if cos θ rounds to ±1 and sin θ to 0, the infinite part
+    counts as 0). Their newer code has no special case for θ + m > π; this is the one of their first code.
+    Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
+    them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is given.
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.

@@ -10,13 +10,11 @@ from torch.nn.functional import softplus
 from coulomb.checked import readable
 from coulomb.losses.inputs import (
     check_batch,
-    check_dense,
     check_shape,
     check_tensor,
     class_ids,
     known_labels,
     normalized,
-    unit_rows,
     warn_counted,
 )
 from coulomb.similarity import Similarity
@@ -28,15 +26,15 @@ class ClassScores:
 
     Attributes:
         similarity: samples × centres; the centre of a sample's label is its positive, the others are its negatives.
-        own: s_iy, [B]; of class 0 if the label is unknown.
-        rest: LSE_{c≠y} s_ic, [B], if few enough similarities are stored; else None.
         known: which labels are known, [B]; None: all.
+        own: s_iy, [B]; of class 0 if the label is unknown.
+        rest: LSE_{c≠y} s_ic, [B], if the similarities are few enough to be stored; else None.
     """
 
     similarity: Similarity
-    own: Tensor
-    rest: Tensor | None
     known: Tensor | None
+    own: Tensor
+    rest: Tensor | None = None
 
     def contrast(self, own: Tensor) -> Tensor:
         """softplus(LSE_{c≠y} s_ic − own_i), [B]."""
@@ -70,8 +68,8 @@ def class_scores(
     known = known_labels(labels)
     if len(centers) == 1:
         warn_counted(len(labels), len(labels), "samples have one class: the loss gives no gradient")
-    features = unit_rows("features", features, normalize=normalize)
-    centers = unit_rows("centers", centers, normalize=normalize)
+    features = normalized(("features",), features, normalize=normalize)
+    centers = normalized(("centers",), centers, normalize=normalize)
     if bias is not None:
         check_tensor("bias", bias, "a floating", (len(centers),), centers, ", one value per centre")
         bias = normalized(("bias",), bias[:, None], normalize=False, products=False)[:, 0]
@@ -83,8 +81,8 @@ def class_scores(
         features, centers, scale=scale, column_bias=bias, query_ids=labels, key_ids=classes, unit=normalize
     )
     if similarity.few:
-        return ClassScores(similarity, *own_and_rest(similarity.matrix, labels), known)
-    return ClassScores(similarity, similarity.positives(labels.clamp_min(0)), None, known)
+        return ClassScores(similarity, known, *own_and_rest(similarity.matrix, labels))
+    return ClassScores(similarity, known, similarity.positives(labels.clamp_min(0)))
 
 
 def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
@@ -96,19 +94,13 @@ def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
     try:
         counts = torch.as_tensor(class_counts).detach().clone()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        given = type(class_counts).__name__
-        raise TypeError(f"{name} must be a list or tensor of numbers, one per class; got {given}") from error
-    if counts.is_complex() or counts.dtype == torch.bool:
-        raise TypeError(f"{name} must be real numbers, got {counts.dtype}")
-    check_dense(name, counts)
-    if counts.ndim != 1 or len(counts) == 0:
-        raise ValueError(f"{name} must be a list of counts, one per class; got shape {tuple(counts.shape)}")
+        raise TypeError(f"{name} must be numbers, one per class; got {type(class_counts).__name__}") from error
+    check_tensor(name, counts, "a real", (max(1, counts.numel()),), counts, ", one count per class")
     bad = ~((counts > 0) & counts.isfinite())
     if readable(bad) and bad.any():
-        first = int(bad.nonzero()[0])
+        wrong = f"got {counts[bad][0]} for class {int(bad.nonzero()[0])}"
         raise ValueError(
-            f"{name} must be positive and finite, got {counts[first]} for class {first}; "
-            "use 1 for a class without samples, or remove it"
+            f"{name} must be positive and finite, {wrong}; use 1 for a class without samples, or remove it"
         )
     return counts
 

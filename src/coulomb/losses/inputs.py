@@ -39,6 +39,7 @@ KINDS: Mapping[str, Callable[[Tensor], bool]] = {
     "a floating": lambda value: value.is_floating_point(),
     "an integer": lambda value: value.dtype in INTEGERS,
     "a boolean or real": lambda value: not value.is_complex(),
+    "a real": lambda value: not value.is_complex() and value.dtype != torch.bool,
 }
 
 
@@ -197,13 +198,17 @@ def flat_labels(labels: Tensor) -> Tensor:
 
 def known_labels(labels: Tensor) -> Tensor | None:
     """Boolean [B], True for labels from 0; None if all are known. A `CoulombWarning` counts the others."""
-    known = labels >= 0
-    if not readable(known):
-        return known
-    unknown = int((~known).sum())
-    if unknown:
-        warn_counted(unknown, len(known), "labels are unknown (−1): left out of the mean, with a loss of 0")
-    return known if unknown else None
+    return unless_all(labels >= 0, "labels are unknown (−1): left out of the mean, with a loss of 0")
+
+
+def unless_all(counted: Tensor, what: str) -> Tensor | None:
+    """``counted`` [N], boolean, or None if all are True. A `CoulombWarning` counts ``what`` the others are, if `readable`."""
+    if not readable(counted):
+        return counted
+    missing = len(counted) - int(counted.sum())
+    if missing:
+        warn_counted(missing, len(counted), what)
+    return counted if missing else None
 
 
 def warn_counted(count: int, total: int, what: str) -> None:

@@ -29,40 +29,40 @@ def _checked_normalizer(name: str, normalizer: Any) -> float | str | None:
 class NCELoss(Loss):
     """L_i = −log P⁺/(P⁺ + mPₙ⁺) − Σ_k log mPₙₖ/(Pₖ + mPₙₖ),  P = e^{cos/τ}/Z   (instance discrimination, Wu et al., 2018)
 
-    Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z stands in
-    for the softmax's normaliser. A sum over noise samples; mean over anchors. P = Pₙ = 1/n with m = 4096 gives 9.3179.
+    Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z replaces
+    the normaliser of the softmax. Sum over noise samples, mean over anchors. P = Pₙ = 1/n with m = 4096 gives 9.3179.
 
-    When to use: a memory bank of so many instances that a softmax over all of them is too slow. Where it is not,
-    `SoftmaxLoss` with the bank as its (normalised) centres is exact, and needs no Z.
-    Needs: the instance of each sample, and a bank that the caller draws noise from (m = 4096, uniform, with
-    replacement) and updates after the step: v ← normalised (v + f)/2. No labels.
-    Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: hardly at all where it is far, by 1/τ where it is near.
-    Z depends on τ: with a `LearnableTemperature` take ``normalizer="ema"``.
-    Cost: 6u with u = B·m·D; 4u where the noise has no gradient. Memory is that of the noise, which the caller gathers.
+    When to use: a memory bank with so many instances that a softmax over all of them is too slow. Otherwise `SoftmaxLoss`
+    with the bank as its (normalised) centres is exact and needs no Z.
+    Needs: the instance of each sample, and a bank from which the caller draws noise (m = 4096, uniform, with replacement)
+    and which it updates after the step: v ← normalised (v + f)/2. No labels.
+    Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: close to 0 if it is far, 1/τ if it is near. Z depends on τ:
+    with a `LearnableTemperature` use ``normalizer="ema"``.
+    Cost: 6u with u = B·m·D; 4u if the noise has no gradient. Memory is that of the noise, which the caller gathers.
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018,
     arXiv:1805.01978; Gutmann & Hyvärinen, Noise-Contrastive Estimation: A New Estimation Principle for Unnormalized
     Statistical Models, AISTATS 2010.
 
     Args:
-        num_instances: n, how many instances the memory bank holds.
+        num_instances: n, the number of instances in the memory bank.
         temperature: τ, or a `LearnableTemperature`. 0.07 as in the authors' code.
         normalizer: Z. None: estimated as the mean of e^{cos/τ}/Pₙ over the noise of the first batch, then fixed, as the
-            authors do; ``"ema"``: estimated on every training batch, exponential moving average; a number: fixed.
-            log Z is the buffer ``log_normalizer``, NaN until it is known, and saved with the model.
+            authors do; ``"ema"``: exponential moving average over the estimates of all training batches; a number: fixed.
+            log Z is the buffer ``log_normalizer``, NaN before the first estimate, and saved with the model.
         noise_log_prob: log Pₙ of each instance, [n]. None: uniform, log 1/n.
-        momentum: share of the old Z in the moving average.
+        momentum: weight of the old Z in the moving average, in [0, 1).
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`), with the noise as negatives.
 
     Call with query [B, D], positive [B, D] (the memory of the same instances), noise [B, m, D] (the memory of the drawn
-    instances) and, where ``noise_log_prob`` is given, noise_index [B, 1+m]: the instance of the positive, then those of the
-    noise. Noise may happen to contain the positive, as in the authors' code.
+    instances) and, if ``noise_log_prob`` is set, noise_index [B, 1+m]: the instance of the positive, then those of the
+    noise. Noise may contain the positive, as in the authors' code.
 
-    Deviation: the authors add 1e-7 to both denominators (here log space needs no such guard), and count the positive in
-    the mean that estimates Z.
-    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; one not known yet is taken from the batch.
-    `torch.func` transforms need a number for Z: an estimate is written to a buffer.
+    Deviation: the authors add 1e-7 to both denominators (not needed in log space), and include the positive in the mean
+    that estimates Z.
+    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; before the first estimate it is that of the batch.
+    Transforms of `torch.func` need a number for Z, since an estimate is written to a buffer.
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.

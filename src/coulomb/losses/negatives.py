@@ -105,9 +105,9 @@ def reduced_over(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str
 
     ``"sum"`` and ``"none"`` are of the anchors of this process.
     """
-    if group is None or reduction != "mean":
+    if reduction != "mean":
         return reduced(loss_N, reduction)
-    return loss_N.sum() * (world_size(group) / anchors)
+    return loss_N.sum() * world_size(group) / anchors
 
 
 def world_size(group: dist.ProcessGroup | None) -> int:

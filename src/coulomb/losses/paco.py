@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import readable
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, warn_counted
+from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, unless_all, warn_counted
 from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
@@ -22,14 +21,14 @@ class ParametricCenters(nn.Linear):
     """W h + b, [B, C]: the class centres of `PaCoLoss`, an ordinary linear layer on the encoder's features h.
 
     When to use: with `PaCoLoss`.
-    Needs: the encoder's own features, not those of the projection head, and its parameters in the optimizer.
+    Needs: the features of the encoder, not those of the projection head; its parameters must be in the optimizer.
     Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028.
 
     Args:
-        dim: of the encoder's features (not of the projection head's).
+        dim: dimension of the encoder's features.
         num_classes: C.
 
-    Call with h [B, dim]. Predictions are the largest of these logits: without log π, which the loss alone adds.
+    Call with h [B, dim]. The prediction is the class with the largest logit, without log π, which only the loss adds.
 
     >>> ParametricCenters(16, 10)(torch.zeros(4, 16)).shape
     torch.Size([4, 10])
@@ -46,18 +45,18 @@ class PaCoLoss(Loss):
     the C centres and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the own
     centre has p = β/(β+αK) and each of the K positives α/(β+αK): α rebalances contrast between frequent and rare classes.
 
-    When to use: labels with a long tail, where contrast alone serves the frequent classes and a classifier alone
-    forgets the rare ones.
-    Needs: labels, `ParametricCenters` on the encoder's features, the training images of each class, and keys: second
-    views and a queue by a momentum encoder, or (generalised PaCo) both views as anchors.
-    Temperature: τ is of the features alone: the lower, the wider their logits beside those of the centres, and the more
-    the nearest features count. τ_sup does the same for the centres.
-    Cost: 8u, u = B·(B+M)·D; 4u where every row is an anchor; memory linear.
+    When to use: labels with a long tail, where pure contrast favours the frequent classes and a pure classifier neglects
+    the rare ones.
+    Needs: labels, `ParametricCenters` on the encoder's features, the number of training images per class, and keys: second
+    views and a queue from a momentum encoder, or (generalised PaCo) both views as anchors.
+    Temperature: τ applies to the features only: the lower it is, the wider their logits are relative to those of the
+    centres, and the more the nearest features count. τ_sup does the same for the centres.
+    Cost: 8u, u = B·(B+M)·D; 4u if every row is an anchor; memory linear.
     Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028; Cui et al., Generalized
     Parametric Contrastive Learning, 2022, arXiv:2209.12400.
 
     Args:
-        class_counts: training images of each class, [C], for π_c = n_c/Σn (balanced softmax); None for balanced data.
+        class_counts: training images per class, [C], for π_c = n_c/Σn (balanced softmax); None for balanced data.
         alpha: weight of a same-label feature; 0.05 as on ImageNet-LT and by default in the authors' code (CIFAR-LT: 0.01).
         beta: weight of the own centre, 1.
         gamma: weight of the features in the denominator, 1.
@@ -72,15 +71,15 @@ class PaCoLoss(Loss):
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
 
     Call with features [B+M, D], labels [B+M] (−1: unknown), center_logits [B, C]: the first B rows are the anchors, the
-    M others are keys: the same images' second views, then a queue. Where both views are anchors (generalised PaCo), give
-    2B rows of center_logits. The image's own second view is a positive by its label.
+    other M are keys: the second views of the same images, then a queue. If both views are anchors (generalised PaCo), pass
+    2B rows of center_logits. The second view of an image is a positive because it has the same label.
 
-    Deviation: a queue that is not filled yet has label −1 (the authors start with random labels): such a key is nobody's
-    positive and stays in the denominator.
-    Several processes: each contrasts with its own batch and queue (there is no ``gather``): a queue is filled with the keys
-    of all processes and the same on each, so that gathering would count every key of it W times.
-    Degenerate input: an anchor without any target (label −1, or β = 0 and no positive) has loss 0 and is left out of the
-    mean; a `CoulombWarning` counts them (not in a compiled graph).
+    Deviation: unfilled slots of a queue have label −1 (the authors start with random labels): such a key is never a positive
+    but stays in the denominator.
+    Several processes: each process contrasts with its own batch and queue (there is no ``gather``): a queue holds the keys
+    of all processes and is the same on each, so that gathering would count every key of it W times.
+    Degenerate input: an anchor without any target (label −1, or β = 0 and no positive) has a loss of 0 and is left out of
+    the mean; a `CoulombWarning` counts them (not in a compiled graph).
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
@@ -117,38 +116,37 @@ class PaCoLoss(Loss):
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
         features = normalized(("features",), features, normalize=self.normalize)
-        keys, key_ids = (None, None) if anchors == len(features) else (features, labels)
+        ids, keys = labels[:anchors], None if anchors == len(features) else features
+        key_ids = None if keys is None else labels
         similarity = Similarity(
             features[:anchors],
             keys,
             scale=scale,
-            query_ids=labels[:anchors],
+            query_ids=ids,
             key_ids=key_ids,
             queries_lead_keys=True,
             unit=self.normalize,
         )
-        own, rest = own_and_rest(centers, labels[:anchors])
+        own, rest = own_and_rest(centers, ids)
         log_sum, count, attraction = _feature_sums(similarity, labels)
         if self.gamma:
-            rest = torch.stack([rest, log_sum + math.log(self.gamma)]).logsumexp(0)
+            log_sum = log_sum if self.gamma == 1 else log_sum + math.log(self.gamma)
+            rest = torch.stack([rest, log_sum]).logsumexp(0)
         count = count.to(own.dtype)
-        weight = self.beta * (labels[:anchors] >= 0).to(own.dtype) + self.alpha * count
+        weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
         losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)
         if self.label_smoothing and classes > 1:  # own − mean of the other centres
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
             losses = losses + smoothing * (own - centers.mean(1))
-        has_target = weight > 0
-        if self.normalized:
-            losses = losses / weight.masked_fill(~has_target, 1)
-        if self.base_temperature is not None:
-            losses = losses / (scale * self.base_temperature)
         if classes == 1 and (len(features) == 1 or self.gamma == 0):
             warn_counted(anchors, anchors, "anchors have nothing to be told from: the loss gives no gradient")
-        if readable(has_target) and (without := int((~has_target).sum())):
-            what = "anchors have neither centre nor positive: left out of the mean, with a loss of 0"
-            warn_counted(without, anchors, what)
-        loss = reduced(losses, self.reduction, has_target)
+        counted = unless_all(weight > 0, "anchors have neither centre nor positive: loss 0, left out of the mean")
+        if self.normalized:
+            losses = losses / (weight if counted is None else weight.masked_fill(~counted, 1))
+        if self.base_temperature is not None:
+            losses = losses / (scale * self.base_temperature)
+        loss = reduced(losses, self.reduction, counted)
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss
 
     def _checked_logits(self, features: Tensor, center_logits: Tensor) -> Tensor:
@@ -159,9 +157,9 @@ class PaCoLoss(Loss):
         if center_logits.device != features.device:
             raise ValueError(f"center_logits is on {center_logits.device}, features on {features.device}")
         if not 1 <= len(center_logits) <= len(features):
+            shape = tuple(center_logits.shape)
             raise ValueError(
-                f"center_logits must have one row per anchor, at most {len(features)} as features has; "
-                f"got shape {tuple(center_logits.shape)}"
+                f"center_logits must have one row per anchor, 1 to {len(features)} rows; got shape {shape}"
             )
         logits = normalized(("center_logits",), center_logits, normalize=False, products=False)
         counts = self.get_buffer("class_counts")

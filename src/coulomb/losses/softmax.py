@@ -15,31 +15,31 @@ from coulomb.losses.temperature import inverse
 class SoftmaxLoss(Loss):
     """L_i = LSE_c s_ic − s_iy = softplus(LSE_{c≠y} s_ic − s_iy),  s_ic = f_i·w_c/τ + b_c   (softmax cross-entropy)
 
-    The same as ``cross_entropy(linear(features, centers, bias), labels)``, but the logits [B, C] are not stored once
-    they are more than the engine keeps. With label smoothing ε: (1−ε)(LSE − s_iy) + ε(LSE − mean_c s_ic).
+    Equals ``cross_entropy(linear(features, centers, bias), labels)``, but large logits [B, C] are not stored. With label
+    smoothing ε: (1−ε)(LSE − s_iy) + ε(LSE − mean_c s_ic).
 
-    When to use: labels for all and a classifier wanted, up to millions of classes; or the exact instance
-    discrimination, with the instances as classes and a memory bank as centres.
-    Needs: labels, and centres (a linear layer's weight).
-    Temperature: with ``normalize=True`` the logits lie in ±1/τ, and the loss cannot fall below log(1 + (C−1)e^{−2/τ}):
-    the more classes, the lower must τ be. Without, the lengths of features and centres do its work.
+    When to use: all samples are labelled and you need a classifier, with up to millions of classes; or exact instance
+    discrimination, with instances as classes and a memory bank as centres.
+    Needs: labels, and centres (the weight of a linear layer).
+    Temperature: with ``normalize=True`` the logits lie in ±1/τ, and the loss is at least log(1 + (C−1)e^{−2/τ}): the more
+    classes, the lower τ must be. Without it, the lengths of features and centres play this role.
     Cost: 6u, u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres; memory linear.
     Reference: label smoothing: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016,
     arXiv:1512.00567.
 
     Args:
-        label_smoothing: ε, 0 for none.
+        label_smoothing: ε in [0, 1); 0 for none.
         temperature: τ, or a `LearnableTemperature`; 1, as in a plain classifier. It does not divide the bias.
-        normalize: scale features and centres to unit length (a cosine classifier, with τ about 0.05). Off, unlike in
-            the contrastive losses: a plain classifier does not normalise.
+        normalize: scale features and centres to unit length (a cosine classifier, with τ about 0.05). Off by default, unlike
+            in the contrastive losses.
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
 
     Call with features [B, D], labels [B] (−1: unknown), centers [C, D] and optionally bias [C]: for a linear layer,
     ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers, bias).argmax(1)``.
 
     Deviation: none; the values are those of `torch.nn.functional.cross_entropy`.
-    Degenerate input: an unknown label has loss 0 and is left out of the mean; a `CoulombWarning` counts them (not in a
-    compiled graph). A single class has loss 0 and a warning.
+    Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
+    them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is given.
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
@@ -62,18 +62,18 @@ class SoftmaxLoss(Loss):
 class BalancedSoftmaxLoss(Loss):
     """L_i = LSE_c (s_ic + log π_c) − (s_iy + log π_y),  π_c = n_c/Σn   (Ren et al., 2020)
 
-    Softmax cross-entropy that allows for a long-tailed training set: at training the log frequency is added to each
-    logit; predictions use the plain logits s, as if all classes were equally frequent.
+    Softmax cross-entropy for long-tailed training sets: in training, the log frequency of each class is added to its logit;
+    predictions use the plain logits s, as if all classes were equally frequent.
 
-    When to use: a classifier for labels with a long tail that is to treat all classes alike.
-    Needs: labels, centres, and the counts of the data as it is drawn: with class-balanced sampling the counts are
+    When to use: a classifier that treats all classes alike, from labels with a long tail.
+    Needs: labels, centres, and the class counts of the data as it is sampled: with class-balanced sampling all counts are
     equal, and this is `SoftmaxLoss`.
     Temperature: as in `SoftmaxLoss`; it does not divide log π.
     Cost: 6u, u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres; memory linear.
     Reference: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, arXiv:2007.10740.
 
     Args:
-        class_counts: training images of each class, [C], all positive; kept as a buffer.
+        class_counts: training images per class, [C], all positive; stored as a buffer.
         label_smoothing, temperature, normalize, reduction: as in `SoftmaxLoss`.
 
     Call with features [B, D], labels [B], centers [C, D] and optionally bias [C], as for `SoftmaxLoss`.

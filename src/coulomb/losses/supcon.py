@@ -15,11 +15,10 @@ from coulomb.losses.inputs import (
     class_ids,
     flat_labels,
     normalized,
-    reduced,
     warn_counted,
 )
 from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_mean
-from coulomb.losses.negatives import summed_over, unique_ids, world_size
+from coulomb.losses.negatives import reduced_over, summed_over, unique_ids
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import LearnableTemperature, inverse
 from coulomb.similarity import Similarity
@@ -30,47 +29,48 @@ class SupConLoss(Loss):
     """L_i = LSE_{a≠i} s_ia − mean_{p∈P(i)} s_ip,  s = cos/τ   (Khosla et al., 2020, their L_out)
 
     P(i): the other views of i and every view of samples with the same label. ``positives="in"`` is their weaker L_in,
-    LSE_{a≠i} s_ia − LSE_{p∈P(i)} s_ip + log|P(i)|. Without labels and mask this is NT-Xent. With several labels a
-    sample, P(i) is every sample that shares one, and the mean over it may be weighted by how many (``overlap``).
-    The mean over positives costs O(N·D) by class sums; no N×N matrix is formed.
+    LSE_{a≠i} s_ia − LSE_{p∈P(i)} s_ip + log|P(i)|. Without labels and mask this is NT-Xent. With several labels per
+    sample, P(i) is every sample that shares one, optionally weighted by how many they share (``overlap``).
+    The mean over positives is computed from class sums in O(N·D); no N×N matrix is stored.
 
-    When to use: labels for all samples or for some (−1), one or several each, or a relation of your own (a mask).
-    Needs: positives in the batch: two samples of a class, or two views of each. Its least value is log|P(i)|, not 0.
-    Temperature: positives and negatives share one softmax, which weighs the push; positives share the pull evenly. A
-    low τ turns to the hardest negatives and to the positives that are still far. With another τ gradients scale by 1/τ;
-    τ_base undoes this.
+    When to use: all or some samples are labelled (−1: unknown), with one or several labels each, or you define the positives
+    by a mask.
+    Needs: positives in the batch: two samples of a class, or two views of each. The minimum is log|P(i)|, not 0.
+    Temperature: positives and negatives share one softmax, which weights the push; the pull is the same for all positives.
+    A low τ concentrates on the hardest negatives and on positives that are still far. Gradients scale with 1/τ; τ_base
+    cancels this.
     Cost: 4u, u = (B·V)²·D (``contrast_mode="one"``: 8u, u = B²·V·D; ``positives="in"``: twice); memory linear.
     Reference: Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, arXiv:2004.11362.
 
     Args:
         temperature: τ, or a `LearnableTemperature`. 0.07 as in the authors' code.
         base_temperature: None for no extra factor; a number gives the authors' factor τ/τ_base.
-        contrast_mode: ``"all"`` anchors every view, ``"one"`` view 0 only.
+        contrast_mode: ``"all"``: every view is an anchor; ``"one"``: only view 0.
         positives: ``"out"``, the mean outside the logarithm, or ``"in"``.
         no_positive: an anchor without positives counts as a loss of 0 (``"zero"``, as in the authors' newer code), is left
             out of the mean (``"exclude"``), or is an error (``"raise"``). The first two count them in a `CoulombWarning`.
-        overlap: weight of a positive where labels are multi-hot, A and B being the classes of the two samples: ``"any"``,
-            1 if they share one; ``"count"``, |A∩B|; ``"jaccard"``, |A∩B|/|A∪B|. Weights are divided by their sum.
+        overlap: weight of a positive for multi-hot labels, with A and B the classes of the two samples: ``"any"``, 1 if they
+            share one; ``"count"``, |A∩B|; ``"jaccard"``, |A∩B|/|A∪B|. Weights are divided by their sum.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([anchors]: all of view 0, then all of view 1, …).
-        diagnose: return (loss, `Diagnosis`), for up to two more passes.
-        gather: samples of all processes' batches, whose labels are compared: True, False, or ``"auto"``, when
-            torch.distributed is initialised with several processes, which must then all call the loss. See
-            `coulomb.losses.negatives` for the convention. A mask is about this process's own samples: those of others are
-            nobody's positives, and its diagnosis leaves them out. Multi-hot labels need ``positives="out"``, no diagnosis.
+        diagnose: return (loss, `Diagnosis`), at the cost of up to two more passes.
+        gather: compare with the samples of all processes, by label: True, False, or ``"auto"``, if torch.distributed is
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            convention. A mask covers the samples of this process only: those of other processes are never positives and
+            are not part of the diagnosis. Multi-hot labels need ``positives="out"`` and no diagnosis.
 
     Call with features [B, V, D] or [B, D], and one of: labels [B] or [B, 1] (−1: unknown, only its own views are
     positive); labels [B, C] with C ≥ 2, multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i,
     j]: j is a positive of i; may be asymmetric, boolean or non-negative weights); or neither, and only an anchor's other
     views are positive.
 
-    Memory: multi-hot labels with ``positives="out"`` take a strip of the B×B overlaps at a time (``"count"``: none); with
-    ``positives="in"`` or ``diagnose=True`` the mask of their N×N pairs is formed.
-    In a compiled graph values are not looked at: no error for no_positive="raise", no counted warnings; the loss is the same.
+    Memory: multi-hot labels with ``positives="out"`` need a strip of the B×B overlaps at a time (``"count"``: none); with
+    ``positives="in"`` or ``diagnose=True`` the mask of all N×N pairs is stored.
+    A compiled graph does not read values: there is no error for no_positive="raise" and no warning; the loss is the same.
 
-    Deviation: the authors subtract a row maximum that includes self, by which other terms underflow at small τ; not here.
-    Degenerate input: anchors without positives go by ``no_positive``; if no anchor has any, the loss is 0. With a single
-    other sample the loss is 0 to rounding, and a `CoulombWarning` says so.
+    Deviation: the authors subtract a row maximum that includes self, so that other terms underflow at small τ; not here.
+    Degenerate input: anchors without positives are treated as ``no_positive`` says; if no anchor has any, the loss is 0.
+    With a single other sample the loss is 0 up to rounding, and a `CoulombWarning` is given.
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
@@ -109,7 +109,8 @@ class SupConLoss(Loss):
         rows = normalized(("features",), features, normalize=self.normalize)
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        labels, multi_hot, ids, group = flat_labels(labels), None, None, gather_group(self.gather)
+        multi_hot, ids, group = None, None, gather_group(self.gather)
+        labels = None if labels is None else flat_labels(labels)
         if mask is not None:
             if labels is not None:
                 raise ValueError("give labels or mask, not both: the mask replaces labels")
@@ -118,29 +119,24 @@ class SupConLoss(Loss):
             multi_hot = checked_multi_hot(labels, batch, keys)
         elif labels is not None:  # an unknown sample is a class of one, so that its other views are positives
             ids = unique_ids(group, class_ids(labels, batch, keys)).repeat(views)
+        first, others, scale = keys[:anchors], None if anchors == len(keys) else keys, inverse(self.temperature)
         compare = partial(
-            Similarity,
-            keys[:anchors],
-            None if anchors == len(keys) else keys,
-            scale=inverse(self.temperature),
-            query_ids=None if ids is None else ids[:anchors],
-            key_ids=None if anchors == len(keys) else ids,
-            instances=batch if ids is None else None,
-            queries_lead_keys=True,
-            unit=self.normalize,
-            half=features.dtype,
+            Similarity, first, others, scale=scale, queries_lead_keys=True, unit=self.normalize, half=features.dtype
         )
-        similarity = compare(group=group)
-        if multi_hot is not None and self.positives == "out" and not self.diagnose:
-            return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
+        if ids is None:
+            compare = partial(compare, instances=batch)
+        else:
+            compare = partial(compare, query_ids=ids[:anchors], key_ids=None if others is None else ids)
+        similarity = own = compare(group=group)
         if multi_hot is not None:
+            if self.positives == "out" and not self.diagnose:
+                return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
             if group is not None:
                 raise ValueError(
-                    "labels [B, C] in several processes need positives='out', diagnose=False or gather=False"
+                    "labels [B, C] in several processes need positives='out', no diagnosis or gather=False"
                 )
             mask = overlap_matrix(multi_hot, self.overlap)
         positive: str | Tensor = "positives"
-        own = similarity
         if mask is not None:
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
@@ -167,12 +163,9 @@ class SupConLoss(Loss):
                 raise ValueError(f"{missing} of {len(has)} anchors have no positive (no_positive='raise')")
             effect = "count as a loss of 0" if self.no_positive == "zero" else "are left out of the mean"
             warn_counted(missing, len(has), f"anchors have no positive and {effect}")
-        keys, group = similarity.number_of_keys, similarity.group
-        if keys == 2:
+        counted: int | Tensor = similarity.number_of_keys * similarity.shape[0] // similarity.shape[1]
+        if similarity.number_of_keys == 2:
             warn_counted(len(has), len(has), "anchors have a single other sample: the loss gives no gradient")
-        if self.reduction != "mean":
-            return reduced(losses, self.reduction)
-        counted: int | Tensor = keys * similarity.shape[0] // similarity.shape[1]
         if self.no_positive == "exclude":
-            counted = summed_over(group, has.sum()).clamp_min(1)
-        return losses.sum() * world_size(group) / counted
+            counted = summed_over(similarity.group, has.sum()).clamp_min(1)
+        return reduced_over(similarity.group, losses, self.reduction, counted)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, reduced, unit_rows, warn_counted
-from coulomb.losses.negatives import own_rows, world_size
+from coulomb.losses.inputs import check_batch, check_shape, class_ids, unit_rows, warn_counted
+from coulomb.losses.negatives import own_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
 from coulomb.similarity.collectives import gather_group, gather_rows
@@ -17,43 +17,43 @@ from coulomb.similarity.collectives import gather_group, gather_rows
 class TripletLoss(Loss):
     """L = mean over the triplets that are not 0 of max(d_ap − d_an + m, 0)   (FaceNet, Schroff et al., 2015)
 
-    A triplet is an anchor a, a sample p of its label and a sample n of another. No list of triplets is formed: ``"hard"``
-    finds its pairs by streaming, with memory linear in the batch; the others take O(N² log N) time by sorting and a strip
-    of anchors × N of memory (``soft`` takes the time of all triplets).
+    A triplet is an anchor a, a sample p with the same label and a sample n with another. No list of triplets is stored:
+    ``"hard"`` scans the distances in strips, with memory linear in the batch; the others need O(N² log N) time for sorting
+    and a strip of anchors × N of memory (``soft`` takes time proportional to the number of triplets).
 
-    When to use: retrieval with labels, few samples a class (re-identification), where an order of distances is all that
-    is asked.
-    Needs: labels, and batches with at least two samples a class and two classes.
-    Temperature: none. The margin m says how far apart is enough; triplets beyond it teach nothing. A loss that stays at
-    m means that all embeddings fell together, which ``mining="hard"`` can do from a cold start. ``soft`` weighs
-    triplets by σ(d_ap − d_an).
-    Cost: ``"hard"``: 4u, u = N²·D, and memory linear; the others: 8u and the sorting.
+    When to use: retrieval with labels and few samples per class (re-identification), where only the order of distances
+    matters.
+    Needs: labels, and batches with at least two samples per class and two classes.
+    Temperature: none. The margin m sets the distance that is enough; triplets beyond it give no gradient. A loss that stays
+    at m means that all embeddings have collapsed to one point, which can happen with ``mining="hard"`` from a random
+    initialisation. ``soft`` weights triplets by σ(d_ap − d_an).
+    Cost: ``"hard"``: 2u, u = N²·D, and memory linear; the others: 8u and the sorting.
     Reference: Schroff, Kalenichenko & Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR
     2015, arXiv:1503.03832; Hermans, Beyer & Leibe, In Defense of the Triplet Loss for Person Re-Identification, 2017,
     arXiv:1703.07737.
 
     Args:
-        margin: m, 0.2 as in FaceNet; not negative.
+        margin: m ≥ 0, 0.2 as in FaceNet.
         mining: ``"all"`` triplets; ``"semihard"``, those with 0 < d_an − d_ap ≤ m (FaceNet); or ``"hard"``, for each
             anchor its farthest positive and nearest negative (batch-hard, Hermans et al., 2017).
         soft: softplus(d_ap − d_an) instead of the hinge, without m (Hermans et al.'s soft margin; ``"semihard"`` still
             selects by m). It is never 0, so the mean is over all triplets that were mined.
         distance: ``"cosine"``, 1 − cos, or ``"euclidean"``, ‖x − y‖ (on the sphere unless ``normalize=False``).
-        normalize: scale rows to unit length. Without, ``"cosine"`` means 1 − x·y and promises unit rows.
+        normalize: scale rows to unit length. If False, ``"cosine"`` is 1 − x·y and assumes unit rows.
         reduction: ``"mean"`` over triplets that are not 0, ``"sum"``, or ``"none"``: each anchor's sum over its triplets
             ([N]).
-        gather: triplets over the batches of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
-            with several processes, which must then all call the loss. Each gathers and mines the embeddings of all, for the
-            terms of its own anchors. See `coulomb.losses.negatives` for the convention.
+        gather: triplets over the batches of all processes: True, False, or ``"auto"``, if torch.distributed is initialised
+            with several processes, which must then all call the loss. Each process gathers and mines all embeddings, for
+            the terms of its own anchors. See `coulomb.losses.negatives` for the convention.
 
-    Transforms of `torch.func` (grad, vmap, jvp) take the triplets in plain PyTorch: N³ time, and as much memory for gradients.
+    Transforms of `torch.func` (grad, vmap, jvp) and second derivatives use a tensor of all triplets: N³ time and memory.
 
-    Call with embeddings [N, D] and labels [N] (−1: unknown, takes no part, not as a negative either: it may well be of
-    the anchor's class).
+    Call with embeddings [N, D] and labels [N] (−1: unknown; such a sample is not used, not even as a negative, since it may
+    be of the anchor's class).
 
     Deviation: FaceNet's distance is squared; here it is not (Hermans et al.).
-    Degenerate input: anchors without a positive or without a negative are left out, with a loss of 0; so it is when no
-    triplet is above 0. A `CoulombWarning` counts them (not in a compiled graph).
+    Degenerate input: anchors without a positive or without a negative are left out, with a loss of 0; the loss is also 0 if
+    no triplet is above 0. A `CoulombWarning` counts them (not in a compiled graph).
 
     Raises:
         ValueError, TypeError: naming the argument; NaN or infinite embeddings are a ValueError.
@@ -90,9 +90,7 @@ class TripletLoss(Loss):
             sums, active = mine(rows, labels, self.margin, self.mining == "semihard", self.soft, euclidean)
         if readable(active) and readable(labels):
             self._warn(labels, active)
-        if self.reduction == "mean":
-            return sums[own].sum() * world_size(group) / active.sum().clamp_min(1)
-        return reduced(sums[own], self.reduction)
+        return reduced_over(group, sums[own], self.reduction, active.sum().clamp_min(1))
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(term of each anchor with its farthest positive and nearest negative, whether it is a triplet that counts)."""

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from coulomb.similarity.products import full_precision, matmul
+from coulomb.similarity.products import matmul
 
 STRIP = 2**20  # elements in a strip of anchors × all samples
-
-Strip = tuple[slice, Tensor, Tensor, Tensor]
 
 
 def terms(gap: Tensor, margin: float, soft: bool) -> Tensor:
@@ -30,30 +28,36 @@ def distances(first: Tensor, second: Tensor) -> Tensor:
     return squared.masked_fill(zero, 1).sqrt().masked_fill(zero, 0)
 
 
-def anchor_strips(labels_N: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """(anchors, which samples are their positives [R, N], which their negatives); unknown labels are neither."""
-    known, n = labels_N >= 0, len(labels_N)
-    for strip in (slice(start, min(n, start + max(1, STRIP // n))) for start in range(0, n, max(1, STRIP // n))):
-        both, same = known[strip, None] & known, labels_N[strip, None] == labels_N
-        itself = torch.zeros_like(same)
-        itself.diagonal(strip.start).fill_(True)
-        yield strip, both & same & ~itself, both & ~same
+def related(labels_N: Tensor, strip: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    """Which samples are positives and which are negatives of the anchors in ``strip``, [R, N]; unknown labels are neither."""
+    known, same = labels_N >= 0, labels_N[strip, None] == labels_N
+    both, itself = known[strip, None] & known, torch.zeros_like(same)
+    itself.diagonal(strip.start or 0).fill_(True)
+    return both & same & ~itself, both & ~same
+
+
+def strips(
+    rows_ND: Tensor, labels_N: Tensor, euclidean: bool, exact: bool = True
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """(anchors, their distances to all samples [R, N], positives, negatives); ``exact``: small distances do not cancel."""
+    n, height = len(labels_N), max(1, STRIP // len(labels_N))
+    mode = "donot_use_mm_for_euclid_dist" if exact else "use_mm_for_euclid_dist"
+    for strip in (slice(start, min(n, start + height)) for start in range(0, n, height)):
+        distance = (
+            torch.cdist(rows_ND[strip], rows_ND, 2.0, mode) if euclidean else 1 - matmul(rows_ND[strip], rows_ND.T)
+        )
+        yield strip, distance, *related(labels_N, strip)
 
 
 def hardest_columns(rows_ND: Tensor, labels_N: Tensor, euclidean: bool) -> tuple[Tensor, Tensor]:
     """Columns of the farthest positive and the nearest negative of each row, [N]; −1 if there is none."""
-    # −‖x−y‖²/2 = x·y − ‖y‖²/2 − ‖x‖²/2, whose last term is the same for the whole row; by cosine, x·y alone.
-    half_N = rows_ND.square().sum(1) / 2 if euclidean else 0
-    farthest_N, nearest_N = (
-        torch.zeros_like(rows_ND[:, 0]).long() + labels_N for _ in range(2)
-    )  # for vmap over either
-    with full_precision(rows_ND):
-        for strip, positive, negative in anchor_strips(labels_N):
-            near = rows_ND[strip] @ rows_ND.T - half_N
-            least, column = near.masked_fill(~positive, torch.inf).min(1)
-            farthest_N[strip] = column.masked_fill(least == torch.inf, -1)
-            most, column = near.masked_fill(~negative, -torch.inf).max(1)
-            nearest_N[strip] = column.masked_fill(most == -torch.inf, -1)
+    both = torch.zeros_like(rows_ND[:, 0]).long() + labels_N  # vmap can write into it, whichever of the two is batched
+    farthest_N, nearest_N = both.clone(), both
+    for strip, distance, positive, negative in strips(rows_ND, labels_N, euclidean, exact=False):
+        most, column = distance.masked_fill(~positive, -torch.inf).max(1)
+        farthest_N[strip] = column.masked_fill(most == -torch.inf, -1)
+        least, column = distance.masked_fill(~negative, torch.inf).min(1)
+        nearest_N[strip] = column.masked_fill(least == torch.inf, -1)
     return farthest_N, nearest_N
 
 
@@ -66,9 +70,8 @@ def all_pairs(
 ) -> tuple[Tensor, Tensor]:
     """`triplet_terms` in plain PyTorch on a tensor of all triplets, differentiable any number of times."""
     distance = distances(rows_ND[:, None], rows_ND) if euclidean else 1 - matmul(rows_ND, rows_ND.T)
-    known, same = labels_N >= 0, labels_N[:, None] == labels_N
-    itself = torch.eye(len(labels_N), dtype=torch.bool, device=labels_N.device)
-    counts = (same & ~itself & known)[:, :, None] & (~same & known & known[:, None])[:, None]
+    positive, negative = related(labels_N)
+    counts = positive[:, :, None] & negative[:, None]
     gap = distance[:, :, None] - distance[:, None]
     if semihard:
         counts = counts & (gap < 0) & (-gap <= margin)
@@ -82,7 +85,7 @@ def triplet_terms(
 ) -> tuple[Tensor, Tensor]:
     """(sum of each anchor's terms [N], how many are not 0 [N])."""
     sums_N, active_N = torch.empty_like(rows_ND[:, 0]), torch.empty_like(labels_N)
-    for strip, distance, positive, negative in distance_strips(rows_ND, labels_N, euclidean):
+    for strip, distance, positive, negative in strips(rows_ND, labels_N, euclidean):
         sums_N[strip], active_N[strip], _ = strip_terms(distance, positive, negative, margin, semihard, soft)
     return sums_N, active_N
 
@@ -93,15 +96,14 @@ def triplet_gradient(
 ) -> Tensor:
     """Σ_i grad_i ∂(sum of anchor i)/∂rows; computes the distances again."""
     out_ND = torch.zeros_like(rows_ND)
-    for strip, distance, positive, negative in distance_strips(rows_ND, labels_N, euclidean):
+    for strip, distance, positive, negative in strips(rows_ND, labels_N, euclidean):
         weight = strip_terms(distance, positive, negative, margin, semihard, soft)[2] * grad_N[strip, None]
         if euclidean:  # ∂‖x−y‖/∂x = (x−y)/‖x−y‖, and 0 where x = y
             weight = weight / distance.masked_fill(distance == 0, torch.inf)
             out_ND[strip] += weight.sum(1, keepdim=True) * rows_ND[strip]
             out_ND += weight.sum(0)[:, None] * rows_ND
-        with full_precision(rows_ND):
-            out_ND[strip] -= weight @ rows_ND
-            out_ND -= weight.T @ rows_ND[strip]
+        out_ND[strip] -= matmul(weight, rows_ND)
+        out_ND -= matmul(weight.T, rows_ND[strip])
     return out_ND
 
 
@@ -128,16 +130,6 @@ def _backward(ctx: Any, grad_N: Tensor, _: Any) -> tuple[Any, ...]:
 triplet_terms.register_autograd(_backward, setup_context=_save)
 
 
-def distance_strips(rows_ND: Tensor, labels_N: Tensor, euclidean: bool) -> Iterator[Strip]:
-    """(anchors, their distances to all samples [R, N], positives, negatives) as in `anchor_strips`."""
-    for strip, positive, negative in anchor_strips(labels_N):
-        if euclidean:  # not by products, which cancel for near pairs
-            distance = torch.cdist(rows_ND[strip], rows_ND, compute_mode="donot_use_mm_for_euclid_dist")
-        else:
-            distance = 1 - matmul(rows_ND[strip], rows_ND.T)
-        yield strip, distance, positive, negative
-
-
 def strip_terms(
     distance: Tensor, positive: Tensor, negative: Tensor, margin: float, semihard: bool, soft: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,9 +139,8 @@ def strip_terms(
         return soft_terms(distance, rows, columns, negative, margin, semihard)
     number = positive.sum(1)
     place = torch.arange(len(rows), device=rows.device) - (number.cumsum(0) - number)[rows]
-    near = distance.new_full(
-        (len(distance), max(1, int(number.max()))), -torch.inf
-    )  # each row's positives, then padding
+    # The distances of each row's positives, then padding.
+    near = distance.new_full((len(distance), max(1, int(number.max()))), -torch.inf)
     near[rows, place] = distance[rows, columns]
     reach = near + margin
     below, order = distance.masked_fill(~negative, torch.inf).sort(1)

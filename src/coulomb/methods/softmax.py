@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from coulomb.losses import SoftmaxLoss
+from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
 from coulomb.methods.interface import Method, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
@@ -34,7 +34,7 @@ class Softmax(Method):
         self.encoder = encoder
         with seeded_initialisation(seed, "classifier"):
             self.head = nn.Linear(encoder.feature_dim, len(class_counts))
-        self.criterion = SoftmaxLoss(label_smoothing)
+        self.criterion: SoftmaxLoss | BalancedSoftmaxLoss = SoftmaxLoss(label_smoothing)
         self.constant_loss = entropy(class_counts, label_smoothing)
         self.least_loss = entropy(torch.eye(len(class_counts))[0], label_smoothing)
 

@@ -31,7 +31,8 @@ def reduce(problem: Problem) -> tuple[Tensor, Tensor | None]:
 
 def matrix(queries_ND: Tensor, keys_MD: Tensor, scale: float | Tensor, bias_M: Tensor | None) -> Tensor:
     """S = scale · Q·Kᵀ + bias, stored."""
-    scores = matmul(scale * queries_ND, keys_MD.T)
+    queries_ND = queries_ND if isinstance(scale, float) and scale == 1 else scale * queries_ND
+    scores = matmul(queries_ND, keys_MD.T)
     return scores if bias_M is None else scores + bias_M
 
 
