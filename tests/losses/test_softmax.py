@@ -80,7 +80,11 @@ def test_arguments_are_named():
         SoftmaxLoss()(features, labels, centers[:, :4])
     with pytest.raises(ValueError, match="centers has 4 classes, class_counts 2"):
         BalancedSoftmaxLoss([1, 2])(features, labels, centers)
-    for counts, message in [([3, 0], "got 0 for class 1"), ([-1.0], "got -1.0 for class 0"), ([], "one count per class")]:
+    for counts, message in [
+        ([3, 0], "got 0 for class 1"),
+        ([-1.0], "got -1.0 for class 0"),
+        ([], "one count per class"),
+    ]:
         with pytest.raises(ValueError, match=message):
             BalancedSoftmaxLoss(counts)
     for counts in (None, {}, "many", [1, None], [[1], [2, 3]], [10**400], [1j, 2j], [True], torch.eye(2).to_sparse()):

@@ -80,7 +80,7 @@ def class_scores(
     similarity = Similarity(
         features, centers, scale=scale, column_bias=bias, query_ids=labels, key_ids=classes, unit=normalize
     )
-    if similarity.few:
+    if similarity.is_stored:
         return ClassScores(similarity, known, *own_and_rest(similarity.matrix, labels))
     return ClassScores(similarity, known, similarity.positives(labels.clamp_min(0)))
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, fields
 from typing import Annotated, Any, ClassVar, dataclass_transform
@@ -16,9 +17,9 @@ from coulomb.similarity.collectives import checked_gather
 Check = Callable[[str, Any], Any]
 
 
-def number(**limits: float) -> Check:
-    """A check that the option is a finite number within ``limits``, those of `coulomb.checked.checked_number`."""
-    return functools.partial(checked_number, **limits)
+def number(*, at_least: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> Check:
+    """A check that the option is a finite number within these limits."""
+    return functools.partial(checked_number, at_least=at_least, above=above, below=below)
 
 
 def choice(*choices: str) -> Check:
@@ -89,7 +90,7 @@ class Loss(nn.Module):
 
     def extra_repr(self) -> str:
         """The options, for ``print(loss)``."""
-        ordered = sorted(fields(self), key=lambda field: field.kw_only)  # type: ignore[arg-type]
+        ordered = sorted(fields(self), key=lambda field: bool(field.kw_only))  # type: ignore[arg-type]
         return ", ".join(f"{field.name}={_described(getattr(self, field.name))}" for field in ordered)
 
 

@@ -170,7 +170,7 @@ class PaCoLoss(Loss):
 
 def _feature_sums(similarity: Similarity, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(LSE over the other features, number of positives, Σ s over them), each [anchors]."""
-    if not similarity.few:
+    if not similarity.is_stored:
         return similarity.lse("others"), similarity.count("positives"), similarity.sum("positives")
     scores, anchors = similarity.matrix, labels[: similarity.shape[0], None]
     itself = torch.eye(*similarity.shape, dtype=torch.bool, device=labels.device)

@@ -80,7 +80,7 @@ def _differentiable_backward(
     rows, columns = dense.reduce(problem)
     pairs = [(rows, grad_PN), (columns, grad_M)]
     values, grads = zip(*[(v, g) for v, g in pairs if v is not None and g is not None], strict=True)
-    wanted = [one for one, need in zip(operands, needs, strict=True) if need]
+    wanted: list[Any] = [one for one, need in zip(operands, needs, strict=True) if need]
     gradients = iter(torch.autograd.grad(values, wanted, grads, create_graph=True, allow_unused=True))
     return [next(gradients) if need else None for need in needs]
 
@@ -121,9 +121,9 @@ def _unflattened(flat: Sequence[Any]) -> Problem:
     mutates_args=(),
     schema=f"({PROBLEM}, bool attend, bool store) -> (Tensor, Tensor, Tensor, Tensor)",
 )
-def _reduce(*flat: Any) -> tuple[Tensor, ...]:
+def _reduce(*inputs: Any) -> tuple[Tensor, ...]:
     """Rows, columns, attended, cached; empty where not computed."""
-    *flat, attend, store = flat
+    *flat, attend, store = inputs
     problem = _unflattened(flat)
     reduced = stored.forward(problem) if store else streaming.forward(problem, attend=attend)
     results = reduced.rows_PN, reduced.columns_M, reduced.attended_ND, reduced.cached[0] if store else None
@@ -131,8 +131,8 @@ def _reduce(*flat: Any) -> tuple[Tensor, ...]:
 
 
 @_reduce.register_fake
-def _(*flat: Any) -> tuple[Tensor, ...]:
-    *flat, attend, store = flat
+def _(*inputs: Any) -> tuple[Tensor, ...]:
+    *flat, attend, store = inputs
     problem = _unflattened(flat)
     new, (n, m), powers = problem.queries_ND.new_empty, problem.pairs.shape, len(problem.powers)
     attended = problem.queries_ND.shape if attend else 0

@@ -1,8 +1,8 @@
 """`Similarity`: the matrix S = scale·Q·Kᵀ + bias as an object whose rows are reduced and which is never stored."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,25 +12,11 @@ from torch.nn.functional import softplus
 from coulomb.checked import abstract, eager
 from coulomb.similarity import autograd, dense, fused, order, policy, products, sharded
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
+from coulomb.similarity.order import RowStatistics
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
 from coulomb.similarity.tiles import Problem, below
 
 Over = str | Tensor
-
-
-@dataclass(frozen=True)
-class RowStatistics:
-    """Statistics of the softmax of each row, without gradients.
-
-    Attributes:
-        largest: max_j s_ij, [N]; −inf where no pair counts.
-        expected: Σ_j p_ij s_ij with p = softmax, [N], which is scale · ∂lse/∂scale; 0 where no pair counts.
-        effective_count: exp(entropy of p) = exp(lse − expected), [N]: from 1 (one pair holds all) to the count (all equal).
-    """
-
-    largest: Tensor
-    expected: Tensor
-    effective_count: Tensor
 
 
 class Similarity:
@@ -184,7 +170,7 @@ class Similarity:
             rows, columns = self.lse_both(over)
             return (softplus(rows - own, threshold=50) + softplus(columns - own, threshold=50)) / 2
         problem = self._problem(over)
-        if eager() and self.group is None and not (self.few or abstract(own)) and policy.fuses(problem):
+        if eager() and self.group is None and not (self.is_stored or abstract(own)) and policy.fuses(problem):
             return fused.contrast(problem, self.scale, own, counted)
         return softplus(self._reduce(problem)[0].squeeze(0) - own, threshold=50)
 
@@ -313,38 +299,15 @@ class Similarity:
     def _chosen_backend(self) -> str:
         return policy.current().backend if self.backend == "auto" else self.backend
 
-    def _problem(
-        self,
-        over: Over,
-        *,
-        powers: tuple[float, ...] = (1.0,),
-        both: bool = False,
-        top_k: int | None = None,
-        reduction: str = "lse",
-    ) -> Problem:
+    def _problem(self, over: Over, *, top_k: int | None = None, **options: Any) -> Problem:
         at_least = None
         if top_k is not None:
             self._require_k(top_k)
-            traced = torch.compiler.is_compiling() or abstract(self.queries_ND)
-            if traced or not self.few:  # S is not certain to be stored: find the threshold first
+            if torch.compiler.is_compiling() or abstract(self.queries_ND) or not self.is_stored:  # S may not be stored
                 at_least, top_k = self.kth_largest(top_k, over), None
-        keys = None if self.self_similar else self.keys_MD
-        pairs = self.pairs(over)
-        return Problem(
-            self.queries_ND,
-            keys,
-            self.scale,
-            self.column_bias,
-            pairs,
-            reduction,
-            powers,
-            both,
-            at_least,
-            top_k,
-            self.unit,
-            self.tile,
-            half=self.half,
-        )
+        operands = self.queries_ND, None if self.self_similar else self.keys_MD, self.scale, self.column_bias
+        options |= {"at_least_N": at_least, "top_k": top_k, "unit": self.unit, "tile": self.tile, "half": self.half}
+        return Problem(*operands, self.pairs(over), **options)
 
     def _reduce(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
@@ -358,13 +321,13 @@ class Similarity:
             raise ValueError(f"k must be between 1 and the number of keys {self.number_of_keys}, got {k}")
 
     @property
-    def few(self) -> bool:
-        """True when S has so few elements that it may as well be stored (see `matrix`), which one process decides alone."""
+    def is_stored(self) -> bool:
+        """True if S has so few elements that it is stored (see `matrix`)."""
         return self.group is None and (self._chosen_backend == "dense" or self._small)
 
     @property
     def _small(self) -> bool:
-        """True when "auto" keeps what it computes for the backward pass."""
+        """True if ``"auto"`` takes S as one tile."""
         return self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= policy.current().stored
 
     @property

@@ -1,5 +1,7 @@
 """Order statistics of each row, tile by tile: the k largest, and the statistics of a diagnosis. Without gradients."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -37,6 +39,21 @@ def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
 
 def _largest(tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return tile.max(1, keepdim=True) if k == 1 else tile.topk(k, dim=1)
+
+
+@dataclass(frozen=True)
+class RowStatistics:
+    """Statistics of the softmax of each row, without gradients.
+
+    Attributes:
+        largest: max_j s_ij, [N]; −inf where no pair counts.
+        expected: Σ_j p_ij s_ij with p = softmax, [N], which is scale · ∂lse/∂scale; 0 where no pair counts.
+        effective_count: exp(entropy of p) = exp(lse − expected), [N]: from 1 (one pair holds all) to the count (all equal).
+    """
+
+    largest: Tensor
+    expected: Tensor
+    effective_count: Tensor
 
 
 @torch.no_grad()

@@ -34,9 +34,8 @@ def forward(problem: Problem) -> Reduced:
         exponentials = _powers(tile, problem.powers)
         if weights is not None:
             exponentials.mul_(weights)
-        rows = exponentials.sum(2).log2_().mul_(1 / LOG2E)
-        columns = exponentials[0].sum(0).log2_().mul_(1 / LOG2E) if problem.both else None
-        return Reduced(rows, columns, cached=[exponentials])
+        column_sums = exponentials[0].sum(0).log2_().mul_(1 / LOG2E) if problem.both else None
+        return Reduced(exponentials.sum(2).log2_().mul_(1 / LOG2E), column_sums, cached=[exponentials])
 
 
 def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:

@@ -313,6 +313,5 @@ def _two_passes(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Ten
     rows = backward(replace(problem, both=False), Reduced(reduced.rows_PN), grad_PN, None, needs)
     swapped = needs[1], needs[0], needs[2], False
     columns = backward(problem.transposed(), Reduced(reduced.columns_M[None]), grad_M[None], None, swapped)
-    there = columns.keys_MD, columns.queries_ND, columns.scale
-    sums = (None if a is None or b is None else a + b for a, b in zip(rows, there, strict=False))
-    return Gradients(*sums, bias_M=None)
+    there = columns.keys_MD, columns.queries_ND, columns.scale, None
+    return Gradients(*(None if a is None or b is None else a + b for a, b in zip(rows, there, strict=True)))
