@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from coulomb.similarity import policy, streaming
 from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
-from coulomb.similarity.products import full_precision, product
+from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
 
 
@@ -84,7 +84,7 @@ def _strips(
             total += exponential.sum(1)
             exponential = tiles.operand(exponential)
             if grad_ND is not None:
-                grad_ND[rows] += product(exponential, tiles.factors_MD[cols].T, grad_ND.dtype)
+                add_product(grad_ND[rows], exponential, tiles.factors_MD[cols].T)
             exponentials.append((cols, exponential))
         lse[rows] = total.log2().mul_(1 / LOG2E)
         weight = ((lse[rows] - own_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
@@ -92,7 +92,7 @@ def _strips(
             weight.masked_fill_(~counted_N[rows], 0)
         weighted_DR = tiles.operand(queries_ND[rows] * weight[:, None]).T.contiguous()
         for cols, exponential in exponentials:
-            grad_MD[cols] += product(weighted_DR, exponential.T, grad_MD.dtype).T
+            add_product(grad_MD[cols].T, weighted_DR, exponential.T)
             if grad_bias_M is not None:
                 grad_bias_M[cols] += weight @ exponential.to(weight.dtype)
         if grad_ND is not None:

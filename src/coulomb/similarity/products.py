@@ -25,10 +25,22 @@ def product(a_RD: Tensor, b_CD: Tensor, dtype: torch.dtype | None = None) -> Ten
         if a_RD.device.type == "cuda":
             return torch.mm(a_RD, b_CD.T, out_dtype=dtype)
         return torch.mm(a_RD, b_CD.T).to(dtype)  # CPUs sum in fp32, but have no result in it
+    linear = _linear_for(a_RD, b_CD)
+    return torch.mm(a_RD, b_CD.T) if linear is None else linear(a_RD, b_CD, None, "none", [], "")
+
+
+def add_product(out_RC: Tensor, a_RD: Tensor, b_CD: Tensor) -> None:
+    """out += A·Bᵀ."""
+    if a_RD.dtype == out_RC.dtype and _linear_for(a_RD, b_CD) is None:
+        out_RC.addmm_(a_RD, b_CD.T)
+    else:
+        out_RC += product(a_RD, b_CD, out_RC.dtype)
+
+
+def _linear_for(a_RD: Tensor, b_CD: Tensor) -> torch._ops.OpOverload | None:
+    """oneDNN's kernel, if it is faster for this product."""
     large = min(*a_RD.shape, *b_CD.shape) >= SMALL and len(a_RD) * b_CD.numel() >= WORTHWHILE
-    if large and machine.LINEAR is not None and a_RD.dtype == torch.float32 and a_RD.device.type == "cpu":
-        return machine.LINEAR(a_RD, b_CD, None, "none", [], "")
-    return torch.mm(a_RD, b_CD.T)
+    return machine.LINEAR if large and a_RD.dtype == torch.float32 and a_RD.device.type == "cpu" else None
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.similarity import policy
-from coulomb.similarity.products import full_precision, product
+from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
 
 Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
@@ -162,7 +162,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
                 columns_M[cols] += last.sum(0)
             cache.add(last)
             if mean_key is not None:
-                mean_key += product(tiles.operand(last), tiles.factors_MD[cols].T, mean_key.dtype)
+                add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols].T)
         if mean_key is not None:
             mean_key.div_(total_PR[0].masked_fill(total_PR[0] == 0, 1)[:, None])
         largest.masked_fill_(largest == -torch.inf, 0)
@@ -210,9 +210,9 @@ def _rows_backward(
                 grad_bias_M[cols] += tile.T.mv(weight_PN[0, rows]) if thin else tile.sum(0)
             tile = tiles.operand(tile)
             if grad_ND is not None:
-                grad_ND[rows] += product(tile, tiles.factors_MD[cols].T, grad_ND.dtype)
+                add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
             if grad_MD is not None and weighted_DR is not None:
-                grad_MD[cols] += product(weighted_DR, tile.T, grad_MD.dtype).T
+                add_product(grad_MD[cols].T, weighted_DR, tile.T)
     if grad_ND is not None and thin:
         grad_ND.mul_(weight_PN[0, :, None])
     return grad_ND, grad_MD, grad_bias_M
@@ -289,11 +289,11 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
                 powered(tiles.exponents(rows, cols), powers, second_scratch), weight_PN, rows, cols, scratch
             )
         tile = tiles.operand(tile)
-        grad_ND[rows] += product(tile, tiles.factors_MD[cols].T, grad_ND.dtype)
+        add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
         if rows != cols:
             if rows != strip:  # transposed once for all tiles of a strip
                 strip, strip_DR = rows, tiles.factors_MD[rows].T.contiguous()
-            grad_ND[cols] += product(strip_DR, tile.T, grad_ND.dtype).T
+            add_product(grad_ND[cols].T, strip_DR, tile.T)
     return grad_ND
 
 
