@@ -76,7 +76,7 @@ def run(photos, tmp_path_factory):
         (["report", "nowhere"], ["nowhere"]),
         (["encode", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
         (["classify", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
-        (["check"], ["data: give the images to check"]),
+        (["check"], ["data: missing; give the images to check"]),
         (["check", "digits", "--temperature", "0"], ["temperature"]),
         (["check", "digits", "--labels", "breed"], ["breed", "no columns"]),
         (["check", "nowhere/"], ["nowhere"]),
@@ -295,7 +295,23 @@ def test_runs_side_by_side(run, tmp_path):
     assert (tmp_path / "mine.html").stat().st_size > 10_000
 
 
-def test_version_and_help(tmp_path):
+def test_version(tmp_path):
     assert from_scratch("--version", cwd=tmp_path).stdout.strip().count(".") == 2
-    for command in ("train", "evaluate", "doctor", "embed", "report", "views", "check", "bench"):
-        assert coulomb(command, "--help", cwd=tmp_path).returncode == 0
+
+
+COMMANDS = ["train", "check", "views", "evaluate", "doctor", "report", "embed", "encode", "classify", "lab", "bench"]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "bench losses", "bench views", "bench pulse"])
+def test_every_help_shows_two_examples(tmp_path, command):
+    result = coulomb(*command.split(), "--help", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    examples = [line.split() for line in result.stdout.partition("Examples:")[2].splitlines() if line.strip()]
+    assert len(examples) == 2
+    assert all(words[: 1 + len(command.split())] == ["coulomb", *command.split()] for words in examples) or not command
+
+
+def test_the_options_of_a_run_are_grouped(tmp_path):
+    shown = coulomb("train", "--help", cwd=tmp_path).stdout
+    panels = [line.split()[1] for line in shown.splitlines() if line.startswith("╭─")]
+    assert panels == ["Arguments", "Options", "Data", "Method", "Optimisation", "Views", "Run", "Evaluation"]
