@@ -1,6 +1,7 @@
 """`Similarity`: the matrix S = scale·Q·Kᵀ + bias as an object whose rows are reduced and which is never stored."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -158,6 +159,22 @@ class Similarity:
             tile=self.tile,
             group=self.group,
         )
+
+    def plus(self, bias: float | Tensor) -> "Similarity":
+        """S + bias for the same pairs; ``bias`` is a number or a 0-dim tensor, which then gets a gradient."""
+        number = bias.to(self.queries_ND) if isinstance(bias, Tensor) else self.queries_ND.new_tensor(bias)
+        column_bias = number.expand(self.shape[1])
+        return self._with(self.scale, column_bias if self.column_bias is None else self.column_bias + column_bias)
+
+    def negated(self) -> "Similarity":
+        """−S for the same pairs."""
+        return self._with(-self.scale, None if self.column_bias is None else -self.column_bias)
+
+    def _with(self, scale: float | Tensor, column_bias: Tensor | None) -> "Similarity":
+        out = copy(self)
+        out.scale, out.column_bias = scale, column_bias
+        out.__dict__.pop("shards", None)  # they hold a bound of |s|
+        return out
 
     def lse(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
