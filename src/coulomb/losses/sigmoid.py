@@ -21,11 +21,11 @@ class SigmoidLoss(ContrastiveLoss):
     Logistic regression on every pair. There is no softmax, so no pair depends on the others of its row. Computed as
     softplus(−s_i⁺) + Σ_{k≠i} softplus(s_ik).
 
-    When to use: pairs of two kinds, such as image and text; a simple alternative to `InfoNCELoss` with ``symmetric=True``,
-    which it equals or surpasses at small batches and does not need a second direction for.
+    When to use: pairs of two kinds, such as image and text, in place of `InfoNCELoss` with ``symmetric=True``; in the paper
+    it does better than that at batches below 16,384.
     Needs: one positive per query; the negatives are the positives of the other queries. With ``ids`` a query may have
     several positives. No labels otherwise. If ``learnable``, ``loss.parameters()`` in the optimizer.
-    Temperature: 1/scale. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side of the
+    Temperature: 1/scale takes its place. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side of the
     threshold cos = −bias/scale, or near it, count. The bias balances one positive against N − 1 negatives at the start.
     Cost: 8u, u = N²·D; memory linear. ``ids`` add at most 8u.
     Reference: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, arXiv:2303.15343.
@@ -43,7 +43,7 @@ class SigmoidLoss(ContrastiveLoss):
     Call with query [N, D] and positive [N, D], and optionally integers ``ids`` [N] (−1: unknown): all pairs of equal id are
     then positives, and the pair (i, i) always is.
 
-    Deviation: none in value. The authors' training code applies no limit to the scale; neither does this loss.
+    Deviation: none in value. As in the authors' code the scale has no upper limit; open_clip's training script limits it to 100.
     Degenerate input: N = 1 has no negatives, and a `CoulombWarning` says so.
 
     Raises:
