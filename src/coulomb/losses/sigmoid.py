@@ -25,8 +25,9 @@ class SigmoidLoss(ContrastiveLoss):
     it does better than that at batches below 16,384.
     Needs: one positive per query; the negatives are the positives of the other queries. With ``ids`` a query may have
     several positives. No labels otherwise. If ``learnable``, ``loss.parameters()`` in the optimizer.
-    Temperature: 1/scale takes its place. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side of the
-    threshold cos = −bias/scale, or near it, count. The bias balances one positive against N − 1 negatives at the start.
+    Temperature: 1/scale takes its place. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side
+    of the threshold cos = −bias/scale, or near it, count. The bias balances one positive against N − 1 negatives at the
+    start.
     Cost: 8u, u = N²·D; memory linear. ``ids`` add at most 8u.
     Reference: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, arXiv:2303.15343.
 
@@ -43,7 +44,8 @@ class SigmoidLoss(ContrastiveLoss):
     Call with query [N, D] and positive [N, D], and optionally integers ``ids`` [N] (−1: unknown): all pairs of equal id are
     then positives, and the pair (i, i) always is.
 
-    Deviation: none in value. As in the authors' code the scale has no upper limit; open_clip's training script limits it to 100.
+    Deviation: none in value. As in the authors' code, the scale has no upper limit; the training script of open_clip limits
+    it to 100.
     Degenerate input: N = 1 has no negatives, and a `CoulombWarning` says so.
 
     Raises:
