@@ -8,9 +8,9 @@ from law_rows import Row, unit
 LEARNED = torch.tensor(10.0).log().exp().item()  # 10, rounded as the parameter is
 
 
-def sigmoid_loop(scale, bias, scaled=unit):
+def sigmoid_loop(scale, bias):
     def loop(tau, query, positive, ids=None):
-        query, positive = scaled(query), scaled(positive)
+        query, positive = unit(query), unit(positive)
         ids = torch.full((len(query),), -1) if ids is None else ids
         losses = []
         for i in range(len(query)):
@@ -59,12 +59,5 @@ ROWS = {
     ),
     "SigmoidLoss ids": Row(
         fixed, pairs_and_ids, sigmoid_loop(lambda tau: 2 / tau, lambda tau: -1 / tau), temperature=False
-    ),
-    "SigmoidLoss as it is": Row(
-        lambda temperature, **options: SigmoidLoss(0.5, 0.2, learnable=False, **{"normalize": False, **options}),
-        pairs,
-        sigmoid_loop(lambda tau: 0.5, lambda tau: 0.2, lambda x: x),
-        temperature=False,
-        normalizes=False,
     ),
 }

@@ -58,6 +58,13 @@ def test_parameters_only_if_learnable():
     torch.testing.assert_close(fixed(x, y), SigmoidLoss(4.0, -1.0, learnable=False)(x, y))
 
 
+def test_without_normalising_it_is_of_dot_products():
+    query, positive = normal(5, 3), normal(5, 3, seed=1)
+    scores = 0.5 * query @ positive.T + 0.2
+    truth = torch.nn.functional.softplus(scores * (1 - 2 * torch.eye(5))).sum(1).mean()
+    torch.testing.assert_close(SigmoidLoss(0.5, 0.2, learnable=False, normalize=False)(query, positive), truth)
+
+
 def test_training_separates_pairs():
     query, positive = normal(8, 8).requires_grad_(), normal(8, 8, seed=1)
     sigmoid = SigmoidLoss()

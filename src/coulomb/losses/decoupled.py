@@ -6,7 +6,7 @@ from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.negatives import Contrast, ContrastiveLoss
 from coulomb.losses.options import Flag, Positive, Tau
 from coulomb.losses.temperature import inverse
-from coulomb.similarity.collectives import rows_in
+from coulomb.similarity.collectives import gather_rows
 
 
 class DecoupledLoss(ContrastiveLoss):
@@ -33,7 +33,7 @@ class DecoupledLoss(ContrastiveLoss):
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: negatives (and the mean of the weights) from all processes' batches: True, False, or ``"auto"``, when
             torch.distributed is initialised with several processes, which must then all call the loss. See
-            `coulomb.losses.gathering` for the convention.
+            `coulomb.losses.negatives` for the convention.
 
     Call with view0 [N, D] and view1 [N, D].
 
@@ -63,5 +63,5 @@ class DecoupledLoss(ContrastiveLoss):
     def _weights(self, contrast: Contrast) -> Tensor:
         """2 − N·softmax(cos⁺/σ) over the samples of all processes, [2N]."""
         scores = contrast.positives / (contrast.similarity.scale * self.sigma)  # twice the N samples
-        log_sum = rows_in(contrast.group, scores).logsumexp(0)
+        log_sum = gather_rows(contrast.group, scores).logsumexp(0)
         return 2 - contrast.anchors * (scores - log_sum).exp()

@@ -12,7 +12,7 @@ from coulomb.losses.diagnosis import Diagnosis
 from coulomb.losses.inputs import check_batch, check_shape, class_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids
 from coulomb.losses.options import Flag, Positive
-from coulomb.similarity.collectives import group_of
+from coulomb.similarity.collectives import gather_group
 
 
 class SigmoidLoss(ContrastiveLoss):
@@ -39,7 +39,7 @@ class SigmoidLoss(ContrastiveLoss):
         reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.gathering` for the convention.
+            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
 
     Call with query [N, D] and positive [N, D], and optionally integers ``ids`` [N] (−1: unknown): all pairs of equal id are
     then positives, and the pair (i, i) always is.
@@ -70,7 +70,7 @@ class SigmoidLoss(ContrastiveLoss):
         if ids is not None:
             check_shape("query", query)
             check_batch("query", query)
-            ids = unique_ids(group_of(self.gather), class_ids(ids, len(query), query, name="ids"))
+            ids = unique_ids(gather_group(self.gather), class_ids(ids, len(query), query, name="ids"))
         contrast = self._pairs(query, positive, None, scale, (ids, ids))
         scores = contrast.similarity.plus(bias)
         own = softplus(-(contrast.positives + bias), threshold=50)

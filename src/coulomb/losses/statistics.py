@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coulomb.losses.inputs import paired_rows, warn_counted
 from coulomb.losses.negatives import summed_over
-from coulomb.similarity.collectives import Gather, group_of, sum_in
+from coulomb.similarity.collectives import Gather, all_reduce_sum, gather_group
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Views:
 
     def sum(self, value: Tensor) -> Tensor:
         """Σ over processes, with gradient."""
-        return sum_in(self.group, value)
+        return all_reduce_sum(self.group, value)
 
     def centered(self) -> Tensor:
         """``rows`` minus the mean of each view over all samples, [2, N, D]."""
@@ -41,7 +41,7 @@ class Views:
 def two_views(view0: Tensor, view1: Tensor, gather: Gather, *, degree: int) -> Views:
     """The checked `Views`. ``degree``: see `coulomb.losses.inputs.normalized`."""
     rows = paired_rows(("view0", "view1"), view0, view1, normalize=False, degree=degree)
-    samples, group = len(view0), group_of(gather)
+    samples, group = len(view0), gather_group(gather)
     if group is not None:
         samples = int(summed_over(group, torch.tensor(samples, device=rows.device)))
     if samples == 1:

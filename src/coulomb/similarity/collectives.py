@@ -83,7 +83,7 @@ class GatherRows(torch.autograd.Function):
         return _all_reduced(grad, ctx.group)[ctx.own], None
 
 
-def sum_in(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
+def all_reduce_sum(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
     """Returns Σ ``value`` over the processes; gradients are summed over processes. Without a group, ``value`` itself."""
     return value if group is None else _summed_value(value, group)
 
