@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.losses import SoftmaxLoss
-from coulomb.methods.interface import Method, labelled_rows
+from coulomb.methods.interface import Method, Traits, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.randomness import seeded_initialisation
@@ -25,6 +25,8 @@ class Softmax(Method):
         label_smoothing: ε, 0 for none.
         seed: seed of the classifier's initial weights.
     """
+
+    traits = Traits(classifier=True, floor="zero")
 
     needs_labels = True
     labelled_only = True
