@@ -205,7 +205,7 @@ def test_a_head_without_end_is_refused_before_it_is_built(run):
         load(run)
     about["head"]["hidden_dim"] = 6000
     (run / "classifier.json").write_text(json.dumps(about))
-    with pytest.raises(InputError, match="does not belong to this classifier"):
+    with pytest.raises(InputError, match="does not match this classifier"):
         load(run)
 
 
@@ -220,7 +220,7 @@ def test_an_alias_bomb_does_not_keep_the_report_busy(run):
 
 def test_samples_that_expand_are_left_out(run):
     np.savez_compressed(run / "samples.npz", thumbnails=np.zeros((600, 2**20), np.uint8))
-    assert "that expand to 600 MiB, above the limit" in build_report(run).read_text(encoding="utf-8")
+    assert "that expand to 600 MiB, more than the limit" in build_report(run).read_text(encoding="utf-8")
 
 
 def test_seeds_of_the_wrong_shape(pristine, tmp_path):

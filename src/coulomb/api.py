@@ -22,7 +22,7 @@ from coulomb.methods.options import OWN, load_own_method
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.encoder import check_input
-from coulomb.models.user_code import from_own_file, is_own_file, require_call
+from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
@@ -421,7 +421,7 @@ def own_method(method: str | type[nn.Module] | None) -> type[Method] | None:
     Raises:
         InputError: ``method`` is the name of a built-in method, which the run knows itself.
     """
-    if isinstance(method, str) and not is_own_file(method):
+    if isinstance(method, str) and not is_user_code(method):
         raise InputError(
             f"method={method!r}: only a method of your own is named again, as my_file.py:MyMethod; leave it out"
         )
@@ -432,9 +432,9 @@ def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
     """The user's own encoder: a module as it is, or ``file.py:Class`` from the user's own file; else None."""
     if encoder is None or isinstance(encoder, nn.Module):
         return encoder
-    if not is_own_file(encoder):
+    if not is_user_code(encoder):
         return None
-    made = from_own_file("encoder", encoder)
+    made = load_user_code("encoder", encoder)
     require_call("encoder", encoder, made)
     built = made()
     if not isinstance(built, nn.Module):

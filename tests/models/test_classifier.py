@@ -49,7 +49,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path):
     about = json.loads(path.read_text())
     for change, words in (
         ({"format": 9}, "format 9"),
-        ({"dim": 5}, "do not belong"),
+        ({"dim": 5}, "does not match"),
         ({"classes": "x"}, "'classes' is 'x'"),
     ):
         path.write_text(json.dumps(about | change))

@@ -73,8 +73,8 @@ def test_normalisation_is_inside():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": "resnet11"}, "resnet11.*choose one of.*resnet18.*did you mean 'resnet18'"),
-        ({"widht": 3}, "widht=3.*it takes width"),
+        ({"name": "resnet11"}, "resnet11.*use one of.*resnet18.*did you mean 'resnet18'"),
+        ({"widht": 3}, "widht=3.*its options are width"),
         ({"width": 0}, "width=0"),
         ({"width": 2.5}, "width=2.5"),
         ({"mean": [0.5]}, "mean has 1 values for 3 channels"),
@@ -95,7 +95,7 @@ def test_bad_images_say_what_to_do():
         encoder(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(InputError, match=r"\[2, 1, 8, 8\].*\[B, 3, H, W\]"):
         encoder(torch.rand(2, 1, 8, 8))
-    with pytest.raises(InputError, match="positions for 8×8"):
+    with pytest.raises(InputError, match="takes 8×8 images"):
         small("vit", channels=3, image_size=8)(torch.rand(2, 3, 9, 9))
 
 

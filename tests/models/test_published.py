@@ -12,7 +12,7 @@ from torch import nn
 import coulomb
 from coulomb.errors import InputError
 from coulomb.models import build_encoder, load_encoder, published, save_encoder
-from coulomb.models.published import is_published, parse
+from coulomb.models.published import is_published, parse_name
 
 BUILT: list[dict] = []
 
@@ -127,19 +127,19 @@ def test_size_and_channels_of_a_configuration_are_the_runs(transformers):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("timm:tiny_vitt", "did you mean 'timm:tiny_vit'"),
-        ("timm:tiny@weights", "weights cannot be had.*no network"),
-        ("timm:", "write timm:NAME"),
+        ("timm:tiny@weights", "weights could not be downloaded or loaded.*no network"),
+        ("timm:", "must be timm:NAME"),
         ("hf:org/none", "no such configuration.*org/none is not a local folder"),
-        ("hf:tiny@weights", "is a type of model and has no weights"),
+        ("hf:tiny@weights", "is a model type and has no weights"),
     ],
 )
-def test_what_cannot_be_had_is_said(timm, transformers, name, said):
-    with pytest.raises(InputError, match=said):
+def test_unavailable_encoders_raise(timm, transformers, name, message):
+    with pytest.raises(InputError, match=message):
         build_encoder(name, channels=3, image_size=16)
-    with pytest.raises(InputError, match="width=8 is no option of timm:tiny"):
+    with pytest.raises(InputError, match="width=8.*timm:tiny takes no options"):
         build_encoder("timm:tiny", channels=3, image_size=16, width=8)
 
 
@@ -163,7 +163,7 @@ def test_a_broken_library_is_told_apart_from_a_missing_one(monkeypatch):
         raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.setattr(published, "import_module", fail)
-    with pytest.raises(InputError, match=r"timm is installed but cannot be imported.*torchvision that belongs to this"):
+    with pytest.raises(InputError, match=r"timm is installed but cannot be imported.*torchvision that matches this"):
         build_encoder("timm:resnet18", channels=3, image_size=16)
 
 
@@ -178,7 +178,7 @@ def test_no_run_is_begun_in_vain(name, tmp_path, monkeypatch):
 def test_names_are_told_from_files():
     assert is_published("hf:a/b") and is_published("timm:x") and not is_published("my.py:Net")
     assert not is_published("resnet18") and not is_published(None)
-    assert parse("hf:a/b@weights") == ("hf", "a/b", True)
+    assert parse_name("hf:a/b@weights") == ("hf", "a/b", True)
 
 
 @pytest.mark.parametrize("name", ["hf:resnet", "timm:resnet18"])

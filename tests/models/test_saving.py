@@ -56,14 +56,14 @@ class Tied(nn.Module):
 def test_own_module_must_be_handed_over(tmp_path):
     encoder = wrap_encoder(Tied(), channels=3, image_size=4, mean=[0.5] * 3, std=[0.1] * 3)
     save_encoder(encoder, tmp_path)
-    with pytest.raises(InputError, match=r"own module 'Tied'.*load_encoder\(folder, module=Tied"):
+    with pytest.raises(InputError, match=r"your module 'Tied'.*load_encoder\(folder, module=Tied"):
         load_encoder(tmp_path)
     module = Tied()
     loaded = load_encoder(tmp_path, module=module)
     images = torch.rand(4, 3, 4, 4)
     assert torch.equal(loaded(images), encoder(images))
     assert module.second.weight is module.first.weight
-    with pytest.raises(InputError, match="5 features, but Tied gives 6"):
+    with pytest.raises(InputError, match="5 features, but Tied has 6"):
         load_encoder(tmp_path, module=Tied(6))
     with pytest.raises(InputError, match="unknown"):
         load_encoder(tmp_path, module=nn.Sequential(nn.Flatten(), nn.Linear(48, 5)))
@@ -71,7 +71,7 @@ def test_own_module_must_be_handed_over(tmp_path):
 
 def test_built_in_takes_no_module(tmp_path):
     save_encoder(trained(), tmp_path)
-    with pytest.raises(InputError, match="leave module out"):
+    with pytest.raises(InputError, match="omit module"):
         load_encoder(tmp_path, module=Tied())
 
 
@@ -92,11 +92,11 @@ def rewrite(tmp_path, **changes):
         ({"channels": True}, "'channels' is True"),
         ({"mean": [1, "x", 2]}, "'mean' is .* must be a list, each item a number"),
         ({"mean": [0.0, 0.0, 0.0]}, "mean is .* in encoder.json"),
-        ({"options": {"width": 8}}, "32 features, but convnet gives 64"),
+        ({"options": {"width": 8}}, "32 features, but convnet has 64"),
         ({"options": {"width": 65536}}, "features"),  # laid out without memory, so refused and not attempted
         ({"options": {"stages": 60}}, "from 1 to 8"),
         ({"image_size": 10**12}, "must be from 1 to 65536"),
-        ({"options": {"exec": 1}}, "exec=1 is no option"),
+        ({"options": {"exec": 1}}, "exec=1: convnet has no such option"),
         ({"options": None}, "'options' is None"),
         ({"options": {"width": 4, "stages": 2}}, "features"),
         ({"name": "resnet10", "options": {"width": 4}}, "missing .*unknown"),

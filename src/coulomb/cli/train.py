@@ -12,7 +12,7 @@ import coulomb
 from coulomb.cli.app import app, note, parse_pairs, say
 from coulomb.cli.options import JSON, PAIRS, config_parameters, examples, given_options, keyword, with_signature
 from coulomb.errors import InputError, Stopped
-from coulomb.models.user_code import is_own_file
+from coulomb.models.user_code import is_user_code
 from coulomb.runs.objects import BANK
 
 
@@ -72,7 +72,7 @@ def _train_seeds(
 def _refused_with_resume(options: dict[str, Any]) -> list[str]:
     """Returns the options that cannot be given with --resume: all but the user's own code and files."""
     allowed = {"encoder"}
-    if is_own_file(options.get("method", "")):
+    if is_user_code(options.get("method", "")):
         allowed.add("method")
     if set(options.get("method_options", {})) == {BANK}:
         allowed.add("method_options")

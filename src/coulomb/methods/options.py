@@ -12,7 +12,7 @@ from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Method
 from coulomb.models import Encoder
-from coulomb.models.user_code import from_own_file, is_own_file
+from coulomb.models.user_code import is_user_code, load_user_code
 
 OWN = "custom:"  # prefix in a configuration for a class passed from Python
 SHARED = ("temperature", "embedding_dim", "head_layers", "head_hidden_dim", "seed")  # options of every run
@@ -22,7 +22,7 @@ FACTS = ("num_images", "class_counts", "num_classes")  # read from the training 
 
 def check_method_name(name: str) -> None:
     """Raises `InputError`, with the nearest name, unless ``name`` is a built-in method or ``my_file.py:MyMethod``."""
-    if name in METHODS or is_own_file(name) or name.startswith(OWN):
+    if name in METHODS or is_user_code(name) or name.startswith(OWN):
         return
     raise InputError(
         f"method={name!r}: must be one of {', '.join(METHODS)}, or my_file.py:MyMethod" + did_you_mean(name, METHODS)
@@ -40,7 +40,7 @@ def find_method(name: str) -> type[Method]:
         return METHODS[name]
     if name.startswith(OWN):
         raise InputError(f"method={name!r}: the run was trained with your own class; pass it again as method=…")
-    return check_method(name, from_own_file("method", name))
+    return check_method(name, load_user_code("method", name))
 
 
 def load_own_method(method: str | type[nn.Module] | None) -> type[Method] | None:
@@ -49,7 +49,7 @@ def load_own_method(method: str | type[nn.Module] | None) -> type[Method] | None
     Raises:
         InputError: see `find_method`.
     """
-    if method is None or (isinstance(method, str) and not is_own_file(method)):
+    if method is None or (isinstance(method, str) and not is_user_code(method)):
         return None
     return (
         find_method(method) if isinstance(method, str) else check_method(OWN + getattr(method, "__name__", "?"), method)

@@ -15,7 +15,7 @@ from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.user_code import is_own_file
+from coulomb.models.user_code import is_user_code
 from coulomb.randomness import derive_seed, numpy_generator
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
@@ -31,7 +31,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
     name = str(config.encoder)
-    if is_own_file(name) or name.startswith("custom:"):
+    if is_user_code(name) or name.startswith("custom:"):
         raise InputError(
             f"encoder={name!r}: the run was trained with your own encoder; pass it again with --encoder "
             "my_file.py:MyEncoder (encoder=… in Python)"

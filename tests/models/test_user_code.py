@@ -1,21 +1,21 @@
 import pytest
 
 from coulomb.errors import InputError
-from coulomb.models.user_code import absolute, from_own_file, is_own_file
+from coulomb.models.user_code import is_user_code, load_user_code, with_absolute_path
 
 
 @pytest.mark.parametrize(
     ("text", "answer"), [("a.py:B", True), ("/x/a.py:B", True), ("a.py", False), ("a.py:", False), ("hf:name", False)]
 )
 def test_what_reads_as_an_own_file(text, answer):
-    assert is_own_file(text) is answer
+    assert is_user_code(text) is answer
 
 
 def test_a_class_is_found_from_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("class Net:\n    size = 3\n")
     monkeypatch.chdir(tmp_path)
-    text = absolute("mine.py:Net")
+    text = with_absolute_path("mine.py:Net")
     monkeypatch.chdir("/")
-    assert from_own_file("encoder", text).size == 3
+    assert load_user_code("encoder", text).size == 3
     with pytest.raises(InputError, match="encoder='mine.py:Net': no such file"):
-        from_own_file("encoder", "mine.py:Net")
+        load_user_code("encoder", "mine.py:Net")

@@ -57,7 +57,7 @@ def test_a_bomb_is_refused_before_it_expands(tmp_path):
     path = zeros(tmp_path / "a.npz", "images", 2**31 + 2**24)
     assert path.stat().st_size < 2**25
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"a\.npz: .* that expand to 2\.0. GiB, above the limit of 2 GiB; .*\.npy"):
+    with pytest.raises(InputError, match=r"a\.npz: .* that expand to 2\.0. GiB, more than the limit of 2 GiB; .*\.npy"):
         open_source(path)
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
