@@ -17,7 +17,7 @@ from coulomb.methods import Method
 from coulomb.methods.options import accepted_parameters, complete_options, find_method, short_name
 from coulomb.models.encoder import require_encoder
 from coulomb.models.published import is_published
-from coulomb.models.user_code import is_user_code
+from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects
