@@ -68,7 +68,7 @@ def lab(
     from coulomb.lab.arms import Settings
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
-    from coulomb.lab.page import render, save_page
+    from coulomb.lab.page import render_text, save_page
 
     if experiment is None:
         say(listing())
@@ -115,7 +115,7 @@ def lab(
         fail("interrupted; the same command resumes", code)
         raise typer.Exit(code) from None
     page = save_page(result, out / experiment)
-    say(json.dumps(result) if as_json else render(result))
+    say(json.dumps(result) if as_json else render_text(result))
     note(f"page: {page}")
 
 
@@ -165,7 +165,7 @@ def bench_losses_command(
 ) -> None:
     """Measure time and memory of the losses, compared with other implementations and with matrix products alone."""
     from coulomb.bench.losses import bench_losses, list_of_cases
-    from coulomb.bench.results import render, save
+    from coulomb.bench.results import render_text, save
     from coulomb.bench.timing import progress
 
     if list_cases:
@@ -174,6 +174,6 @@ def bench_losses_command(
     command = shlex.join(["coulomb", *sys.argv[1:]])
     with progress(quiet=as_json) as doing:
         result = bench_losses(case or (), quick=quick, repeats=repeats, command=command, say=doing)
-    say(json.dumps(result) if as_json else render(result))
+    say(json.dumps(result) if as_json else render_text(result))
     written = " and ".join(map(str, save(result, out)))
     note(f"written: {written}")

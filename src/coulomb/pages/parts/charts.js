@@ -7,10 +7,10 @@ const make = (tag, name, text) => {
   return element;
 };
 
-/** Charts tell the values of their points: of the nearest under the pointer, or by the arrow keys (up, down: another curve). */
+/** Tooltips of charts: for the nearest point under the pointer, or by the arrow keys (up and down: another curve). */
 const charts = (readouts) => {
   for (const plot of document.querySelectorAll(".plot[data-chart]")) {
-    const curves = readouts[Number(plot.dataset.chart)], plane = plot.classList.contains("plane") || curves.length > 1;
+    const curves = readouts[Number(plot.dataset.chart)], near = plot.classList.contains("path") || curves.length > 1;
     const cursor = make("i", "cursor"), readout = make("span", "readout");
     cursor.hidden = readout.hidden = true;
     readout.setAttribute("role", "status");
@@ -33,7 +33,7 @@ const charts = (readouts) => {
       const u = (event.clientX - box.left) / box.width * 100, v = (event.clientY - box.top) / box.height * 100;
       let best = [0, 0], least = Infinity;
       curves.forEach(({ x, y }, curve) => x.forEach((place, i) => {
-        const far = plane ? Math.hypot((place - u) * box.width, (y[i] - v) * box.height) : Math.abs(place - u);
+        const far = near ? Math.hypot((place - u) * box.width, (y[i] - v) * box.height) : Math.abs(place - u);
         if (far < least) { least = far; best = [curve, i]; }
       }));
       show(...best);

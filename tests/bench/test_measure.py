@@ -11,7 +11,7 @@ from coulomb.bench.cases import BY_NAME, CASES, Target
 from coulomb.bench.contenders import CONTENDERS
 from coulomb.bench.losses import NAMES, bench_losses, list_of_cases
 from coulomb.bench.measure import KERNELS, Bench, judged
-from coulomb.bench.results import one_line, render
+from coulomb.bench.results import one_line, render_text
 from coulomb.errors import InputError
 from coulomb.similarity import products
 
@@ -68,7 +68,7 @@ def test_a_wrong_loss_gets_no_speed(monkeypatch, spoil):
     assert all(point["seconds"] == {} for point in result["growth"]["points"])
     cells = [cell for row in result["small"]["rows"] for cell in row["cells"]]
     assert all(cell["coulomb"] is None for cell in cells)
-    assert "WRONG RESULT, so no speed is reported" in render(result)
+    assert "WRONG RESULT, so no speed is reported" in render_text(result)
     assert result["counts"]["wrong"] == len(result["cases"])
 
 
@@ -161,7 +161,7 @@ def test_the_table_of_cases():
 
 
 def test_the_text_tells_all():
-    text = render(small_result(("dense",)))
+    text = render_text(small_result(("dense",)))
     for words in (
         "dense PyTorch",
         "products alone, torch.mm",

@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from bench_small import small_result
-from coulomb.bench.growth_chart import Curve, log_chart
-from coulomb.bench.results import headlines, render_page, save
+from coulomb.bench.results import growth_charts, headlines, render_html, save
 from coulomb.errors import InputError
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -23,15 +22,15 @@ def result():
 
 
 def test_the_page_is_complete_and_asks_for_nothing(result):
-    page = render_page(result)
-    assert not re.search(r"(?:src|href)=\"(?!data:,)|url\(|<script|@import", page)
-    assert "default-src 'none'" in page
+    page = render_html(result)
+    assert not re.search(r"(?:src|href)=\"(?!data:,|#)|url\(|@import", page)
+    assert page.count("<script") == 2 and "default-src 'none'" in page and "script-src 'sha256-" in page
     for words in (
         "NT-Xent",
         "dense PyTorch",
         "F.linear_cross_entropy",
         "products alone, torch.mm",
-        "No speed is shown: wrong result.",
+        "Wrong result: no speed is shown.",
     ):
         assert words in page
     assert "&lt;b&gt;off&lt;/b&gt;" in page and "<b>off</b>" not in page
@@ -40,26 +39,34 @@ def test_the_page_is_complete_and_asks_for_nothing(result):
 def test_it_is_saved_beside_its_data(result, tmp_path):
     data, page = save(result, tmp_path / "a" / "b")
     assert json.loads(data.read_text(encoding="utf-8"))["cases"][0]["name"] == result["cases"][0]["name"]
-    assert page.read_text(encoding="utf-8") == render_page(result)
+    assert page.read_text(encoding="utf-8") == render_html(result)
     with pytest.raises(InputError, match="this is a file"):
         save(result, data)
 
 
 def test_a_page_of_nothing(result):
     empty = result | {"cases": [], "growth": None, "small": None, "counts": dict.fromkeys(result["counts"], 0)}
-    assert "Measuring it yourself" in render_page(empty)
+    assert "Reproducing the benchmark" in render_html(empty)
     assert headlines(empty) == []
 
 
-def test_places_on_logarithmic_axes():
-    curves = [Curve([(10, 1.0), (100, 10.0), (1000, 100.0)], "a", "ours"), Curve([], "b", "dense")]
-    chart = log_chart(curves, title="t", unit="", x_label="N", write=lambda y: f"{y:g}")
-    (line,) = chart.lines
-    assert [(left, top) for left, top, _ in line.texts] == [(0, 100), (50, 50), (100, 0)]
-    assert [(tick.place, tick.label) for tick in chart.y_ticks] == [(100, "1"), (50, "10"), (0, "100")]
-    assert log_chart([Curve([], "b", "dense")], title="t", unit="", x_label="N", write=str) is None
-    one = log_chart([Curve([(10, 1.0)], "a", "ours")], title="t", unit="", x_label="N", write=str)
-    assert one.x_ticks[0].place == 50
+def test_growth_is_drawn_on_logarithmic_axes(result):
+    times, memory = growth_charts(
+        {
+            "dim": 8,
+            "points": [
+                {"n": 10**k, "seconds": {"coulomb": 100.0**k}, "memory_mb": {"coulomb": 10.0**k}} for k in (1, 2)
+            ],
+            "slopes": {
+                "coulomb": {"seconds": {"exponent": 2.0, "from": 10}, "memory_mb": None},
+                "dense": {"seconds": None, "memory_mb": None},
+            },
+        }
+    )
+    assert [curve.exponent for curve in (*times.curves, *memory.curves)] == ["2.00", ""]
+    assert times.readout[0]["x"] == [0, 100] and times.readout[0]["text"][1] == "coulomb, N 100: 10000.00 s"
+    assert times.curves[0].end[2] == "10000.00 s" and [tick.label for tick in times.x_ticks] == ["10", "100"]
+    assert growth_charts({"dim": 8, "points": [], "slopes": result["growth"]["slopes"]}) == []
 
 
 @pytest.mark.browser

@@ -1,4 +1,6 @@
-"""Every experiment's verdicts on made-up figures: what was published holds, its contrary does not, a gap is not judged."""
+"""The claims of every experiment on invented results, and the quantities that experiments compute."""
+
+import math
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from coulomb.lab.augmentations import dropped
 from coulomb.lab.experiments import EXPERIMENTS
 from coulomb.lab.infonce import gradient_cosines
 from coulomb.lab.negatives import memory_claims, push
-from coulomb.lab.temperature import limits
+from coulomb.lab.temperature import COLD, limit_tables, limits
 from coulomb.runs.folder import write_json
 
 QUICK = Settings(quick=True)
@@ -168,3 +170,33 @@ def test_two_infonce_equal_to_rounding_but_not_everywhere():
     assert starts(claims, "They are one function") and starts(claims, "coulomb's") and starts(claims, "Equal logits")
     assert starts(claims, "So either") is False
     assert len(judged["tables"][0]["rows"]) == 10
+
+
+@pytest.fixture(scope="module")
+def closed_forms():
+    torch.manual_seed(0)
+    queries = normalize(torch.randn(40, 6, dtype=torch.float64), dim=1)
+    return limits(queries, normalize(queries + torch.randn(40, 6, dtype=torch.float64), dim=1))
+
+
+def test_cold_is_the_hardest_negative_alone(closed_forms):
+    assert [row["tau"] for row in closed_forms["cold"]] == list(COLD)
+    for row in closed_forms["cold"]:
+        assert -1e-12 <= row["error"] <= row["bound"] == pytest.approx(row["tau"] * math.log(40))
+    assert (
+        closed_forms["cold"][-1]["error"] < 1e-4 < closed_forms["cold"][0]["error"]
+        and closed_forms["cold"][-1]["limit"] > 0.1
+    )
+    assert closed_forms["cold"][-1]["cosine"] > 0.999 > closed_forms["cold"][0]["cosine"]
+
+
+def test_warm_is_the_simple_loss(closed_forms):
+    for row in closed_forms["warm"]:
+        assert 0 < row["error"] <= row["bound"] <= 0.13 / row["tau"] ** 3
+    assert closed_forms["warm"][-1]["error"] < 1e-8
+    assert closed_forms["warm"][-1]["cosine"] > 0.99999 > closed_forms["warm"][0]["cosine"]
+
+
+def test_all_is_shown(closed_forms):
+    cold, warm = limit_tables(closed_forms)
+    assert len(cold["rows"]) == len(warm["rows"]) == 5 and len(cold["rows"][0]) == len(cold["head"])

@@ -1,10 +1,8 @@
 import math
-import shlex
 
 import pytest
 
-from coulomb.pages.numbers import count, duration, figure, percent, plural, shorten, signed
-from coulomb.report.facts import command_line
+from coulomb.pages.numbers import count, duration, percent, plural, shorten, signed, significant, trim_zeros
 
 
 @pytest.mark.parametrize(
@@ -12,8 +10,8 @@ from coulomb.report.facts import command_line
     [(6.2364, "6.24"), (0.0005, "0.000500"), (0, "0"), (-3.4, "−3.40"), (12345.6, "12,346"), (1.5e-7, "1.5·10⁻⁷"),
      (None, "–"), (math.nan, "–"), (1e9, "1·10⁹"), (200, "200")],
 )  # fmt: skip
-def test_figures(number, text):
-    assert figure(number) == text
+def test_significant_digits(number, text):
+    assert significant(number) == text
 
 
 @pytest.mark.parametrize(
@@ -23,7 +21,7 @@ def test_durations(seconds, text):
     assert duration(seconds).replace("\u202f", " ") == text
 
 
-def test_the_rest():
+def test_percent_counts_plurals_and_long_names():
     assert percent(0.9342) == "93.4\u202f%"
     assert percent(None) == "–"
     assert count(12345) == "12,345"
@@ -32,19 +30,13 @@ def test_the_rest():
     assert shorten("name.png") == "name.png"
 
 
-def test_command_line_quotes_what_a_shell_would_run():
-    config = {"data": "my photos; rm -rf ~", "epochs": 3, "test": None, "flag": False, "view_options": {"flip": "$(x)"}}
-    expected = "coulomb train 'my photos; rm -rf ~' --epochs 3 --no-flag --view 'flip=$(x)'"
-    assert command_line(config) == expected
-    long = command_line({"data": "x", **{f"option_{i}": "y" * 20 for i in range(9)}})
-    assert max(map(len, long.splitlines())) <= 100
-    assert shlex.split(long.replace("\\\n", " ")) == [
-        "coulomb",
-        "train",
-        "x",
-        *(w for i in range(9) for w in (f"--option-{i}", "y" * 20)),
+def test_tick_labels_have_no_needless_zeros():
+    assert [trim_zeros(text) for text in ("6.00", "50.0\u202f%", "200", "1.50·10⁻⁷")] == [
+        "6",
+        "50\u202f%",
+        "200",
+        "1.50·10⁻⁷",
     ]
-    assert command_line({}) == ""
 
 
 def test_differences_have_a_sign():
