@@ -112,7 +112,7 @@ def test_transfer(run, other):
     assert result["protocol"]["data"] == str(other) and result["protocol"]["channels"] == 1
     assert result["comparison"][0]["measurements"]["knn"]["n"] == result["trained"]["protocol"]["test"]
     assert result["trained"]["protocol"]["train"] + result["trained"]["protocol"]["test"] == 60
-    assert "On other data" in (run.path / "report.html").read_text()
+    assert "Transfer to" in (run.path / "report.html").read_text()
     held_out = coulomb.evaluate(run.path, encoder=network(), on=str(other), on_test=str(other), progress=False)
     assert held_out["trained"]["protocol"]["test"] == 60
 
