@@ -1,6 +1,7 @@
 import importlib.util
 import io
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -215,3 +216,16 @@ def test_with_the_library_it_is_an_image_like_any_other(tmp_path):
     assert len(source) == 1 and source.notes == ()
     assert (source.header(0).width, source.header(0).height) == (96, 64)
     assert np.abs(source.image(0).astype(int) - pixels).mean() < 4
+
+
+def test_a_header_does_not_read_the_whole_file(tmp_path):
+    path = tmp_path / "photo.jpg"
+    Image.new("RGB", (60, 40)).save(path)
+    with path.open("r+b") as file:
+        file.truncate(2**28)
+    tracemalloc.start()
+    header = read_header(path, "photo.jpg")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (header.width, header.height, header.mode) == (60, 40, "RGB")
+    assert peak < 2**24

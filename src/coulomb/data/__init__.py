@@ -1,4 +1,4 @@
-"""Data: whatever a user has becomes a :class:`Source` of pictures, and a :class:`Images` of canvases to train on."""
+"""Data sets of images: every input becomes a :class:`Source`, and its images square canvases in :class:`Images`."""
 
 from coulomb.data.check import check, render_check
 from coulomb.data.images import Batch, Images

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header, regular_file
+from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header
 from coulomb.data.labels import read_labels
 from coulomb.data.names import visible
 from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header
@@ -170,16 +170,14 @@ class ImageListSource(Source):
         """Returns the image, a JPEG file possibly decoded smaller, and its original width/height."""
         item = self.items[index]
         if isinstance(item, Path):
-            return decode(regular_file(item, str(item)), str(item), at_least=at_least)
+            return decode(item, str(item), at_least=at_least)
         image = as_picture(item, self.item_id(index))
         return image, image.shape[1] / image.shape[0]
 
     def header(self, index: int) -> Header:
         """Returns size and mode, of a file without decoding its pixels."""
         item = self.items[index]
-        if isinstance(item, Path):
-            return read_header(regular_file(item, str(item)), str(item))
-        return array_header(self.image(index))
+        return read_header(item, str(item)) if isinstance(item, Path) else array_header(self.image(index))
 
 
 def _checked_item(item: Any, where: str) -> Any:
