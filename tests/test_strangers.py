@@ -265,7 +265,9 @@ def test_a_link_that_leaves_the_folder_is_refused(run, tmp_path, name):
     place.symlink_to(target)
     before = content_of(target)
     for command in ("resume", "evaluate", "doctor", "doctor --quick"):
-        with pytest.raises(InputError, match=rf"{name}: is a symbolic link that leaves the run folder.*replace it"):
+        with pytest.raises(
+            InputError, match=rf"{name}: is a symbolic link that leads out of the run folder.*replace it"
+        ):
             COMMANDS[command](run)
     assert content_of(target) == before
 
@@ -282,7 +284,7 @@ def test_a_folder_of_seeds_is_looked_through_too(pristine, tmp_path):
         lambda: coulomb.train_seeds(resume_from=tmp_path / "seeds", progress=False),
         lambda: coulomb.evaluate(tmp_path / "seeds", progress=False),
     ):
-        with pytest.raises(InputError, match="seed0: is a symbolic link that leaves the run folder"):
+        with pytest.raises(InputError, match="seed0: is a symbolic link that leads out of the run folder"):
             command()
 
 
@@ -375,7 +377,7 @@ def test_a_bank_outside_the_folder_is_named_again(run, tmp_path):
     rewrite(run, "method", "instdisc")
     for place in (tmp_path / "bank", run / ".." / "bank", run / "bank"):
         rewrite(run, "method_options", {"full": True, "bank_path": str(place)})
-        with pytest.raises(InputError, match="--option bank_path=" if place.parent != run else "does not fit"):
+        with pytest.raises(InputError, match="--option bank_path=" if place.parent != run else "does not match"):
             COMMANDS["resume"](run)
         assert not (tmp_path / "bank").exists()
 

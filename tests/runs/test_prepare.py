@@ -46,7 +46,7 @@ def test_a_long_tail_thins_the_training_part_alone(caplog):
     assert (described["long_tail"], described["imbalance"], described["class_counts"]) == ("step:10", 10, [40, 4])
     assert "44 of 80 training images kept" in described["split"]
     assert "long tail step:10: 44 training images, imbalance 10: 0 40, 1 4" in caplog.text
-    assert "each of the 4 images of 1 is shown 5.5 times an epoch" in caplog.text
+    assert "each of the 4 images of 1 is drawn 5.5 times per epoch" in caplog.text
 
 
 def test_what_needs_labels_is_refused_without_them():

@@ -173,8 +173,8 @@ def test_an_edited_configuration_does_not_fit(digit_tree, tmp_path, quick):
     out = stopped_at(9, digit_tree, tmp_path / "run", **quick | {"workers": 0})
     config = (out / "config.yaml").read_text()
     for before, after, words in (
-        ("encoder_width: 8", "encoder_width: 16", "does not fit the run that config.yaml describes"),
-        ("embedding_dim: 8", "embedding_dim: 4", "does not fit the run that config.yaml describes"),
+        ("encoder_width: 8", "encoder_width: 16", "does not match the run that config.yaml describes"),
+        ("embedding_dim: 8", "embedding_dim: 4", "does not match the run that config.yaml describes"),
         ("optimizer: ", "optimizer: lars #", "optimizer='lars' in config.yaml: .* another optimizer"),
     ):
         assert before in config

@@ -1,5 +1,7 @@
 """Softmax: the supervised baseline, an encoder and a linear classifier trained together."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +32,7 @@ class Softmax(Method):
 
     needs_labels = True
     labelled_only = True
+    criterion: Any
 
     def __init__(self, encoder: Encoder, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
         super().__init__()

@@ -19,7 +19,7 @@ from coulomb.losses import (
 )
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.watching import loss_inputs
-from coulomb.watching.loss_inputs import Labels, Seen, look
+from coulomb.watching.loss_inputs import Labels, LossInputs, read_inputs
 
 NONE = nn.Module()
 
@@ -48,20 +48,20 @@ def test_it_is_what_the_loss_diagnoses(name):
     kind, given = CALLS[name]
     loss = kind(temperature=0.3, diagnose=True)
     said = loss(*given)[1]
-    found = look(loss, given, {}, NONE, Labels())
+    found = read_inputs(loss, given, {}, NONE, Labels())
     has = said.effective_negatives > 0
     assert found.hardness.effective_negatives == pytest.approx(float(said.effective_negatives[has].mean()), rel=1e-4)
     if not name.startswith("supcon"):  # whose positives are the whole class
         assert found.positive == pytest.approx(float(said.positive.mean()), rel=1e-4)
     named = dict(zip(("query", "positive", "negatives"), given, strict=False))
     if "query" in loss.forward.__code__.co_varnames:
-        assert look(loss, (), named, NONE, Labels()) == found
+        assert read_inputs(loss, (), named, NONE, Labels()) == found
 
 
 def test_hard_negatives_are_weighed_by_beta():
     given = tuple(STACKED.unbind(1))
-    hard = look(HardNegativeLoss(0.6, beta=2.0), given, {}, NONE, Labels()).hardness
-    plain = look(DebiasedLoss(0.2), given, {}, NONE, Labels()).hardness
+    hard = read_inputs(HardNegativeLoss(0.6, beta=2.0), given, {}, NONE, Labels()).hardness
+    plain = read_inputs(DebiasedLoss(0.2), given, {}, NONE, Labels()).hardness
     assert hard.effective_negatives == pytest.approx(plain.effective_negatives)
 
 
@@ -69,7 +69,7 @@ def test_own_images_in_a_queue_are_left_out():
     call = {"query_ids": torch.arange(8), "negative_ids": torch.arange(30) - 1}
     given = (*STACKED.unbind(1), QUEUE)
     said = InfoNCELoss(0.3, diagnose=True)(*given, **call)[1]
-    found = look(InfoNCELoss(0.3), given, call, NONE, Labels())
+    found = read_inputs(InfoNCELoss(0.3), given, call, NONE, Labels())
     assert found.hardness.negatives == 29
     assert found.hardness.effective_negatives == pytest.approx(float(said.effective_negatives.mean()), rel=1e-4)
 
@@ -79,7 +79,7 @@ def test_paco_pushes_other_classes_away():
     order = torch.cat([(CLASSES >= 0).nonzero().squeeze(1), (CLASSES < 0).nonzero().squeeze(1)])
     features[:8], labels[:8] = features[order], labels[order]
     loss = PaCoLoss(temperature=0.3)
-    found = look(loss, (features, labels, torch.zeros(7, 3)), {}, NONE, Labels(batch=CLASSES))
+    found = read_inputs(loss, (features, labels, torch.zeros(7, 3)), {}, NONE, Labels(batch=CLASSES))
     unit = normalize(features, dim=1)
     expected = []
     for i in range(7):
@@ -91,21 +91,25 @@ def test_paco_pushes_other_classes_away():
 
 def test_noise_and_memory_bank():
     noise = torch.stack([rows(9, seed) for seed in range(8)])
-    found = look(NCELoss(20, 0.3), (rows(8, 0), rows(8, 1), noise), {}, NONE, Labels())
+    found = read_inputs(NCELoss(20, 0.3), (rows(8, 0), rows(8, 1), noise), {}, NONE, Labels())
     shares = (normalize(rows(8, 0), dim=1)[:, None] * normalize(noise, dim=2)).sum(2).div(0.3).softmax(1)
     assert found.hardness.top1 == pytest.approx(float(shares.max(1).values.mean()), rel=1e-4)
     method = nn.Module()
     method.bank = MemoryBank(20, 6)
     loss, slots = SoftmaxLoss(temperature=0.3, normalize=True), torch.arange(8)
     by_position = torch.arange(20) % 3
-    found = look(loss, (rows(8, 0), slots, method.bank.keys()), {}, method, Labels(by_position[slots], by_position))
+    found = read_inputs(
+        loss, (rows(8, 0), slots, method.bank.keys()), {}, method, Labels(by_position[slots], by_position)
+    )
     scores = (normalize(rows(8, 0), dim=1) @ method.bank.keys().T / 0.3).masked_fill(
         slots[:, None] == torch.arange(20), -99
     )
     alike = by_position[slots, None] == by_position
     assert found.hardness.negatives == 19
     assert found.hardness.same_class == pytest.approx(float((scores.softmax(1) * alike).sum(1).mean()), rel=1e-4)
-    assert look(loss, (rows(8, 0), slots, rows(9, 1)), {}, method, Labels()) == Seen()  # classes, not a bank
+    assert (
+        read_inputs(loss, (rows(8, 0), slots, rows(9, 1)), {}, method, Labels()) == LossInputs()
+    )  # classes, not a bank
 
 
 def test_labels_of_a_queue_come_by_position():
@@ -114,30 +118,30 @@ def test_labels_of_a_queue_come_by_position():
     method.queue.enqueue(QUEUE, ids=torch.arange(30) % 10)
     by_position = torch.tensor([0, 1, 2, 0, -1, 1, 2, 0, 1, 2])
     given = (*STACKED.unbind(1), method.queue.keys())
-    found = look(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES, by_position)).hardness
+    found = read_inputs(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES, by_position)).hardness
     shares = (normalize(given[0], dim=1) @ method.queue.keys().T / 0.3).softmax(1)
     alike = CLASSES[:, None] == by_position[torch.arange(30) % 10]
     known = CLASSES >= 0
     assert found.same_class == pytest.approx(float((shares * alike)[known].sum(1).mean()), rel=1e-4)
-    assert look(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES)).hardness.same_class is None
+    assert read_inputs(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES)).hardness.same_class is None
 
 
 def test_few_anchors_of_many_keys(monkeypatch):
     monkeypatch.setattr(loss_inputs, "ELEMENTS", 100)
-    found = look(InfoNCELoss(0.3), (rows(50, 0), rows(50, 1), QUEUE), {}, NONE, Labels())
+    found = read_inputs(InfoNCELoss(0.3), (rows(50, 0), rows(50, 1), QUEUE), {}, NONE, Labels())
     assert found.hardness.anchors == 8
 
 
 def test_nothing_to_see():
     given = tuple(STACKED.unbind(1))
-    assert look(SimpleContrastiveLoss(), given, {}, NONE, Labels()) == Seen()
-    empty = look(InfoNCELoss(0.3), (*given, torch.empty(0, 6)), {}, NONE, Labels())
+    assert read_inputs(SimpleContrastiveLoss(), given, {}, NONE, Labels()) == LossInputs()
+    empty = read_inputs(InfoNCELoss(0.3), (*given, torch.empty(0, 6)), {}, NONE, Labels())
     assert empty.hardness is None
     assert empty.positive is not None
-    assert look(SupConLoss(), (STACKED,), {"mask": torch.eye(8)}, NONE, Labels()) == Seen()
+    assert read_inputs(SupConLoss(), (STACKED,), {"mask": torch.eye(8)}, NONE, Labels()) == LossInputs()
 
     class Other(NTXentLoss):
         def forward(self, everything):
             return super().forward(everything)
 
-    assert look(Other(), (STACKED,), {}, NONE, Labels()) == Seen()  # its arguments have names of their own
+    assert read_inputs(Other(), (STACKED,), {}, NONE, Labels()) == LossInputs()  # its arguments have names of their own
