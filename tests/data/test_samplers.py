@@ -21,7 +21,7 @@ def times_shown(order, labels):
 
 
 @given(SIZES, st.integers(0, 9), st.sampled_from(list(SAMPLERS)), st.integers(0, 9))
-def test_an_epoch_keeps_the_quotas_to_one_image(sizes, unknown, sampler, seed):
+def test_epoch_quotas_are_exact_to_one_image(sizes, unknown, sampler, seed):
     labels = labels_of(sizes, unknown)
     order = epoch_order(np.arange(len(labels)), labels, sampler, np.random.default_rng(seed))
     assert len(order) == len(labels)  # an epoch has as many images as there are
@@ -31,7 +31,7 @@ def test_an_epoch_keeps_the_quotas_to_one_image(sizes, unknown, sampler, seed):
     for label, size in enumerate(sizes):
         own = shown[labels == label]
         assert abs(own.sum() - wanted[label]) < 1 + 1e-9
-        assert size == 0 or own.max() - own.min() <= 1  # the images of a class take turns
+        assert size == 0 or own.max() - own.min() <= 1  # images of a class are shown equally often
 
 
 @pytest.mark.parametrize("sampler", list(SAMPLERS))
@@ -54,7 +54,7 @@ def test_uniform_is_a_plain_permutation_with_or_without_labels():
     assert order.tolist() == np.random.default_rng(3).permutation(indices).tolist()
 
 
-def test_the_order_depends_on_the_generator_alone():
+def test_order_depends_only_on_the_generator():
     labels = labels_of([9, 3])
     first, again, other = (
         epoch_order(np.arange(12), labels, "class_balanced", np.random.default_rng(seed)).tolist() for seed in (0, 0, 1)
@@ -62,7 +62,7 @@ def test_the_order_depends_on_the_generator_alone():
     assert first == again != other
 
 
-def test_how_often_the_rarest_is_shown():
+def test_most_frequent_class_of_a_sampler():
     assert most_frequent_class(labels_of([90, 10]), "class_balanced") == (1, 5.0)
     assert most_frequent_class(labels_of([90, 10]), "uniform")[1] == pytest.approx(1)
 
@@ -92,15 +92,15 @@ def test_against_drawing_batches():
     alone, seen = np.zeros(3), np.zeros(3)
     for _ in range(4000):
         batch = draw.permutation(50)[:6]
-        found = np.bincount(labels[batch], minlength=3)
-        seen += found
-        alone += found == 1
+        result = np.bincount(labels[batch], minlength=3)
+        seen += result
+        alone += result == 1
     for label, count in enumerate((3, 10, 37)):
         p = p_no_positive(count, 50, 6)
         assert alone[label] / seen[label] == pytest.approx(p, abs=4 * np.sqrt(p * (1 - p) / seen[label]) + 1e-3)
 
 
-def test_edges():
+def test_p_no_positive_edge_cases():
     assert p_no_positive(1, 10, 10) == 1  # alone in its class
     assert p_no_positive(5, 5, 1) == 1  # a batch of one
     assert p_no_positive(5, 5, 2) == 0
@@ -111,11 +111,11 @@ def test_edges():
 
 
 @given(st.integers(1, 30), st.integers(0, 60), st.floats(0.01, 0.99))
-def test_the_smallest_batch_that_will_do(own, others, most):
+def test_smallest_batch(own, others, most):
     total = own + others
     batch = smallest_batch(own, total, most)
     if own == 1:
-        assert batch is None  # nobody else is of its class, whatever the batch
+        assert batch is None  # no other image has its class
         return
     assert p_no_positive(own, total, batch) <= most
     assert batch == 1 or p_no_positive(own, total, batch - 1) > most

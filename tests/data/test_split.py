@@ -11,7 +11,7 @@ SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 
 
 @given(SIZES, st.integers(0, 10), st.floats(0.01, 0.99), st.integers(0, 5))
-def test_shares_are_kept(sizes, unknown, fraction, seed):
+def test_split_keeps_class_proportions(sizes, unknown, fraction, seed):
     labels = np.concatenate([np.full(size, label) for label, size in enumerate(sizes)] + [np.full(unknown, -1)])
     labels = np.random.default_rng(seed).permutation(labels)
     if max(sizes) == 1:
@@ -25,7 +25,7 @@ def test_shares_are_kept(sizes, unknown, fraction, seed):
     assert (labels[test] >= 0).all()
     for label, size in enumerate(sizes):
         taken = (labels[test] == label).sum()
-        assert taken <= size - 1  # training keeps at least one
+        assert taken <= size - 1  # at least one stays in training
         assert abs(taken - min(size * fraction, size - 1)) <= 1
     eligible = sum(size for size in sizes if size > 1)
     room = sum(size - 1 for size in sizes)
@@ -35,7 +35,7 @@ def test_shares_are_kept(sizes, unknown, fraction, seed):
         assert len(test) == max(1, min(room, int(np.floor(eligible * fraction + 0.5))))
 
 
-def test_seed_decides():
+def test_split_depends_on_the_seed():
     labels = np.arange(100) % 5
     first, again, other = (stratified_split(labels, 0.2, seed)[1] for seed in (0, 0, 1))
     assert np.array_equal(first, again)
@@ -43,7 +43,7 @@ def test_seed_decides():
     assert np.bincount(labels[first]).tolist() == [4] * 5
 
 
-def test_without_labels_it_is_a_plain_draw():
+def test_split_without_labels_is_random():
     train, test = stratified_split(None, 0.25, 0, count=40)
     assert (len(train), len(test)) == (30, 10)
     assert test.tolist() != list(range(10))
@@ -63,7 +63,7 @@ def test_too_few(labels):
         stratified_split(np.array(labels, dtype=np.int64), 0.5, 0)
 
 
-def test_sentence_tells_what_stayed():
+def test_split_sentence():
     labels = np.array([0] * 10 + [1] * 10 + [2] + [-1] * 4)
     train, test = stratified_split(labels, 0.2, 3)
     sentence = split_sentence(labels, train, test, 0.2, 3)
@@ -99,11 +99,11 @@ def test_counts_follow_the_profile(sizes, profile, factor):
     assert (kept >= 1).all() and (kept <= available).all()
     most = (available / shares).min()
     assert np.allclose(kept, np.maximum(1, np.floor(most * shares + 1e-6)), atol=1 if most > 1e5 else 0)
-    assert (np.diff(kept) <= 0).all()  # the first class is the most frequent, whatever the data's own counts
+    assert (np.diff(kept) <= 0).all()  # the first class is the most frequent for any counts
 
 
 @given(CLASS_SIZES, st.integers(0, 5), PROFILES, st.floats(1, 50), st.integers(0, 3))
-def test_the_subset_has_the_counts_and_keeps_what_has_no_label(sizes, unknown, profile, factor, seed):
+def test_subset_has_the_counts_and_keeps_unlabelled_images(sizes, unknown, profile, factor, seed):
     labels = np.concatenate([np.full(size, label) for label, size in enumerate(sizes)] + [np.full(unknown, -1)])
     labels = np.random.default_rng(seed).permutation(labels)
     indices = np.arange(len(labels))
@@ -118,7 +118,7 @@ def test_the_subset_has_the_counts_and_keeps_what_has_no_label(sizes, unknown, p
         assert fewer <= more
 
 
-def test_the_seed_decides_which_images():
+def test_seed_selects_the_images():
     labels = np.repeat([0, 1], 50)
     first, again, other = (
         long_tail_subset(labels, np.arange(100), LongTail("step", 10), seed).tolist() for seed in (0, 0, 1)
@@ -132,14 +132,14 @@ def test_only_the_given_indices_are_thinned():
     assert (kept % 2 == 0).all() and np.bincount(labels[kept]).tolist() == [25, 5]
 
 
-def test_own_leaves_out_nothing_and_needs_no_labels():
+def test_own_profile_keeps_everything_and_needs_no_labels():
     assert long_tail_subset(None, np.arange(4), LongTail.parse("own"), 0).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     "text", ["exponential", "exponential:", "exponential:x", "step:0.5", "step:inf", "pareto:3", ""]
 )
-def test_what_cannot_be_read_is_refused(text):
+def test_invalid_profiles_are_refused(text):
     with pytest.raises(InputError, match="long_tail="):
         LongTail.parse(text)
 

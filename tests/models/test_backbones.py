@@ -9,7 +9,7 @@ def parameters(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# The published counts with a 1000-class layer (11,689,512; 21,797,672; 25,557,032), less that layer.
+# Published counts with a layer of 1000 classes (11,689,512; 21,797,672; 25,557,032), without that layer.
 @pytest.mark.parametrize(
     "name, published, width",
     [("resnet18", 11_689_512, 512), ("resnet34", 21_797_672, 512), ("resnet50", 25_557_032, 2048)],
@@ -30,7 +30,7 @@ def test_stem_follows_the_image_size():
     assert forced.stem(image).shape == (1, 8, 64, 64)
 
 
-def test_residual_branches_start_at_zero_only_if_asked():
+def test_zero_init_residual():
     image = torch.rand(2, 3, 16, 16)
     for zero in (True, False):
         net = build_encoder("resnet50", channels=3, image_size=16, width=4, zero_init_residual=zero).backbone.eval()
@@ -43,7 +43,7 @@ def test_width_scales_features():
     assert build_encoder("resnet10", channels=3, image_size=32, width=32).feature_dim == 256
 
 
-def test_a_block_is_its_formula():
+def test_residual_blocks_compute_their_formula():
     net = build_encoder("resnet18", channels=3, image_size=16, width=4, zero_init_residual=False).backbone
     block = net.stages[1][0]
     for norm in block.modules():

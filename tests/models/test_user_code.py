@@ -7,11 +7,11 @@ from coulomb.models.user_code import is_user_code, load_user_code, with_absolute
 @pytest.mark.parametrize(
     ("text", "answer"), [("a.py:B", True), ("/x/a.py:B", True), ("a.py", False), ("a.py:", False), ("hf:name", False)]
 )
-def test_what_reads_as_an_own_file(text, answer):
+def test_names_of_user_code(text, answer):
     assert is_user_code(text) is answer
 
 
-def test_a_class_is_found_from_elsewhere(tmp_path, monkeypatch):
+def test_absolute_path_works_from_another_directory(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("class Net:\n    size = 3\n")
     monkeypatch.chdir(tmp_path)
     text = with_absolute_path("mine.py:Net")

@@ -1,4 +1,4 @@
-"""Archives of arrays: bombs, lying headers and pickles are refused before memory is taken."""
+"""Archive bombs, wrong headers and pickles are refused before memory is allocated."""
 
 import io
 import tracemalloc
@@ -53,7 +53,7 @@ def test_it_reads_what_numpy_writes(tmp_path, order):
                 np.testing.assert_array_equal(file[name], array)
 
 
-def test_a_bomb_is_refused_before_it_expands(tmp_path):
+def test_archive_bomb_is_refused_before_it_expands(tmp_path):
     path = zeros(tmp_path / "a.npz", "images", 2**31 + 2**24)
     assert path.stat().st_size < 2**25
     tracemalloc.start()
@@ -64,14 +64,14 @@ def test_a_bomb_is_refused_before_it_expands(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(10**13,), (2**40, 2**40), (5,), (3, -1)])
-def test_a_header_that_lies_is_refused(tmp_path, shape):
+def test_wrong_array_header_is_refused(tmp_path, shape):
     path = archive(tmp_path / "a.npz", images=header(shape) + bytes(12))
     with pytest.raises(InputError, match=r"a\.npz: not a readable NumPy file"), open_arrays(path) as file:
         file["images"]
 
 
-def test_a_directory_that_lies_is_refused(tmp_path):
-    """The directory says 12 bytes where the data expand to 16 MiB, or the other way round."""
+def test_wrong_sizes_in_the_archive_directory_are_refused(tmp_path):
+    """The archive directory declares 12 bytes for data of 16 MiB, or vice versa."""
     path = archive(tmp_path / "a.npz", images=header((2**24,)) + bytes(2**24))
     for lie in (140, 2**28):
         with zipfile.ZipFile(path) as file:
@@ -82,7 +82,7 @@ def test_a_directory_that_lies_is_refused(tmp_path):
             file["images"]
 
 
-def test_a_name_that_is_not_there(tmp_path):
+def test_missing_array_name(tmp_path):
     np.savez(tmp_path / "a.npz", images=np.zeros(3))
     with pytest.raises(InputError, match="it holds no array 'labels'"), open_arrays(tmp_path / "a.npz") as file:
         file["labels"]
