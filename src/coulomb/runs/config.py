@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from coulomb.data.samplers import SAMPLERS
-from coulomb.data.split import LongTail
+from coulomb.data.split import SAMPLERS, LongTail
 from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.options import check_method_name, type_mismatch

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.samplers import class_probabilities
+from coulomb.data.split import class_probabilities
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.methods import Method

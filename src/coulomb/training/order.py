@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from coulomb.data.samplers import epoch_order
+from coulomb.data.split import epoch_order
 from coulomb.data.workers import ErrorsAsData, no_collate
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
@@ -16,7 +16,7 @@ from coulomb.runs.plan import batches_per_epoch
 class RunOrder(Sampler[list[int]]):
     """Yields batches of image indices for a whole run, all epochs in one sequence.
 
-    Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.data.samplers.epoch_order`),
+    Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.data.split.epoch_order`),
     divided among ``world_size`` processes and then into full batches. The remainder, less than one batch per process, is
     dropped for that epoch.
 
