@@ -268,32 +268,25 @@ def to_canvas(picture: Picture, size: int, channels: int, dtype: str) -> tuple[n
             f"a source returned {picture.dtype} {list(picture.shape)}; images must be [H, W, C] uint8, uint16 or float32"
         )
     picture = to_channels(picture, channels)
-    if picture.dtype == np.uint8:
-        canvas = _resize_bytes(picture, size)
+    if picture.dtype == np.uint16:
+        picture = picture.astype(np.float32) / np.float32(65535)
+    canvas = _resize(picture, size)
+    if canvas.dtype == np.uint8:
         return (canvas, False) if dtype == "uint8" else (canvas.astype(np.float32) / np.float32(255), False)
-    unit = picture if picture.dtype == np.float32 else picture.astype(np.float32) / np.float32(65535)
-    canvas = _resize_floats(unit, size)
-    if dtype == "uint8":
-        return np.round(canvas * 255).astype(np.uint8), True
-    return canvas, False
+    return (np.round(canvas * 255).astype(np.uint8), True) if dtype == "uint8" else (canvas, False)
 
 
-def _resize_bytes(picture: Picture, size: int) -> Picture:
+def _resize(picture: Picture, size: int) -> Picture:
     if picture.shape[:2] == (size, size):
         return picture
-    if picture.shape[2] == 3:
-        return np.asarray(
-            Image.fromarray(np.ascontiguousarray(picture)).resize((size, size), Image.Resampling.BILINEAR)
-        )
-    return _each_channel(picture, size)
-
-
-def _resize_floats(picture: Picture, size: int) -> Picture:
-    if picture.shape[:2] == (size, size):
-        return picture
-    return np.clip(_each_channel(picture, size), 0, 1)  # the filter weights sum to 1 up to rounding only
-
-
-def _each_channel(picture: Picture, size: int) -> Picture:
-    planes = [Image.fromarray(np.ascontiguousarray(picture[..., channel])) for channel in range(picture.shape[2])]
-    return np.stack([np.asarray(plane.resize((size, size), Image.Resampling.BILINEAR)) for plane in planes], axis=2)
+    # Pillow resizes three channels of bytes at once, and floats one channel at a time.
+    at_once = picture.dtype == np.uint8 and picture.shape[2] == 3
+    planes = [picture] if at_once else [picture[..., channel] for channel in range(picture.shape[2])]
+    resized = [
+        np.asarray(Image.fromarray(np.ascontiguousarray(plane)).resize((size, size), Image.Resampling.BILINEAR))
+        for plane in planes
+    ]
+    if at_once:
+        return resized[0]
+    canvas = np.stack(resized, axis=2)
+    return canvas if canvas.dtype == np.uint8 else np.clip(canvas, 0, 1)  # filter weights sum to 1 up to rounding only

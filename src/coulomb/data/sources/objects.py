@@ -55,7 +55,7 @@ class DatasetSource(Source):
 
     def image(self, index: int) -> Picture:
         """Returns an image [H, W, C]; it is corrupt if the data set raises OSError, ValueError or SyntaxError."""
-        return as_picture(_image_of(self._item(index), self.name), self.item_id(index))
+        return as_picture(_get_image(self._item(index), self.name), self.item_id(index))
 
     def _item(self, index: int) -> Any:
         try:
@@ -103,7 +103,7 @@ def _class_names(dataset: Any) -> list[str] | None:
     return list(names) if usable and names else None
 
 
-def _image_of(item: Any, name: str) -> Any:
+def _get_image(item: Any, name: str) -> Any:
     if isinstance(item, dict):
         if "image" not in item:
             raise InputError(
