@@ -117,7 +117,7 @@ def test_no_permission(tmp_path, photos):
     refused(coulomb("train", photos, "--out", "locked/run", *QUICK, cwd=tmp_path), "locked", "Permission")
 
 
-def test_a_place_that_cannot_be_written(tmp_path, photos):
+def test_a_folder_that_cannot_be_created(tmp_path, photos):
     refused(coulomb("train", photos, "--out", "/proc/run", *QUICK, cwd=tmp_path), "/proc/run", "cannot be created")
 
 
@@ -142,7 +142,7 @@ def test_evaluate_prints_one_json_object(run):
         assert {"knn", "linear", "few_shot", "protocol"} <= found[name].keys()
 
 
-def test_doctor_says_by_its_exit_code_whether_a_run_is_sick(run):
+def test_the_exit_code_of_doctor_tells_whether_a_run_has_problems(run):
     # One epoch of a tiny batch: the figures of a run that learned are written into its files.
     evaluation, lines = (run / "evaluation.json").read_text(), (run / "metrics.jsonl").read_text()
     learned = json.loads(evaluation)

@@ -338,7 +338,7 @@ def test_a_run_of_ones_own_method_is_named_again(digits, mine, tmp_path):
     assert coulomb.diagnose(run, method=named, progress=False)["checked"]
     assert coulomb.evaluate(run, method=named, progress=False)["trained"]
     assert coulomb.train(resume_from=run, method=named, evaluate=False, progress=False).path == run
-    with pytest.raises(InputError, match="method='simclr': only a method of your own is named again"):
+    with pytest.raises(InputError, match="method='simclr': only your own method is passed again"):
         coulomb.diagnose(run, method="simclr")
 
 

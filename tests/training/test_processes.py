@@ -36,7 +36,7 @@ def test_two_processes_train_one_run(digit_tree, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(HANGS + 100)
-def test_two_processes_are_one_with_the_doubled_batch(digit_tree, tmp_path, monkeypatch):
+def test_two_processes_equal_one_with_twice_the_batch(digit_tree, tmp_path, monkeypatch):
     script = [sys.executable, two_processes.__file__, digit_tree, tmp_path / "two", "2"]
     done = subprocess.run(
         [str(part) for part in script],

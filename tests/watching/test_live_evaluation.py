@@ -14,7 +14,7 @@ FIGURES = {
 BY_LABEL = {"tolerance", "purity", "false_negative_rate"}
 
 
-def test_live_lines_have_every_figure(digit_tree, quick, tmp_path):
+def test_live_lines_have_all_values(digit_tree, quick, tmp_path):
     run = coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, knn_every=1, **quick)
     looked = [line for line in run.metrics if "alignment" in line]
     assert [line["epoch"] for line in looked] == [0, 1, 2, 3]
@@ -53,5 +53,5 @@ def test_lidar_is_of_the_heads_output_with_two_views():
     assert view_geometry(x, y, None)["lidar"] == lidar(torch.stack([x, y], 1)) != lidar(torch.stack([2 * x, 2 * y], 1))
 
 
-def test_one_image_says_nothing():
+def test_one_image_has_no_geometry():
     assert view_geometry(torch.rand(1, 4), torch.rand(1, 4), None) == {}

@@ -1,4 +1,4 @@
-"""What a loss saw, read off its call, is what the loss itself says with ``diagnose=True``."""
+"""The analysis of a loss's arguments agrees with the loss's own ``diagnose=True``."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_it_is_what_the_loss_diagnoses(name):
+def test_the_analysis_agrees_with_the_diagnosis_of_the_loss(name):
     kind, given = CALLS[name]
     loss = kind(temperature=0.3, diagnose=True)
     said = loss(*given)[1]
@@ -65,7 +65,7 @@ def test_hard_negatives_are_weighed_by_beta():
     assert hard.effective_negatives == pytest.approx(plain.effective_negatives)
 
 
-def test_own_images_in_a_queue_are_left_out():
+def test_keys_of_the_own_image_are_excluded():
     call = {"query_ids": torch.arange(8), "negative_ids": torch.arange(30) - 1}
     given = (*STACKED.unbind(1), QUEUE)
     said = InfoNCELoss(0.3, diagnose=True)(*given, **call)[1]
@@ -112,7 +112,7 @@ def test_noise_and_memory_bank():
     )  # classes, not a bank
 
 
-def test_labels_of_a_queue_come_by_position():
+def test_labels_of_a_queue_are_looked_up_by_position():
     method = nn.Module()
     method.queue = Queue(30, 6)
     method.queue.enqueue(QUEUE, ids=torch.arange(30) % 10)
@@ -132,7 +132,7 @@ def test_few_anchors_of_many_keys(monkeypatch):
     assert found.hardness.anchors == 8
 
 
-def test_nothing_to_see():
+def test_unknown_losses_have_no_analysis():
     given = tuple(STACKED.unbind(1))
     assert read_inputs(SimpleContrastiveLoss(), given, {}, NONE, Labels()) == LossInputs()
     empty = read_inputs(InfoNCELoss(0.3), (*given, torch.empty(0, 6)), {}, NONE, Labels())

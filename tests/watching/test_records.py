@@ -34,7 +34,7 @@ def test_a_collapse_is_logged_once(tmp_path, caplog):
     assert journal.listeners == []
 
 
-def test_a_resumed_run_knows_what_was_said(tmp_path, caplog):
+def test_a_resumed_run_does_not_repeat_warnings(tmp_path, caplog):
     journal = Journal(tmp_path / "metrics.jsonl")
     collapsed(journal, PATIENCE)
     listening(journal)

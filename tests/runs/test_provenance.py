@@ -1,4 +1,4 @@
-"""Data that changed under the same names are noticed; a copy elsewhere is the same data."""
+"""Fingerprints detect data that changed under the same names; a copy in another folder has the same fingerprint."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def test_resuming_on_changed_data_is_refused_and_names_the_image(tree, tmp_path,
         coulomb.evaluate(run.path, progress=False)
 
 
-def test_a_copy_elsewhere_and_other_times_are_the_same_data(tree, tmp_path):
+def test_copies_and_modification_times_do_not_change_the_fingerprint(tree, tmp_path):
     before = fingerprint(open_source(tree))
     copied = shutil.copytree(tree, tmp_path / "copy", copy_function=shutil.copyfile)
     os.utime(copied / "digit-1" / "03.png", (0, 0))
@@ -58,14 +58,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_is_said(tree, change):
+def test_changes_are_described(tree, change):
     before = fingerprints((open_source(tree), None))
     do, words = CHANGES[change]
     do(tree)
     assert words in changed(before, fingerprints((open_source(tree), None)))
 
 
-def test_a_file_outside_of_the_sample_is_noticed_by_its_size(tree, monkeypatch):
+def test_a_file_outside_the_sample_is_detected_by_its_size(tree, monkeypatch):
     monkeypatch.setattr("coulomb.runs.provenance.SAMPLED", 2)
     before = fingerprints((open_source(tree), None))
     os.truncate(tree / "digit-2" / "05.png", 40)
