@@ -1,4 +1,4 @@
-"""coulomb from Python: what can only be handed over as an object."""
+"""The Python interface: arguments that can only be objects."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def test_unknown_attribute():
 
 
 def test_evaluation_refuses_data_that_changed(tmp_path):
-    """Another split would measure the encoder on images it was trained on."""
+    """With another split, the encoder would be evaluated on training images."""
     np.save(tmp_path / "a.npy", pictures())
     run = coulomb.train(tmp_path / "a.npy", out=tmp_path / "run", evaluate=False, **QUICK)
     np.save(tmp_path / "a.npy", pictures(30))

@@ -1,4 +1,4 @@
-"""The command line by hand: each mistake is one clear line, exit code 2, no traceback, nothing written."""
+"""The command line: each error is one line with exit code 2, without traceback or new files."""
 
 import json
 import os
@@ -20,7 +20,7 @@ QUICK = (
 
 
 def from_scratch(*arguments, cwd):
-    """As a user's shell runs it, imports included."""
+    """Runs a command as a shell does, including imports."""
     command = [sys.executable, "-m", "coulomb", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
 

@@ -1,4 +1,4 @@
-"""A run folder that a stranger hands over: nothing in it runs code, writes elsewhere, or ends in a traceback."""
+"""Run folders from untrusted sources: their files cannot execute code, write elsewhere, or cause a traceback."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def pristine(digits):
 
 @pytest.fixture
 def run(pristine, tmp_path):
-    """A finished run of a method with a classifier, that a test may change."""
+    """A finished run of a method with a classifier, which tests may change."""
     return shutil.copytree(pristine, tmp_path / "run")
 
 
@@ -193,7 +193,7 @@ def test_a_file_of_the_wrong_shape_is_one_sentence(run, edit):
 
 
 def test_a_head_without_end_is_refused_before_it_is_built(run):
-    """As many layers as the weights can have, each far too wide."""
+    """The largest number of layers, each far too wide."""
     weights = load_file(run / "classifier.safetensors")
     save_file(weights | {f"more{i}": torch.zeros(1) for i in range(60)}, run / "classifier.safetensors")
     about = json.loads((run / "classifier.json").read_text())

@@ -117,13 +117,13 @@ class Run:
         """
         classifier, names = self.classifier, self.class_names
         source = open_images(images)
-        features, kept, failures = self._features(source, batch_size, workers)
+        features, indices, failures = self._features(source, batch_size, workers)
         if not skip_unreadable:
             _require_all(source, failures)
         probabilities = classifier(features.to(classifier.weight.device)).softmax(1).cpu()
         names = names or [str(label) for label in range(probabilities.shape[1])]
         failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
-        return Classification([source.item_id(int(index)) for index in kept], names, probabilities, failed)
+        return Classification([source.item_id(int(index)) for index in indices], names, probabilities, failed)
 
     def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
         canvas = self._canvas or Canvas.of(source, self.encoder)
@@ -267,7 +267,7 @@ def train_seeds(
         The content of ``out/summary.json``, see `coulomb.runs.seeds.summarise`, and ``out``.
 
     Raises:
-        InputError: ``out`` exists, fewer than two seeds, or several processes are asked for.
+        InputError: ``out`` exists, fewer than two seeds, or several processes are requested.
     """
     if resume_from is None:
         if seeds < 2:
@@ -283,9 +283,9 @@ def train_seeds(
     else:
         folder = Path(resume_from)
         RunFolder(folder).refuse_links()
-        kept = planned(folder)[1]
-        require_named(folder / PLAN, kept, options | {"encoder": encoder}, folder)
-        options = kept | options
+        saved = planned(folder)[1]
+        require_named(folder / PLAN, saved, options | {"encoder": encoder}, folder)
+        options = saved | options
         data, encoder = options.pop("data", data), encoder or options.pop("encoder", None)
         options.pop("encoder", None)
     for each in planned(folder)[0]:

@@ -16,7 +16,7 @@ def made(encoder=method_cases.encoder, **options):
 
 
 def oracle(method, query_view, key_view, own=None):
-    """Cross-entropy of [q·k, q·queue]/τ with the first as the right one."""
+    """Returns the cross-entropy of [q·k, q·queue]/τ with the first as target."""
     query = normalize(method.head(method.encoder(query_view)))
     key = normalize(method.momentum_encoder(key_view))
     queue = query @ method.queue.keys().T

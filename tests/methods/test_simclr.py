@@ -15,7 +15,7 @@ def made(encoder=method_cases.encoder, **options):
 
 
 def by_hand(embeddings, row):
-    """Mean over both directions of ``row(s⁺, negatives)``, cosines."""
+    """Returns the mean over both directions of ``row(s⁺, negatives)``, cosines."""
     first, second = normalize(embeddings, dim=2).unbind(1)
     losses = []
     for query, keys in ((first, second), (second, first)):
@@ -85,7 +85,7 @@ def test_simclr_needs_two_views():
 
 
 def simplex(n):
-    """n unit vectors with cosines −1/(n − 1)."""
+    """Returns n unit vectors with cosines −1/(n − 1)."""
     centred = torch.eye(n, dtype=torch.float64) - 1 / n
     return centred / centred.norm(dim=1, keepdim=True)
 

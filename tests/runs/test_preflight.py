@@ -108,7 +108,7 @@ def test_check_shows_what_train_does(data, options, request, tmp_path):
 
 
 def test_both_outcomes_are_among_the_cases(folder):
-    """Otherwise the test above could pass without comparing anything."""
+    """Without both outcomes, the test above could pass without comparing anything."""
     assert (
         preflight({"data": str(folder), **SMALL, "max_corrupt": 0.1}, progress=False)[0]["training"]["refused"] is None
     )

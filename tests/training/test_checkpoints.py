@@ -124,7 +124,7 @@ def test_a_run_without_a_checkpoint_starts_again(tmp_path):
 
 @pytest.mark.parametrize("call", ["replace", "hardlink_to"])
 def test_a_kill_between_any_two_steps_leaves_a_checkpoint(last, monkeypatch, call):
-    """Stopped before each renaming in turn: what is there can be continued from."""
+    """Interrupted before each renaming, the folder has a checkpoint that can be loaded."""
 
     class Killed(BaseException):
         pass
@@ -213,7 +213,7 @@ def test_the_command_line_prints_one_line(digit_tree, tmp_path, quick):
 
 
 def test_a_kill_while_checkpoints_are_written(tmp_path):
-    """A process that does nothing but write checkpoints is killed at four moments."""
+    """Kills a process that only writes checkpoints, at four moments."""
     script = (
         "import sys, torch; from pathlib import Path; sys.path[:0] = [sys.argv[2]]\n"
         "from coulomb.training.checkpoints import keep_checkpoint\n"
@@ -260,5 +260,5 @@ def test_every_epoch_and_every_period(tmp_path, monkeypatch):
 
 
 def test_only_complete_updates_are_saved(tmp_path, monkeypatch):
-    """Seven batches an epoch, three an update: the first epoch is saved with the update that goes beyond its end."""
+    """With seven batches per epoch and three per update, the first epoch is saved with the update that crosses its end."""
     assert saved_after(7, 2, 100, 3, tmp_path, monkeypatch) == [3, 5]

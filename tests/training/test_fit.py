@@ -1,4 +1,4 @@
-"""Whole runs, small: what is written, that it repeats, and that it is the same however it is fed."""
+"""Small complete runs: their files, and their reproducibility."""
 
 import json
 import math

@@ -16,7 +16,7 @@ from coulomb.methods import SimCLR
 
 
 class Told(SimCLR):
-    """Counts batches and updates, in buffers; and their order."""
+    """Counts batches and updates in buffers, and records their order."""
 
     def __init__(self, encoder, *, num_images, class_counts=None, temperature=0.5, strength: float = 1.0, kind="plain"):
         super().__init__(encoder, temperature=temperature, embedding_dim=8)
@@ -54,7 +54,7 @@ class Told(SimCLR):
             "order": float(["fbu", "fbfbfbu"].index(order)),
             "seen": float(self.seen.sum()),
             "most": float(self.seen.max()),
-            "lr": -1.0,  # not its to tell
+            "lr": -1.0,  # must not override the trainer's value
         }
 '''
 
@@ -107,7 +107,7 @@ def test_a_stopped_run_with_an_own_method_resumes(digit_tree, tmp_path, quick, o
 
 def test_a_class_can_be_passed(digit_tree, tmp_path, quick):
     class Mine(SimCLR):
-        """As it is."""
+        """SimCLR without changes."""
 
     run = coulomb.train(digit_tree, method=Mine, out=tmp_path / "run", evaluate=False, progress=False, **quick)
     plain = coulomb.train(digit_tree, out=tmp_path / "plain", evaluate=False, progress=False, **quick)

@@ -1,4 +1,4 @@
-"""Two processes on one machine: one run folder, one encoder, each process its own share of the images."""
+"""Two processes on one machine: one run folder, one encoder, and each process has its part of the images."""
 
 import json
 import math
@@ -69,7 +69,7 @@ def losses(folder):
 
 
 def gradients(folder):
-    """Mean gradient norm by class and the number of its views, of each line that has them."""
+    """Returns the mean gradient norm and the number of views per class, for each line that has them."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     told = [line for line in lines if "class_gradient_norm" in line]
     return torch.tensor([[line["class_gradient_norm"], line["class_gradient_views"]] for line in told])

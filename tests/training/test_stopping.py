@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run with a checkpoint, an exit code and a sentence; nothing else is lost."""
+"""Ctrl-C and SIGTERM end a run with a checkpoint, an exit code and a message."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 
 
 def signalled_at(step, number, monkeypatch, times=1):
-    """Send this process a signal right after the line of update ``step`` is written."""
+    """Sends this process a signal right after the line of update ``step`` is written."""
     write = Journal.write
 
     def send(self, line):
@@ -74,7 +74,7 @@ def test_a_second_signal_stops_immediately(digit_tree, tmp_path, quick, monkeypa
 
 def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, quick, monkeypatch):
     monkeypatch.setattr("coulomb.training.launch.decode", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="before the first update; nothing was kept") as stopped:
+    with pytest.raises(Stopped, match="before the first update; no files were written") as stopped:
         coulomb.train(digit_tree, out=tmp_path / "runs" / "new", progress=False, **quick)
     assert stopped.value.code == 143
     assert not list(tmp_path.iterdir())
@@ -82,7 +82,7 @@ def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, q
 
 def test_a_signal_in_the_evaluation_names_the_command_for_it(digit_tree, tmp_path, quick, monkeypatch):
     monkeypatch.setattr("coulomb.api.assess", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="the run is trained, evaluate it with: coulomb evaluate"):
+    with pytest.raises(Stopped, match="the training is complete, evaluate it with: coulomb evaluate"):
         coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick)
 
 
@@ -111,7 +111,7 @@ TWO = (
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["run", "rank 0", "rank 1"])
 def test_two_processes(digit_tree, tmp_path, victim):
-    """SIGTERM to the first process stops both in order; a killed one is told of by the other, in one sentence."""
+    """SIGTERM to the first process stops both; if one is killed, the other reports it in one line."""
     run = tmp_path / "run"
     command = [sys.executable, "-m", "coulomb", "train", str(digit_tree), "--out", str(run), *TWO]
     with (tmp_path / "said").open("w") as output:

@@ -45,7 +45,7 @@ def without_pulse(lines):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_pulse_of_every_method_changes_nothing(digit_tree, quick, tmp_path, method):
-    """With a pulse at every second update, with none, and resumed: the same weights, the same lines."""
+    """With a pulse at every second update, without, and resumed, weights and lines are the same."""
     options = quick | {
         "epochs": 2,
         "method": method,
@@ -99,7 +99,7 @@ def test_gradients_that_accumulate_and_half_precision(digit_tree, quick, tmp_pat
 
 
 def test_the_values_follow_their_definitions(digit_tree, quick, tmp_path, monkeypatch):
-    """gradient_norm and update_ratio beside what is seen of gradients and weights from outside."""
+    """Compares gradient_norm and update_ratio with values computed from gradients and weights."""
     from coulomb.watching.pulse import Pulse
 
     wanted = []
@@ -169,7 +169,7 @@ def test_drift_is_zero_for_a_copy():
 
 @pytest.fixture
 def parts(tmp_path):
-    """The callback, a trainer and a module of six images in three classes (one image without a label)."""
+    """Returns the callback, a trainer and a module with six images in three classes (one image without a label)."""
     encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
     labels = torch.tensor([0, 0, 1, 1, 2, -1])
     config = SimpleNamespace(accumulate=2, knn_every=1, epochs=4)
@@ -192,7 +192,7 @@ def one_batch(callback, trainer, module, index, batch_idx, views=2):
 
 
 def by_hand(module, images, index):
-    """Σ and number of ‖∂(B·loss)/∂h‖ by class, from the definition."""
+    """Returns sum and number of ‖∂(B·loss)/∂h‖ per class, from the definition."""
     features = module.method.encoder(torch.cat(images)).detach().requires_grad_()
     embeddings = module.method.head(features)
     loss = module.method.criterion(torch.stack(embeddings.chunk(len(images)), dim=1), module.labels[index])

@@ -1,4 +1,4 @@
-"""The doctor listens to the journal of a training."""
+"""Warnings of the doctor during a training."""
 
 from types import SimpleNamespace
 

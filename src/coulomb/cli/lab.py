@@ -91,9 +91,9 @@ def lab(
         from coulomb.lab.doctor import suite, table
 
         _refuse(experiment, given)
-        found = suite(out / "doctor", tuple(only or ()), seed, None if data == "digits" else data)
-        say(json.dumps(found) if as_json else table(found))
-        raise typer.Exit(1 if found["missed"] or found["wrong"] or found["alarms"] else 0)
+        result = suite(out / "doctor", tuple(only or ()), seed, None if data == "digits" else data)
+        say(json.dumps(result) if as_json else table(result))
+        raise typer.Exit(1 if result["missed"] or result["wrong"] or result["alarms"] else 0)
     chosen = experiment_of(experiment)
     settings = Settings(
         data=data,

@@ -107,7 +107,7 @@ def complete_options(name: str, method: type[nn.Module], given: dict[str, Any]) 
         InputError: an option that the method does not have, with the nearest one; a value of another type; a missing
             option without default.
     """
-    known, open_ended = own_options(method), accepted_parameters(method)[1]
+    own, open_ended = own_options(method), accepted_parameters(method)[1]
     hints = typing.get_type_hints(method.__init__)
     for option, value in given.items():
         if option in SHARED:
@@ -115,16 +115,16 @@ def complete_options(name: str, method: type[nn.Module], given: dict[str, Any]) 
             raise InputError(
                 f"method option {option}={value!r}: is an option of every run; give {flag} ({option}=… in Python)"
             )
-        if option not in known:
+        if option not in own:
             if open_ended and option not in FACTS:
                 continue
-            hint = did_you_mean(option, known) or f"; it has {', '.join(known) or 'none'}"
+            hint = did_you_mean(option, own) or f"; it has {', '.join(own) or 'none'}"
             raise InputError(f"method {name!r} has no option {option!r}{hint}")
         if (problem := type_mismatch(value, hints.get(option, Any))) is not None:
             raise InputError(f"option {option}={value!r} of method {name!r}: {problem}")
     plain = (type(None), bool, int, float, str)
-    defaults = {option: p.default for option, p in known.items() if isinstance(p.default, plain)}
-    missing = [option for option, p in known.items() if p.default is p.empty and option not in given]
+    defaults = {option: p.default for option, p in own.items() if isinstance(p.default, plain)}
+    missing = [option for option, p in own.items() if p.default is p.empty and option not in given]
     if missing:
         raise InputError(f"method {name!r} needs {', '.join(missing)}; give --option {missing[0]}=VALUE")
     return defaults | given

@@ -141,12 +141,12 @@ _contestant = Shape(
 )
 _canvas = Shape(
     "an object with size, a positive whole number, and dtype, uint8 or float32",
-    lambda found: (
-        isinstance(found, dict)
-        and set(found) == {"size", "dtype"}
-        and whole.fits(found["size"])
-        and found["size"] > 0
-        and found["dtype"] in ("uint8", "float32")
+    lambda value: (
+        isinstance(value, dict)
+        and set(value) == {"size", "dtype"}
+        and whole.fits(value["size"])
+        and value["size"] > 0
+        and value["dtype"] in ("uint8", "float32")
     ),
 )
 DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
@@ -171,10 +171,12 @@ def read_split(folder: RunFolder) -> dict[str, Any] | None:
 
 def read_evaluation(folder: RunFolder) -> dict[str, Any]:
     """Reads ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
-    found = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
-    if not all(isinstance(value, dict) for name, value in found.items() if name != "comparison" and value is not None):
+    evaluation = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
+    if not all(
+        isinstance(value, dict) for name, value in evaluation.items() if name != "comparison" and value is not None
+    ):
         raise InputError(f"{folder.evaluation}: has entries that are not objects; {EVALUATE}")
-    return found
+    return evaluation
 
 
 try:

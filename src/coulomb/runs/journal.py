@@ -58,9 +58,9 @@ class Journal:
 
         A run that resumes at step 0 has no checkpoint and repeats everything, including the evaluation at step 0.
         """
-        kept = [line for line in read_metrics(self.path) if line["step"] <= step] if step else []
-        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
-        return kept
+        remaining = [line for line in read_metrics(self.path) if line["step"] <= step] if step else []
+        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in remaining))
+        return remaining
 
     def _scalars(self, line: dict[str, Any]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary

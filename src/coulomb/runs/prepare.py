@@ -164,16 +164,16 @@ def make_split(config: Config, source: Source, test_source: Source | None) -> Sp
 
 def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
     """Computes the facts: the split, and the size and channels of the network's input, from options or from a survey."""
-    found = survey(source, seed=config.seed)
+    surveyed = survey(source, seed=config.seed)
     split = make_split(config, source, test_source)
     return Facts(
         images=len(split.train),
-        image_size=config.image_size or suggest_image_size(found, LARGEST[config.preset]),
-        channels=config.channels or found.channels,
+        image_size=config.image_size or suggest_image_size(surveyed, LARGEST[config.preset]),
+        channels=config.channels or surveyed.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
         fast_bf16=fast_bf16(),
-        survey=found,
+        survey=surveyed,
         split=split,
     )
 
@@ -280,10 +280,10 @@ def position_tensor(indices: np.ndarray) -> torch.Tensor:
     return positions
 
 
-def canvas_size(found: Survey, image_size: int) -> int:
+def canvas_size(surveyed: Survey, image_size: int) -> int:
     """Returns the side of the stored square: the images' own if all are equally small squares, else `margin_canvas`."""
-    if found.uniform and found.width == found.height and found.width <= 2 * image_size:
-        return int(found.width)
+    if surveyed.uniform and surveyed.width == surveyed.height and surveyed.width <= 2 * image_size:
+        return int(surveyed.width)
     return margin_canvas(image_size)
 
 
@@ -292,12 +292,12 @@ def margin_canvas(image_size: int) -> int:
     return int(np.ceil(image_size * 4 / 3 / 8) * 8)
 
 
-def _store(source: Source, found: Survey, facts: Facts, config: Config) -> Images:
+def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Images:
     return Images(
         source,
-        size=canvas_size(found, facts.image_size),
+        size=canvas_size(surveyed, facts.image_size),
         channels=facts.channels,
         cache_bytes=int(config.cache_gb * 2**30),
         workers=cores() if config.workers is None else config.workers,
-        dtype=found.dtype,
+        dtype=surveyed.dtype,
     )

@@ -20,13 +20,13 @@ def recipe(function: Recipe) -> Recipe:
 
 
 def find_recipe(method: str, preset: str) -> Recipe:
-    """Returns the recipe of a method; without one of its own, ``"small"`` takes the settings of `small` unchanged.
+    """Returns the recipe of a method; without one, ``"small"`` takes the settings of `small` unchanged.
 
     Raises:
         InputError: ``preset="paper"`` for a user's own class, which has no published settings.
     """
-    if (found := RECIPES.get((method, preset))) is not None:
-        return found
+    if (own := RECIPES.get((method, preset))) is not None:
+        return own
     if preset != "small":
         raise InputError(f"preset={preset!r}: method={method!r} has no published settings; use preset='small'")
     return lambda facts: small(method, facts)

@@ -225,9 +225,9 @@ class Checkpoints(pl.Callback):
                 self.damaged = False
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            kept = "the previous one is kept" if self.path.exists() else "there is no previous one"
+            previous = "the previous one is kept" if self.path.exists() else "there is no previous one"
             raise InputError(
-                f"checkpoint {str(self.path)!r}: cannot be written ({error.strerror or error}); {kept}; "
+                f"checkpoint {str(self.path)!r}: cannot be written ({error.strerror or error}); {previous}; "
                 "free some space, then continue with --resume"
             ) from None
         trainer.strategy.barrier("checkpoint")

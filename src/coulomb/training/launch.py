@@ -95,7 +95,7 @@ def untrained(folder: RunFolder) -> bool:
 def stopped_sentence(folder: RunFolder, signals: Signals, *, new: bool = False) -> str:
     """Returns the message after a signal stopped the run; ``new``: `removed_if_untrained` applies."""
     if new and untrained(folder):
-        return "stopped before the first update; nothing was kept"
+        return "stopped before the first update; no files were written"
     step = "before its first checkpoint" if signals.step is None else f"at step {signals.step}"
     return f"stopped {step}; resume with: {command_for('train --resume', folder.path)}"
 

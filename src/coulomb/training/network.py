@@ -74,9 +74,9 @@ def make_classifier(
         return None
     log.info("second stage: a linear classifier on the frozen encoder")
     part = prepared.train
-    features, kept = extract_features(encoder, part.images, part.indices, views.plain, device=device)
+    features, indices = extract_features(encoder, part.images, part.indices, views.plain, device=device)
     classes = len(prepared.class_counts or [])
-    return linear_classifier(features, torch.from_numpy(part.labels[kept]), classes, seed)  # type: ignore[index]
+    return linear_classifier(features, torch.from_numpy(part.labels[indices]), classes, seed)  # type: ignore[index]
 
 
 def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int) -> Classifier | None:

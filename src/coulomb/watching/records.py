@@ -41,8 +41,8 @@ class TrainingFigures(pl.Callback):
         """Starts the clock; in a resumed run, removes lines after the checkpoint."""
         self.clock = time.perf_counter()
         if trainer.is_global_zero:
-            kept = self.journal.forget_after(trainer.global_step)
-            self.seconds = max((line.get("seconds", 0.0) for line in kept), default=0.0)
+            remaining = self.journal.forget_after(trainer.global_step)
+            self.seconds = max((line.get("seconds", 0.0) for line in remaining), default=0.0)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: dict[str, Any], batch_idx: int
