@@ -51,7 +51,9 @@ FACTS = {
     "AlignmentLoss": ("the other view", "none", "no", "nothing to gather"),
     "ArcFaceLoss": ("the own centre", "the other centres", "yes", "nothing to gather"),
     "BalancedSoftmaxLoss": ("the own centre", "the other centres", "yes, and counts", "nothing to gather"),
+    "BarlowTwinsLoss": ("the same dimension", "the other dimensions", "no", "`gather`"),
     "DebiasedLoss": ("the other view", "views of other samples, less τ⁺ of them", "no", "`gather`"),
+    "DecoupledLoss": ("the other view", "views of other samples", "no", "`gather`"),
     "HardContrastiveLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
     "HardNegativeLoss": ("the other view", "views of other samples, near ones more", "no", "`gather`"),
     "HardSimpleLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
@@ -60,13 +62,15 @@ FACTS = {
     "NTXentLoss": ("the other views", "views of other samples", "no", "`gather`"),
     "NegativeCosineLoss": ("the target", "none", "no", "nothing to gather"),
     "PaCoLoss": ("the own centre, the same label", "all centres and features", "yes, −1 allowed", "own keys alone"),
+    "SigmoidLoss": ("the paired key, or equal ids", "all other keys of the batch", "no", "`gather`"),
     "SimpleContrastiveLoss": ("the paired key", "keys of batch or queue, all alike", "no", "`gather`"),
     "SoftmaxLoss": ("the own centre", "the other centres", "yes", "nothing to gather"),
     "SupConLoss": ("the same label", "all other samples", "yes, −1 allowed", "`gather`"),
     "TripletLoss": ("the same label", "other labels", "yes, −1 left out", "`gather`"),
     "UniformityLoss": ("none", "all other samples", "no", "`gather`"),
+    "VICRegLoss": ("the other view", "none", "no", "`gather`"),
 }
-KNOBS = {"temperature": "τ", "scale": "s", "t": "t", "alpha": "α", "margin": "m", "weight": "λ"}
+KNOBS = {"temperature": "τ", "scale": "s", "t": "t", "alpha": "α", "margin": "m", "weight": "λ", "invariance": "λ"}
 
 
 def sections(doc: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Wrong command lines, run in a folder that `prepare` has filled: every one must end in a sentence and exit code 2."""
+"""Wrong command lines, for a folder that `prepare` has filled; each must end with one error line and exit code 2."""
 
 import json
 import shlex
@@ -55,7 +55,7 @@ FILES = {
 
 
 def prepare(folder):
-    """Fill ``folder`` with data and files that the command lines name."""
+    """Fills ``folder`` with the data and files that the command lines name."""
     for name, content in FILES.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     rng = np.random.default_rng(0)

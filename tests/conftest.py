@@ -1,4 +1,4 @@
-"""What every room's tests may ask for: processes, small real images, a run of seconds."""
+"""Fixtures for all tests: processes, small real images, options of a run of seconds."""
 
 import gc
 import logging
@@ -14,7 +14,7 @@ from summary import pytest_terminal_summary  # noqa: F401
 
 
 def pytest_collection_finish():
-    """Imported modules and collected tests stay: no later garbage collection has to look at these millions of objects."""
+    """Excludes the objects of imported modules and collected tests, which stay alive, from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -26,7 +26,7 @@ def processes(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def digit_tree(tmp_path_factory):
-    """60 handwritten digits as PNG files, one folder a class (0 to 4)."""
+    """60 handwritten digits as PNG files, one folder per class (0 to 4)."""
     root = tmp_path_factory.mktemp("digit-tree")
     digits = load_digits()
     for label in range(5):
@@ -40,7 +40,7 @@ def digit_tree(tmp_path_factory):
 
 @pytest.fixture
 def quick():
-    """Options of a run of a few seconds."""
+    """Options of a run that takes a few seconds."""
     return {
         "epochs": 3,
         "batch_size": 8,
@@ -53,7 +53,7 @@ def quick():
 
 @pytest.fixture
 def own_console():
-    """Restores what `coulomb.cli.main` sets up for a process of its own."""
+    """Restores the logger and warnings that `coulomb.cli.main` configures for its process."""
     logger, show = logging.getLogger("coulomb"), warnings.showwarning
     level, handlers = logger.level, list(logger.handlers)
     yield

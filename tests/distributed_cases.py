@@ -45,6 +45,15 @@ CASES = {
         lambda t, **k: losses.UniformityLoss(0.1, normalize=False, **k),
         lambda f, x, y, l: f(x),
     ),
+    "sigmoid": (lambda t, **k: losses.SigmoidLoss(3.0, -1.0, **k).double(), lambda f, x, y, l: f(x, y)),
+    "sigmoid, several positives": (
+        lambda t, **k: losses.SigmoidLoss(3.0, -1.0, **k).double(),
+        lambda f, x, y, l: f(x, y, l),
+    ),
+    "decoupled": (lambda t, **k: losses.DecoupledLoss(t, **k), lambda f, x, y, l: f(x, y)),
+    "decoupled, weighted": (lambda t, **k: losses.DecoupledLoss(t, weighted=True, **k), lambda f, x, y, l: f(x, y)),
+    "VICReg": (lambda t, **k: losses.VICRegLoss(**k), lambda f, x, y, l: f(x, y)),
+    "Barlow Twins": (lambda t, **k: losses.BarlowTwinsLoss(0.3, **k), lambda f, x, y, l: f(x, y)),
     "SupCon": (
         lambda t, **k: losses.SupConLoss(t, **k),
         lambda f, x, y, l: f(torch.stack([x, y], 1), l),

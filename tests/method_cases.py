@@ -1,4 +1,4 @@
-"""What the tests of methods share: a tiny encoder, pictures, a step of training as the trainer takes it."""
+"""Helpers for tests of methods: a tiny encoder, images, a training step as in the trainer."""
 
 import copy
 
@@ -14,7 +14,7 @@ def encoder(seed=0):
 
 
 def plain_encoder(width=6):
-    """No batch norm: what it says of an image depends on no other."""
+    """An encoder without batch norm, whose features of an image do not depend on other images."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Tanh())
     module.feature_dim = width
@@ -31,7 +31,7 @@ def state_of(module):
 
 
 def changed(before, module):
-    """Names of what differs from ``before``, without batch norms' running statistics, which any forward moves."""
+    """Returns the names of tensors that differ from ``before``, without running statistics, which any forward pass changes."""
     norms = ("running_mean", "running_var", "num_batches_tracked")
     now = module.state_dict()
     return {
@@ -42,7 +42,7 @@ def changed(before, module):
 
 
 def step(method, optimizer, number, batch=6, images=20, total=10):
-    """One update on the batch of a number; the loss."""
+    """Makes one update on the batch with a number; returns the loss."""
     draw = torch.Generator().manual_seed(1000 + number)
     index = torch.randperm(images, generator=draw)[:batch]
     loss = method(views(batch=batch, seed=number), None, index)
@@ -59,7 +59,7 @@ def optimizer_of(method):
 
 
 def assert_resumes(make):
-    """Training goes on from a state dict exactly as if it had never stopped."""
+    """Training from a state dict continues exactly as without interruption."""
     method = make()
     optimizer = optimizer_of(method)
     for number in range(3):
@@ -74,7 +74,7 @@ def assert_resumes(make):
 
 
 def assert_pure(method, index=None):
-    """A forward in training mode changes no saved state, and says the same again."""
+    """A forward pass in training mode changes no saved state, and is reproducible."""
     before = state_of(method)
     seen = views()
     first = float(method(seen, None, index).detach())
@@ -89,9 +89,9 @@ def assert_every_parameter_learns(method, index=None):
 
 
 def trained_on_blobs(method_class, **options):
-    """Loss, spread (1: over the whole sphere, 0: one point) and effective rank of embeddings after a short training.
+    """Returns loss, spread (1: over the whole sphere, 0: one point) and effective rank after a short training.
 
-    Two views are noisy copies of 128 random pictures.
+    The two views are noisy copies of 128 random images.
     """
     method = method_class(plain_encoder(16), embedding_dim=16, **options)
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.2, momentum=0.9)

@@ -1,4 +1,4 @@
-"""Methods trained by DistributedDataParallel, each process with its share of every batch."""
+"""Methods trained with DistributedDataParallel, each process with its part of every batch."""
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ MAKE = {
 
 
 def without_norms(method):
-    """The method with batch norms taken out: they see the images of one process alone."""
+    """Removes batch norms, whose statistics are those of one process."""
     for _, part in list(method.named_modules()):
         for child, inner in list(part.named_children()):
             if isinstance(inner, torch.nn.BatchNorm1d):
@@ -29,7 +29,7 @@ def without_norms(method):
 
 
 def trained(name, steps=6, batch=12):
-    """Losses (means over processes) and the saved state after some steps."""
+    """Returns the losses (means over processes) and the saved state after some steps."""
     together = dist.is_initialized()
     rank, world = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
     method = without_norms(MAKE[name](method_cases.plain_encoder()))

@@ -1,4 +1,4 @@
-"""What tests of whole runs share: a run that loses power, and the lines of its metrics that must repeat."""
+"""Helpers for tests of whole runs: a run that is interrupted, and the metrics that must be reproducible."""
 
 import json
 
@@ -8,11 +8,11 @@ import coulomb
 
 
 class PowerCut(BaseException):
-    """Nothing handles it."""
+    """An exception that no code handles."""
 
 
 def stopped_at(step, data, out, **options):
-    """A run that ended right after the line of update ``step`` was written; its folder."""
+    """Trains until the line of update ``step`` is written, then interrupts the run; returns its folder."""
     write = coulomb.runs.journal.Journal.write
 
     def stop(self, line):
@@ -28,6 +28,6 @@ def stopped_at(step, data, out, **options):
 
 
 def comparable(folder):
-    """The lines of ``metrics.jsonl`` without what the clock says."""
+    """Returns the lines of ``metrics.jsonl`` without times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if k not in ("images_per_second", "seconds")} for line in lines]

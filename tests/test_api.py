@@ -1,4 +1,4 @@
-"""coulomb from Python: what can only be handed over as an object."""
+"""The Python interface: arguments that can only be objects."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_arrays_and_data_sets(tmp_path):
     assert coulomb.evaluate(dataset.path, data=Pairs(), progress=False)["trained"] == dataset.evaluation["trained"]
 
 
-def test_views_of_your_own(tmp_path):
+def test_own_views(tmp_path):
     seen = []
 
     def mirrored(images, generator):
@@ -57,7 +57,7 @@ def test_views_of_your_own(tmp_path):
     assert run.config.views == "custom:OwnViews"
 
 
-def test_own_views_must_be_handed_over_again(tmp_path):
+def test_own_views_must_be_passed_again(tmp_path):
     own = OwnViews(lambda images, generator: images.flip(3), size=16, channels=3)
     np.save(tmp_path / "a.npy", pictures())
     run = coulomb.train(tmp_path / "a.npy", views=own, out=tmp_path / "run", evaluate=False, **QUICK)
@@ -73,7 +73,7 @@ def test_load_says_what_is_missing(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("Net = 3", "no class or function"), ("def Net():\n    return 3", r"gave a int, not a torch\.nn\.Module")],
+    [("Net = 3", "no class or function"), ("def Net():\n    return 3", r"returned a int, not a torch\.nn\.Module")],
 )
 def test_a_file_without_an_encoder(tmp_path, text, words):
     (tmp_path / "mine.py").write_text(text)
@@ -91,7 +91,7 @@ def test_unknown_attribute():
 
 
 def test_evaluation_refuses_data_that_changed(tmp_path):
-    """Another split would measure the encoder on images it was trained on."""
+    """With another split, the encoder would be evaluated on training images."""
     np.save(tmp_path / "a.npy", pictures())
     run = coulomb.train(tmp_path / "a.npy", out=tmp_path / "run", evaluate=False, **QUICK)
     np.save(tmp_path / "a.npy", pictures(30))
@@ -99,5 +99,5 @@ def test_evaluation_refuses_data_that_changed(tmp_path):
         coulomb.evaluate(run.path, progress=False)
 
 
-def test_dir_lists_what_is_imported_when_first_used():
+def test_dir_lists_lazy_imports():
     assert {"train", "evaluate", "load", "Run", "__version__"} <= set(dir(coulomb))

@@ -7,12 +7,12 @@ from coulomb.errors import CoulombWarning
 
 @pytest.mark.parametrize("value", [True, "2", None])
 @pytest.mark.parametrize("check", [checked_number, checked_share, checked_whole])
-def test_what_is_no_number_is_named(check, value):
+def test_errors_for_invalid_numbers(check, value):
     with pytest.raises(TypeError, match="size must be a"):
         check("size", value)
 
 
-def test_bounds_are_told():
+def test_errors_name_the_bounds():
     assert checked_number("beta", 2) == 2.0 and checked_share("momentum", 1) == 1.0 and checked_whole("size", 3) == 3
     with pytest.raises(ValueError, match="beta must be finite and at least 0, got -1"):
         checked_number("beta", -1, at_least=0)

@@ -1,4 +1,4 @@
-"""The command line by hand: each mistake is one clear line, exit code 2, no traceback, nothing written."""
+"""The command line: each error is one line with exit code 2, without traceback or new files."""
 
 import json
 import os
@@ -20,7 +20,7 @@ QUICK = (
 
 
 def from_scratch(*arguments, cwd):
-    """As a user's shell runs it, imports included."""
+    """Runs a command as a shell does, including imports."""
     command = [sys.executable, "-m", "coulomb", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, check=False)
 
@@ -76,7 +76,7 @@ def run(photos, tmp_path_factory):
         (["report", "nowhere"], ["nowhere"]),
         (["encode", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
         (["classify", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
-        (["check"], ["data: give the images to check"]),
+        (["check"], ["data: missing; give the images to check"]),
         (["check", "digits", "--temperature", "0"], ["temperature"]),
         (["check", "digits", "--labels", "breed"], ["breed", "no columns"]),
         (["check", "nowhere/"], ["nowhere"]),
@@ -117,7 +117,7 @@ def test_no_permission(tmp_path, photos):
     refused(coulomb("train", photos, "--out", "locked/run", *QUICK, cwd=tmp_path), "locked", "Permission")
 
 
-def test_a_place_that_cannot_be_written(tmp_path, photos):
+def test_a_folder_that_cannot_be_created(tmp_path, photos):
     refused(coulomb("train", photos, "--out", "/proc/run", *QUICK, cwd=tmp_path), "/proc/run", "cannot be created")
 
 
@@ -142,7 +142,7 @@ def test_evaluate_prints_one_json_object(run):
         assert {"knn", "linear", "few_shot", "protocol"} <= found[name].keys()
 
 
-def test_doctor_says_by_its_exit_code_whether_a_run_is_sick(run):
+def test_the_exit_code_of_doctor_tells_whether_a_run_has_problems(run):
     # One epoch of a tiny batch: the figures of a run that learned are written into its files.
     evaluation, lines = (run / "evaluation.json").read_text(), (run / "metrics.jsonl").read_text()
     learned = json.loads(evaluation)
@@ -295,7 +295,23 @@ def test_runs_side_by_side(run, tmp_path):
     assert (tmp_path / "mine.html").stat().st_size > 10_000
 
 
-def test_version_and_help(tmp_path):
+def test_version(tmp_path):
     assert from_scratch("--version", cwd=tmp_path).stdout.strip().count(".") == 2
-    for command in ("train", "evaluate", "doctor", "embed", "report", "views", "check", "bench"):
-        assert coulomb(command, "--help", cwd=tmp_path).returncode == 0
+
+
+COMMANDS = ["train", "check", "views", "evaluate", "doctor", "report", "embed", "encode", "classify", "lab", "bench"]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "bench losses", "bench views", "bench pulse"])
+def test_every_help_shows_two_examples(tmp_path, command):
+    result = coulomb(*command.split(), "--help", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    examples = [line.split() for line in result.stdout.partition("Examples:")[2].splitlines() if line.strip()]
+    assert len(examples) == 2
+    assert all(words[: 1 + len(command.split())] == ["coulomb", *command.split()] for words in examples) or not command
+
+
+def test_the_options_of_a_run_are_grouped(tmp_path):
+    shown = coulomb("train", "--help", cwd=tmp_path).stdout
+    panels = [line.split()[1] for line in shown.splitlines() if line.startswith("╭─")]
+    assert panels == ["Arguments", "Options", "Data", "Method", "Optimisation", "Views", "Run", "Evaluation"]

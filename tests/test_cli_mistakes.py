@@ -1,4 +1,4 @@
-"""No wrong command line ends in a traceback, in silence, or with something left behind."""
+"""No wrong command line ends with a traceback, without a message, or with files left behind."""
 
 import shutil
 import sys
@@ -23,19 +23,19 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_wrong_command_line_is_refused_in_one_sentence(folder, line, monkeypatch, capsys, own_console):
+def test_a_wrong_command_line_is_refused_with_one_line(folder, line, monkeypatch, capsys, own_console):
     before = sorted(folder.rglob("*"))
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["coulomb", *arguments(line, folder / "run")])
     with pytest.raises(SystemExit) as ended, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the images; what counts here is the error
         main()
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     left = [path for path in sorted(folder.rglob("*")) if path not in before and "__pycache__" not in path.parts]
     files = [path for path in left if path.is_file() or path.name == "new"]
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
-    assert ended.value.code == 2, said
-    assert "Traceback" not in said
-    assert sum(text.startswith("coulomb: error:") for text in said.splitlines()) == 1, said
+    assert ended.value.code == 2, output
+    assert "Traceback" not in output
+    assert sum(text.startswith("coulomb: error:") for text in output.splitlines()) == 1, output
     assert not files

@@ -25,7 +25,7 @@ FLOORS = {
     "metrics": 2,
     "diagnostics": 3,  # public names of metrics
     "methods": 3,
-    "doctor": 3,
+    "doctor": 4,
     "runs": 4,
     "watching": 5,
     "training": 6,

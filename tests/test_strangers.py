@@ -1,4 +1,4 @@
-"""A run folder that a stranger hands over: nothing in it runs code, writes elsewhere, or ends in a traceback."""
+"""Run folders from untrusted sources: their files cannot execute code, write elsewhere, or cause a traceback."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def pristine(digits):
 
 @pytest.fixture
 def run(pristine, tmp_path):
-    """A finished run of a method with a classifier, that a test may change."""
+    """A finished run of a method with a classifier, which tests may change."""
     return shutil.copytree(pristine, tmp_path / "run")
 
 
@@ -193,7 +193,7 @@ def test_a_file_of_the_wrong_shape_is_one_sentence(run, edit):
 
 
 def test_a_head_without_end_is_refused_before_it_is_built(run):
-    """As many layers as the weights can have, each far too wide."""
+    """The largest number of layers, each far too wide."""
     weights = load_file(run / "classifier.safetensors")
     save_file(weights | {f"more{i}": torch.zeros(1) for i in range(60)}, run / "classifier.safetensors")
     about = json.loads((run / "classifier.json").read_text())
@@ -205,7 +205,7 @@ def test_a_head_without_end_is_refused_before_it_is_built(run):
         load(run)
     about["head"]["hidden_dim"] = 6000
     (run / "classifier.json").write_text(json.dumps(about))
-    with pytest.raises(InputError, match="does not belong to this classifier"):
+    with pytest.raises(InputError, match="does not match this classifier"):
         load(run)
 
 
@@ -220,7 +220,7 @@ def test_an_alias_bomb_does_not_keep_the_report_busy(run):
 
 def test_samples_that_expand_are_left_out(run):
     np.savez_compressed(run / "samples.npz", thumbnails=np.zeros((600, 2**20), np.uint8))
-    assert "that expand to 600 MiB, above the limit" in build_report(run).read_text(encoding="utf-8")
+    assert "that expand to 600 MiB, more than the limit" in build_report(run).read_text(encoding="utf-8")
 
 
 def test_seeds_of_the_wrong_shape(pristine, tmp_path):
@@ -265,7 +265,9 @@ def test_a_link_that_leaves_the_folder_is_refused(run, tmp_path, name):
     place.symlink_to(target)
     before = content_of(target)
     for command in ("resume", "evaluate", "doctor", "doctor --quick"):
-        with pytest.raises(InputError, match=rf"{name}: is a symbolic link that leaves the run folder.*replace it"):
+        with pytest.raises(
+            InputError, match=rf"{name}: is a symbolic link that leads out of the run folder.*replace it"
+        ):
             COMMANDS[command](run)
     assert content_of(target) == before
 
@@ -282,7 +284,7 @@ def test_a_folder_of_seeds_is_looked_through_too(pristine, tmp_path):
         lambda: coulomb.train_seeds(resume_from=tmp_path / "seeds", progress=False),
         lambda: coulomb.evaluate(tmp_path / "seeds", progress=False),
     ):
-        with pytest.raises(InputError, match="seed0: is a symbolic link that leaves the run folder"):
+        with pytest.raises(InputError, match="seed0: is a symbolic link that leads out of the run folder"):
             command()
 
 
@@ -336,7 +338,7 @@ def test_a_run_of_ones_own_method_is_named_again(digits, mine, tmp_path):
     assert coulomb.diagnose(run, method=named, progress=False)["checked"]
     assert coulomb.evaluate(run, method=named, progress=False)["trained"]
     assert coulomb.train(resume_from=run, method=named, evaluate=False, progress=False).path == run
-    with pytest.raises(InputError, match="method='simclr': only a method of your own is named again"):
+    with pytest.raises(InputError, match="method='simclr': only your own method is passed again"):
         coulomb.diagnose(run, method="simclr")
 
 
@@ -375,7 +377,7 @@ def test_a_bank_outside_the_folder_is_named_again(run, tmp_path):
     rewrite(run, "method", "instdisc")
     for place in (tmp_path / "bank", run / ".." / "bank", run / "bank"):
         rewrite(run, "method_options", {"full": True, "bank_path": str(place)})
-        with pytest.raises(InputError, match="--option bank_path=" if place.parent != run else "does not fit"):
+        with pytest.raises(InputError, match="--option bank_path=" if place.parent != run else "does not match"):
             COMMANDS["resume"](run)
         assert not (tmp_path / "bank").exists()
 

@@ -1,7 +1,7 @@
 """coulomb: contrastive representation learning, exact at any batch size.
 
-Losses need torch alone (``from coulomb.losses import NTXentLoss``); everything else is the extra ``coulomb[train]``
-and is imported when first used.
+Losses need only torch (``from coulomb.losses import NTXentLoss``); everything else belongs to the extra ``coulomb[train]``
+and is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""coulomb from Python: the same words as on the command line."""
+"""The Python interface, with the same names as the command line."""
 
 import copy
 from functools import cached_property
@@ -22,7 +22,7 @@ from coulomb.methods.options import OWN, load_own_method
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.encoder import check_input
-from coulomb.models.user_code import from_own_file, is_own_file, require_call
+from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.reading import read_object
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
@@ -39,7 +39,7 @@ class Run:
 
     Args:
         path: the run folder.
-        module: a user's own encoder, when the run was trained with one; its weights are replaced by the run's.
+        module: the user's own encoder, if the run was trained with one; its weights are replaced by those of the run.
     """
 
     def __init__(self, path: str | Path, module: nn.Module | None = None):
@@ -55,7 +55,7 @@ class Run:
     def encoder(self) -> Encoder:
         """The trained encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
 
-        Images of another size, and values clearly outside [0, 1], are refused; `encode` prepares any image.
+        It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
         """
         encoder = load_encoder(self.path, module=self._module).eval()
         encoder.register_forward_pre_hook(check_input)
@@ -63,27 +63,27 @@ class Run:
 
     @cached_property
     def classifier(self) -> Classifier:
-        """Features [B, F] → logits [B, C], if the run trained a classifier: supcon's second stage, softmax, paco, …"""
+        """Features [B, F] → logits [B, C], if the run trained a classifier: supcon (second stage), softmax, paco, …"""
         return load_classifier(self.path, self.encoder.feature_dim)[0]
 
     @property
     def class_names(self) -> list[str] | None:
-        """Names of the classes that the run's classifier tells apart, if they have any."""
+        """Names of the classes of the run's classifier; None if they have no names."""
         return load_classifier(self.path, self.encoder.feature_dim)[1]
 
     def encode(self, images: Any, *, batch_size: int = 256, workers: int = 0) -> Tensor:
-        """Features [N, F] of any images, prepared as in the evaluation of the run; float32, on the CPU.
+        """Returns the features [N, F] of any images, prepared as in the run's evaluation; float32, on the CPU.
 
         Each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's channels and
-        scaled to [0, 1], by itself: its features do not depend on the other images. An image that already has the
-        encoder's size is used as it is. `embed` writes the same features to a file.
+        scaled to [0, 1], independently of the other images. An image that already has the encoder's size is not resized.
+        `embed` writes the same features to a file.
 
         Args:
             images: a path, a Pillow image, an array ([H, W] or [H, W, C]) or a tensor ([C, H, W]); a list of these; a
                 batch as one array or tensor; or a data set as for training. Arrays and tensors hold uint8, uint16, or
                 floats in [0, 1].
-            batch_size: images per forward pass; no influence on the result.
-            workers: processes that decode.
+            batch_size: images per forward pass; does not change the result.
+            workers: processes that decode images.
 
         Raises:
             InputError: an image cannot be read, or floats are outside [0, 1].
@@ -102,7 +102,7 @@ class Run:
     def classify(
         self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0
     ) -> Classification:
-        """Names and probabilities of the classes of any images, by the classifier that the run kept.
+        """Classifies any images with the run's classifier; returns names and probabilities of the classes.
 
         Args:
             images, batch_size, workers: as for `encode`.
@@ -117,13 +117,13 @@ class Run:
         """
         classifier, names = self.classifier, self.class_names
         source = open_images(images)
-        features, kept, failures = self._features(source, batch_size, workers)
+        features, indices, failures = self._features(source, batch_size, workers)
         if not skip_unreadable:
             _require_all(source, failures)
         probabilities = classifier(features.to(classifier.weight.device)).softmax(1).cpu()
         names = names or [str(label) for label in range(probabilities.shape[1])]
         failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
-        return Classification([source.item_id(int(index)) for index in kept], names, probabilities, failed)
+        return Classification([source.item_id(int(index)) for index in indices], names, probabilities, failed)
 
     def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
         canvas = self._canvas or Canvas.of(source, self.encoder)
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def _canvas(self) -> Canvas | None:
-        """How the run stored its images; None for folders of earlier versions, which do not say."""
+        """How the run stored its images; None for folders of earlier versions, which did not save this."""
         written = read_data(self.folder).get("canvas")
         return None if written is None else Canvas(**written)
 
@@ -152,16 +152,16 @@ class Run:
 
     @property
     def doctor(self) -> dict[str, Any]:
-        """The content of ``doctor.json``: what is wrong with the run, if anything."""
+        """The content of ``doctor.json``: the problems of the run, if any."""
         return read_object(self.folder.doctor, remedy="write it again with: coulomb doctor RUN")
 
     @property
     def report(self) -> Path:
-        """The page to look at."""
+        """Path of the HTML report."""
         return self.folder.report
 
     def embed(self, data: Any, out: str | Path, **options: Any) -> dict[str, Any]:
-        """Features of any images into a Parquet file; see ``embed_to_parquet``."""
+        """Writes features of any images to a Parquet file; see ``embed_to_parquet``."""
         return embed_to_parquet(self.encoder, data, out, **{"canvas": self._canvas} | options)
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ def _require_all(source: Source, failures: dict[int, str]) -> None:
     if failures:
         index, reason = next(iter(failures.items()))
         more = f" (and {len(failures) - 1} more of {len(source)} images)" if len(failures) > 1 else ""
-        raise InputError(f"{visible(source.item_id(index))}: {reason}{more}; leave out what cannot be read")
+        raise InputError(f"{visible(source.item_id(index))}: {reason}{more}; leave out unreadable images")
 
 
 def train(
@@ -187,27 +187,27 @@ def train(
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Train an encoder, evaluate it beside its baselines and write a report.
+    """Trains an encoder, evaluates it against its baselines and writes a report.
 
     Args:
         data: a folder, a list, a Parquet file, a hub name, ``"digits"`` (built in); or an array, a torch ``Dataset``.
-        test: held-out images likewise; without it a stratified split is made and written down.
-        method: a name (``"simclr"``, …), a file and class (``"mine.py:MyMethod"``), or a class of your own; see
-            `coulomb.methods`.
+        test: held-out images, likewise; default: a stratified split, which is saved.
+        method: a name (``"simclr"``, …), a file and class (``"mine.py:MyMethod"``), or your own class; see
+            `coulomb.methods.Method`.
         encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
-        views: a preset's name, or views of your own (``OwnViews(function, size, channels)``).
-        resume_from: a run folder to continue instead; ``data``, ``encoder``, ``views`` and ``method`` are needed again only
-            if they were objects or files of your own (``"mine.py:MyMethod"``): code outside coulomb runs only if this call
-            names it. Likewise a memory bank outside the folder (``method_options={"bank_path": …}``).
+        views: a preset's name, or your own views (``OwnViews(function, size, channels)``).
+        resume_from: a run folder to continue instead. ``data``, ``encoder``, ``views`` and ``method`` are only needed again
+            if they were objects or your own files (``"mine.py:MyMethod"``), because code outside coulomb is executed only if
+            this call names it. The same holds for a memory bank outside the folder (``method_options={"bank_path": …}``).
         evaluate: evaluate and write the report at the end.
-        progress: show bars.
+        progress: show progress bars.
         **options: any field of ``coulomb.runs.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
-            ``method_options`` holds the method's own: ``{"queue_size": 4096}``.
+            ``method_options`` has those of the method: ``{"queue_size": 4096}``.
 
     Raises:
-        InputError: something handed over is wrong; the message says what.
+        InputError: an argument is wrong; the message says which, and what to do.
         NonFiniteError: the loss became NaN or infinite; the batch is saved.
-        Stopped: Ctrl-C or SIGTERM, a KeyboardInterrupt; the message says at which step, and how to resume.
+        Stopped: Ctrl-C or SIGTERM (a KeyboardInterrupt); the message says at which step, and how to resume.
         LostProcessError: another process of a run with several processes ended.
     """
     if resume_from is None:
@@ -234,10 +234,9 @@ def train(
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
     if evaluate and first_process():
-        told = (
-            f"stopped in the evaluation; the run is trained, evaluate it with: {command_for('evaluate', folder.path)}"
-        )
-        with stoppable(lambda signals: told):
+        command = command_for("evaluate", folder.path)
+        message = f"stopped during the evaluation; the training is complete, evaluate it with: {command}"
+        with stoppable(lambda signals: message):
             assess(folder, prepared, objects, progress=progress)
             examine(folder, prepared, objects, progress=progress)
             build_report(folder.path)
@@ -255,20 +254,20 @@ def train_seeds(
     progress: bool = True,
     **options: Any,
 ) -> tuple[dict[str, Any], Path]:
-    """Train with several seeds: run folders ``out/seed0``, ``out/seed1``, … and the mean and deviation of every figure.
+    """Trains with several seeds, in ``out/seed0``, ``out/seed1``, …; computes mean and deviation of all evaluation results.
 
     Args:
-        seeds: how many runs. seed: of the first; the others follow.
-        data, encoder, **options: as for `train`. A module is copied for each run, so all begin with the weights it has.
+        seeds: number of runs. seed: the first seed; the others follow.
+        data, encoder, **options: as for `train`. A module is copied for each run, so that all start with its weights.
         out: folder to create for all of them; default ``runs/NAME-METHOD-seeds``.
-        resume_from: such a folder, to continue after a stop: finished runs are kept; what was an object is needed again.
-        progress: show bars.
+        resume_from: such a folder, to continue after a stop. Finished runs are kept; objects must be passed again.
+        progress: show progress bars.
 
     Returns:
         The content of ``out/summary.json``, see `coulomb.runs.seeds.summarise`, and ``out``.
 
     Raises:
-        InputError: ``out`` exists, fewer than two seeds, or several processes are asked for.
+        InputError: ``out`` exists, fewer than two seeds, or several processes are requested.
     """
     if resume_from is None:
         if seeds < 2:
@@ -284,9 +283,9 @@ def train_seeds(
     else:
         folder = Path(resume_from)
         RunFolder(folder).refuse_links()
-        kept = planned(folder)[1]
-        require_named(folder / PLAN, kept, options | {"encoder": encoder}, folder)
-        options = kept | options
+        saved = planned(folder)[1]
+        require_named(folder / PLAN, saved, options | {"encoder": encoder}, folder)
+        options = saved | options
         data, encoder = options.pop("data", data), encoder or options.pop("encoder", None)
         options.pop("encoder", None)
     for each in planned(folder)[0]:
@@ -295,16 +294,16 @@ def train_seeds(
         if run.report.exists():
             continue
         if run.environment.exists():
-            again = ("test", "views", "method", "method_options")
-            handed = {key: value for key, value in options.items() if key in again}
-            train(data, encoder=module, resume_from=run.path, progress=progress, **handed)
+            resumable = ("test", "views", "method", "method_options")
+            repeated = {key: value for key, value in options.items() if key in resumable}
+            train(data, encoder=module, resume_from=run.path, progress=progress, **repeated)
         else:
             train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
     return summarise(folder), folder
 
 
 def require_data(data: Any) -> None:
-    """Refuse to train on nothing in particular."""
+    """Raises `InputError` if no data are given."""
     if data is None:
         raise InputError(
             "data: missing; give a folder of images, a CSV or Parquet file, an array, or 'digits' for the built-in example"
@@ -330,45 +329,45 @@ def evaluate(
     progress: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Measure a run again, write ``evaluation.json`` and a new report, and return the figures.
+    """Evaluates a run, writes ``evaluation.json`` and a new report, and returns the results.
 
     Args:
-        run: the run folder, or one of several seeds: then each is measured again, and the result is their summary.
-        data, test, encoder, views, method: needed only where the run was handed objects instead of names, or code of your
-            own: ``method="mine.py:MyMethod"``.
-        on, on_test: other labelled data to measure the frozen encoder on instead (``on_test``: its held-out images; without
-            it a fifth is held out); the figures go to ``transfer/NAME.json``. on_labels: their column in a table.
-        full: fine-tune the whole encoder too, with 1%, 10% and all of the labels; this may take longer than the training.
-        progress: show what goes on.
-        **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below`` other than the run's own.
+        run: the run folder, or a folder of several seeds; then each is evaluated, and their summary is returned.
+        data, test, encoder, views, method: only needed if the run was trained with objects instead of names, or with your own
+            code: ``method="mine.py:MyMethod"``.
+        on, on_test: other labelled data on which to evaluate the frozen encoder instead, and their held-out images (default:
+            a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels.
+        full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
+        progress: show progress bars.
+        **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below``, if they differ from those of the run.
 
     Raises:
-        InputError: the folder is no run, its data changed, or something handed over is wrong.
+        InputError: the folder is not a run, its data changed, or an argument is wrong.
     """
     folder = RunFolder(run)
     if is_plan(run):
         if on is not None:
-            raise InputError(f"on={on!r}: {str(run)!r} holds several runs; give one of them")
+            raise InputError(f"on={on!r}: {str(run)!r} contains several runs; give one of them")
         RunFolder(run).refuse_links()
-        handed: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
-        handed["method"] = method
+        given: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
+        given["method"] = method
         for seed in planned(folder.path)[0]:
-            evaluate(seed_folder(folder.path, seed).path, **handed, progress=progress, **options)
+            evaluate(seed_folder(folder.path, seed).path, **given, progress=progress, **options)
         return summarise(folder.path)
     folder.require()
-    known = ("knn_k", "knn_sigma", "many_above", "few_below")
-    if unknown := sorted(set(options) - set(known)):
+    allowed = ("knn_k", "knn_sigma", "many_above", "few_below")
+    if unknown := sorted(set(options) - set(allowed)):
         raise InputError(
-            f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(known)}"
+            f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(allowed)}"
         )
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
     if on is not None:
         result = transfer(folder, on, on_test, objects, labels=on_labels, **shared)
     elif on_test is not None or on_labels is not None:
-        raise InputError("on_test and on_labels belong to other data: give it as on")
+        raise InputError("on_test, on_labels: need other data; give them as on")
     else:
-        objects.find_method(load_config(folder.config))  # refused before anything is measured
+        objects.find_method(load_config(folder.config))  # raises before the evaluation starts
         prepared = reopen(folder, objects, progress=progress)[1]
         result = assess(folder, prepared, objects, **shared)
         examine(folder, prepared, objects, progress=progress)
@@ -387,27 +386,27 @@ def diagnose(
     quick: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Look for what is wrong with a run, write ``doctor.json``, and return it; see `coulomb.doctor.diagnose`.
+    """Diagnoses a run, writes ``doctor.json``, and returns its content; see `coulomb.doctor.diagnose`.
 
     Args:
         run: the run folder; it may still be training, or have stopped.
-        data, test, encoder, views, method: needed only where the run was handed objects instead of names, or code of your
-            own: ``method="mine.py:MyMethod"``.
-        quick: by the figures in the folder alone, in an instant: neither images nor checkpoint are opened.
-        progress: show what goes on.
+        data, test, encoder, views, method: only needed if the run was trained with objects instead of names, or with your own
+            code: ``method="mine.py:MyMethod"``.
+        quick: use the metrics in the folder only; neither images nor checkpoint are opened.
+        progress: show progress bars.
 
     Raises:
-        InputError: the folder is no run, its data changed, or something handed over is wrong.
+        InputError: the folder is not a run, its data changed, or an argument is wrong.
     """
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     return examine(RunFolder(run), None, objects, quick=quick, progress=progress)
 
 
 def load(run: str | Path, module: nn.Module | None = None) -> Run:
-    """Open a run folder: ``coulomb.load("runs/x").encoder(images)``.
+    """Opens a run folder: ``coulomb.load("runs/x").encoder(images)``.
 
     Raises:
-        InputError: the folder holds no encoder.
+        InputError: the folder contains no encoder.
     """
     path = Path(run)
     if not (path / "encoder.json").is_file():
@@ -416,28 +415,28 @@ def load(run: str | Path, module: nn.Module | None = None) -> Run:
 
 
 def own_method(method: str | type[nn.Module] | None) -> type[Method] | None:
-    """The user's own class for a run that exists: ``file.py:Class``, or the class itself.
+    """Returns the user's own class for an existing run: ``file.py:Class``, or the class itself.
 
     Raises:
-        InputError: ``method`` is the name of a built-in method, which the run knows itself.
+        InputError: ``method`` is the name of a built-in method, which the run already has.
     """
-    if isinstance(method, str) and not is_own_file(method):
+    if isinstance(method, str) and not is_user_code(method):
         raise InputError(
-            f"method={method!r}: only a method of your own is named again, as my_file.py:MyMethod; leave it out"
+            f"method={method!r}: only your own method is passed again, as my_file.py:MyMethod; leave it out"
         )
     return load_own_method(method)
 
 
 def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
-    """The user's own encoder: a module as it is, or ``file.py:Class`` from the user's own file; else None."""
+    """Returns the user's own encoder, given as a module or as ``file.py:Class``; None for built-in encoders."""
     if encoder is None or isinstance(encoder, nn.Module):
         return encoder
-    if not is_own_file(encoder):
+    if not is_user_code(encoder):
         return None
-    made = from_own_file("encoder", encoder)
+    made = load_user_code("encoder", encoder)
     require_call("encoder", encoder, made)
     built = made()
     if not isinstance(built, nn.Module):
         name = encoder.rpartition(":")[2]
-        raise InputError(f"encoder={encoder!r}: {name}() gave a {type(built).__name__}, not a torch.nn.Module")
+        raise InputError(f"encoder={encoder!r}: {name}() returned a {type(built).__name__}, not a torch.nn.Module")
     return built

@@ -1,4 +1,4 @@
-"""What is asked of numbers and of rows, on every floor: an error that names the argument, a warning that counts."""
+"""Checks of arguments: numbers, and norms of rows. Errors name the argument, warnings count rows."""
 
 import math
 import os
@@ -15,20 +15,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from coulomb.errors import CoulombWarning
 
-# Rows whose products are taken as they are must be shorter: a product then leaves 2¹⁶ for 1/τ and for sums over rows.
+# Largest norm of rows that are not normalised: their products then leave a factor of 2¹⁶ for 1/τ and sums over rows.
 LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
-ZERO = 1e-12  # a row shorter than this has no direction
-# Not the lines that a warning is about: this package's, and those of the modules and autograd functions around them.
+ZERO = 1e-12  # rows of smaller norm are zero vectors
+# Code that warnings skip to point at the user's line: this package, and torch, whose modules call it.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
 
 
 def abstract(value: Tensor) -> bool:
-    """True for a meta or fake tensor, which has a shape but no values."""
+    """Returns True for a meta or fake tensor, which has a shape but no values."""
     return value.is_meta or (type(value) is not Tensor and isinstance(value, FakeTensor))
 
 
 def readable(value: Tensor) -> bool:
-    """True if Python can read the values: not in a compiled graph, not `abstract`, not batched by `torch.func.vmap`."""
+    """Returns True if Python can read the values: not while compiling, not `abstract`, not batched by `torch.func.vmap`."""
     if torch.compiler.is_compiling():
         return False
     if torch._C._are_functorch_transforms_active():
@@ -50,7 +50,7 @@ def eager() -> bool:
 
 
 def warn(text: str) -> None:
-    """A `CoulombWarning` that points at the line of the user, however deep it was found."""
+    """Issues a `CoulombWarning` that points at the line of the user's code."""
     level = 2
     if not torch.compiler.is_compiling():
         frame: FrameType | None = sys._getframe(1)
@@ -60,7 +60,7 @@ def warn(text: str) -> None:
 
 
 def unboxed(value: Any) -> Any:
-    """The Python number in a 0-dim tensor without gradient, a 0-dim array or a NumPy scalar; anything else as it is."""
+    """Returns the Python number of a 0-dim tensor without gradient, a 0-dim array or a NumPy scalar; others unchanged."""
     if isinstance(value, Tensor) and (value.requires_grad or not readable(value)):
         return value
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
@@ -69,7 +69,7 @@ def unboxed(value: Any) -> Any:
 def checked_number(
     name: str, value: Any, *, at_least: float = -math.inf, above: float = -math.inf, below: float = math.inf
 ) -> float:
-    """A finite number in [at_least, below) and more than ``above``; else an error naming the argument."""
+    """Returns a finite number in [at_least, below) and above ``above``; else raises an error that names the argument."""
     given, value = value, unboxed(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         remark = " that requires a gradient" if isinstance(given, Tensor) and given.requires_grad else ""
@@ -86,7 +86,7 @@ def checked_number(
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """True or False; else an error naming the argument."""
+    """Returns True or False; else raises an error that names the argument."""
     value = unboxed(value)
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
@@ -94,7 +94,7 @@ def checked_flag(name: str, value: Any) -> bool:
 
 
 def checked_whole(name: str, value: Any, *, at_least: int = 1) -> int:
-    """A whole number from ``at_least`` that 64 bits hold; else an error naming the argument."""
+    """Returns an integer of at least ``at_least`` and below 2^63; else raises an error that names the argument."""
     value = unboxed(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
@@ -106,7 +106,7 @@ def checked_whole(name: str, value: Any, *, at_least: int = 1) -> int:
 
 
 def checked_share(name: str, value: Any) -> float:
-    """A number in [0, 1]; else an error naming the argument."""
+    """Returns a number in [0, 1]; else raises an error that names the argument."""
     value = unboxed(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
@@ -116,22 +116,22 @@ def checked_share(name: str, value: Any) -> float:
 
 
 def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str, below: float = math.inf) -> bool:
-    """Error for rows that are not finite, counted `CoulombWarning` for rows of zeros; True if there are any of these.
+    """Checks the norms of rows; returns True and issues a `CoulombWarning` if there are zero vectors.
 
     Args:
-        norm: lengths of rows, of equally many of each of ``names``, one argument after the other.
+        norm: norms of the rows of the arguments, one argument after the other, with the same number of rows each.
         names: of the arguments.
-        normalize: whether the rows are to be of unit length: where not, zeros are no matter.
-        effect: what is to be said of zero rows, after "no direction".
-        below: what every length must be less than.
+        normalize: whether rows are normalised; if not, zero vectors are not reported.
+        effect: end of the warning, after "no direction".
+        below: upper limit of all norms.
 
     Raises:
-        ValueError: naming the argument.
+        ValueError: rows have NaN, infinite or too large values.
     """
     if norm.numel() == 0 or abstract(norm):
         return False
     shortest, longest = norm.aminmax()
-    if not float(longest) < below:  # NaN is not either
+    if not float(longest) < below:  # also true for NaN
         bad = [int((~(part < below)).sum()) for part in norm.chunk(len(names))]
         name, count = next((name, count) for name, count in zip(names, bad, strict=True) if count)
         raise ValueError(
@@ -142,6 +142,5 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     for name, part in zip(names, norm.chunk(len(names)), strict=True):
         zero = int((part < ZERO).sum())
         if zero:
-            text = f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction{effect}"
-            warn(text)
+            warn(f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction{effect}")
     return True

@@ -1,43 +1,61 @@
-"""The errors that a user can mend."""
+"""Errors and warnings for users, and the text of their messages."""
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+# Control, format (bidi overrides too), surrogates, line and paragraph separators: invisible or able to move the cursor.
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 class InputError(ValueError):
-    """Something the caller handed over is wrong, and the message says what, with which value, and what to do.
+    """An argument, file or data set is wrong. The message names it, its value and the remedy.
 
-    The command line prints the message as one line and exits with code 2; no traceback.
+    The command line prints the message as one line without a traceback and exits with code 2.
     """
 
 
 class NonFiniteError(RuntimeError):
-    """A loss became NaN or infinite during training; the message names the first tensor that did and the saved batch."""
+    """A loss became NaN or infinite in training; the message names the first such tensor and the saved batch."""
 
 
 class LostProcessError(RuntimeError):
-    """Another process of a run with several processes ended; the message says how to resume."""
+    """Another process of a distributed run ended; the message says how to resume."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal (Ctrl-C or SIGTERM) stopped a run; the message says at which step, and how to resume.
+    """A signal (Ctrl-C or SIGTERM) stopped a run; the message has the step and says how to resume.
 
     Args:
-        message: the sentence for the user.
+        message: for the user.
         signal: number of the signal.
     """
 
     def __init__(self, message: str, signal: int):
         super().__init__(message)
-        self.code = 128 + signal  # the exit code that shells use: 130 for Ctrl-C, 143 for SIGTERM
+        self.code = 128 + signal  # exit code as in shells: 130 for Ctrl-C, 143 for SIGTERM
 
 
 class CoulombWarning(UserWarning):
-    """Part of what was handed over carries no signal; the message counts it (anchors without positives, zero vectors)."""
+    """Part of the input contributes nothing; the message counts it (anchors without positives, zero vectors)."""
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of a message about a ``name`` that is none of ``names``: "; did you mean 'simclr'?", or nothing."""
-    import difflib  # for errors alone
+    """Returns "; did you mean 'simclr'?" for a ``name`` that is similar to one of ``names``, else an empty string."""
+    import difflib  # only needed for errors
 
     near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def visible(text: object, limit: int = 200) -> str:
+    """Returns ``text`` for one line of a terminal or log: control characters escaped, long text cut with an ellipsis."""
+    shown = "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _HIDDEN else char for char in str(text)
+    )
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def first_few(names: Sequence[object], most: int = 5) -> str:
+    """Returns at most ``most`` of ``names`` in one line: ``a, b, c and 7 more``."""
+    listed = ", ".join(visible(name, 80) for name in names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -12,36 +12,34 @@ import torch
 
 
 def derive_seed(seed: int, *purpose: int | str) -> int:
-    """A 63-bit seed from a run's ``seed`` and a ``purpose`` such as ``("views", step, rank)``; stable across machines."""
+    """Returns a 63-bit seed for a ``purpose`` such as ``("views", step, rank)``, the same on every machine."""
     text = "/".join([str(int(seed)), *(str(part) for part in purpose)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def generator(seed: int, *purpose: int | str, device: str | torch.device = "cpu") -> torch.Generator:
-    """A torch generator for one purpose, e.g. ``generator(seed, "views", step, rank)``."""
-    made = torch.Generator(device=device)
-    made.manual_seed(derive_seed(seed, *purpose))
-    return made
+    """Returns a torch generator for one purpose, e.g. ``generator(seed, "views", step, rank)``."""
+    return torch.Generator(device=device).manual_seed(derive_seed(seed, *purpose))
 
 
 def numpy_generator(seed: int, *purpose: int | str) -> np.random.Generator:
-    """A NumPy generator for one purpose."""
+    """Returns a NumPy generator for one purpose."""
     return np.random.default_rng(derive_seed(seed, *purpose))
 
 
 @contextmanager
 def seeded_initialisation(seed: int, *purpose: int | str) -> Iterator[None]:
-    """Modules built inside get the same weights for the same ``seed`` and ``purpose``; the global RNG is restored.
+    """Context in which modules are initialised from ``seed`` and ``purpose``; restores the global random state.
 
-    torch's layers initialise themselves from the default generator and take no other, so it is borrowed and given
-    back. Modules are built on the CPU, as another device's generator would give other weights; inside
-    ``torch.device("meta")`` they are built there, without memory or weights.
+    Layers of torch only use the default generator, whose state is therefore replaced. Modules are built on the CPU,
+    because generators of other devices give other weights; within ``torch.device("meta")`` they are built there, without
+    memory or weights.
     """
-    borrowed = torch.default_generator
-    before = borrowed.get_state()
-    borrowed.manual_seed(derive_seed(seed, *purpose))
+    default = torch.default_generator
+    before = default.get_state()
+    default.manual_seed(derive_seed(seed, *purpose))
     try:
         with torch.device("meta" if torch.get_default_device().type == "meta" else "cpu"):
             yield
     finally:
-        borrowed.set_state(before)
+        default.set_state(before)

@@ -30,7 +30,7 @@ def test_layouts(shape, layout, picture):
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 3, 3), (5, 3, 4, 3), (5, 17, 64, 64), (5, 64, 64, 64)])
-def test_ambiguous_channels_ask(shape):
+def test_ambiguous_channels_are_refused(shape):
     with pytest.raises(InputError, match="ambiguous which axis.*layout='NHWC'"):
         open_source(np.zeros(shape, np.uint8))
     assert ArraySource(np.zeros(shape, np.uint8), layout="NCHW").image(0).shape == (*shape[2:], shape[1])
@@ -53,7 +53,7 @@ def test_other_dimensions_are_refused(shape):
         (np.array([[[{}]]], dtype=object), "type object"),
     ],
 )
-def test_no_scale_is_guessed(array, message):
+def test_values_outside_the_range_are_refused(array, message):
     with pytest.raises(InputError, match=message):
         open_source(array)
 
@@ -73,7 +73,7 @@ def test_pairs_of_images_and_labels():
         open_source((np.zeros((3, 4, 4), np.uint8), np.array([2, -1])))
 
 
-def test_npy_is_mapped_and_not_sent_to_workers(tmp_path):
+def test_npy_is_mapped_and_not_pickled(tmp_path):
     array = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
     np.save(tmp_path / "a.npy", array)
     source = open_source(tmp_path / "a.npy")
@@ -103,7 +103,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "pickle in npy"])
-def test_pickles_are_refused_unopened(tmp_path, kind):
+def test_pickles_are_refused_without_loading(tmp_path, kind):
     Bomb.exploded = False
     trap = np.array([Bomb()], dtype=object)
     path = tmp_path / f"a.{kind[-3:]}"
@@ -119,7 +119,7 @@ def test_pickles_are_refused_unopened(tmp_path, kind):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_rubbish_is_named(tmp_path, name):
-    (tmp_path / name).write_bytes(b"PK\x03\x04 rubbish")
+def test_invalid_numpy_files_are_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 garbage")
     with pytest.raises(InputError, match="not a readable NumPy file|never loaded"):
         open_source(tmp_path / name)

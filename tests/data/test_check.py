@@ -17,15 +17,15 @@ def tree(tmp_path):
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(draw.integers(0, 256, (20, 30), dtype=np.uint8)).save(path)
     with Image.open(tmp_path / "cat" / "0.png") as image:
-        image.save(tmp_path / "cat" / "copy.bmp")  # other bytes, same pixels
+        image.save(tmp_path / "cat" / "copy.bmp")  # different bytes, same pixels
         image.save(tmp_path / "dog" / "same.png")
-        image.rotate(90, expand=True).save(tmp_path / "cat" / "turned.png")  # same values, other size
+        image.rotate(90, expand=True).save(tmp_path / "cat" / "turned.png")  # same values, different size
     (tmp_path / "dog" / "torn.png").write_bytes(b"torn")
     (tmp_path / "dog" / "cut.png").write_bytes((tmp_path / "dog" / "0.png").read_bytes()[:300])
     return tmp_path
 
 
-def test_everything_is_found(tree):
+def test_check_reports_everything(tree):
     result = check(open_source(tree), batch_size=4)
     json.dumps(result)
     assert (result["count"], result["readable"]) == (10, 8)
@@ -61,7 +61,7 @@ def test_partial_and_no_labels():
     assert "labels    none" in render_check(nothing)
 
 
-def test_unlabelled_copies_do_not_disagree():
+def test_unlabelled_copies_have_no_conflict():
     result = check(ArraySource(np.zeros((3, 4, 4), np.uint8), [1, -1, 1]))
     assert result["duplicates"]["redundant"] == 2
     assert result["duplicates"]["cross_label"] == 0
@@ -75,7 +75,7 @@ def test_same_bytes_of_other_shape_or_type_are_not_copies():
     assert check(Two(np.zeros((3, 4, 4), np.uint8)))["duplicates"]["groups"] == []
 
 
-def test_text_names_what_matters_and_is_harmless(tree):
+def test_text_is_complete_and_escaped(tree):
     (tree / "dog" / "a\x1b[31m[red]\n.png").write_bytes(b"torn")
     text = render_check(check(open_source(tree), batch_size=4))
     for expected in ("11 images, 8 readable", "dog/torn.png: not an image", "different labels", "cat"):
@@ -98,7 +98,7 @@ def test_one_image_and_bad_batch_size():
         check(ArraySource(np.zeros((1, 4, 4), np.uint8)), batch_size=0)
 
 
-def test_nothing_readable_is_one_line(tmp_path):
+def test_error_for_unreadable_data_is_one_line(tmp_path):
     (tmp_path / "a.png").write_bytes(b"torn")
     with pytest.raises(InputError, match="none of 1 images can be read"):
         check(open_source(tmp_path))

@@ -17,9 +17,9 @@ def table(counts, batch_size, unknown=0):
     return label_table(source, list(range(len(labels))), batch_size)
 
 
-def test_rare_classes_are_named_worst_first_with_remedies():
-    found = table([500, 300, 6, 3], 64)
-    (rare,) = [said for said in label_findings(found) if "rare classes" in said]
+def test_rare_classes_are_listed_worst_first_with_remedies():
+    result = table([500, 300, 6, 3], 64)
+    (rare,) = [finding for finding in label_findings(result) if "rare classes" in finding]
     assert "2 rare classes would get little supervised signal" in rare
     assert rare.index("class-3") < rare.index("class-2")
     assert f"class-3 {p_no_positive(3, 809, 64):.0%} (3 images)" in rare
@@ -28,56 +28,56 @@ def test_rare_classes_are_named_worst_first_with_remedies():
     assert "--method paco" in rare
 
 
-def test_a_larger_batch_is_suggested_where_one_would_do():
-    found = table([500, 300, 9], 64)
-    (rare,) = [said for said in label_findings(found) if "rare classes" in said]
+def test_larger_batch_is_suggested_if_it_suffices():
+    result = table([500, 300, 9], 64)
+    (rare,) = [finding for finding in label_findings(result) if "rare classes" in finding]
     batch = int(rare.split("batches of ")[1].split()[0])
     assert p_no_positive(9, 809, batch) <= 0.5 < p_no_positive(9, 809, batch - 1)
 
 
-def test_no_batch_is_suggested_that_is_out_of_reach():
-    found = table([5000, 3000, 2], 16)
-    (rare,) = [said for said in label_findings(found) if "rare classes" in said]
+def test_no_unreasonably_large_batch_is_suggested():
+    result = table([5000, 3000, 2], 16)
+    (rare,) = [finding for finding in label_findings(result) if "rare classes" in finding]
     assert "batches of" not in rare
 
 
-def test_balanced_classes_are_left_in_peace():
-    found = table([100] * 10, 256)
-    assert label_findings(found) == []
+def test_no_findings_for_balanced_classes():
+    result = table([100] * 10, 256)
+    assert label_findings(result) == []
 
 
-def test_a_single_image_is_said_once():
-    found = table([100, 1], 32)
-    assert not any("rare classes" in said for said in label_findings(found))
-    assert any("single image" in said for said in label_findings(found))
+def test_classes_with_a_single_image_are_reported_once():
+    result = table([100, 1], 32)
+    assert not any("rare classes" in finding for finding in label_findings(result))
+    assert any("single image" in finding for finding in label_findings(result))
 
 
-def test_check_hands_it_on():
+def test_check_includes_label_findings():
     labels = np.repeat([0, 1], [200, 2])
     images = np.random.default_rng(0).integers(0, 256, (202, 4, 4), dtype=np.uint8)
-    assert any("rare classes" in said for said in check(ArraySource(images, labels), batch_size=32)["findings"])
+    assert any("rare classes" in finding for finding in check(ArraySource(images, labels), batch_size=32)["findings"])
 
 
-def test_chances_are_those_of_the_images_that_are_learned_from():
+def test_p_no_positive_counts_training_images_only():
     labels = np.repeat([0, 1, 2], [100, 20, 5])
     source = ArraySource(np.zeros((125, 2, 2), np.uint8), labels)
     learned = np.flatnonzero(np.arange(125) % 5 != 0)
-    found = label_table(source, list(range(125)), 16, learned)
-    assert [entry["count"] for entry in found["classes"]] == [100, 20, 5]
+    result = label_table(source, list(range(125)), 16, learned)
+    assert [entry["count"] for entry in result["classes"]] == [100, 20, 5]
     wanted = [p_no_positive(int((labels[learned] == label).sum()), 100, 16) for label in range(3)]
-    assert [entry["p_no_positive"] for entry in found["classes"]] == wanted
-    assert found["p_no_positive"] == pytest.approx(np.average(wanted, weights=[80, 16, 4]))
+    assert [entry["p_no_positive"] for entry in result["classes"]] == wanted
+    assert result["p_no_positive"] == pytest.approx(np.average(wanted, weights=[80, 16, 4]))
 
 
-def test_chances_follow_the_sampler():
+def test_p_no_positive_depends_on_the_sampler():
     source = ArraySource(np.zeros((120, 2, 2), np.uint8), np.repeat([0, 1], [100, 20]))
-    found = label_table(source, list(range(120)), 8, sampler="class_balanced")
-    assert [entry["p_no_positive"] for entry in found["classes"]] == pytest.approx([0.5**7] * 2)
+    result = label_table(source, list(range(120)), 8, sampler="class_balanced")
+    assert [entry["p_no_positive"] for entry in result["classes"]] == pytest.approx([0.5**7] * 2)
 
 
-def test_without_a_batch_size_there_are_counts_alone():
-    found = label_table(ArraySource(np.zeros((4, 2, 2), np.uint8), [0, 0, 1, 1]), [0, 1, 2, 3])
-    assert "p_no_positive" not in found and label_findings(found) == []
+def test_without_a_batch_size_only_counts():
+    result = label_table(ArraySource(np.zeros((4, 2, 2), np.uint8), [0, 0, 1, 1]), [0, 1, 2, 3])
+    assert "p_no_positive" not in result and label_findings(result) == []
 
 
 COLUMNS = {
@@ -127,18 +127,18 @@ def arrays(paths, folder):
 
 
 @pytest.mark.parametrize("make", [csv_list, parquet_list, parquet_images, hub, arrays])
-def test_columns_that_could_be_labels_are_named(make, paths, tmp_path):
+def test_columns_that_could_be_labels_are_listed(make, paths, tmp_path):
     data = make(paths, tmp_path)
     source = open_source(data)
     assert source.labels is None
-    found = label_like(pickle.loads(pickle.dumps(source)) if make is not hub else source)
-    assert [(entry["name"], entry["values"]) for entry in found] == [("breed", 3), ("house", 4)]
-    assert found[0]["examples"] == ["dachshund", "poodle", "pug"] and found[0]["unlabelled"] == 1
+    result = label_like(pickle.loads(pickle.dumps(source)) if make is not hub else source)
+    assert [(entry["name"], entry["values"]) for entry in result] == [("breed", 3), ("house", 4)]
+    assert result[0]["examples"] == ["dachshund", "poodle", "pug"] and result[0]["unlabelled"] == 1
     used = open_source(data, labels="breed")
     assert used.class_names == ["dachshund", "poodle", "pug"]
     assert [entry["name"] for entry in label_like(used)] == ["house"]
     if make is hub:
-        return  # its paths lie outside the hub's download folder, so the images themselves are refused
+        return  # its images are outside the hub's download folder and refused
     text = render_check(check(source))
     assert "breed: 3 values (dachshund, poodle, pug); use it with --labels breed" in text
     assert "No labels are used, but column 'breed' could hold them" in text

@@ -1,6 +1,7 @@
 import importlib.util
 import io
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
 def pixels(data: bytes | Path) -> np.ndarray:
     image, aspect = decode(data, "it")
     header = read_header(data, "it")
-    # The header promises what the decoder returns.
+    # The header agrees with the decoded image.
     assert (header.height, header.width, header.channels) == image.shape
     assert header.depth == image.dtype.name
     assert aspect == image.shape[1] / image.shape[0]
@@ -45,7 +46,7 @@ def test_one_bit_is_black_and_white():
 
 
 @pytest.mark.parametrize("alpha", [0, 128, 255])
-def test_transparency_lies_over_white(alpha):
+def test_transparency_is_composited_over_white(alpha):
     rgba = np.dstack([COLOUR, np.full(RAMP.shape, alpha, np.uint8)])
     expected = COLOUR * (alpha / 255) + 255 * (1 - alpha / 255)
     data = encoded(Image.fromarray(rgba))
@@ -113,7 +114,7 @@ def test_exif_orientation_is_applied(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     image = pixels(encoded(Image.fromarray(COLOUR), "PNG", exif=exif))
-    # EXIF: rows and columns as the camera stored them → as they should be seen.
+    # EXIF orientation: stored rows and columns → upright rows and columns.
     upright = {
         1: COLOUR, 2: COLOUR[:, ::-1], 3: COLOUR[::-1, ::-1], 4: COLOUR[::-1],
         5: COLOUR.transpose(1, 0, 2), 6: np.rot90(COLOUR, -1), 7: COLOUR[::-1, ::-1].transpose(1, 0, 2),
@@ -131,7 +132,7 @@ def test_first_frame_of_an_animation():
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF"])
-def test_a_file_that_ends_early_is_corrupt(kind):
+def test_truncated_file_is_corrupt(kind):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     data = encoded(Image.fromarray(noise), kind)
     decode(data, "it")
@@ -143,16 +144,16 @@ def test_a_file_that_ends_early_is_corrupt(kind):
     ("data", "reason"),
     [(b"", "empty"), (b"not an image at all", "not an image"), (b"%!PS-Adobe-3.0 EPSF-3.0\n", "not an image")],
 )
-def test_what_is_no_image_says_so(data, reason):
+def test_error_for_items_that_are_not_images(data, reason):
     for function in (decode, read_header):
         with pytest.raises(CorruptImage, match=reason) as caught:
             function(data, "it")
         assert caught.value.item_id == "it"
-        assert "0x" not in caught.value.reason  # no addresses: the same file gives the same reason
+        assert "0x" not in caught.value.reason  # no memory addresses: the reason depends on the file only
 
 
-def test_programs_are_no_images():
-    # Pillow would start Ghostscript for these, whatever their extension says.
+def test_programs_are_not_decoded():
+    # Pillow would run Ghostscript for these, for any extension.
     with pytest.raises(CorruptImage, match="not an image"):
         read_header(encoded(Image.fromarray(COLOUR), "EPS"), "it")
     assert not {".eps", ".ps", ".wmf", ".emf", ".pdf"} & image_extensions()
@@ -172,11 +173,11 @@ def test_decompression_bomb_is_refused():
             decode(bomb, "it")
 
 
-def test_jpeg_is_decoded_smaller_only_where_enough_remains():
+def test_jpeg_is_decoded_smaller_only_above_twice_the_size():
     large = Image.fromarray(np.random.default_rng(0).integers(0, 256, (403, 801, 3), dtype=np.uint8))
     data = encoded(large, "JPEG")
     small, aspect = decode(data, "it", at_least=32)
-    assert aspect == 801 / 403  # the true one, not that of the reduced picture
+    assert aspect == 801 / 403  # of the original, not of the reduced image
     assert 64 <= min(small.shape[:2]) < 403
     same, _ = decode(data, "it", at_least=250)
     assert same.shape == (403, 801, 3)
@@ -185,7 +186,7 @@ def test_jpeg_is_decoded_smaller_only_where_enough_remains():
 def test_permission_and_missing(tmp_path):
     with pytest.raises(CorruptImage, match="no such file"):
         decode(tmp_path / "gone.png", "gone.png")
-    with pytest.raises(CorruptImage, match=r"a\\x1b\[31m.png"):  # a name cannot colour the terminal
+    with pytest.raises(CorruptImage, match=r"a\\x1b\[31m.png"):  # escape sequences in names are escaped
         decode(b"", "a\x1b[31m.png")
 
 
@@ -195,7 +196,7 @@ HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)
 
 
 @pytest.mark.skipif(INSTALLED, reason="pillow-heif is installed")
-def test_without_the_library_the_hint_is_given(tmp_path):
+def test_heic_hint_without_the_library(tmp_path):
     (tmp_path / "IMG_1.HEIC").write_bytes(HEAD)
     with pytest.raises(InputError, match=r"1 HEIC files were skipped \(IMG_1.HEIC\).*pip install pillow-heif"):
         open_source(tmp_path)
@@ -206,7 +207,7 @@ def test_without_the_library_the_hint_is_given(tmp_path):
     assert corrupt == [{"id": "IMG_1.HEIC", "reason": "HEIC needs another library: pip install pillow-heif"}]
 
 
-def test_with_the_library_it_is_an_image_like_any_other(tmp_path):
+def test_heic_is_decoded_with_the_library(tmp_path):
     heif = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed")
     pixels = np.linspace(0, 255, 64 * 96 * 3).reshape(64, 96, 3).astype(np.uint8)
     heif.register_heif_opener()
@@ -215,3 +216,16 @@ def test_with_the_library_it_is_an_image_like_any_other(tmp_path):
     assert len(source) == 1 and source.notes == ()
     assert (source.header(0).width, source.header(0).height) == (96, 64)
     assert np.abs(source.image(0).astype(int) - pixels).mean() < 4
+
+
+def test_a_header_does_not_read_the_whole_file(tmp_path):
+    path = tmp_path / "photo.jpg"
+    Image.new("RGB", (60, 40)).save(path)
+    with path.open("r+b") as file:
+        file.truncate(2**28)
+    tracemalloc.start()
+    header = read_header(path, "photo.jpg")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (header.width, header.height, header.mode) == (60, 40, "RGB")
+    assert peak < 2**24

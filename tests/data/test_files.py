@@ -30,13 +30,13 @@ def test_flat_folder_is_never_one_class(tmp_path):
     assert source.kind == "folder"
 
 
-def test_one_subfolder_is_no_class_either(tmp_path):
+def test_single_subfolder_is_not_a_class(tmp_path):
     put(tmp_path, "holiday/a.png", "holiday/b.png")
     source = open_source(str(tmp_path))
     assert source.labels is None
     assert "holiday" in source.notes[0]
     put(tmp_path, "c.png")
-    assert open_source(tmp_path).labels is None  # the same folder, with loose images beside it
+    assert open_source(tmp_path).labels is None  # the same folder with images next to it
 
 
 def test_class_folders(tmp_path):
@@ -50,7 +50,7 @@ def test_class_folders(tmp_path):
     assert source.image(0).shape == (4, 4, 1)
 
 
-def test_loose_images_beside_class_folders_are_unlabelled(tmp_path):
+def test_images_next_to_class_folders_are_unlabelled(tmp_path):
     put(tmp_path, "dog/a.png", "cat/x.png", "loose.png")
     source = open_source(tmp_path)
     assert dict(zip(ids(source), source.labels.tolist(), strict=True)) == {
@@ -62,21 +62,21 @@ def test_loose_images_beside_class_folders_are_unlabelled(tmp_path):
 
 
 @pytest.mark.parametrize("parts", [("train", "test"), ("Train", "VAL"), ("train",)])
-def test_parts_of_a_data_set_are_not_classes(tmp_path, parts):
+def test_train_and_test_folders_are_not_classes(tmp_path, parts):
     for part in parts:
         put(tmp_path, f"{part}/cat/a.png", f"{part}/dog/a.png")
     with pytest.raises(InputError, match="parts of a data set, not classes; give one of them"):
         open_source(tmp_path)
 
 
-def test_labels_can_be_ignored_or_given(tmp_path):
+def test_labels_can_be_ignored_or_passed(tmp_path):
     put(tmp_path, "dog/a.png", "cat/x.png")
     assert open_source(tmp_path, labels="none").labels is None
     assert open_source(tmp_path, labels=False).class_names is None
     assert open_source(tmp_path, labels=[3, -1]).labels.tolist() == [3, -1]
 
 
-def test_everything_passed_over_is_counted(tmp_path):
+def test_skipped_files_are_counted(tmp_path):
     put(tmp_path, "a.png", ".hidden.png", ".git/b.png")
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "list.csv").write_text("x")
@@ -96,7 +96,7 @@ def test_links_cannot_leave_the_folder(tmp_path):
     source = open_source(data)
     assert ids(source) == ["real.png", "stays.png", "sub/x.png"]
     assert "4 links" in source.notes[0]
-    # A link put there after the scan does not help either.
+    # A link created after the scan is refused, too.
     (data / "stays.png").unlink()
     (data / "stays.png").symlink_to(tmp_path / "outside" / "secret.png")
     with pytest.raises(CorruptImage, match="leads outside the data folder"):
@@ -143,7 +143,7 @@ def test_permission_denied(tmp_path):
         (tmp_path / "a").chmod(0o755)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_pipe_does_not_block(tmp_path):
     put(tmp_path, "a.png")
     os.mkfifo(tmp_path / "b.png")
     with pytest.raises(CorruptImage, match="not a regular file"):
@@ -178,7 +178,7 @@ def test_csv_with_and_without_labels(data):
     assert source.class_names == ["dog"]
     assert [int(source.image(i)[0, 0, 0]) for i in range(2)] == [2, 1]
     assert source.root == data.resolve()
-    assert open_source(listed(data, "\ufefffilename\na.png\n")).labels is None  # with the mark that Excel writes
+    assert open_source(listed(data, "\ufefffilename\na.png\n")).labels is None  # with the byte order mark of Excel
     assert open_source(listed(data, "image\ttarget\na.png\t3\n", "l.tsv")).labels.tolist() == [3]
 
 
@@ -203,7 +203,7 @@ def test_paths_cannot_lead_outside(data, path):
         open_source(listed(data, f"path\na.png\n{value}\n"))
 
 
-def test_root_says_where_the_files_are(data):
+def test_root_of_a_file_list(data):
     path = listed(data, f"path\n../outside.png\n{data / 'a.png'}\n")
     with pytest.raises(InputError, match="leads outside"):
         open_source(path)
@@ -214,7 +214,7 @@ def test_root_says_where_the_files_are(data):
         open_source(inside, root=data / "nowhere")
 
 
-def test_a_link_that_leaves_is_refused_when_read(data):
+def test_link_out_of_the_folder_is_refused_when_read(data):
     (data / "link.png").symlink_to(data.parent / "outside.png")
     source = open_source(listed(data, "path\nlink.png\na.png\n"))
     with pytest.raises(CorruptImage, match="link leads outside"):
@@ -244,15 +244,15 @@ def test_missing_files(data):
         ("path,label\na.png,-7\n", "outside the range"),
     ],
 )
-def test_one_clear_line_for_a_bad_list(data, text, message):
+def test_error_for_a_bad_list_is_one_line(data, text, message):
     with pytest.raises(InputError, match=message):
         open_source(listed(data, text))
 
 
-def test_binary_rubbish(data):
-    (data / "list.csv").write_bytes(b"\xff\xfe\x00rubbish")
+def test_binary_list_is_refused(data):
+    (data / "list.csv").write_bytes(b"\xff\xfe\x00garbage")
     with pytest.raises(InputError, match="not a CSV file in UTF-8"):
         open_source(data / "list.csv")
-    (data / "list.parquet").write_bytes(b"rubbish")
+    (data / "list.parquet").write_bytes(b"garbage")
     with pytest.raises(InputError, match="not a readable Parquet file"):
         open_source(data / "list.parquet")

@@ -45,10 +45,10 @@ def test_dataset_object():
 
 def test_splits(monkeypatch):
     both = datasets.DatasetDict(train=made([1, 2], label=["a", "b"]), test=made([3], label=["a"]))
-    asked = []
+    requests = []
 
     def load(name, **options):
-        asked.append((name, options))
+        requests.append((name, options))
         return both
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -56,7 +56,7 @@ def test_splits(monkeypatch):
     test = open_source("hub:pictures:test")
     assert len(test) == 1
     assert test.name == "pictures:test"
-    assert asked == [("someone/pictures", {}), ("pictures", {})]  # above all no trust_remote_code
+    assert requests == [("someone/pictures", {}), ("pictures", {})]  # in particular, no trust_remote_code
     with pytest.raises(InputError, match="choose a split.*train, test"):
         open_source("someone/pictures:dev")
     with pytest.raises(InputError, match="choose one split"):
@@ -75,7 +75,7 @@ def test_no_network_is_one_line(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_without_an_address_only_the_cache_is_asked(monkeypatch):
+def test_without_network_only_the_cache_is_used(monkeypatch):
     monkeypatch.setattr(hub.socket, "getaddrinfo", lambda *address: (_ for _ in ()).throw(OSError("no such name")))
     monkeypatch.setattr(hub, "getproxies", dict)
     seen = []
@@ -89,7 +89,7 @@ def test_without_an_address_only_the_cache_is_asked(monkeypatch):
     with pytest.raises(InputError, match="not available"):
         open_hub("someone/pictures")
     assert seen == [True]
-    assert before == datasets.config.HF_HUB_OFFLINE  # put back as it was
+    assert before == datasets.config.HF_HUB_OFFLINE  # restored
 
 
 def test_paths_stay_in_the_download_folder(tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_images_labels_and_class_names(tmp_path):
     assert values(source) == [5, 6, 7]
     assert source.labels.tolist() == [1, 0, -1]
     assert source.class_names == ["cat", "dog"]
-    assert [source.item_id(i) for i in range(3)] == ["x/1", "x/2", "../3"]  # a name only: it is never opened
+    assert [source.item_id(i) for i in range(3)] == ["x/1", "x/2", "../3"]  # ids only; these paths are never opened
 
 
 def test_shards_in_natural_order(tmp_path):
@@ -169,7 +169,7 @@ def test_shards_must_have_the_same_columns(tmp_path):
         open_source(tmp_path)
 
 
-def test_several_label_columns_ask(tmp_path):
+def test_several_label_columns_are_refused(tmp_path):
     path = shard(tmp_path / "a.parquet", [1, 2], names=None, fine=["a", "b"], coarse=[0, 0])
     assert open_source(path).labels is None
     assert open_source(path, labels="fine").class_names == ["a", "b"]
@@ -181,7 +181,7 @@ def test_several_label_columns_ask(tmp_path):
 
 
 @pytest.mark.parametrize("metadata", ["no json", "[]", '{"info": 3}', '{"info": {"features": {"label": 1}}}'])
-def test_strange_metadata_is_not_trusted(tmp_path, metadata):
+def test_malformed_metadata_is_ignored(tmp_path, metadata):
     path = shard(tmp_path / "a.parquet", [1, 2], label=[0, 1])
     pq.write_table(pq.read_table(path).replace_schema_metadata({"huggingface": metadata}), path)
     source = open_source(path)
@@ -195,7 +195,7 @@ def test_label_outside_the_class_names(tmp_path):
         open_source(path)
 
 
-def test_missing_bytes_and_path_is_not_followed(tmp_path):
+def test_missing_bytes_are_corrupt_and_paths_are_not_opened(tmp_path):
     Image.new("L", (4, 4)).save(tmp_path / "real.png")
     source = open_source(
         shard(tmp_path / "a.parquet", [None, 3], paths=[str(tmp_path / "real.png"), "b"], label=[0, 1])
@@ -214,7 +214,7 @@ def test_no_rows(tmp_path):
         open_source(shard(tmp_path / "a.parquet", [], label=pa.array([], pa.int64())))
 
 
-def test_buffer_is_bounded_and_not_sent_to_workers(tmp_path):
+def test_buffer_is_bounded_and_not_pickled(tmp_path):
     source = open_source(shard(tmp_path / "a.parquet", range(20), label=[0] * 20))
     assert values(source) == list(range(20))
     assert len(source._buffer) == 10

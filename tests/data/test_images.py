@@ -48,7 +48,7 @@ def test_batch_has_canvas_aspect_index_and_failures(folder):
         assert np.array_equal(batch["image"][row].permute(1, 2, 0).numpy(), expected)
 
 
-def test_nothing_depends_on_workers_or_cache(folder):
+def test_workers_and_cache_do_not_change_the_result(folder):
     plain = Images(open_source(folder), size=16)
     order = np.random.default_rng(1).permutation(23)
     expected = list(plain.batches(order, 5))
@@ -75,7 +75,7 @@ def test_cache_is_bounded(folder):
     assert Images(open_source(folder), size=16, cache_bytes=23 * 3 * 16 * 16).load(progress=False)
 
 
-def test_one_image_by_index(folder):
+def test_getitem_returns_one_image(folder):
     images = Images(open_source(folder), size=16)
     item = images[4]
     assert item["image"].shape == (3, 16, 16)
@@ -100,7 +100,7 @@ def test_subset_keeps_its_own_positions():
     assert Images(ArraySource(np.zeros((2, 4, 4), np.uint8)), channels=1).labels is None
 
 
-def test_deep_images_become_float():
+def test_images_with_more_than_8_bits_become_float():
     deep = (np.arange(32, dtype=np.uint16) * 2000).reshape(2, 4, 4)
     images = Images(open_source(deep), size=4, channels=1)
     batch = images.__getitems__([0, 1])
@@ -108,11 +108,11 @@ def test_deep_images_become_float():
     assert np.array_equal(batch["image"][:, 0].numpy(), deep.astype(np.float32) / np.float32(65535))
     rounded = Images(open_source(deep), size=4, channels=1, dtype="uint8")
     rounded.load(progress=False)
-    assert rounded.rounded == 2  # counted, not hidden
+    assert rounded.rounded == 2  # rounding is counted
     assert np.abs(rounded.__getitems__([0, 1])["image"][:, 0].numpy() - deep / 257).max() <= 0.5
 
 
-def test_channels_change_only_where_that_means_something():
+def test_only_grey_and_colour_are_converted():
     grey = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
     assert np.array_equal(to_channels(grey, 3), np.repeat(grey, 3, axis=2))
     colour = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -127,7 +127,7 @@ def test_channels_change_only_where_that_means_something():
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5])
-def test_whole_picture_is_on_the_canvas(channels):
+def test_canvas_holds_the_whole_image(channels):
     picture = np.zeros((40, 80, channels), np.uint8)
     picture[:20, :40] = 200
     for kind in ("uint8", "float32"):
@@ -144,10 +144,10 @@ def test_downsizing_is_antialiased():
     stripes = np.zeros((64, 64, 1), np.uint8)
     stripes[:, ::2] = 255
     canvas, _ = to_canvas(stripes, 8, 1, "uint8")
-    assert abs(canvas.astype(int) - 127).max() <= 12  # point sampling would give 0 or 255
+    assert abs(canvas.astype(int) - 127).max() <= 12  # nearest-neighbour sampling would give 0 or 255
 
 
-def test_a_broken_source_is_named():
+def test_wrong_array_of_a_source_is_an_error():
     class Odd(ArraySource):
         def picture(self, index, at_least=None):
             return np.zeros((4, 4)), 1.0
@@ -195,11 +195,11 @@ def test_real_cifar_is_the_same_with_workers():
     order = list(range(2000))
     same(one.__getitems__(order), two.__getitems__(order))
     assert one.labels.bincount().tolist() == [200] * 10
-    assert not one.source._buffer  # the encoded bytes are not kept beside the decoded ones
+    assert not one.source._buffer  # encoded bytes are freed once the images are decoded
 
 
 @pytest.mark.skipif(cores() < 2, reason="one core: no worker processes are started")
-def test_an_error_in_a_worker_stays_one_line():
+def test_worker_error_is_one_line():
     images = Images(open_source(np.zeros((2000, 13, 32, 32), np.uint8)), workers=2)
     with pytest.raises(InputError, match="^0000: the image has 13 channels") as caught:
         images.load(progress=False)

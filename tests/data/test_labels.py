@@ -9,15 +9,15 @@ from coulomb.errors import InputError
 
 
 def labels_of(values, names=None):
-    labels, found = read_labels(values, len(values), "list.csv", names)
-    return (None if labels is None else labels.tolist()), found
+    labels, result = read_labels(values, len(values), "list.csv", names)
+    return (None if labels is None else labels.tolist()), result
 
 
-def test_integers_stand_as_they_are():
+def test_integers_are_class_numbers():
     assert labels_of([2, 0, 5]) == ([2, 0, 5], None)
     assert labels_of(np.array([2, 0, -1], dtype=np.int8)) == ([2, 0, -1], None)
     assert labels_of(["2", "0", "", "-1"]) == ([2, 0, -1, -1], None)
-    assert labels_of(["2.0", "nan", "0.0"]) == ([2, -1, 0], None)  # what pandas writes beside a gap
+    assert labels_of(["2.0", "nan", "0.0"]) == ([2, -1, 0], None)  # what pandas writes for columns with missing values
     assert labels_of([2.0, float("nan"), None]) == ([2, -1, -1], None)
     assert labels_of(np.array([[1], [0]])) == ([1, 0], None)
 
@@ -46,7 +46,7 @@ def test_all_unknown_is_no_labels():
         ([{}, {}], None, "a label is a dict"),
     ],
 )
-def test_what_is_no_label_is_named(values, names, message):
+def test_errors_for_invalid_labels(values, names, message):
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
         labels_of(values, names)
 
@@ -63,7 +63,7 @@ def test_text_and_numbers_agree(values):
 
 
 @given(st.lists(st.text("abc", min_size=1), min_size=1))
-def test_names_come_back(values):
+def test_labels_keep_their_names(values):
     labels, names = labels_of(values)
     assert [names[label] for label in labels] == values
 

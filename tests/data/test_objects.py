@@ -61,7 +61,7 @@ def test_labels_come_from_targets_without_a_pass():
     assert subset.class_names == ["cat", "dog"]
 
 
-def test_labels_from_one_pass_say_so_and_can_be_spared():
+def test_labels_from_one_pass_are_noted_and_can_be_skipped():
     items = [(GREY, "dog"), OSError("torn"), (GREY, "cat")]
     source = open_source(Listed(items))
     assert source.labels.tolist() == [1, -1, 0]
@@ -78,7 +78,7 @@ def test_tensor_dataset():
     assert source.image(0).dtype == np.float32
 
 
-def test_a_failing_item_is_corrupt_but_a_bug_is_a_bug():
+def test_failing_items_are_corrupt_and_bugs_are_raised():
     with pytest.raises(CorruptImage, match="1: OSError: torn"):
         open_source(Listed([GREY, OSError("torn")])).image(1)
     with pytest.raises(AttributeError):
@@ -94,7 +94,7 @@ def test_a_failing_item_is_corrupt_but_a_bug_is_a_bug():
         (np.full((4, 4), 7.0), "scale them to"),
     ],
 )
-def test_what_is_no_image(image, message):
+def test_items_that_are_not_images(image, message):
     with pytest.raises(InputError, match=message):
         open_source(Listed([image])).image(0)
 

@@ -22,27 +22,27 @@ def test_digits():
     assert source.describe()["classes"] == 10
 
 
-def test_a_source_stays_itself():
+def test_source_is_returned_unchanged():
     source = open_source("digits")
     assert open_source(source) is source
     assert open_source(source, labels="none").labels is None
-    assert source.labels is not None  # the original is left alone
+    assert source.labels is not None  # the original is unchanged
 
 
 @pytest.mark.parametrize(
     "data", ["nowhere", "./a/b", "/no/such/folder", "photos/", "a/b/c", "pictures.csv", "dir/list.parquet"]
 )
-def test_missing_is_one_line(data, monkeypatch):
+def test_error_for_a_missing_file_is_one_line(data, monkeypatch):
     import datasets
 
-    monkeypatch.setattr(datasets, "load_dataset", lambda name: pytest.fail("asked the network about a path"))
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: pytest.fail("the network was used for a path"))
     with pytest.raises(InputError, match="no such file or folder") as caught:
         open_source(data)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("data", ["", "a\0b", "x" * 5000])
-def test_strange_strings(data):
+def test_invalid_names_are_refused(data):
     with pytest.raises(InputError):
         open_source(data)
 
@@ -54,13 +54,13 @@ def test_other_objects(data):
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "photo.png", "data.tar", "noext"])
-def test_files_of_no_kind_are_not_opened(tmp_path, name):
+def test_unsupported_files_are_not_opened(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(InputError, match="not a data set"):
         open_source(tmp_path / name)
 
 
-def test_disk_wins_over_names(tmp_path, monkeypatch):
+def test_existing_files_take_precedence_over_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("digits").mkdir()
     with pytest.raises(InputError, match="no images in this folder"):

@@ -17,24 +17,24 @@ def test_sizes_modes_and_channels(tmp_path):
     for name, mode, size in [("a", "L", (10, 20)), ("b", "L", (30, 20)), ("c", "RGBA", (50, 60))]:
         Image.new(mode, size).save(tmp_path / f"{name}.png")
     (tmp_path / "d.png").write_bytes(b"torn")
-    found = survey(open_source(tmp_path))
-    assert (found.count, found.sampled) == (4, 4)
-    assert (found.width, found.height, found.short_side) == (30, 20, 20)
-    assert (found.width_range, found.height_range) == ((10, 50), (20, 60))
-    assert found.modes == {"L": 2, "RGBA": 1}
-    assert (found.channels, found.dtype, found.transparent, found.uniform) == (3, "uint8", 1, False)
-    assert list(found.unreadable) == ["d.png"]
-    json.dumps(found.to_dict())
+    result = survey(open_source(tmp_path))
+    assert (result.count, result.sampled) == (4, 4)
+    assert (result.width, result.height, result.short_side) == (30, 20, 20)
+    assert (result.width_range, result.height_range) == ((10, 50), (20, 60))
+    assert result.modes == {"L": 2, "RGBA": 1}
+    assert (result.channels, result.dtype, result.transparent, result.uniform) == (3, "uint8", 1, False)
+    assert list(result.unreadable) == ["d.png"]
+    json.dumps(result.to_dict())
     (tmp_path / "c.png").unlink()
     assert survey(open_source(tmp_path)).channels == 1
 
 
-def test_orientation_counts(tmp_path):
+def test_survey_uses_the_upright_size(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (40, 20)).save(tmp_path / "a.jpg", exif=exif)
-    found = survey(open_source(tmp_path))
-    assert (found.width, found.height) == (20, 40)
+    result = survey(open_source(tmp_path))
+    assert (result.width, result.height) == (20, 40)
 
 
 def test_sample_is_seeded_and_bounded():
@@ -74,14 +74,14 @@ def test_nothing_readable(tmp_path):
      (16, 224, 16), (20, 224, 20), (28, 224, 28), (32, 224, 32), (39, 224, 40), (50, 224, 64), (96, 224, 96),
      (500, 224, 224), (500, 96, 96), (32, 16, 16)],
 )  # fmt: skip
-def test_suggested_size(side, largest, size):
-    found = survey(open_source(np.zeros((1, side, side), np.uint8)))
-    assert suggest_image_size(found, largest) == size
+def test_suggested_image_size(side, largest, size):
+    result = survey(open_source(np.zeros((1, side, side), np.uint8)))
+    assert suggest_image_size(result, largest) == size
 
 
 def test_one_large_image_among_icons():
-    found = dataclasses.replace(survey(open_source("digits")), width_range=(8, 300))
-    assert suggest_image_size(found) == 8  # no longer "all at most 16 px": the median side counts
+    result = dataclasses.replace(survey(open_source("digits")), width_range=(8, 300))
+    assert suggest_image_size(result) == 8  # not all sides are at most 16 pixels, so the median is used
 
 
 SHARED = ROOT.parent / "shared" / "data"
@@ -89,7 +89,7 @@ KINDS = {name: Image.Resampling[name.upper()] for name in ("nearest", "bilinear"
 
 
 def natural(seed, side):
-    """Noise with amplitudes of 1/f, as photos have."""
+    """Noise with the 1/f amplitudes of photos."""
     draw = np.random.default_rng(seed)
     f = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None])
     f[0, 0] = 1
@@ -113,30 +113,30 @@ def measured(pictures):
 
 @pytest.mark.parametrize("side", [32, 64, 96, 200])
 def test_images_with_detail_side_their_own_size(side):
-    found = measured([natural(seed, side) for seed in range(12)])
-    assert (found["detail"], found["side"], found["enlarged"]) == (side, side, 0)
-    assert detail_finding(found, side) is None
+    result = measured([natural(seed, side) for seed in range(12)])
+    assert (result["detail"], result["side"], result["enlarged"]) == (side, side, 0)
+    assert detail_finding(result, side) is None
 
 
 @pytest.mark.parametrize("quality", [None, 90])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 @pytest.mark.parametrize(("small", "large"), [(32, 128), (48, 96), (64, 224)])
 def test_enlarged_images(small, large, kind, quality):
-    found = measured([enlarged(natural(seed, small), large, kind, quality) for seed in range(12)])
+    result = measured([enlarged(natural(seed, small), large, kind, quality) for seed in range(12)])
     if kind == Image.Resampling.NEAREST and large % small:
         return  # blocks of unequal sizes are not recognised
-    assert found["enlarged"] >= 0.9
-    assert 0.8 * small <= found["detail"] <= 1.45 * small
+    assert result["enlarged"] >= 0.9
+    assert 0.8 * small <= result["detail"] <= 1.45 * small
 
 
-def test_the_finding_names_the_option():
+def test_enlarged_finding_has_the_option():
     pictures = [enlarged(natural(seed, 32), 128, Image.Resampling.BICUBIC) for seed in range(8)]
-    (finding,) = [said for said in check(ArraySource(np.stack(pictures)))["findings"] if "enlarged" in said]
+    (finding,) = [finding for finding in check(ArraySource(np.stack(pictures)))["findings"] if "enlarged" in finding]
     assert "100% of 8 sampled images of 128 px" in finding and finding.endswith("--image-size 32.")
     assert check(ArraySource(np.stack(pictures)), image_size=32)["findings"] == []
 
 
-def test_small_constant_and_other_images_are_left_alone():
+def test_small_and_constant_images_are_not_enlarged():
     assert measured([np.zeros((16, 16, 3), np.uint8)] * 4) is None
     assert detail_side(np.full((64, 64, 3), 9, np.uint8)) == 64
     assert detail_side(np.random.default_rng(0).random((48, 64, 5), dtype=np.float32)) == 48
@@ -150,5 +150,5 @@ def test_photos():
 
     assert measured([np.asarray(photo.resize((128, 128))) for photo in photos("rooms")])["enlarged"] < 0.1
     for kind in KINDS.values():
-        found = measured([enlarged(np.asarray(photo), 128, kind, 90) for photo in photos("cifar10-jpeg-train")])
-        assert 24 <= found["detail"] <= 36
+        result = measured([enlarged(np.asarray(photo), 128, kind, 90) for photo in photos("cifar10-jpeg-train")])
+        assert 24 <= result["detail"] <= 36

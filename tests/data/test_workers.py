@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def on_a_terminal(monkeypatch, function):
-    """What ``function`` prints on a terminal's stderr."""
+    """Returns what ``function`` prints to stderr if it is a terminal."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", Terminal())
         patch.setenv("TERM", "xterm")
@@ -24,14 +24,14 @@ def on_a_terminal(monkeypatch, function):
 
 
 @pytest.mark.parametrize("progress", [True, None, False])
-def test_a_bar_on_a_terminal(monkeypatch, progress):
+def test_progress_bar_is_shown_on_a_terminal(monkeypatch, progress):
     def read():
         assert list(track([(1, "a"), (2, "b")], 3, "reading", progress)) == ["a", "b"]
 
     assert ("reading" in on_a_terminal(monkeypatch, read)) == (progress is not False)
 
 
-def test_no_bar_elsewhere(capsys):
+def test_no_progress_bar_without_a_terminal(capsys):
     with progress_bar(3, "reading", True) as advance:
         advance(3)
     assert capsys.readouterr().err == ""
@@ -39,7 +39,7 @@ def test_no_bar_elsewhere(capsys):
 
 def test_the_evaluation_shows_a_bar(digit_tree, tmp_path, quick, monkeypatch):
     run = coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, **quick | {"epochs": 1})
-    said = on_a_terminal(monkeypatch, lambda: coulomb.evaluate(run.path, progress=True))
-    assert all(f"evaluating {name}" in said for name in ("trained", "random_init", "raw_pixels"))
-    assert "62/62" in said  # 60 images and two measurements
+    output = on_a_terminal(monkeypatch, lambda: coulomb.evaluate(run.path, progress=True))
+    assert all(f"evaluating {name}" in output for name in ("trained", "random_init", "raw_pixels"))
+    assert "62/62" in output  # 60 images and two measurements
     assert on_a_terminal(monkeypatch, lambda: coulomb.evaluate(run.path, progress=False)) == ""

@@ -4,10 +4,11 @@ import math
 
 import pytest
 
-from coulomb.doctor import RULES, Evidence, diagnose
+from coulomb.doctor import RULES, TRAITS, Evidence, Traits, diagnose
 from coulomb.doctor.data_rules import APART, COIN, DECIDES, EQUAL, LEAKED, REPEATED, TRIVIAL
 from coulomb.doctor.learning_rules import DIRECTIONS, GROWN, JUMP, LEARNED, SPREAD, STILL, WORSE, perfect_loss
 from coulomb.doctor.negatives_rules import ALIKE, CHANGE, FALSE_MOST, FEW, IMAGES, NEGATIVES, STALE
+from coulomb.methods import METHODS
 from doctor_cases import NO_SIGNAL, evidence
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -328,3 +329,11 @@ def test_few_updates_are_unknown():
     for name in ("complete-collapse", "dimensional-collapse", "augmentation-too-strong", "momentum-wrong"):
         assert state(name, start) == "unknown"
     assert state("learning-rate-too-low", evidence(steps=19, network={"distance": 0.0})) == "unknown"
+
+
+def test_traits_of_coulombs_methods_and_of_a_users_method():
+    assert set(TRAITS) == set(METHODS)
+    assert evidence("moco").traits.queue and not evidence("simclr").traits.queue
+    own = evidence("mine.py:Mine", needs_labels=True)
+    assert own.learns_from_labels and own.traits == Traits(negatives=True, momentum=True, queue=True, floor="zero")
+    assert evidence("mine.py:Mine").traits.floor == "instances"

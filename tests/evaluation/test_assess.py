@@ -9,7 +9,6 @@ from torch import nn
 
 import coulomb
 from coulomb.errors import InputError
-from coulomb.evaluation import fine_tuning
 from coulomb.evaluation.contestants import contestants
 from coulomb.report.tables import evaluation_table
 
@@ -42,10 +41,9 @@ def state_of(module):
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def test_evaluation_leaves_encoders_unchanged(run, other, monkeypatch):
+def test_evaluation_leaves_encoders_unchanged(run, other, fine_tuning_updates, monkeypatch):
     """No parameter or buffer moves in any evaluation, and every module's mode is put back."""
-    monkeypatch.setattr(fine_tuning, "LEAST_UPDATES", 2)
-    monkeypatch.setattr(fine_tuning, "MOST_UPDATES", 2)
+    fine_tuning_updates(2)
     seen = []
     original = contestants
 
@@ -72,9 +70,8 @@ def test_evaluation_leaves_encoders_unchanged(run, other, monkeypatch):
     assert (run.path / "encoder.safetensors").read_bytes() == on_disk
 
 
-def test_evaluation_has_all_metrics_and_is_written(run, monkeypatch):
-    monkeypatch.setattr(fine_tuning, "LEAST_UPDATES", 2)
-    monkeypatch.setattr(fine_tuning, "MOST_UPDATES", 2)
+def test_evaluation_has_all_metrics_and_is_written(run, fine_tuning_updates):
+    fine_tuning_updates(2)
     options = {"knn_k": 3, "many_above": 9, "few_below": 3}
     result = coulomb.evaluate(run.path, encoder=network(), full=True, progress=False, **options)
     assert json.loads((run.path / "evaluation.json").read_text()) == result == run.evaluation
@@ -112,7 +109,7 @@ def test_transfer(run, other):
     assert result["protocol"]["data"] == str(other) and result["protocol"]["channels"] == 1
     assert result["comparison"][0]["measurements"]["knn"]["n"] == result["trained"]["protocol"]["test"]
     assert result["trained"]["protocol"]["train"] + result["trained"]["protocol"]["test"] == 60
-    assert "On other data" in (run.path / "report.html").read_text()
+    assert "Transfer to" in (run.path / "report.html").read_text()
     held_out = coulomb.evaluate(run.path, encoder=network(), on=str(other), on_test=str(other), progress=False)
     assert held_out["trained"]["protocol"]["test"] == 60
 

@@ -186,7 +186,7 @@ def test_truncated_file_and_folder_among_files(run, files, tmp_path):
         (torch.rand(2, 1, 16, 16), r"\[B, 3, H, W\]"),
         (torch.zeros(2, 3, 16, 16, dtype=torch.uint8), "floats"),
         (torch.full((1, 3, 16, 16), torch.nan), "values from nan"),
-        (Image.new("RGB", (16, 16)), "takes a tensor, got Image; run.encode"),
+        (Image.new("RGB", (16, 16)), "must be a tensor, got Image; run.encode"),
     ],
     ids=("bytes", "normalised", "size", "channels", "integers", "nan", "pillow"),
 )
@@ -234,7 +234,9 @@ def test_classes_without_names(tmp_path):
     assert run.classify(images[:4, ..., None]).class_names == ["0", "1", "2"]
     shutil.copytree(run.path, tmp_path / "plain")
     (tmp_path / "plain" / "classifier.json").unlink()
-    with pytest.raises(InputError, match=r"has no classifier; train with a method.*--method supcon.*run.encode"):
+    with pytest.raises(
+        InputError, match=r"has no classifier; train on labelled images by a method.*--method supcon.*run.encode"
+    ):
         coulomb.load(tmp_path / "plain").classify(images)
 
 

@@ -56,15 +56,18 @@ def sides(train=300):
 VIEWS = make_views("single-channel", size=8, channels=1, flip=0)
 
 
-def run(monkeypatch, updates=4, **options):
-    monkeypatch.setattr(module, "LEAST_UPDATES", updates)
-    monkeypatch.setattr(module, "MOST_UPDATES", updates)
-    train, test = sides()
-    return fine_tune(encoder(), 256, train, test, VIEWS, **options)
+@pytest.fixture
+def run(fine_tuning_updates):
+    def run(updates=4, **options):
+        fine_tuning_updates(updates)
+        train, test = sides()
+        return fine_tune(encoder(), 256, train, test, VIEWS, **options)
+
+    return run
 
 
-def test_more_labels_give_higher_accuracy(monkeypatch):
-    found = run(monkeypatch, updates=60, fractions=(0.05, 1.0))
+def test_more_labels_give_higher_accuracy(run):
+    found = run(updates=60, fractions=(0.05, 1.0))
     few, whole = found["fractions"]["0.05"], found["fractions"]["1"]
     assert few["labels"] < 20 and whole["labels"] == 300
     assert 0.15 < few["accuracy"] < whole["accuracy"] - 0.1 and whole["accuracy"] > 0.6
@@ -73,9 +76,9 @@ def test_more_labels_give_higher_accuracy(monkeypatch):
     json.dumps(found)
 
 
-def test_fine_tuning_leaves_the_encoder_unchanged(monkeypatch):
+def test_fine_tuning_leaves_the_encoder_unchanged(fine_tuning_updates):
     net, (train, test) = encoder(), sides()
-    monkeypatch.setattr(module, "LEAST_UPDATES", 3)
+    fine_tuning_updates(3)
     net[1].eval()
     before, random = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
     fine_tune(net, 256, train, test, VIEWS, fractions=(0.1,))
@@ -94,10 +97,9 @@ def test_whole_copy_is_trained():
     assert all(not torch.equal(before[key], value) for key, value in net.state_dict().items())
 
 
-def test_learning_rate_is_not_chosen_by_test_images_or_further_labels(monkeypatch):
+def test_learning_rate_is_not_chosen_by_test_images_or_further_labels(fine_tuning_updates, monkeypatch):
     train, test = sides()
-    monkeypatch.setattr(module, "LEAST_UPDATES", 2)
-    monkeypatch.setattr(module, "MOST_UPDATES", 2)
+    fine_tuning_updates(2)
     monkeypatch.setattr(module, "LEAST_HELD_OUT", 5)
     first = fine_tune(encoder(), 256, train, test, VIEWS, fractions=(0.1,))
     read = torch.cat(train.images.seen).tolist()
@@ -111,26 +113,25 @@ def test_learning_rate_is_not_chosen_by_test_images_or_further_labels(monkeypatc
     assert first == other
 
 
-def test_learning_rate_is_chosen_on_held_out_images(monkeypatch):
+def test_learning_rate_is_chosen_on_held_out_images(run, monkeypatch):
     trained, validated = [], []
     monkeypatch.setattr(module, "tune", lambda net, images, positions, *_, **__: trained.append(set(positions)))
     original = module.predict
     monkeypatch.setattr(
         module, "predict", lambda net, images, p, *rest: validated.append(set(p)) or original(net, images, p, *rest)
     )
-    run(monkeypatch, fractions=(1.0,))
+    run(fractions=(1.0,))
     assert [len(part) for part in trained] == [240] * len(module.GRID) + [300]
     assert [len(part) for part in validated] == [60] * len(module.GRID) + [297]
     assert all(not (one & other) for one, other in zip(trained, validated, strict=True))
 
 
-def test_same_seed_same_result(monkeypatch):
-    assert run(monkeypatch, fractions=(0.1,), seed=3) == run(monkeypatch, fractions=(0.1,), seed=3)
+def test_same_seed_same_result(run):
+    assert run(fractions=(0.1,), seed=3) == run(fractions=(0.1,), seed=3)
 
 
-def test_unlabelled_images_are_left_out(monkeypatch):
-    monkeypatch.setattr(module, "LEAST_UPDATES", 2)
-    monkeypatch.setattr(module, "MOST_UPDATES", 2)
+def test_unlabelled_images_are_left_out(fine_tuning_updates):
+    fine_tuning_updates(2)
     train, test = sides()
     train.labels[:100] = -1
     found = fine_tune(encoder(), 256, train, test, VIEWS, fractions=(1.0,))

@@ -12,7 +12,7 @@ from coulomb.lab.arms import Settings
 from coulomb.lab.experiment import perform
 from coulomb.lab.experiments import EXPERIMENTS, experiment_of, listing
 from coulomb.lab.imbalance import optimum_table
-from coulomb.lab.page import render, render_page, verdict
+from coulomb.lab.page import conclusion, render_html, render_text
 from coulomb.methods import METHODS
 
 UNTRAINED = {"two-infonce"}  # nothing is trained for them
@@ -53,11 +53,11 @@ def test_nothing_is_judged_without_a_run(table, monkeypatch):
         by_theory = ("free logits", "L_extra")
         claims = [claim for claim in judged["claims"] if not any(text in claim["claim"] for text in by_theory)]
         assert all(claim["holds"] is None for claim in claims) and claims
-    assert verdict([]) == "None of the claims could be judged by these runs."
-    assert verdict([{"holds": True}, {"holds": None}]) == "All 1 claims hold here."
-    assert verdict([{"holds": True}, {"holds": False}]) == "1 of 2 claims hold here."
-    told = verdict([{"holds": True, "chance": True}, {"holds": False}])
-    assert told == "1 of 2 claims hold here; 1 of the verdicts may be chance."
+    assert conclusion([]) == "None of the claims can be checked with these runs."
+    assert conclusion([{"holds": True}, {"holds": None}]) == "All 1 claims hold here."
+    assert conclusion([{"holds": True}, {"holds": False}]) == "1 of 2 claims hold here."
+    told = conclusion([{"holds": True, "chance": True}, {"holds": False}])
+    assert told == "1 of 2 claims hold here; 1 of the results may be chance."
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_several_seeds_have_a_mean_and_a_deviation(seeds):
     assert row["uniformity"] == pytest.approx((first["uniformity"] + second["uniformity"]) / 2)
     assert row["uniformity_std"] == pytest.approx(abs(first["uniformity"] - second["uniformity"]) / 2**0.5)
     assert (result["seeds"], row["seeds"]) == ([0, 1], 2) and first["uniformity"] != second["uniformity"]
-    assert "±" in render(result) and "±" in render_page(result)
+    assert "±" in render_text(result) and "±" in render_html(result)
     assert len(result["rows"]["tau0.3"]["limits"]["cold"]) == 5
     again = perform(EXPERIMENTS["temperature"], settings)
     assert again["rows"] == result["rows"]
@@ -107,19 +107,20 @@ def test_several_seeds_have_a_mean_and_a_deviation(seeds):
 
 def test_an_experiment_without_runs_has_a_page(tmp_path):
     result = perform(EXPERIMENTS["two-infonce"], Settings(out=tmp_path))
-    text, page = render(result), render_page(result)
-    assert "Every tensor on the way" in text and "Every tensor on the way" in page and "The runs" not in page
+    text, page = render_text(result), render_html(result)
+    assert "Every tensor on the way" in text and "Every tensor on the way" in page and "<h2>Runs" not in page
 
 
 def test_text_and_page_say_the_same(longtail):
     result, _ = longtail
-    text, page = render(result), render_page(result)
+    text, page = render_text(result), render_html(result)
     for said in ("raw pixels", "untrained encoder", "gradient b", "PaCo lifts rare classes", "α/(1+αK)"):
         assert said in text and said in page
-    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<script") == 2 and "script-src 'sha256-" in page
     failed = result | {"rows": {"<b>": {"failed": "the loss became <i>"}}}
-    assert "failed: the loss became <i>" in render(failed)
-    assert "&lt;b&gt;" in render_page(failed) and "became &lt;i&gt;" in render_page(failed)
+    assert "failed: the loss became <i>" in render_text(failed)
+    assert "&lt;b&gt;" in render_html(failed) and "became &lt;i&gt;" in render_html(failed)
 
 
 def test_the_command_lists_and_refuses(tmp_path):

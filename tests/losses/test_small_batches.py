@@ -10,6 +10,7 @@ from coulomb.errors import CoulombWarning
 from coulomb.losses import (
     ArcFaceLoss,
     DebiasedLoss,
+    DecoupledLoss,
     HardContrastiveLoss,
     HardNegativeLoss,
     HardSimpleLoss,
@@ -19,6 +20,7 @@ from coulomb.losses import (
     NegativeCosineLoss,
     NTXentLoss,
     PaCoLoss,
+    SigmoidLoss,
     SimpleContrastiveLoss,
     SoftmaxLoss,
     SupConLoss,
@@ -54,6 +56,8 @@ CASES = {
     "InfoNCE symmetric": (lambda **o: InfoNCELoss(symmetric=True, **o), pair),
     "InfoNCE queue": (lambda **o: InfoNCELoss(**o), queue),
     "Debiased": (lambda **o: DebiasedLoss(**o), pair),
+    "Decoupled": (lambda **o: DecoupledLoss(**o), pair),
+    "Decoupled weighted": (lambda **o: DecoupledLoss(weighted=True, **o), pair),
     "HardNegative": (lambda **o: HardNegativeLoss(**o), pair),
     "HardNegative beta=.5": (lambda **o: HardNegativeLoss(beta=0.5, **o), pair),
     "Hard": (lambda **o: HardContrastiveLoss(top_k=3, **o), pair),
@@ -80,6 +84,7 @@ COLD = {
     "Simple queue": (lambda **o: SimpleContrastiveLoss(0.3, **o), queue),
     "HardSimple": (lambda **o: HardSimpleLoss(0.3, top_k=3, **o), pair),
     "HardSimple queue": (lambda **o: HardSimpleLoss(0.3, top_k=3, **o), queue),
+    "Sigmoid": (lambda **o: SigmoidLoss(**o), pair),
     "NegativeCosine": (lambda **o: NegativeCosineLoss(stop_gradient=False, **o), pair),
 }
 NORMALIZED = {

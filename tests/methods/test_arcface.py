@@ -20,7 +20,7 @@ def test_loss_is_arcface_of_the_labelled_embeddings():
     torch.testing.assert_close(method(views(), labels), loss(rows, labels[kept].repeat(2)))
 
 
-def test_no_signal_is_the_least_that_equal_embeddings_reach():
+def test_no_signal_is_the_smallest_loss_of_equal_embeddings():
     method = made()
     value = method.no_signal(6, 2)
     angles = torch.linspace(0, math.pi, 2001, dtype=torch.float64)

@@ -13,7 +13,7 @@ def made(encoder=method_cases.encoder, **options):
     return BYOL(encoder(), **{"embedding_dim": 5, "momentum": 0.9} | options)
 
 
-def test_loss_is_the_squared_distance_of_unit_vectors_both_ways():
+def test_loss_is_the_symmetric_squared_distance_of_unit_vectors():
     method, (a, b) = made().eval(), method_cases.views()
     predicted = [method.predictor(method.head(method.encoder(view))) for view in (a, b)]
     targets = [method.target(view) for view in (a, b)]
@@ -70,7 +70,7 @@ def test_without_stop_gradient_it_collapses():
     assert loss < 0.01 and spread < 0.2 and rank < 3.5
 
 
-def test_there_is_no_value_of_no_signal_and_one_view_is_refused():
+def test_no_signal_is_none_and_one_view_is_refused():
     assert made().no_signal(6, 2) is None and made().floor(6, 2) == 0
     with pytest.raises(InputError, match="n_views=1"):
         made()(method_cases.views(1))

@@ -92,7 +92,7 @@ def test_every_parameter_learns():
     method_cases.assert_every_parameter_learns(made(), INDEX)
 
 
-def test_no_signal_is_that_of_equal_chances():
+def test_no_signal_is_the_loss_of_equal_probabilities():
     seen = method_cases.views(batch=6)
     method = made(full=True)
     method.bank.rows.copy_(torch.ones(5) / math.sqrt(5))

@@ -51,7 +51,7 @@ def test_every_parameter_learns_and_state_stays(name):
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs_labels])
-def test_a_batch_without_labels_is_survived(name):
+def test_a_batch_without_labels_has_a_finite_loss_and_all_gradients(name):
     method = made(name)
     told = pytest.warns(CoulombWarning, match="none of 6") if name == "paco" else nullcontext()
     with told:

@@ -1,4 +1,4 @@
-"""Two processes give the losses of one with the whole batch, and hold the same queue, bank and average."""
+"""Two processes give the losses of one with the whole batch, and have the same queue, bank and average."""
 
 import pytest
 import torch

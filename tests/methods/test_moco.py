@@ -16,7 +16,7 @@ def made(encoder=method_cases.encoder, **options):
 
 
 def oracle(method, query_view, key_view, own=None):
-    """Cross-entropy of [q·k, q·queue]/τ with the first as the right one."""
+    """Returns the cross-entropy of [q·k, q·queue]/τ with the first as target."""
     query = normalize(method.head(method.encoder(query_view)))
     key = normalize(method.momentum_encoder(key_view))
     queue = query @ method.queue.keys().T
@@ -33,7 +33,7 @@ def test_loss_is_cross_entropy_against_the_queue(symmetric):
     torch.testing.assert_close(method([a, b], None, INDEX), expected)
 
 
-def test_keys_of_the_same_image_can_be_left_out():
+def test_keys_of_the_same_image_can_be_excluded():
     method, (a, b) = made(exclude_own=True).eval(), method_cases.views()
     method.queue.enqueue(torch.randn(6, 5), ids=torch.tensor([1, 9, 9, 7, 4, 0]))
     expected = oracle(method, a, b, own=INDEX)
@@ -50,7 +50,7 @@ def test_three_views():
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_each_hook_moves_its_own(symmetric):
+def test_each_hook_changes_only_its_own_state(symmetric):
     method, (a, b) = made(symmetric=symmetric), method_cases.views()
     method_cases.assert_pure(method, INDEX)
     keys = normalize(torch.cat([method._keys(torch.cat([a, b]) if symmetric else b)]))
@@ -71,7 +71,7 @@ def test_each_hook_moves_its_own(symmetric):
     torch.testing.assert_close(moved, torch.full_like(moved, 0.01), rtol=1e-3, atol=1e-6)
 
 
-def test_a_forward_without_its_backward_leaves_no_keys_behind():
+def test_a_forward_without_backward_enqueues_no_keys():
     method = made()
     method(method_cases.views(seed=1))
     method(method_cases.views(seed=2), None, INDEX)
@@ -110,7 +110,7 @@ def test_resumes(options):
     method_cases.assert_resumes(lambda: made(**options))
 
 
-def test_no_signal_is_the_loss_of_embeddings_all_alike():
+def test_no_signal_is_the_loss_of_equal_embeddings():
     method = made(method_cases.plain_encoder)
     same = [torch.full((4, 1, 8, 8), 0.5)] * 2
     method.queue.enqueue(method.momentum_encoder(torch.full((16, 1, 8, 8), 0.5)))
@@ -119,7 +119,7 @@ def test_no_signal_is_the_loss_of_embeddings_all_alike():
     )
 
 
-def test_an_empty_queue_says_so():
+def test_an_empty_queue_warns():
     method = made(queue_fill="empty")
     assert method.no_signal(6, 2) is None
     with pytest.warns(CoulombWarning, match="6 of 6 anchors have no negative"):

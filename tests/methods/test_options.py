@@ -87,14 +87,14 @@ class Strict(nn.Module):
         super().__init__()
 
 
-def test_own_options_are_those_beside_the_shared_and_the_facts():
+def test_own_options_exclude_shared_options_and_facts():
     assert "queue_size" in own_options(MoCo) and "temperature" not in own_options(MoCo)
     assert "class_counts" not in own_options(PaCo)
     assert list(own_options(SupCon)) == []
     assert list(own_options(OpenEnded)) == ["strength", "kind"]
 
 
-def test_defaults_complete_what_was_given():
+def test_defaults_complete_the_given_options():
     found = complete_options("moco", MoCo, {"queue_size": 64})
     assert found["queue_size"] == 64 and found["momentum"] == 0.99 and set(found) == set(own_options(MoCo))
     assert complete_options("x", Strict, {"strength": 2}) == {"strength": 2, "depth": None}
@@ -121,7 +121,7 @@ def test_wrong_options_are_refused(method, given, words):
         complete_options("mine", method, given)
 
 
-def test_a_method_gets_what_it_asks_for():
+def test_a_method_receives_the_arguments_that_it_declares():
     made = build_method(
         "own",
         check_method("own", OpenEnded),
@@ -133,7 +133,7 @@ def test_a_method_gets_what_it_asks_for():
     assert made.given == {"num_images": 20, "strength": 2.0, "kind": "a", "counts": None, "colour": 1}
 
 
-def test_classes_are_needed_by_those_who_ask():
+def test_methods_that_declare_classes_need_labels():
     with pytest.raises(InputError, match=r"softmax.*needs labels \(class_counts\)"):
         build_method("softmax", Softmax, encoder(), shared=SHARED, **UNLABELLED, own={})
 
@@ -145,7 +145,7 @@ def test_values_that_a_method_refuses_are_input_errors():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_explains_its_options(name):
+def test_every_method_documents_its_options(name):
     for option in own_options(METHODS[name]):
         assert option in METHODS[name].__doc__, option
 

@@ -52,7 +52,7 @@ def test_the_queue_takes_keys_with_labels_after_the_batch(generalized):
     assert method.figures() == {"queue_keys": 10.0 if generalized else 6.0, "queue_age": 0.0}
 
 
-def test_a_batch_without_any_label_is_told_and_teaches_nothing():
+def test_a_batch_without_any_label_warns_and_has_no_gradient():
     method = made()
     with pytest.warns(CoulombWarning, match="none of 6 rows of a batch has a label"):
         loss = method(views(), torch.full((6,), -1))

@@ -49,7 +49,7 @@ def test_without_stop_gradient_it_collapses():
     assert loss < -0.995 and rank < 3.5
 
 
-def test_there_is_no_value_of_no_signal_and_one_view_is_refused():
+def test_no_signal_is_none_and_one_view_is_refused():
     assert made().no_signal(6, 2) is None and made().floor(6, 2) == -1
     with pytest.raises(InputError, match="n_views=1"):
         made()(method_cases.views(1))

@@ -38,7 +38,7 @@ def test_the_floor_is_the_loss_of_the_best_logits(smoothing):
     assert math.isclose(method.floor(5, 2), float(best), rel_tol=1e-6, abs_tol=1e-9)
 
 
-def test_the_classifier_says_what_the_head_says():
+def test_the_classifier_equals_the_head():
     method = Softmax(encoder(), class_counts=COUNTS).eval()
     features = method.encoder(views()[0])
     torch.testing.assert_close(method.classifier()(features), method.head(features))

@@ -7,11 +7,6 @@ from coulomb.metrics.duplicates import near_duplicates
 from metrics_oracles import cosines, normal
 
 
-@pytest.fixture(params=[2**21, 200], ids=["one strip", "many strips"])
-def strip(request, monkeypatch):
-    monkeypatch.setattr("coulomb.metrics.cosines.STRIP", request.param)
-
-
 def with_copies():
     x = normal(80, 12)
     x[70:75] = x[10:15] * 3  # exact, but for their length

@@ -36,11 +36,6 @@ def agrees(found, wanted, rel=1e-9):
     assert [getattr(found, name) for name in names] == pytest.approx(means, rel=rel)
 
 
-@pytest.fixture(params=[2**21, 300], ids=["one strip", "many strips"])
-def strip(request, monkeypatch):
-    monkeypatch.setattr("coulomb.metrics.cosines.STRIP", request.param)
-
-
 @pytest.mark.parametrize("tau", TAUS)
 def test_hardness_of_two_views(strip, tau):
     x = torch.cat(two_views(30, 6))

@@ -14,12 +14,6 @@ from metrics_oracles import cosines, normal, random_labels, two_views
 CASES = [(2, 3, 0), (17, 4, 1), (60, 9, 2)]
 
 
-@pytest.fixture(params=[2**21, 50], ids=["one strip", "many strips"])
-def strip(request, monkeypatch):
-    """All must be the same however few elements are held at once."""
-    monkeypatch.setattr("coulomb.metrics.cosines.STRIP", request.param)
-
-
 @pytest.mark.parametrize(("n", "d", "seed"), CASES)
 def test_mean_cosines_are_the_loop(n, d, seed):
     x, y = two_views(n, d, seed)

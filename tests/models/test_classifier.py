@@ -18,13 +18,13 @@ def linear():
 def cosine():
     draw = torch.Generator().manual_seed(0)
     head = projection_head(6, layers=2, out_dim=4, hidden_dim=5, batch_norm=True)
-    head(torch.randn(9, 6, generator=draw))  # running statistics of its own
+    head(torch.randn(9, 6, generator=draw))  # changes the running statistics
     options = {"layers": 2, "hidden_dim": 5, "batch_norm": True}
     return Classifier(torch.randn(3, 4, generator=draw), head=head, head_options=options, cosine=True, scale=7.0)
 
 
 @pytest.mark.parametrize("make", [linear, cosine])
-def test_it_is_the_same_after_loading(tmp_path, make):
+def test_loaded_classifier_is_equal(tmp_path, make):
     classifier, features = make().eval(), torch.randn(5, 6)
     save_classifier(classifier, tmp_path, ["a", "b", "ü"])
     loaded, names = load_classifier(tmp_path, 6)
@@ -33,7 +33,7 @@ def test_it_is_the_same_after_loading(tmp_path, make):
     assert not any(p.requires_grad for p in loaded.parameters() if p is loaded.weight or p is loaded.bias)
 
 
-def test_the_formulas():
+def test_classifier_formulas():
     features, flat, round_ = torch.randn(5, 6), linear(), cosine().eval()
     torch.testing.assert_close(flat(features)[:, 0], features @ flat.weight[0] + 0.5)
     assert (flat(features).argmax(1) != 1).all()  # −∞ is never predicted
@@ -41,7 +41,7 @@ def test_the_formulas():
     torch.testing.assert_close(round_(features), expected)
 
 
-def test_what_is_missing_or_damaged_is_named(tmp_path):
+def test_errors_for_missing_or_damaged_files(tmp_path):
     with pytest.raises(InputError, match="has no classifier"):
         load_classifier(tmp_path, 6)
     save_classifier(linear(), tmp_path, None)
@@ -49,7 +49,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path):
     about = json.loads(path.read_text())
     for change, words in (
         ({"format": 9}, "format 9"),
-        ({"dim": 5}, "do not belong"),
+        ({"dim": 5}, "does not match"),
         ({"classes": "x"}, "'classes' is 'x'"),
     ):
         path.write_text(json.dumps(about | change))

@@ -31,7 +31,9 @@ def test_shapes(name, channels, size):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_learns(name):
     encoder = small(name, channels=3, image_size=16)
-    with torch.no_grad():  # zero-initialised branches hide the convolutions behind them on the first step
+    with (
+        torch.no_grad()
+    ):  # with zero-initialised branches, the convolutions before them have no gradient in the first step
         for module in encoder.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.weight.fill_(1.0)
@@ -41,7 +43,7 @@ def test_every_parameter_learns(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_layout_of_memory_changes_nothing(name):
+def test_memory_format_does_not_change_the_result(name):
     encoder = small(name, channels=3, image_size=16).eval()
     images = torch.rand(3, 3, 16, 16)
     plain = encoder(images)
@@ -49,7 +51,7 @@ def test_layout_of_memory_changes_nothing(name):
     torch.testing.assert_close(plain, last, rtol=1e-4, atol=1e-5)
 
 
-def test_same_seed_same_weights_and_global_generator_untouched():
+def test_seeded_weights_without_changing_the_global_generator():
     torch.manual_seed(5)
     before = torch.get_rng_state()
     first = small("resnet10", channels=1, image_size=8, seed=3).state_dict()
@@ -73,8 +75,8 @@ def test_normalisation_is_inside():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": "resnet11"}, "resnet11.*choose one of.*resnet18.*did you mean 'resnet18'"),
-        ({"widht": 3}, "widht=3.*it takes width"),
+        ({"name": "resnet11"}, "resnet11.*use one of.*resnet18.*did you mean 'resnet18'"),
+        ({"widht": 3}, "widht=3.*its options are width"),
         ({"width": 0}, "width=0"),
         ({"width": 2.5}, "width=2.5"),
         ({"mean": [0.5]}, "mean has 1 values for 3 channels"),
@@ -84,18 +86,18 @@ def test_normalisation_is_inside():
         ({"name": "vit", "width": 10, "heads": 3}, "width=10 must be a multiple of heads=3"),
     ],
 )
-def test_bad_arguments_say_what_to_do(arguments, message):
+def test_errors_for_bad_arguments_have_a_remedy(arguments, message):
     with pytest.raises(InputError, match=message):
         build_encoder(**{"name": "resnet10", "channels": 3, "image_size": 8, **arguments})
 
 
-def test_bad_images_say_what_to_do():
+def test_errors_for_bad_images_have_a_remedy():
     encoder = small("convnet", channels=3, image_size=8)
     with pytest.raises(InputError, match=r"images.float\(\) / 255"):
         encoder(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(InputError, match=r"\[2, 1, 8, 8\].*\[B, 3, H, W\]"):
         encoder(torch.rand(2, 1, 8, 8))
-    with pytest.raises(InputError, match="positions for 8×8"):
+    with pytest.raises(InputError, match="takes 8×8 images"):
         small("vit", channels=3, image_size=8)(torch.rand(2, 3, 9, 9))
 
 
@@ -112,7 +114,7 @@ class Flat(nn.Module):
         return self.linear(self.dropout(self.norm(x)).flatten(1))
 
 
-def test_wrapping_leaves_no_trace():
+def test_wrapping_does_not_change_the_module():
     module = Flat()
     module.norm.eval()
     before = {key: value.clone() for key, value in module.state_dict().items()}
@@ -160,6 +162,6 @@ def test_dry_run_is_in_eval_mode():
         (lambda x: x @ torch.zeros(5, 5), "failed on a batch of shape.*RuntimeError"),
     ],
 )
-def test_modules_that_are_no_encoders(make, message):
+def test_errors_for_modules_that_are_not_encoders(make, message):
     with pytest.raises(InputError, match=message):
         wrap_encoder(Returns(make), channels=3, image_size=8)

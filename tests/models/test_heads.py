@@ -60,10 +60,10 @@ def test_weights_come_from_the_seed():
 
 
 @pytest.mark.parametrize("bad", [{"layers": 0}, {"out_dim": 0}, {"hidden_dim": -1}])
-def test_sizes_below_one(bad):
+def test_sizes_below_one_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         projection_head(8, **bad)
 
 
-def test_is_a_plain_module():
+def test_projection_head_is_a_plain_module():
     assert isinstance(projection_head(4), nn.Sequential)

@@ -1,4 +1,4 @@
-"""Encoders of transformers and timm, with stand-ins for the libraries; where they are installed, with them."""
+"""Encoders of transformers and timm, with fakes of these libraries, and with the libraries if they are installed."""
 
 import importlib
 import json
@@ -12,7 +12,7 @@ from torch import nn
 import coulomb
 from coulomb.errors import InputError
 from coulomb.models import build_encoder, load_encoder, published, save_encoder
-from coulomb.models.published import is_published, parse
+from coulomb.models.published import is_published, parse_name
 
 BUILT: list[dict] = []
 
@@ -21,7 +21,7 @@ class FakeNet(nn.Module):
     def __init__(self, channels, dim):
         super().__init__()
         self.layer = nn.Linear(channels, dim)
-        self.register_buffer("position", torch.arange(3.0), persistent=False)  # must not stay on the meta device
+        self.register_buffer("position", torch.arange(3.0), persistent=False)  # must not be on the meta device
 
     def embed(self, images):
         return self.layer(images.mean((2, 3))) + 0 * self.position.sum()
@@ -94,7 +94,7 @@ def transformers(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "dim"), [("timm:tiny", 5), ("hf:tiny", 6), ("hf:org/tiny", 7), ("hf:org/tiny@weights", 7)]
 )
-def test_built_saved_and_loaded_alike(timm, transformers, tmp_path, name, dim):
+def test_build_save_and_load(timm, transformers, tmp_path, name, dim):
     channels = 3 if "@" in name else 1
     encoder = build_encoder(name, channels=channels, image_size=16, mean=[0.5] * channels, std=[0.25] * channels).eval()
     images = torch.rand(3, channels, 16, 16)
@@ -111,40 +111,40 @@ def test_weights_come_from_the_seed(timm):
     assert torch.equal(first(images), again(images)) and not torch.equal(first(images), other(images))
 
 
-def test_an_architecture_tied_to_a_size_gets_ours(timm):
+def test_fixed_input_size_is_set_to_the_image_size(timm):
     for name in ("tiny", "tiny_vit"):
         build_encoder(f"timm:{name}", channels=1, image_size=16)
     assert [built.get("img_size") for built in BUILT] == [None, 16]
     assert all(built["num_classes"] == 0 and not built["pretrained"] for built in BUILT)
 
 
-def test_size_and_channels_of_a_configuration_are_the_runs(transformers):
+def test_size_and_channels_of_the_run_are_configured(transformers):
     encoder = build_encoder("hf:org/tiny", channels=1, image_size=16)
-    found = encoder.config["options"]["architecture"]
-    assert (found["image_size"], found["num_channels"]) == (16, 1)
+    result = encoder.config["options"]["architecture"]
+    assert (result["image_size"], result["num_channels"]) == (16, 1)
     with pytest.raises(InputError, match="3 channels and the images have 1; give --channels 3"):
         build_encoder("hf:org/tiny@weights", channels=1, image_size=16)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("timm:tiny_vitt", "did you mean 'timm:tiny_vit'"),
-        ("timm:tiny@weights", "weights cannot be had.*no network"),
-        ("timm:", "write timm:NAME"),
+        ("timm:tiny@weights", "weights could not be downloaded or loaded.*no network"),
+        ("timm:", "must be timm:NAME"),
         ("hf:org/none", "no such configuration.*org/none is not a local folder"),
-        ("hf:tiny@weights", "is a type of model and has no weights"),
+        ("hf:tiny@weights", "is a model type and has no weights"),
     ],
 )
-def test_what_cannot_be_had_is_said(timm, transformers, name, said):
-    with pytest.raises(InputError, match=said):
+def test_unavailable_encoders_raise(timm, transformers, name, message):
+    with pytest.raises(InputError, match=message):
         build_encoder(name, channels=3, image_size=16)
-    with pytest.raises(InputError, match="width=8 is no option of timm:tiny"):
+    with pytest.raises(InputError, match="width=8.*timm:tiny takes no options"):
         build_encoder("timm:tiny", channels=3, image_size=16, width=8)
 
 
 @pytest.mark.parametrize(("kind", "library"), [("hf", "transformers"), ("timm", "timm")])
-def test_a_missing_library_is_named_with_the_command(monkeypatch, kind, library):
+def test_missing_library_error_has_the_install_command(monkeypatch, kind, library):
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.setattr(published, "import_module", _missing(library))
     with pytest.raises(InputError, match=rf"needs {library}: pip install 'coulomb\[{kind}\]'"):
@@ -158,27 +158,27 @@ def _missing(library):
     return refuse
 
 
-def test_a_broken_library_is_told_apart_from_a_missing_one(monkeypatch):
+def test_broken_library_has_another_error_than_a_missing_one(monkeypatch):
     def fail(name):
         raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.setattr(published, "import_module", fail)
-    with pytest.raises(InputError, match=r"timm is installed but cannot be imported.*torchvision that belongs to this"):
+    with pytest.raises(InputError, match=r"timm is installed but cannot be imported.*torchvision that matches this"):
         build_encoder("timm:resnet18", channels=3, image_size=16)
 
 
 @pytest.mark.parametrize("name", ["timm:resnet18", "nosuch"])
-def test_no_run_is_begun_in_vain(name, tmp_path, monkeypatch):
+def test_missing_library_is_an_error_before_a_run_begins(name, tmp_path, monkeypatch):
     monkeypatch.setattr(published, "import_module", _missing("timm"))
     with pytest.raises(InputError, match="encoder="):
         coulomb.train("digits", encoder=name, epochs=1, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
 
-def test_names_are_told_from_files():
+def test_published_names():
     assert is_published("hf:a/b") and is_published("timm:x") and not is_published("my.py:Net")
     assert not is_published("resnet18") and not is_published(None)
-    assert parse("hf:a/b@weights") == ("hf", "a/b", True)
+    assert parse_name("hf:a/b@weights") == ("hf", "a/b", True)
 
 
 @pytest.mark.parametrize("name", ["hf:resnet", "timm:resnet18"])

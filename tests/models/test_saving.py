@@ -18,7 +18,7 @@ SMALL = {
 
 
 def trained(name="convnet"):
-    """An encoder whose statistics have moved."""
+    """Returns an encoder with running statistics that are not the initial ones."""
     encoder = build_encoder(name, channels=3, image_size=16, mean=[0.1, 0.2, 0.3], std=[0.3] * 3, seed=9, **SMALL[name])
     encoder(torch.rand(8, 3, 16, 16))
     return encoder.eval()
@@ -53,17 +53,17 @@ class Tied(nn.Module):
         return self.first(x.flatten(1)) + self.second(x.flatten(1))
 
 
-def test_own_module_must_be_handed_over(tmp_path):
+def test_own_module_must_be_passed(tmp_path):
     encoder = wrap_encoder(Tied(), channels=3, image_size=4, mean=[0.5] * 3, std=[0.1] * 3)
     save_encoder(encoder, tmp_path)
-    with pytest.raises(InputError, match=r"own module 'Tied'.*load_encoder\(folder, module=Tied"):
+    with pytest.raises(InputError, match=r"your module 'Tied'.*load_encoder\(folder, module=Tied"):
         load_encoder(tmp_path)
     module = Tied()
     loaded = load_encoder(tmp_path, module=module)
     images = torch.rand(4, 3, 4, 4)
     assert torch.equal(loaded(images), encoder(images))
     assert module.second.weight is module.first.weight
-    with pytest.raises(InputError, match="5 features, but Tied gives 6"):
+    with pytest.raises(InputError, match="5 features, but Tied has 6"):
         load_encoder(tmp_path, module=Tied(6))
     with pytest.raises(InputError, match="unknown"):
         load_encoder(tmp_path, module=nn.Sequential(nn.Flatten(), nn.Linear(48, 5)))
@@ -71,7 +71,7 @@ def test_own_module_must_be_handed_over(tmp_path):
 
 def test_built_in_takes_no_module(tmp_path):
     save_encoder(trained(), tmp_path)
-    with pytest.raises(InputError, match="leave module out"):
+    with pytest.raises(InputError, match="omit module"):
         load_encoder(tmp_path, module=Tied())
 
 
@@ -92,18 +92,21 @@ def rewrite(tmp_path, **changes):
         ({"channels": True}, "'channels' is True"),
         ({"mean": [1, "x", 2]}, "'mean' is .* must be a list, each item a number"),
         ({"mean": [0.0, 0.0, 0.0]}, "mean is .* in encoder.json"),
-        ({"options": {"width": 8}}, "32 features, but convnet gives 64"),
-        ({"options": {"width": 65536}}, "features"),  # laid out without memory, so refused and not attempted
+        ({"options": {"width": 8}}, "32 features, but convnet has 64"),
+        (
+            {"options": {"width": 65536}},
+            "features",
+        ),  # built on the meta device, so it is refused without allocating memory
         ({"options": {"stages": 60}}, "from 1 to 8"),
         ({"image_size": 10**12}, "must be from 1 to 65536"),
-        ({"options": {"exec": 1}}, "exec=1 is no option"),
+        ({"options": {"exec": 1}}, "exec=1: convnet has no such option"),
         ({"options": None}, "'options' is None"),
         ({"options": {"width": 4, "stages": 2}}, "features"),
         ({"name": "resnet10", "options": {"width": 4}}, "missing .*unknown"),
         ({"image_size": 64}, "layers"),
     ],
 )
-def test_tampered_description(changes, message, tmp_path):
+def test_errors_for_a_tampered_description(changes, message, tmp_path):
     save_encoder(trained(), tmp_path)
     rewrite(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
@@ -118,7 +121,7 @@ def test_description_that_is_no_json_object(text, tmp_path):
         load_encoder(tmp_path)
 
 
-def test_tampered_weights(tmp_path):
+def test_errors_for_tampered_weights(tmp_path):
     save_encoder(trained(), tmp_path)
     path = tmp_path / "encoder.safetensors"
     whole = path.read_bytes()
@@ -164,7 +167,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.json", "encoder.safetensors"]
 
 
-def test_a_reader_of_the_old_file_keeps_it(tmp_path):
+def test_open_reader_keeps_the_old_file(tmp_path):
     save_encoder(trained(), tmp_path)
     before = (tmp_path / "encoder.safetensors").read_bytes()
     with (tmp_path / "encoder.safetensors").open("rb") as reader:

@@ -1,4 +1,4 @@
-"""JSON and YAML of a stranger: limits on size and nesting, and one sentence for whatever is wrong."""
+"""Untrusted JSON and YAML: limits on size and nesting, and errors of one sentence."""
 
 import os
 import time
@@ -29,7 +29,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("content", "words"), BAD, ids=lambda value: repr(value[:12]))
-def test_malformed_json_is_one_sentence(tmp_path, content, words):
+def test_error_for_malformed_json_is_one_sentence(tmp_path, content, words):
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"a.json: cannot be read as JSON .*{words}.*; mend it$") as error:
@@ -43,7 +43,7 @@ def test_brackets_in_text_are_not_nesting():
     assert len(parse_json(flat)) == 10_001
 
 
-def test_a_large_file_is_refused_unread(tmp_path):
+def test_large_file_is_refused_without_reading(tmp_path):
     with (tmp_path / "a.json").open("wb") as file:
         file.truncate(2**40)  # sparse
     with pytest.raises(InputError, match=r"a\.json: is larger than 32 MiB"):
@@ -51,7 +51,7 @@ def test_a_large_file_is_refused_unread(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+def test_pipe_is_refused_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "a.json")
     with pytest.raises(InputError, match="is not a regular file"):
         read_json(tmp_path / "a.json")
@@ -90,7 +90,7 @@ def test_entries_of_the_wrong_shape_are_named(tmp_path, value, words):
     ],
     ids=lambda value: value[:12],
 )
-def test_malformed_yaml_is_one_sentence(tmp_path, text, words):
+def test_error_for_malformed_yaml_is_one_sentence(tmp_path, text, words):
     (tmp_path / "a.yaml").write_text(text)
     begin = time.monotonic()
     with pytest.raises(InputError, match=f"a.yaml: .*{words}.*; restore it from a copy of the run folder$") as error:
@@ -108,7 +108,7 @@ def test_yaml_of_another_encoding_or_too_large(tmp_path):
         read_yaml(tmp_path / "a.yaml")
 
 
-def test_a_line_without_end(tmp_path):
+def test_too_long_line_is_refused(tmp_path):
     with (tmp_path / "a.jsonl").open("wb") as file:
         file.truncate(20 * 2**20)
     with pytest.raises(InputError, match="a line longer than 16 MiB"):

@@ -161,19 +161,19 @@ def draw(page, corners=LOOP):
 
 def test_a_loop_drawn_with_the_mouse_lists_what_it_encloses(visit):
     page = visit()
-    assert page.locator("#chosen").is_hidden()
+    assert page.locator("#selected").is_hidden()
     expected = [i for i, (x, y) in enumerate(centres(page)) if 0.02 < x < 0.98 and 0.02 < y < 0.5]
     draw(page)
     names = page.evaluate("JSON.parse(document.getElementById('page-data').textContent).map.ids")
     assert 10 < len(expected) < 110
-    assert page.locator("#chosen [role=status]").inner_text() == f"{len(expected)} images chosen"
-    assert page.locator(".chosenlist .thumb").count() == len(expected)
-    assert sorted(page.locator("#chosen textarea").input_value().split("\n")) == sorted(names[i] for i in expected)
-    assert page.locator("#atlas use.chosen").count() == len(expected)
+    assert page.locator("#selected [role=status]").inner_text() == f"{len(expected)} images selected"
+    assert page.locator(".selectedlist .thumb").count() == len(expected)
+    assert sorted(page.locator("#selected textarea").input_value().split("\n")) == sorted(names[i] for i in expected)
+    assert page.locator("#atlas use.selected").count() == len(expected)
     assert page.locator(".tip").is_hidden()
-    page.get_by_role("button", name="Let them go").click()
-    assert page.locator("#chosen").is_hidden()
-    assert page.locator("#atlas use.chosen").count() == 0
+    page.get_by_role("button", name="Clear selection").click()
+    assert page.locator("#selected").is_hidden()
+    assert page.locator("#atlas use.selected").count() == 0
 
 
 def test_a_loop_takes_only_what_is_singled_out_and_the_choice_outlives_another_map_and_colour(visit):
@@ -182,11 +182,11 @@ def test_a_loop_takes_only_what_is_singled_out_and_the_choice_outlives_another_m
     legend.nth(0).click()
     on = page.locator("#atlas use.on").count()
     draw(page, [(0.03, 0.03), (0.97, 0.03), (0.97, 0.97), (0.03, 0.97)])
-    assert page.locator("#atlas use.chosen").count() == on > 0
+    assert page.locator("#atlas use.selected").count() == on > 0
     page.get_by_role("button", name="PCA").click()
     page.get_by_role("button", name="split", exact=True).click()
-    assert page.locator("#atlas use.chosen").count() == on
-    assert legend.all_inner_texts() == ["held out", "seen in training"]
+    assert page.locator("#atlas use.selected").count() == on
+    assert legend.all_inner_texts() == ["held out", "training images"]
     assert "Split" in page.locator(".legendbox .sidetitle").inner_text()
     assert page.locator("#atlas use.c1").count() == 40
     legend.nth(1).click()
@@ -210,35 +210,35 @@ def test_a_finger_draws_only_with_the_lasso(visit):
         fire("pointerup", corners[corners.length - 1]);
     }"""
     page.evaluate(swipe, LOOP)
-    assert page.locator("#chosen").is_hidden()
+    assert page.locator("#selected").is_hidden()
     page.get_by_role("button", name="Lasso").tap()
     assert page.locator("#atlas").evaluate("e => getComputedStyle(e).touchAction") == "none"
     page.evaluate(swipe, LOOP)
-    assert page.locator(".chosenlist .thumb").count() > 10
+    assert page.locator(".selectedlist .thumb").count() > 10
 
 
 def test_images_are_chosen_by_keyboard_alone(visit):
     page = visit()
     page.locator("#atlas").focus()
-    said = page.locator("#chosen [role=status]")
+    said = page.locator("#selected [role=status]")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("s")
-    assert said.inner_text() == "1 image chosen"
+    assert said.inner_text() == "1 image selected"
     page.keyboard.press("ArrowUp")
     page.keyboard.press("s")
-    assert said.inner_text() == "2 images chosen"
+    assert said.inner_text() == "2 images selected"
     page.keyboard.press("s")
-    assert said.inner_text() == "1 image chosen"
+    assert said.inner_text() == "1 image selected"
     sizes = []
     for _ in range(4):
         page.keyboard.press("+")
-        sizes.append(page.locator("#atlas use.chosen").count())
+        sizes.append(page.locator("#atlas use.selected").count())
     assert sizes == sorted(sizes)
     assert sizes[-1] > sizes[0] >= 1
     page.keyboard.press("-")
-    assert page.locator("#atlas use.chosen").count() == sizes[-2]
+    assert page.locator("#atlas use.selected").count() == sizes[-2]
     page.keyboard.press("Escape")
-    assert page.locator("#chosen").is_hidden()
+    assert page.locator("#selected").is_hidden()
 
 
 def test_controls_are_reached_by_tab_and_show_their_focus(visit):
@@ -303,8 +303,8 @@ def test_curves_of_one_chart_are_read_by_up_and_down(visit):
     page.keyboard.press("ArrowDown")
     second = plot.locator(".readout").inner_text()
     assert first.startswith("two views, ")
-    assert second.startswith("nearest other, ")
-    plane = page.locator(".plot.plane")
+    assert second.startswith("hardest negative, ")
+    plane = page.locator(".plot.path")
     plane.focus()
     page.keyboard.press("End")
     assert "epoch 30: uniformity" in plane.locator(".readout").inner_text()

@@ -14,7 +14,7 @@ from PIL import Image
 
 from coulomb.errors import InputError
 from coulomb.report import build_report
-from coulomb.report.collect import collect
+from coulomb.report.collect import read_run
 from coulomb.report.gallery import sprite_sheet
 
 
@@ -82,10 +82,10 @@ def test_a_complete_run_is_told_completely(page_of):
     page = page_of()
     for expected in (
         "The encoder learned well",
-        "no signal: ln(2N−1) = 6.24",
+        "constant embeddings: ln(2N−1) = 6.24",
         "raw pixels 96.1 %",
         "untrained network 89.4 %",
-        "5 labels a class",
+        "5 labels per class",
         "± 1.1",
         "k = 200, σ = 0.1",
         "12 held-out images drawn at random",
@@ -96,13 +96,13 @@ def test_a_complete_run_is_told_completely(page_of):
         "1,437 at 16×16",
     ):
         assert expected in page.text, expected
-    assert "Not everything could be shown" not in page.text
+    assert "Some parts of the run could not be read" not in page.text
     assert "missing" not in {a.get("class") for _, a in page.tags}
 
 
 def test_wrong_neighbours_are_marked_and_only_those(page_of, run_folder):
     page = page_of()
-    run = collect(run_folder)
+    run = read_run(run_folder)
     thumbs = [a for t, a in page.tags if "thumb" in (a.get("class") or "").split() and "aria-label" in a]
     assert len(thumbs) == 12 * 9
     name_of = dict(zip(run.samples.ids, run.samples.labels.tolist(), strict=True))
@@ -156,9 +156,9 @@ def test_any_part_may_be_missing_or_damaged(page_of, name, damage):
 
     page = page_of(change)
     if (name, damage) not in {("views.png", "gone"), ("metrics.jsonl", "empty")}:
-        assert "Not everything could be shown" in page.text
+        assert "Some parts of the run could not be read" in page.text
         assert name in page.text
-    assert "How the training went" in page.text
+    assert "Reproducing the run" in page.text
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_any_part_may_be_missing_or_damaged(page_of, name, damage):
 def test_strange_samples(page_of, maker, key, value):
     page = page_of(lambda folder: maker.edit_samples(folder, **{key: value}))
     fine = (key, value.shape) in {("labels", (120,)), ("thumbnails", (120, 200, 90, 3))}
-    assert ("samples.npz" in page.text or "samples have features" in page.text) != fine
+    assert ("samples.npz" in page.text or "features and are left out" in page.text) != fine
 
 
 def test_collapsed_samples_are_called_so(page_of, maker):
@@ -255,7 +255,7 @@ def test_a_full_run_stays_small(page_of, maker, monkeypatch):
             folder / "metrics.jsonl", [{"step": i, "epoch": 1, "loss": 3.0 + i % 7, "lr": 0.1} for i in range(100_000)]
         )
 
-    monkeypatch.setattr("coulomb.report.feature_map.NEIGHBOURS_UP_TO", 100)  # only the size is asked
+    monkeypatch.setattr("coulomb.report.feature_map.MAX_TSNE", 100)  # only the size is asked
     assert len(page_of(change).source.encode()) < 8_000_000
 
 
@@ -292,24 +292,24 @@ def test_folders_that_are_no_run_are_refused(tmp_path):
 def test_all_figures_of_a_run_are_shown(page_of, maker):
     page = page_of(maker.changes["figures"])
     for expected in (
-        "The doctor found 1 illness and 1 warning",
+        "The doctor found 1 problem and 1 warning",
         "effective rank of embeddings: 1.3 (below the threshold 5, at epoch 20)",
         "Raise the learning rate",
         "Temperature 0.2: few negatives count",
-        "1 not judged",
+        "1 not checked",
         "Spectrum of the embeddings",
         "all 510",
-        "Who carries the gradient",
+        "Gradient shares",
         "queue age mean",
         "in 98.0 % of cases",
-        "other images of the class",
-        "floor: 1.47",
+        "negatives of the same class",
+        "minimum: 1.47",
         "many 1 class",
         "few 1 class",
         "3 of 36",
     ):
         assert expected in page.text, expected
-    assert page.text.index("The doctor found") < page.text.index("How the training went")
+    assert page.text.index("The doctor found") < page.text.index("Training loss")
     shown = page.data["map"]
     assert [one["key"] for one in shown["colourings"]] == ["class", "cluster", "neighbours", "split"]
     split = shown["colourings"][3]
@@ -323,7 +323,7 @@ def test_a_doctor_who_looked_before_the_end_says_so(page_of, maker):
         maker.changes["figures"](folder)
         maker.edit_json(folder / "doctor.json", step=100)
 
-    assert "This was at step 100; the run has reached step 600 since" in page_of(change).text
+    assert "This diagnosis is from step 100; the run has reached step 600 since" in page_of(change).text
 
 
 @pytest.mark.parametrize(
@@ -331,4 +331,4 @@ def test_a_doctor_who_looked_before_the_end_says_so(page_of, maker):
 )
 def test_a_strange_doctor_does_not_stop_the_page(page_of, content):
     page = page_of(lambda folder: (folder / "doctor.json").write_text(content))
-    assert "How the training went" in page.text
+    assert "Reproducing the run" in page.text

@@ -7,8 +7,8 @@ import yaml
 
 from coulomb.errors import InputError
 from coulomb.report import build_comparison
-from coulomb.report.collect import collect
-from coulomb.report.compare import caution, differences, names_of, results
+from coulomb.report.collect import read_run
+from coulomb.report.compare import caution, differences, distinct_names, results
 
 
 @pytest.fixture
@@ -18,40 +18,40 @@ def pair(pristine, maker, tmp_path):
     maker.changes["figures"](folders[1])
     config = yaml.safe_load((folders[1] / "config.yaml").read_text())
     (folders[1] / "config.yaml").write_text(yaml.safe_dump(config | {"temperature": 0.5, "out": "elsewhere"}))
-    evaluation = collect(folders[1]).evaluation
+    evaluation = read_run(folders[1]).evaluation
     trained = evaluation["trained"] | {"knn": 0.9}
     maker.edit_json(folders[1] / "evaluation.json", trained=trained)
     return folders
 
 
-def test_what_differs_in_configuration_and_where_runs_are_written_is_no_difference(pair):
-    assert differences([collect(folder) for folder in pair]) == [("temperature", ["0.2", "0.5"])]
+def test_differences_leave_out_the_output_folder(pair):
+    assert differences([read_run(folder) for folder in pair]) == [("temperature", ["0.2", "0.5"])]
 
 
-def test_results_stand_side_by_side_with_the_best_marked(pair):
-    groups = dict(results([collect(folder) for folder in pair]))
+def test_results_mark_the_best_run(pair):
+    groups = dict(results([read_run(folder) for folder in pair]))
     rows = {row.label: row for row in groups["Trained encoders"]}
     assert rows["k nearest neighbours"].cells == [("98.1\u202f%", "", True), ("90.0\u202f%", "", False)]
     assert rows["k nearest neighbours"].shared == "96.1\u202f%"
-    assert rows["5 labels a class"].cells == [("93.4\u202f%", "± 1.1", False)] * 2  # equal: none is the best
+    assert rows["5 labels per class"].cells == [("93.4\u202f%", "± 1.1", False)] * 2  # equal: none is the best
     live = {row.label: row for row in groups["Last live evaluation"]}
     assert [text for text, *_ in live["separation"].cells] == ["–", "98.0\u202f%"]
 
 
-def test_a_reader_is_told_what_cannot_be_compared(pair, maker):
-    runs = [collect(folder) for folder in pair]
+def test_caution_names_what_cannot_be_compared(pair, maker):
+    runs = [read_run(folder) for folder in pair]
     assert "temperatures differ" in caution(runs)
     assert "held-out images" not in caution(runs)
     maker.edit_json(pair[0] / "data.json", split="another")
-    assert "not measured on the same held-out images" in caution([collect(folder) for folder in pair])
+    assert "different held-out images" in caution([read_run(folder) for folder in pair])
 
 
 def test_the_page_shows_verdicts_tables_and_curves(pair, tmp_path):
     text = build_comparison(pair, tmp_path / "compare.html").read_text(encoding="utf-8")
     for expected in (
-        "2 runs side by side",
+        "2 runs compared",
         "The encoder learned well",
-        "The doctor found 1 illness",
+        "The doctor found 1 problem",
         "kNN accuracy during",
     ):
         assert expected in text, expected
@@ -60,13 +60,13 @@ def test_the_page_shows_verdicts_tables_and_curves(pair, tmp_path):
     assert not list(tmp_path.glob(".compare*"))
 
 
-def test_names_tell_runs_apart(pristine, tmp_path):
+def test_names_are_distinct(pristine, tmp_path):
     folders = [shutil.copytree(pristine, tmp_path / parent / "run") for parent in ("a", "b")]
-    assert names_of([collect(folder) for folder in folders]) == ["a/run", "b/run"]
-    assert names_of([collect(folders[0]), collect(pristine)]) == ["run", "digits-demo"]
+    assert distinct_names([read_run(folder) for folder in folders]) == ["a/run", "b/run"]
+    assert distinct_names([read_run(folders[0]), read_run(pristine)]) == ["run", "digits-demo"]
 
 
-def test_what_cannot_be_compared_is_refused(pair, tmp_path):
+def test_invalid_arguments_are_rejected(pair, tmp_path):
     with pytest.raises(InputError, match="1 given"):
         build_comparison(pair[:1], tmp_path / "c.html")
     with pytest.raises(InputError, match="given twice"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coulomb.report.doctor_section import _evidence
+from coulomb.report.doctor_section import evidence_text
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from coulomb.report.doctor_section import _evidence
     ],
 )
 def test_a_figure_says_whether_it_crossed_its_threshold(value, bad, told):
-    assert _evidence({"what": "share", "value": value, "threshold": 0.01, "bad": bad}) == told
+    assert evidence_text({"what": "share", "value": value, "threshold": 0.01, "bad": bad}) == told

@@ -14,7 +14,7 @@ def test_round_trip_through_yaml(tmp_path):
     assert load_config(tmp_path / "config.yaml") == config
 
 
-def test_every_option_says_what_it_is():
+def test_every_option_has_a_help_text():
     for option in dataclasses.fields(Config):
         assert len(option.metadata["help"]) > 8, option.name
 

@@ -14,7 +14,7 @@ def test_lines_are_kept_in_full_precision(tmp_path):
     assert read_metrics(journal.path) == [{"step": 1, "loss": 0.1 + 0.2}, {"step": 2, "loss": 1 / 3}]
 
 
-def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path):
+def test_a_truncated_last_line_is_skipped(tmp_path):
     journal = Journal(tmp_path / "metrics.jsonl")
     journal.write({"step": 1})
     with journal.path.open("a") as file:
@@ -30,7 +30,7 @@ def test_lines_after_the_checkpoint_are_dropped(tmp_path):
     assert kept == read_metrics(journal.path) == [{"step": 0}, {"step": 1}, {"step": 2}]
 
 
-def test_no_file_yet(tmp_path):
+def test_a_missing_file_has_no_lines(tmp_path):
     assert read_metrics(tmp_path / "metrics.jsonl") == []
 
 
@@ -39,7 +39,7 @@ def test_nan_is_never_written(tmp_path):
         Journal(tmp_path / "metrics.jsonl").write({"step": 1, "loss": float("nan")})
 
 
-def test_tensorboard_reads_the_same_figures(tmp_path):
+def test_tensorboard_reads_the_same_values(tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     journal = Journal(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")

@@ -11,7 +11,8 @@ import coulomb
 from coulomb.errors import InputError
 from coulomb.runs import preflight as module
 from coulomb.runs.objects import Objects
-from coulomb.runs.preflight import preflight
+from coulomb.runs.plan import plan
+from coulomb.runs.preflight import estimate, preflight
 
 SMALL = {"encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}
 
@@ -107,7 +108,7 @@ def test_check_shows_what_train_does(data, options, request, tmp_path):
 
 
 def test_both_outcomes_are_among_the_cases(folder):
-    """Otherwise the test above could pass without comparing anything."""
+    """Without both outcomes, the test above could pass without comparing anything."""
     assert (
         preflight({"data": str(folder), **SMALL, "max_corrupt": 0.1}, progress=False)[0]["training"]["refused"] is None
     )
@@ -117,7 +118,7 @@ def test_both_outcomes_are_among_the_cases(folder):
     )
 
 
-def test_chances_of_a_positive_are_for_methods_that_need_one(folder):
+def test_the_probability_of_a_positive_is_reported_only_for_methods_that_need_one(folder):
     def labels(method):
         return preflight({"data": str(folder), "method": method, "max_corrupt": 0.1, **SMALL}, progress=False)[0][
             "labels"
@@ -136,7 +137,7 @@ def test_small_data_is_planned_with_at_least_one_step(tmp_path):
     assert "about 1 s of training" in text
 
 
-def test_the_suggested_size_is_the_one_of_train(tmp_path):
+def test_the_suggested_size_is_that_of_train(tmp_path):
     Image.fromarray(noise(0, 130, 150, 3)).save(tmp_path / "a.png")
     Image.fromarray(noise(1, 128, 128, 3)).save(tmp_path / "b.png")
     for number in range(4):
@@ -152,7 +153,7 @@ def test_copies_of_training_images_among_the_held_out_ones_are_counted(folder):
     assert any("31 of 31 held-out images are exact copies" in said for said in result["findings"])
 
 
-def test_the_test_set_is_looked_through(folder, tmp_path):
+def test_the_test_set_is_checked(folder, tmp_path):
     for name in ("ant", "bee"):
         (tmp_path / name).mkdir()
         Image.fromarray(noise(50, 20, 20, 3)).save(tmp_path / name / "a.png")
@@ -173,12 +174,23 @@ def test_an_encoder_given_as_a_module(folder):
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"image_sise": 3}, {"data": "nowhere"}])
-def test_what_cannot_be_looked_at_is_refused(folder, options):
+def test_data_that_cannot_be_read_are_refused(folder, options):
     with pytest.raises(InputError):
         preflight({"data": str(folder)} | options, progress=False)
 
 
-def test_what_the_method_refuses_is_shown(folder, monkeypatch):
+def test_an_option_that_the_method_refuses_is_shown(folder, monkeypatch):
     monkeypatch.undo()  # the method is made when it is timed
     options = {"data": str(folder), "method": "debiased", "method_options": {"tau_plus": 2.0}, "max_corrupt": 0.1}
     assert "tau_plus" in preflight(options | SMALL, progress=False)[0]["training"]["refused"]
+
+
+def test_an_estimate_scales_with_the_run():
+    planned = plan({"data": "digits", "epochs": 10})
+    config = planned.config
+    found = estimate(planned)
+    assert planned.steps == 10 * (1438 // config.batch_size)
+    assert found["training_seconds"] == found["seconds_per_step"] * planned.steps > 0
+    assert found["model_bytes"] == 16 * found["parameters"]  # weights, gradients, two moments, in float32
+    views = 2 * config.batch_size * 16 * 16 * 4
+    assert found["activation_bytes"] > 32 * views  # the first convolution alone keeps 32 maps a view

@@ -18,12 +18,12 @@ def prepared(config, data, test=None):
     return prepare(config, sources, measure(config, *sources), progress=False)
 
 
-def test_small_uniform_squares_are_stored_as_they_are():
+def test_small_uniform_squares_are_stored_unchanged():
     assert canvas_size(survey(ArraySource(pictures(4, 16, 16))), 16) == 16
     assert canvas_size(survey(ArraySource(pictures(4, 8, 8))), 16) == 8
 
 
-def test_others_are_stored_a_third_larger_than_they_are_seen():
+def test_other_images_are_stored_a_third_larger_than_the_network_input():
     assert canvas_size(survey(ArraySource(pictures(4, 200, 200))), 96) == 128
     assert canvas_size(survey(ArraySource(pictures(4, 40, 30))), 32) == 48  # 42.7, rounded up to a multiple of 8
 
@@ -36,7 +36,7 @@ def test_the_split_follows_the_labels():
     assert not set(found.train.indices) & set(found.test.indices)
 
 
-def test_a_long_tail_thins_the_training_part_alone(caplog):
+def test_a_long_tail_subsamples_only_the_training_images(caplog):
     labels = np.repeat([0, 1], 50)
     caplog.set_level("INFO")
     found = prepared(Config(test_fraction=0.2, long_tail="step:10", sampler="class_balanced"), (pictures(100), labels))
@@ -46,10 +46,10 @@ def test_a_long_tail_thins_the_training_part_alone(caplog):
     assert (described["long_tail"], described["imbalance"], described["class_counts"]) == ("step:10", 10, [40, 4])
     assert "44 of 80 training images kept" in described["split"]
     assert "long tail step:10: 44 training images, imbalance 10: 0 40, 1 4" in caplog.text
-    assert "each of the 4 images of 1 is shown 5.5 times an epoch" in caplog.text
+    assert "each of the 4 images of 1 is drawn 5.5 times per epoch" in caplog.text
 
 
-def test_what_needs_labels_is_refused_without_them():
+def test_options_that_need_labels_are_refused_without_them():
     for options, said in (({"long_tail": "step:10"}, "long_tail="), ({"sampler": "square_root"}, "sampler=")):
         with pytest.raises(InputError, match=said):
             prepared(Config(**options), pictures(30))
@@ -69,14 +69,14 @@ def test_one_image_is_too_few():
         open_data(Config(), pictures(1))
 
 
-def test_options_win_over_the_survey():
+def test_options_override_the_survey():
     source = open_source("digits")
     assert (measure(Config(), source).image_size, measure(Config(), source).channels) == (16, 1)
     asked = dataclasses.replace(Config(), image_size=24, channels=3)
     assert (measure(asked, source).image_size, measure(asked, source).channels) == (24, 3)
 
 
-def test_recipes_count_the_images_there_are_to_train_on():
+def test_recipes_depend_on_the_number_of_training_images():
     source = ArraySource(pictures(100), np.arange(100) % 2)
     assert measure(Config(test_fraction=0.2), source).images == 80
     assert measure(Config(), source, source).images == 100  # the user's own held-out part

@@ -34,7 +34,7 @@ def test_every_method_has_the_published_settings():
     assert {method for method, preset in RECIPES if preset == "small"} < set(METHODS)
 
 
-def test_a_class_of_ones_own_has_the_small_one(tmp_path):
+def test_own_classes_have_the_small_recipe(tmp_path):
     config = find_recipe("mine.py:Mine", "small")(KINDS["digits"])
     assert (config.method, config.encoder, config.epochs) == ("mine.py:Mine", "convnet", 100)
     with pytest.raises(InputError, match="preset='paper'"):
@@ -49,7 +49,7 @@ def test_small_follows_the_images():
     assert find_recipe("simclr", "small")(KINDS["microscopy"]).batch_size <= 12 // 2
 
 
-def test_few_images_are_seen_more_often():
+def test_few_images_have_more_epochs():
     epochs = {kind: find_recipe("simclr", "small")(facts).epochs for kind, facts in KINDS.items()}
     assert epochs == {"digits": 100, "small photos": 40, "photos": 200, "microscopy": 200}
     many = dataclasses.replace(KINDS["digits"], images=60_000)

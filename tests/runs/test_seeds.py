@@ -25,7 +25,7 @@ def folders(out, runs, test="null"):
         (out / f"seed{seed}" / "config.yaml").write_text(f"data: digits\ntest: {test}\n")
 
 
-def test_mean_and_deviation_of_every_figure(tmp_path):
+def test_mean_and_deviation_of_every_number(tmp_path):
     values = [0.9, 0.95, 0.94]
     folders(tmp_path / "out", [evaluation(value, value / 2) for value in values])
     summary = summarise(tmp_path / "out")
@@ -39,7 +39,7 @@ def test_mean_and_deviation_of_every_figure(tmp_path):
     assert "93.0% ±2.6%" in text and "seeds 0, 1, 2" in text
 
 
-def test_a_figure_that_one_run_lacks_is_left_out(tmp_path):
+def test_a_number_that_one_run_lacks_is_left_out(tmp_path):
     folders(tmp_path / "out", [evaluation(0.9, 0.5), evaluation(None, 0.5)], test="x.parquet")
     summary = summarise(tmp_path / "out")
     assert "knn" not in summary["figures"]["trained"] and "split" not in summary["protocol"]["varies"]
@@ -53,7 +53,7 @@ def test_numbers_by_dotted_names():
 
 
 @pytest.mark.slow
-def test_ordinary_runs_that_can_be_continued(tmp_path, digit_tree):
+def test_seeds_are_ordinary_runs_that_can_be_resumed(tmp_path, digit_tree):
     out = tmp_path / "out"
     summary, folder = coulomb.train_seeds(2, digit_tree, out=out, seed=4, progress=False, **QUICK)
     assert folder == out and summary["runs"] == ["seed4", "seed5"]

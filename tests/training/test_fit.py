@@ -1,4 +1,4 @@
-"""Whole runs, small: what is written, that it repeats, and that it is the same however it is fed."""
+"""Small complete runs: their files, and their reproducibility."""
 
 import json
 import math
@@ -79,7 +79,7 @@ def test_the_evaluation_has_its_baselines_and_protocol(finished):
     assert result["protocol"]["epoch"] == 3
 
 
-def test_the_split_is_written_down_and_disjoint(finished):
+def test_the_split_is_saved_and_disjoint(finished):
     split = json.loads((finished.path / "split.json").read_text())
     assert not set(split["train"]) & set(split["test"])
     assert len(split["train"]) + len(split["test"]) == 60
@@ -172,7 +172,7 @@ class Explodes(Own):
         return features * float("nan") if self.training else features
 
 
-def test_a_nonfinite_loss_stops_and_keeps_the_batch(tmp_path, digit_tree, quick):
+def test_a_nonfinite_loss_stops_and_saves_the_batch(tmp_path, digit_tree, quick):
     quick = {k: v for k, v in quick.items() if not k.startswith("encoder")}
     with pytest.raises(NonFiniteError, match=r"step 1; .* output of encoder\.backbone \(Explodes\)"):
         coulomb.train(digit_tree, encoder=Explodes(), out=tmp_path / "run", progress=False, **quick)
@@ -225,7 +225,7 @@ def test_mistakes_are_named(tmp_path, digit_tree, quick, options, words):
         ({"encoder": "vit", "encoder_width": 7}, "width=7 must be a multiple"),
     ],
 )
-def test_a_value_that_method_or_encoder_refuses_leaves_no_folder_behind(digit_tree, tmp_path, options, message):
+def test_a_value_that_method_or_encoder_refuses_leaves_no_folder(digit_tree, tmp_path, options, message):
     given = {"out": str(tmp_path / "run"), "progress": False, "epochs": 1, "batch_size": 8}
     with pytest.raises(InputError, match=message):
         coulomb.train(digit_tree, **given, **options)

@@ -1,10 +1,13 @@
-"""What the trainer tells a method, and when: a class of one's own writes it down."""
+"""The order and arguments of a method's hooks, recorded by a user's own class; the first non-finite tensor."""
 
 import pytest
+import torch
+from torch import nn
 
 import coulomb
 from coulomb.errors import InputError
 from coulomb.methods import SimCLR
+from coulomb.training.module import first_nonfinite, save_batch
 from run_cases import comparable, stopped_at
 
 OWN = '''
@@ -13,7 +16,7 @@ from coulomb.methods import SimCLR
 
 
 class Told(SimCLR):
-    """Counts batches and updates, in buffers; and their order."""
+    """Counts batches and updates in buffers, and records their order."""
 
     def __init__(self, encoder, *, num_images, class_counts=None, temperature=0.5, strength: float = 1.0, kind="plain"):
         super().__init__(encoder, temperature=temperature, embedding_dim=8)
@@ -51,7 +54,7 @@ class Told(SimCLR):
             "order": float(["fbu", "fbfbfbu"].index(order)),
             "seen": float(self.seen.sum()),
             "most": float(self.seen.max()),
-            "lr": -1.0,  # not its to tell
+            "lr": -1.0,  # must not override the trainer's value
         }
 '''
 
@@ -84,10 +87,10 @@ def test_hooks_come_in_order(digit_tree, tmp_path, quick, own, accumulate):
     assert lines[-1]["seen"] == 3 * 48 and lines[-1]["most"] == 3  # every position once an epoch
     assert all(line["lr"] >= 0 and line["no_signal"] is None for line in lines)
     assert run.config.method == own and run.config.method_options == {"strength": 2, "kind": "plain"}
-    assert accumulate == 1 or "no signal:" not in run.report.read_text()
+    assert accumulate == 1 or "constant embeddings:" not in run.report.read_text()
 
 
-def test_a_stopped_run_of_ones_own_method_goes_on(digit_tree, tmp_path, quick, own, monkeypatch):
+def test_a_stopped_run_with_an_own_method_resumes(digit_tree, tmp_path, quick, own, monkeypatch):
     whole = coulomb.train(digit_tree, method=own, out=tmp_path / "whole", evaluate=False, progress=False, **quick)
     monkeypatch.chdir(tmp_path)
     out = stopped_at(10, digit_tree, tmp_path / "run", method="own.py:Told", **quick)
@@ -102,9 +105,9 @@ def test_a_stopped_run_of_ones_own_method_goes_on(digit_tree, tmp_path, quick, o
         coulomb.train(resume_from=out, method=named, progress=False)
 
 
-def test_a_class_can_be_handed_over(digit_tree, tmp_path, quick):
+def test_a_class_can_be_passed(digit_tree, tmp_path, quick):
     class Mine(SimCLR):
-        """As it is."""
+        """SimCLR without changes."""
 
     run = coulomb.train(digit_tree, method=Mine, out=tmp_path / "run", evaluate=False, progress=False, **quick)
     plain = coulomb.train(digit_tree, out=tmp_path / "plain", evaluate=False, progress=False, **quick)
@@ -114,3 +117,50 @@ def test_a_class_can_be_handed_over(digit_tree, tmp_path, quick):
         coulomb.train(resume_from=run.path, progress=False)
     with pytest.raises(InputError, match="torch.nn.Module"):
         coulomb.train(digit_tree, method=3, out=tmp_path / "other", progress=False, **quick)
+
+
+class Poison(nn.Module):
+    def forward(self, x):
+        return x / 0
+
+
+def network(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(*layers)
+
+
+def find(model, x):
+    return first_nonfinite(model, {"view0": x}, lambda: model(x).sum())
+
+
+def test_names_the_layer():
+    model = network(nn.Linear(3, 3), Poison(), nn.ReLU())
+    assert "output of 1 (Poison)" in find(model, torch.ones(2, 3))
+
+
+def test_names_the_parameter_first():
+    model = network(nn.Linear(3, 3), nn.Linear(3, 2))
+    model[1].bias.data[0] = float("inf")
+    assert "parameter 1.bias" in find(model, torch.ones(2, 3))
+
+
+def test_names_the_input():
+    assert "input view0" in find(network(nn.Linear(3, 3)), torch.full((2, 3), float("nan")))
+
+
+def test_finite_tensors_have_no_culprit():
+    assert find(network(nn.Linear(3, 3)), torch.ones(2, 3)) is None
+
+
+def test_a_loss_that_refuses_does_not_hide_the_culprit():
+    def refuse():
+        model(torch.ones(2, 3))
+        raise ValueError("NaN features")
+
+    model = network(nn.Linear(3, 3), Poison())
+    assert first_nonfinite(model, {}, refuse) == "output of 1 (Poison)"
+
+
+def test_the_batch_is_saved(tmp_path):
+    path = save_batch({"view0": torch.ones(2, 3)}, tmp_path)
+    assert torch.equal(torch.load(path, weights_only=True)["view0"], torch.ones(2, 3))

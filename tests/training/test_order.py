@@ -14,7 +14,7 @@ from coulomb.training.order import RunOrder
     start=st.integers(0, 40),
     seed=st.integers(0, 5),
 )
-def test_starting_anywhere_continues_the_same_sequence(images, batch, epochs, start, seed):
+def test_starting_at_any_step_continues_the_same_sequence(images, batch, epochs, start, seed):
     indices = np.arange(images) * 3 + 1
     if images < batch:
         with pytest.raises(InputError, match=f"batch_size={batch}.*{images} training images"):
@@ -51,5 +51,5 @@ def test_a_sampler_evens_out_the_classes():
     assert np.bincount(labels[shown]).tolist() == [200, 200]
 
 
-def test_another_seed_is_another_order():
+def test_the_order_depends_on_the_seed():
     assert list(RunOrder(np.arange(30), 5, 1, 0)) != list(RunOrder(np.arange(30), 5, 1, 1))

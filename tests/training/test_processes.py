@@ -1,4 +1,4 @@
-"""Two processes on one machine: one run folder, one encoder, each process its own share of the images."""
+"""Two processes on one machine: one run folder, one encoder, and each process has its part of the images."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def test_two_processes_train_one_run(digit_tree, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(HANGS + 100)
-def test_two_processes_are_one_with_the_doubled_batch(digit_tree, tmp_path, monkeypatch):
+def test_two_processes_equal_one_with_twice_the_batch(digit_tree, tmp_path, monkeypatch):
     script = [sys.executable, two_processes.__file__, digit_tree, tmp_path / "two", "2"]
     done = subprocess.run(
         [str(part) for part in script],
@@ -69,7 +69,7 @@ def losses(folder):
 
 
 def gradients(folder):
-    """Mean gradient norm by class and the number of its views, of each line that has them."""
+    """Returns the mean gradient norm and the number of views per class, for each line that has them."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     told = [line for line in lines if "class_gradient_norm" in line]
     return torch.tensor([[line["class_gradient_norm"], line["class_gradient_views"]] for line in told])

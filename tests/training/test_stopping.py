@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run with a checkpoint, an exit code and a sentence; nothing else is lost."""
+"""Ctrl-C and SIGTERM end a run with a checkpoint, an exit code and a message."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 
 
 def signalled_at(step, number, monkeypatch, times=1):
-    """Send this process a signal right after the line of update ``step`` is written."""
+    """Sends this process a signal right after the line of update ``step`` is written."""
     write = Journal.write
 
     def send(self, line):
@@ -51,7 +51,7 @@ def test_a_signal_stops_after_the_update_and_resuming_is_bit_identical(
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_the_command_line_ends_with_the_code_and_the_sentence(
+def test_the_command_line_exits_with_code_and_message(
     digit_tree, tmp_path, monkeypatch, capsys, number, code, own_console
 ):
     options = "--epochs 2 --batch-size 8 --encoder convnet --encoder-width 8 --image-size 16 --workers 0 --quiet"
@@ -66,7 +66,7 @@ def test_the_command_line_ends_with_the_code_and_the_sentence(
     assert said == [f"coulomb: stopped at step 3; resume with: coulomb train --resume {tmp_path / 'run'}"]
 
 
-def test_a_second_signal_stops_at_once_with_the_last_checkpoint(digit_tree, tmp_path, quick, monkeypatch):
+def test_a_second_signal_stops_immediately(digit_tree, tmp_path, quick, monkeypatch):
     signalled_at(5, signal.SIGINT, monkeypatch, times=2)
     with pytest.raises(Stopped, match="stopped at step 4;"):
         coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, checkpoint_every=2, **quick)
@@ -74,7 +74,7 @@ def test_a_second_signal_stops_at_once_with_the_last_checkpoint(digit_tree, tmp_
 
 def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, quick, monkeypatch):
     monkeypatch.setattr("coulomb.training.launch.decode", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="before the first update; nothing was kept") as stopped:
+    with pytest.raises(Stopped, match="before the first update; no files were written") as stopped:
         coulomb.train(digit_tree, out=tmp_path / "runs" / "new", progress=False, **quick)
     assert stopped.value.code == 143
     assert not list(tmp_path.iterdir())
@@ -82,11 +82,11 @@ def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, q
 
 def test_a_signal_in_the_evaluation_names_the_command_for_it(digit_tree, tmp_path, quick, monkeypatch):
     monkeypatch.setattr("coulomb.api.assess", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="the run is trained, evaluate it with: coulomb evaluate"):
+    with pytest.raises(Stopped, match="the training is complete, evaluate it with: coulomb evaluate"):
         coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick)
 
 
-def test_killed_before_the_first_checkpoint_the_first_evaluation_stands_once(digit_tree, tmp_path, quick):
+def test_the_first_evaluation_is_not_repeated_after_a_kill_without_checkpoint(digit_tree, tmp_path, quick):
     stopped_at(2, digit_tree, tmp_path / "run", **quick | {"checkpoint_every": 1000})
     assert not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
     coulomb.train(resume_from=tmp_path / "run", evaluate=False, progress=False)
@@ -94,7 +94,7 @@ def test_killed_before_the_first_checkpoint_the_first_evaluation_stands_once(dig
     assert comparable(tmp_path / "run") == comparable(tmp_path / "whole")
 
 
-def test_lost_connections_are_told_from_other_errors():
+def test_lost_connections_are_distinguished_from_other_errors():
     assert is_lost_connection(
         RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer")
     )
@@ -111,7 +111,7 @@ TWO = (
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["run", "rank 0", "rank 1"])
 def test_two_processes(digit_tree, tmp_path, victim):
-    """SIGTERM to the first process stops both in order; a killed one is told of by the other, in one sentence."""
+    """SIGTERM to the first process stops both; if one is killed, the other reports it in one line."""
     run = tmp_path / "run"
     command = [sys.executable, "-m", "coulomb", "train", str(digit_tree), "--out", str(run), *TWO]
     with (tmp_path / "said").open("w") as output:

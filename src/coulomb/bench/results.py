@@ -2,24 +2,19 @@
 
 import json
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from coulomb.bench.contenders import CONTENDERS
-from coulomb.bench.growth_chart import Curve, LogChart, log_chart
 from coulomb.errors import InputError
-from coulomb.models.saving import write_atomically
+from coulomb.pages.chart import Chart, Series, line_chart
+from coulomb.pages.page import ChartList, render_page, write_page
 
-NOTHING = "—"
 FLOORS = {"torch.mm": "products alone, torch.mm", "oneDNN": "products alone, oneDNN"}
 
 
-def render(result: dict[str, Any]) -> str:
-    """All of it."""
+def render_text(result: dict[str, Any]) -> str:
+    """Returns all results as tables for the terminal."""
     machine = result["machine"]
     head = (
         f"forward + backward, medians of {result['repeats']} interleaved rounds; {machine['processor']} "
@@ -34,7 +29,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def one_line(result: dict[str, Any]) -> str:
-    """Processor, versions and ratios of a result in one line."""
+    """Returns processor, versions and ratios in one line."""
     machine, small = result["machine"], result["counts"]
     parts = [
         f"coulomb {machine['coulomb']}, torch {machine['torch']}, {machine['processor']}, {machine['instructions']}, "
@@ -67,25 +62,25 @@ def _case(case: dict[str, Any]) -> str:
             if kernel not in case["time_over_floor"]:
                 continue
             ratio = case["time_over_floor"][kernel]
-            floor = duration(case["seconds"][f"floor {kernel}"])
-            lines.append(f"  {label:32}{floor:>12}   ours is {ratio:.2f} × this")
+            floor = format_seconds(case["seconds"][f"floor {kernel}"])
+            lines.append(f"  {label:32}{floor:>12}   coulomb takes {ratio:.2f} times as long")
     lines += [f"  {CONTENDERS[name].label}: {reason}" for name, reason in case["skipped"].items()]
-    lines += [f"  target {t['text']}: {verdict_of(t)}" for t in case["targets"]]
+    lines += [f"  target {t['text']}: {target_result(t)}" for t in case["targets"]]
     return "\n".join(lines)
 
 
 def _row(case: dict[str, Any], name: str, label: str) -> str:
     speedup = case["speedup"].get(name)
-    beside = "" if speedup is None else f"{speedup:.2f}×"
+    ratio = "" if speedup is None else f"{speedup:.2f}×"
     held = case["memory_mb"].get(name)
-    return f"  {label:32}{duration(case['seconds'][name]):>12}{beside:>11}{megabytes(held):>22}"
+    return f"  {label:32}{format_seconds(case['seconds'][name]):>12}{ratio:>11}{format_megabytes(held):>22}"
 
 
 def _growth(growth: dict[str, Any]) -> str:
     lines = [f"Growth of NT-Xent, N × {growth['dim']}", f"  {'N':>8}{'time':>12}{'dense':>12}{'MB':>10}{'dense':>10}"]
     for point in growth["points"]:
-        times = (duration(point["seconds"].get(name)) for name in ("coulomb", "dense"))
-        held = (megabytes(point["memory_mb"].get(name)) for name in ("coulomb", "dense"))
+        times = (format_seconds(point["seconds"].get(name)) for name in ("coulomb", "dense"))
+        held = (format_megabytes(point["memory_mb"].get(name)) for name in ("coulomb", "dense"))
         cells = "".join(f"{t:>12}" for t in times) + "".join(f"{m:>10}" for m in held)
         remark = point["reason"] or "; ".join(f"dense {reason}" for reason in point["skipped"].values())
         lines.append(f"  {point['n']:>8,}{cells}  {remark}".rstrip())
@@ -102,7 +97,7 @@ def _growth(growth: dict[str, Any]) -> str:
 
 def _small(small: dict[str, Any]) -> str:
     lines = [
-        f"Small batches, N × {small['dim']}: µs, and how much slower (+) or faster (−) than dense eager; "
+        f"Small batches, N × {small['dim']}: µs, and the difference from dense eager (+ slower, − faster); "
         "! more than 5% and 50 µs slower",
         f"  {'':26}" + "".join(f"{'N = ' + str(n):>19}" for n in small["sizes"]),
     ]
@@ -121,7 +116,7 @@ def _cell(cell: dict[str, Any]) -> str:
 
 
 def summary(counts: dict[str, int]) -> str:
-    """What was counted, in a line."""
+    """Returns the counts of cases, targets and small batches in one line."""
     parts = [
         f"{counts['measured']} cases measured, {counts['wrong']} wrong, {counts['skipped']} skipped",
         f"targets: {counts['met']} met, {counts['missed']} missed, {counts['unknown']} not measured",
@@ -129,36 +124,36 @@ def summary(counts: dict[str, int]) -> str:
     if counts["small_met"] or counts["small_missed"]:
         parts.append(f"small batches: {counts['small_met']} within the limit, {counts['small_missed']} beyond it")
     if counts["contenders_skipped"]:
-        parts.append(f"{counts['contenders_skipped']} times a contender could not take part")
+        parts.append(f"contenders skipped: {counts['contenders_skipped']}")
     return "; ".join(parts)
 
 
-def verdict_of(target: dict[str, Any]) -> str:
-    """ "4.81, met", "1.52, missed", or "not measured"."""
+def target_result(target: dict[str, Any]) -> str:
+    """Returns '4.81, met', '1.52, MISSED' or 'not measured'."""
     if target["value"] is None:
         return "not measured"
     return f"{target['value']:.3g}, {'met' if target['met'] else 'MISSED'}"
 
 
-def duration(seconds: float | None) -> str:
-    """A time with three digits."""
+def format_seconds(seconds: float | None) -> str:
+    """Formats a time with three digits."""
     if seconds is None:
-        return NOTHING
+        return "—"
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} µs"
 
 
-def megabytes(held: float | None) -> str:
-    """An amount of memory in MB, without the unit."""
-    if held is None:
-        return NOTHING
-    return f"{held:,.0f}" if held >= 10 else f"{held:.1f}"
+def format_megabytes(amount: float | None) -> str:
+    """Formats an amount of memory in MB, without the unit."""
+    if amount is None:
+        return "—"
+    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.1f}"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One contender of one case; ``width`` in percent of the slowest."""
+    """The time of one contender; ``width``, ``low`` and ``high`` in percent of the slowest contender."""
 
     label: str
     style: str
@@ -171,106 +166,103 @@ class Bar:
 
 
 def save(result: dict[str, Any], folder: Path) -> tuple[Path, Path]:
-    """Write ``losses.json`` and ``losses.html`` into the folder, made if needed; return their paths.
+    """Writes ``losses.json`` and ``losses.html`` into the folder, which is created if needed, and returns their paths.
 
-    Raises InputError where ``folder`` is a file.
+    Raises:
+        InputError: ``folder`` is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: this is a file; give a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    data, page = folder / "losses.json", folder / "losses.html"
-    write_atomically(data, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode("utf-8"))
-    write_atomically(page, render_page(result).encode("utf-8"))
-    return data, page
+    data = write_page(folder / "losses.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    return data, write_page(folder / "losses.html", render_html(result))
 
 
-def render_page(result: dict[str, Any]) -> str:
-    """The page as text."""
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.DictLoader({"page.html": _part("page.html")}),
-    )
-    environment.filters |= {"duration": duration, "megabytes": megabytes, "verdict_of": verdict_of}
-    return environment.get_template("page.html").render(
-        result=result,
-        style=Markup(_part("page.css")),  # our own file
-        headlines=headlines(result),
-        summary=summary(result["counts"]),
-        cases=[(case, bars(case)) for case in result["cases"]],
-        labels={name: contender.label for name, contender in CONTENDERS.items()},
-        charts=growth_charts(result["growth"]) if result["growth"] else [],
-        growth_remarks=_growth_remarks(result["growth"]) if result["growth"] else [],
-    )
+def render_html(result: dict[str, Any]) -> str:
+    """Returns the page as text."""
+    charts, growth = ChartList(), result["growth"]
+    content = {
+        "result": result,
+        "headlines": headlines(result),
+        "summary": summary(result["counts"]),
+        "cases": [(case, bars(case)) for case in result["cases"]],
+        "labels": {name: contender.label for name, contender in CONTENDERS.items()},
+        "charts": [charts.add(chart) for chart in growth_charts(growth)] if growth else [],
+        "growth_remarks": _growth_remarks(growth) if growth else [],
+    }
+    filters = {"seconds": format_seconds, "megabytes": format_megabytes, "target_result": target_result}
+    return render_page("coulomb.bench", "losses.html", content, charts=charts, styles=["losses.css"], filters=filters)
 
 
 def headlines(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """(number, what it is) of the first case that was measured beside dense PyTorch, and how many targets were met."""
-    found: list[tuple[str, str]] = []
+    """Returns (number, explanation) for the first case with a dense contender, and for the targets."""
+    rows: list[tuple[str, str]] = []
     case = next((case for case in result["cases"] if "dense" in case["speedup"]), None)
     if case is not None:
-        found.append((f"{case['speedup']['dense']:.1f}×", f"faster than dense PyTorch: {case['title']}"))
-        held, dense = (case["memory_mb"].get(name) for name in ("coulomb", "dense"))
-        if held and dense:
-            found.append((f"{dense / held:.0f}×", f"less memory: {megabytes(held)} instead of {megabytes(dense)} MB"))
-        found.append((f"{case['time_over_floor']['best']:.2f}", "times the matrix products alone"))
-    counts = result["counts"]
-    known = counts["met"] + counts["missed"]
-    if known:
-        found.append((f"{counts['met']} of {known}", "targets met"))
-    return found
+        rows.append((f"{case['speedup']['dense']:.1f}×", f"faster than dense PyTorch: {case['title']}"))
+        own, dense = (case["memory_mb"].get(name) for name in ("coulomb", "dense"))
+        if own and dense:
+            used = f"{format_megabytes(own)} instead of {format_megabytes(dense)} MB"
+            rows.append((f"{dense / own:.0f}×", f"less memory: {used}"))
+        rows.append((f"{case['time_over_floor']['best']:.2f}", "times the matrix products alone"))
+    met, missed = result["counts"]["met"], result["counts"]["missed"]
+    if met + missed:
+        rows.append((f"{met} of {met + missed}", "targets met"))
+    return rows
 
 
 def bars(case: dict[str, Any]) -> list[Bar]:
-    """Ours, the peers, then the floors."""
-    seconds, made = case["seconds"], []
-    shown = [(n, c.label, _style(n)) for n, c in CONTENDERS.items()]
+    """Returns the bars of a case: coulomb, its peers, then the floors."""
+    seconds = case["seconds"]
+    styles = {"coulomb": "ours", "dense": "dense"}
+    shown = [(name, contender.label, styles.get(name, "peer")) for name, contender in CONTENDERS.items()]
     shown += [(f"floor {kernel}", label, "floor") for kernel, label in FLOORS.items()]
-    longest = max((seconds[name] for name, _, _ in shown if name in seconds), default=1.0)
+    shown = [entry for entry in shown if entry[0] in seconds]
+    longest = max((seconds[name] for name, _, _ in shown), default=1.0)
+    rows = []
     for name, label, style in shown:
-        if name not in seconds:
-            continue
-        low, high = case["spread"][name]
-        if name == "coulomb":
+        if style == "ours":
             remark = ""
         elif style == "floor":
-            remark = f"ours {case['time_over_floor'][name.removeprefix('floor ')]:.2f} × this"
+            remark = f"coulomb takes {case['time_over_floor'][name.removeprefix('floor ')]:.2f} times as long"
         else:
-            remark = _times(case["speedup"][name])
+            speedup = case["speedup"][name]
+            remark = f"coulomb {speedup:.1f}× faster" if speedup >= 1 else f"coulomb {1 / speedup:.2f}× slower"
         held = case["memory_mb"].get(name)
-        share = [round(min(100.0, 100 * value / longest), 2) for value in (seconds[name], low, high)]
-        memory = "" if held is None else f"{megabytes(held)} MB"
-        made.append(Bar(label, style, share[0], duration(seconds[name]), share[1], share[2], remark, memory))
-    return made
+        width, low, high = (round(min(100.0, 100 * t / longest), 2) for t in (seconds[name], *case["spread"][name]))
+        memory = "" if held is None else f"{format_megabytes(held)} MB"
+        rows.append(Bar(label, style, width, format_seconds(seconds[name]), low, high, remark, memory))
+    return rows
 
 
-def _times(speedup: float) -> str:
-    return f"ours {speedup:.1f}× faster" if speedup >= 1 else f"ours {1 / speedup:.2f}× slower"
-
-
-def _style(name: str) -> str:
-    return {"coulomb": "ours", "dense": "dense"}.get(name, "peer")
-
-
-def growth_charts(growth: dict[str, Any]) -> list[LogChart]:
-    """Time and memory against N."""
-    made = []
-    for what, title, unit, write in (
-        ("seconds", "Time", "of forward and backward", duration),
-        ("memory_mb", "Peak memory", "above the inputs, in MB", megabytes),
-    ):
-        curves = []
-        for name, style in (("coulomb", "ours"), ("dense", "dense")):
-            points = [(point["n"], point[what][name]) for point in growth["points"] if point[what].get(name)]
-            fit = growth["slopes"][name][what]
-            exponent = f"{fit['exponent']:.2f}" if fit else ""
-            curves.append(Curve(points, CONTENDERS[name].label, style, exponent))
-        chart = log_chart(curves, title=title, unit=unit, x_label=f"N, rows of {growth['dim']} numbers", write=write)
-        if chart is not None:
-            made.append(chart)
-    return made
+def growth_charts(growth: dict[str, Any]) -> list[Chart]:
+    """Returns charts of time and memory over N."""
+    charts = [
+        line_chart(
+            [
+                Series(
+                    CONTENDERS[name].label,
+                    [(point["n"], point[what][name]) for point in growth["points"] if point[what].get(name)],
+                    style,
+                    exponent=f"{fit['exponent']:.2f}" if (fit := growth["slopes"][name][what]) else "",
+                )
+                for name, style in (("coulomb", "ours"), ("dense", "dense"))
+            ],
+            title=title,
+            y_label=unit,
+            x_label=f"N, rows of {growth['dim']} numbers",
+            x_name="N",
+            write=write,
+            log_x=True,
+            log_y=True,
+            ends=True,
+        )
+        for what, title, unit, write in (
+            ("seconds", "Time", "forward and backward", format_seconds),
+            ("memory_mb", "Peak memory", "above the inputs, in MB", format_megabytes),
+        )
+    ]
+    return [chart for chart in charts if chart is not None]
 
 
 def _growth_remarks(growth: dict[str, Any]) -> list[str]:
@@ -280,7 +272,3 @@ def _growth_remarks(growth: dict[str, Any]) -> list[str]:
         reasons += [f"{CONTENDERS[name].label} {reason}" for name, reason in point["skipped"].items()]
         remarks += [f"N = {point['n']:,}: {reason}" for reason in reasons]
     return remarks
-
-
-def _part(name: str) -> str:
-    return resources.files("coulomb.bench").joinpath(name).read_text(encoding="utf-8")

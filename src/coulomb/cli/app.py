@@ -1,4 +1,4 @@
-"""The application: console output, error handling and exit codes."""
+"""The application: console output, error messages and exit codes."""
 
 import itertools
 import logging
@@ -15,82 +15,12 @@ import yaml
 import coulomb
 from coulomb.errors import InputError, LostProcessError, NonFiniteError
 
-
-def say(text: str) -> None:
-    """Print to standard output."""
-    typer.echo(text)
-
-
-def fail(message: str, code: int) -> int:
-    """Print an error as one line and return ``code``, for `sys.exit`."""
-    print(f"coulomb: error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
-    return code
-
-
-def with_value(message: str) -> str:
-    """Typer names the option but not what was given for it: add that."""
-    for option, value in itertools.pairwise(sys.argv):
-        if f"'{option}'" in message and message.startswith("Invalid value"):
-            return message.replace(f"'{option}'", f"{option} {value!r}")
-    return message
-
-
-def one_line_warning(message: Any, category: type, *_: Any, **__: Any) -> None:
-    """A `warnings.showwarning` without file and source line."""
-    print(f"coulomb: warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
-
-
-class Console(logging.Handler):
-    """What the library logs, as lines on stderr."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """One line, with the level where it is more than information."""
-        if not record.getMessage().startswith("stopped:"):  # said again as the command's own error
-            level = "" if record.levelno <= logging.INFO else record.levelname.lower() + ": "
-            print(f"coulomb: {level}{record.getMessage()}", file=sys.stderr)  # noqa: T201
-
-
-@contextmanager
-def console() -> Iterator[None]:
-    """Prints what the library logs and warns of as lines on stderr."""
-    logger, handler = logging.getLogger("coulomb"), Console(logging.INFO)
-    level, show = logger.level, warnings.showwarning
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    warnings.showwarning = one_line_warning
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        warnings.showwarning = show
-
-
-def pairs(texts: list[str], example: str) -> dict[str, Any]:
-    """``["a=1", "b=[2, 3]"]`` → {"a": 1, "b": (2, 3)}, values as YAML; ``example`` is shown where one cannot be read."""
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"{example.split(maxsplit=1)[0]} {text!r}: write it as name=value, such as {example}")
-        try:
-            parsed = yaml.safe_load(value)
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(
-                f"{example.split(maxsplit=1)[0]} {text!r}: {value!r} cannot be read as a YAML value ({reason}); "
-                f"write a number, a word or a list such as [1, 2]"
-            ) from None
-        found[name.strip()] = tuple(parsed) if isinstance(parsed, list) else parsed
-    return found
-
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-UsageError: Any = typer.BadParameter.__base__  # Typer carries its own copy of click and exports no other name for it
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+UsageError: Any = typer.BadParameter.__base__  # Typer contains its own copy of click and exports no other name for it
 
 
 def main() -> None:
-    """Entry point: mistakes that the user can mend are one line on stderr and exit code 2."""
+    """Runs the command; an error that the user can correct is one line on stderr, with exit code 2."""
     with console():
         try:
             code = app(standalone_mode=False) or 0
@@ -103,7 +33,7 @@ def main() -> None:
         except OSError as error:
             code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
         except (MemoryError, RuntimeError) as error:
-            # PyTorch raises a plain RuntimeError where the CPU has no memory left.
+            # PyTorch raises a plain RuntimeError when the CPU is out of memory.
             if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -113,12 +43,92 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-@app.callback(invoke_without_command=True)
-def _alone(
+@app.callback(
+    invoke_without_command=True,
+    epilog="Examples:\n\ncoulomb train digits --epochs 20\n\ncoulomb train photos/ --out runs/photos",
+)
+def _without_command(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print the version")] = False
 ) -> None:
-    """coulomb: contrastive representation learning, exact at any batch size."""
+    """Contrastive representation learning, exact at any batch size."""
     if version:
         say(coulomb.__version__)
     elif context.invoked_subcommand is None:
         say(context.get_help())
+
+
+def say(text: str) -> None:
+    """Prints to standard output."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Prints one line to stderr, where everything but results goes."""
+    print(f"coulomb: {text}", file=sys.stderr)  # noqa: T201
+
+
+def fail(message: str, code: int) -> int:
+    """Prints an error as one line and returns ``code``, for `sys.exit`."""
+    note(f"error: {' '.join(message.split())}")
+    return code
+
+
+def with_value(message: str) -> str:
+    """Adds the value that the user gave to a message of Typer, which has only the name of the option."""
+    for option, value in itertools.pairwise(sys.argv):
+        if f"'{option}'" in message and message.startswith("Invalid value"):
+            return message.replace(f"'{option}'", f"{option} {value!r}")
+    return message
+
+
+class Console(logging.Handler):
+    """Prints the library's log messages as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints one line, with the level if it is above INFO."""
+        if not record.getMessage().startswith("stopped:"):  # `main` prints this error
+            level = "" if record.levelno <= logging.INFO else record.levelname.lower() + ": "
+            note(f"{level}{record.getMessage()}")
+
+
+@contextmanager
+def console() -> Iterator[None]:
+    """Prints log messages and warnings of the library as lines on stderr while the block runs."""
+
+    def show(message: Any, category: type, *_: Any, **__: Any) -> None:
+        note(f"warning: {' '.join(str(message).split())}")
+
+    logger, handler = logging.getLogger("coulomb"), Console(logging.INFO)
+    level, previous = logger.level, warnings.showwarning
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        warnings.showwarning = previous
+
+
+def parse_pairs(texts: list[str], example: str) -> dict[str, Any]:
+    """Parses ``["a=1", "b=[2, 3]"]`` into {"a": 1, "b": (2, 3)}; values are YAML.
+
+    Raises:
+        InputError: a text is no name=value; the message shows ``example``.
+    """
+    flag, parsed = example.split(maxsplit=1)[0], {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"{flag} {text!r}: write it as name=value, such as {example}")
+        try:
+            content = yaml.safe_load(value)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"{flag} {text!r}: {value!r} cannot be parsed as a YAML value ({reason}); "
+                f"write a number, a word or a list such as [1, 2]"
+            ) from None
+        parsed[name.strip()] = tuple(content) if isinstance(content, list) else content
+    return parsed

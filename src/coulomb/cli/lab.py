@@ -9,37 +9,66 @@ from typing import Annotated
 
 import typer
 
-from coulomb.cli.app import app, fail, pairs, say
+from coulomb.cli.app import app, fail, note, parse_pairs, say
+from coulomb.cli.options import JSON, examples
 from coulomb.errors import InputError, Stopped
 
 
-@app.command()
+@app.command(
+    epilog=examples("coulomb lab temperature --quick", "coulomb lab methods --data photos/ --epochs 20 --seeds 3")
+)
 def lab(
-    experiment: Annotated[str | None, typer.Argument(help="its name; without one, all are listed")] = None,
-    data: Annotated[str, typer.Option(help="images with labels, as for train")] = "digits",
-    test: Annotated[str | None, typer.Option(help="held-out images; without it a split of the data is made")] = None,
-    out: Annotated[Path, typer.Option(help="folder for runs and results")] = Path("runs/lab"),
-    quick: Annotated[bool, typer.Option("--quick", help="a few epochs each: about three minutes for digits")] = False,
-    epochs: Annotated[int | None, typer.Option(help="of every run; default: each recipe's own", min=1)] = None,
-    budget: Annotated[float | None, typer.Option(help="minutes of training for every run, instead of epochs")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="only this run; may be repeated")] = None,
-    option: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="an option of train")] = None,
-    long_tail: Annotated[str, typer.Option(help="of the experiment longtail")] = "exponential:100",
-    seed: Annotated[int, typer.Option(help="of every random draw; the first of several")] = 0,
-    seeds: Annotated[
-        int | None, typer.Option(help="of every run, for mean ± deviation; default 3, with --quick 1", min=1)
+    experiment: Annotated[str | None, typer.Argument(help="name; without one, all experiments are listed")] = None,
+    data: Annotated[str, typer.Option(help="labelled images, as for train", rich_help_panel="Data")] = "digits",
+    test: Annotated[
+        str | None, typer.Option(help="held-out images; default: a split of the data", rich_help_panel="Data")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    long_tail: Annotated[
+        str, typer.Option(help="long tail of the experiment longtail", rich_help_panel="Data")
+    ] = "exponential:100",
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="a few epochs per run: about three minutes for digits", rich_help_panel="Training"
+        ),
+    ] = False,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="epochs of every run; default: those of its recipe", min=1, rich_help_panel="Training"),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="minutes of training for every run, instead of epochs", rich_help_panel="Training"),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="an option of train; may be repeated", rich_help_panel="Training"
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="seeds per run, for mean ± deviation; default: 3, with --quick 1", min=1, rich_help_panel="Training"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="first seed", rich_help_panel="Training")] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option(help="only this run; may be repeated", rich_help_panel="Run")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for runs and results", rich_help_panel="Run")] = Path("runs/lab"),
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object", rich_help_panel="Run")] = False,
 ) -> None:
-    """Do an experiment of the field again: a table, and which claims hold here. Goes on where it was interrupted.
+    """Reproduce a published experiment: a table, and which of its claims hold here. Resumes if interrupted.
 
-    explore needs no data: one offline page to drag points and the temperature on (--out FOLDER or FILE.html). doctor trains
-    runs that are sick on purpose, and healthy ones, and shows what the doctor finds; with --data PHOTOS also on photos.
+    explore needs no data: it writes an offline page on which points and the temperature can be changed (--out FOLDER or
+    FILE.html). doctor trains healthy runs and runs with known problems, and shows what the doctor reports; with --data PHOTOS
+    also on photos.
     """
     from coulomb.lab.arms import Settings
     from coulomb.lab.experiment import perform
     from coulomb.lab.experiments import experiment_of, listing
-    from coulomb.lab.page import render, save_page
+    from coulomb.lab.page import render_text, save_page
 
     if experiment is None:
         say(listing())
@@ -62,9 +91,9 @@ def lab(
         from coulomb.lab.doctor import suite, table
 
         _refuse(experiment, given)
-        found = suite(out / "doctor", tuple(only or ()), seed, None if data == "digits" else data)
-        say(json.dumps(found) if as_json else table(found))
-        raise typer.Exit(1 if found["missed"] or found["wrong"] or found["alarms"] else 0)
+        result = suite(out / "doctor", tuple(only or ()), seed, None if data == "digits" else data)
+        say(json.dumps(result) if as_json else table(result))
+        raise typer.Exit(1 if result["missed"] or result["wrong"] or result["alarms"] else 0)
     chosen = experiment_of(experiment)
     settings = Settings(
         data=data,
@@ -77,61 +106,66 @@ def lab(
         seeds=seeds,
         long_tail=long_tail,
         only=tuple(only) if only else None,
-        options=pairs(option or [], "--set batch_size=128"),
+        options=parse_pairs(option or [], "--set batch_size=128"),
     )
     try:
         result = perform(chosen, settings, ["coulomb", *sys.argv[1:]])
     except KeyboardInterrupt as error:
         code = error.code if isinstance(error, Stopped) else 130
-        fail("interrupted; the same command goes on with what is left", code)
+        fail("interrupted; the same command resumes", code)
         raise typer.Exit(code) from None
     page = save_page(result, out / experiment)
-    say(json.dumps(result) if as_json else render(result))
-    print(f"coulomb: page: {page}", file=sys.stderr)  # noqa: T201
+    say(json.dumps(result) if as_json else render_text(result))
+    note(f"page: {page}")
 
 
 def _refuse(experiment: str, given: Mapping[str, object]) -> None:
-    """Nothing that was asked for is passed over in silence."""
-    if idle := [name for name, value in given.items() if value]:
+    """Raises `InputError` for options that the experiment would ignore."""
+    if unused := [name for name, value in given.items() if value]:
         raise InputError(
-            f"{', '.join(idle)}: {experiment} has no such option; it has --out, and doctor --data, --only and --seed"
+            f"{', '.join(unused)}: {experiment} has no such option; it has --out, and doctor --data, --only and --seed"
         )
 
 
-bench = typer.Typer(help="Measure the speed of coulomb's parts beside others', in one interleaved run.")
+bench = typer.Typer(
+    help="Measure the speed of parts of coulomb against alternatives, interleaved in one process.",
+    epilog=examples("coulomb bench losses --quick", "coulomb bench views --json"),
+)
 app.add_typer(bench, name="bench")
 
 
-@bench.command("views")
-def bench_views_command(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
-    """Images a second of the augmentation chain, beside kornia."""
+@bench.command("views", epilog=examples("coulomb bench views", "coulomb bench views --json"))
+def bench_views_command(as_json: Annotated[bool, JSON] = False) -> None:
+    """Measure images per second of the augmentations, compared with kornia."""
     from coulomb.bench.views import bench_views, render
 
     result = bench_views()
     say(json.dumps(result) if as_json else render(result))
 
 
-@bench.command("pulse")
-def bench_pulse_command(as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False) -> None:
-    """What the look at negatives, gradients and weights costs a training, in per cent."""
+@bench.command("pulse", epilog=examples("coulomb bench pulse", "coulomb bench pulse --json"))
+def bench_pulse_command(as_json: Annotated[bool, JSON] = False) -> None:
+    """Measure the overhead of the pulse (negatives, gradients, weights) in per cent of a training."""
     from coulomb.bench.pulse import bench_pulse, render
 
     result = bench_pulse()
     say(json.dumps(result) if as_json else render(result))
 
 
-@bench.command("losses")
+@bench.command(
+    "losses", epilog=examples("coulomb bench losses --quick", "coulomb bench losses --case ntxent-8192x128 --repeats 9")
+)
 def bench_losses_command(
     case: Annotated[list[str] | None, typer.Option(help="only this case; may be repeated (see --list)")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a few cases, nothing compiled: about a minute")] = False,
-    repeats: Annotated[int, typer.Option(help="rounds; medians of them are reported", min=1)] = 5,
+    repeats: Annotated[int, typer.Option(help="rounds, of which medians are reported", min=1)] = 5,
     out: Annotated[Path, typer.Option(help="folder for losses.json and losses.html")] = Path("runs/bench"),
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: Annotated[bool, JSON] = False,
     list_cases: Annotated[bool, typer.Option("--list", help="list the cases and their targets")] = False,
 ) -> None:
-    """Time and memory of the losses, beside their peers and the matrix products alone."""
+    """Measure time and memory of the losses, compared with other implementations and with matrix products alone."""
     from coulomb.bench.losses import bench_losses, list_of_cases
-    from coulomb.bench.results import render, save
+    from coulomb.bench.results import render_text, save
     from coulomb.bench.timing import progress
 
     if list_cases:
@@ -140,6 +174,6 @@ def bench_losses_command(
     command = shlex.join(["coulomb", *sys.argv[1:]])
     with progress(quiet=as_json) as doing:
         result = bench_losses(case or (), quick=quick, repeats=repeats, command=command, say=doing)
-    say(json.dumps(result) if as_json else render(result))
+    say(json.dumps(result) if as_json else render_text(result))
     written = " and ".join(map(str, save(result, out)))
-    print(f"coulomb: written: {written}", file=sys.stderr)  # noqa: T201
+    note(f"written: {written}")

@@ -9,61 +9,75 @@ from typing import Annotated, Any
 
 import typer
 
-from coulomb.cli.app import pairs
+from coulomb.cli.app import parse_pairs
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.objects import require_named
 
+PAIRS = {  # fields that hold several options, each given as NAME=VALUE: the flag, and an example for error messages
+    "view_options": ("--view", "--view flip=0"),
+    "method_options": ("--option", "--option queue_size=4096"),
+}
+JSON = typer.Option("--json", help="print one JSON object")
+OWN_ENCODER = typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")
+OWN_METHOD = typer.Option(help="my_file.py:MyMethod, if the run was trained with one")
+
+
+def examples(*commands: str) -> str:
+    """Returns the end of a command's help, one example per line."""
+    return "\n\n".join(["Examples:", *commands])
+
 
 def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Parameter]:
-    """A keyword parameter for each field of ``Config`` not in ``without``, and ``config``, a file to start from."""
+    """Returns a keyword parameter for each field of ``Config`` not in ``without``, and ``config``, a file to start from."""
     hints = typing.get_type_hints(Config)
     parameters = []
     for option in dataclasses.fields(Config):
         if option.name in without:
             continue
         kind: Any = hints[option.name] | None
-        text = option.metadata["help"]
-        if option.metadata.get("choices"):
+        text, panel = option.metadata["help"], option.metadata["panel"]
+        if option.metadata["choices"]:
             text += f" ({', '.join(option.metadata['choices'])})"
-        made: Any
+        described: Any
         if option.name == "data":
-            made = typer.Argument(help=text, show_default=False)
-        elif option.name == "view_options":
-            kind, made = list[str] | None, typer.Option("--view", help=text, metavar="NAME=VALUE")
-        elif option.name == "method_options":
-            kind, made = list[str] | None, typer.Option("--option", help=text, metavar="NAME=VALUE")
+            described = typer.Argument(help=text, show_default=False)
+        elif option.name in PAIRS:
+            kind = list[str] | None
+            described = typer.Option(PAIRS[option.name][0], help=text, metavar="NAME=VALUE", rich_help_panel=panel)
         else:
-            made = typer.Option("--" + option.name.replace("_", "-"), help=text, show_default=False)
-        parameters.append(keyword(option.name, kind, made, None))
-    file = typer.Option(help="config.yaml of another run to start from")
+            flag = "--" + option.name.replace("_", "-")
+            described = typer.Option(flag, help=text, show_default=False, rich_help_panel=panel)
+        parameters.append(keyword(option.name, kind, described, None))
+    file = typer.Option(help="config.yaml of another run to start from", rich_help_panel="Run")
     return [*parameters, keyword("config", Path | None, file, None)]
 
 
 def given_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, over those of the file ``config``, as fields of ``Config``.
+    """Returns the options of this call, over those of the file ``config``, as fields of ``Config``.
 
-    Code and files to write that the file names must be given in this call too.
+    User code and files to write that the file names must be named in this call, too.
     """
     file = given.pop("config")
     options = {name: value for name, value in given.items() if value is not None and value != []}
-    if given.get("view_options"):
-        options["view_options"] = pairs(given["view_options"], "--view flip=0")
-    if given.get("method_options"):
-        options["method_options"] = pairs(given["method_options"], "--option queue_size=4096")
+    for name, (_, example) in PAIRS.items():
+        if given.get(name):
+            options[name] = parse_pairs(given[name], example)
     if file is None:
         return options
-    found = {name: value for name, value in dataclasses.asdict(load_config(file)).items() if name != "out"}
-    require_named(file, found, options)
-    return found | options
+    saved = {name: value for name, value in dataclasses.asdict(load_config(file)).items() if name != "out"}
+    require_named(file, saved, options)
+    return saved | options
 
 
-def keyword(name: str, kind: Any, made: Any, default: Any) -> inspect.Parameter:
-    """A keyword-only parameter with Typer's description ``made``."""
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made])
+def keyword(name: str, kind: Any, described: Any, default: Any) -> inspect.Parameter:
+    """Returns a keyword-only parameter with Typer's description."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, described]
+    )
 
 
 def with_signature(function: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """``function(**given)`` with the signature that Typer reads."""
+    """Gives ``function(**given)`` the signature that Typer reads."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function

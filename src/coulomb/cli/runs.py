@@ -1,146 +1,85 @@
-"""What is done with a finished run: `evaluate`, `doctor`, `embed`, `encode`, `classify`, `report`."""
+"""Commands for finished runs: `evaluate`, `doctor`, `report`, `embed`, `encode`, `classify`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import coulomb
-from coulomb.cli.app import app, say
+from coulomb.cli.app import app, note, say
+from coulomb.cli.options import JSON, OWN_ENCODER, OWN_METHOD, examples
+
+RUN = typer.Argument(help="run folder")
+IMAGES = typer.Argument(metavar="IMAGE...", help="image files; or one folder, list, Parquet file, … as for train")
 
 
-@app.command()
+@app.command(
+    epilog=examples("coulomb evaluate runs/photos", "coulomb evaluate runs/photos --on other/ --on-test other-test/")
+)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="run folder, or a folder of several seeds")],
     full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
-    on: Annotated[str | None, typer.Option(help="other labelled images to measure the frozen encoder on")] = None,
-    on_test: Annotated[str | None, typer.Option(help="their held-out images; default: a stratified fifth")] = None,
-    on_labels: Annotated[str | None, typer.Option(help="column of a table that holds their labels")] = None,
+    on: Annotated[str | None, typer.Option(help="other labelled images to evaluate the frozen encoder on")] = None,
+    on_test: Annotated[str | None, typer.Option(help="held-out images of --on; default: a stratified fifth")] = None,
+    on_labels: Annotated[str | None, typer.Option(help="column of a table that holds the labels of --on")] = None,
     knn_k: Annotated[int | None, typer.Option(help="neighbours of the kNN; default: the run's", min=1)] = None,
-    many_above: Annotated[int | None, typer.Option(help="'many': more training images; default 100", min=0)] = None,
-    few_below: Annotated[int | None, typer.Option(help="'few': fewer training images; default 20", min=0)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
-    method: Annotated[str | None, typer.Option(help="my_file.py:MyMethod, if the run was trained with one")] = None,
+    many_above: Annotated[
+        int | None, typer.Option(help="'many' classes have more training images; default: 100", min=0)
+    ] = None,
+    few_below: Annotated[
+        int | None, typer.Option(help="'few' classes have fewer training images; default: 20", min=0)
+    ] = None,
+    as_json: Annotated[bool, JSON] = False,
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+    method: Annotated[str | None, OWN_METHOD] = None,
 ) -> None:
-    """Measure a run: the trained encoder beside the same untrained and raw pixels, all on frozen features.
+    """Evaluate a run: the trained encoder, the same untrained, and raw pixels, all on frozen features.
 
-    kNN, linear probe (strength chosen on a held-out part of the training images), few-shot, retrieval by class (R@k, MAP@R,
-    R-precision), clustering (NMI, ARI, accuracy), the classifier of the run if it trained one, and all of these by class and
-    for classes with many, a medium number of and few training images. Figures go to evaluation.json, each with its
-    protocol, and into the report.
+    Measures kNN, linear probe (regularisation chosen on a held-out part of the training images), few-shot, retrieval by class
+    (R@k, MAP@R, R-precision), clustering (NMI, ARI, accuracy) and the run's classifier, if any; overall, per class, and for
+    classes with many, a medium number of and few training images. Results go to evaluation.json with their protocol, and
+    into the report.
 
-    --on OTHER measures the encoder on other data, without training it; figures go to transfer/NAME.json. --full trains
-    copies of the whole encoder with a share of the labels; the run stays as it is.
+    --on OTHER evaluates the encoder on other data without training it; results go to transfer/NAME.json. --full fine-tunes
+    copies of the encoder with a fraction of the labels; the run is not changed.
     """
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "full": full, "encoder": encoder}
-    options["method"] = method
     from coulomb.report.tables import evaluation_table, summary_table
 
-    result = coulomb.evaluate(run, **options, progress=not as_json)
+    result = coulomb.evaluate(run, **options, method=method, progress=not as_json)
     table = summary_table if "seeds" in result else evaluation_table
     say(json.dumps(result) if as_json else table(result))
 
 
-@app.command()
+@app.command(epilog=examples("coulomb doctor runs/photos", "coulomb doctor runs/photos --quick --json"))
 def doctor(
     run: Annotated[Path, typer.Argument(help="run folder; it may still be training")],
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="by the figures in the folder alone, in an instant")] = False,
-    encoder: Annotated[str | None, typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")] = None,
-    method: Annotated[str | None, typer.Option(help="my_file.py:MyMethod, if the run was trained with one")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="use the run's files only: takes an instant")] = False,
+    as_json: Annotated[bool, JSON] = False,
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+    method: Annotated[str | None, OWN_METHOD] = None,
 ) -> None:
-    """Say what is wrong with a run, if anything: each verdict with its evidence, consequence and remedy.
+    """Diagnose a run: each problem with its evidence, consequence and remedy.
 
-    Exit code 0: nothing is sick; 1: something is; 2: the run cannot be read. Verdicts go to doctor.json, and into the report
-    when it is written next.
+    Exit code 0: no problem; 1: at least one problem; 2: the run cannot be read. The verdicts go to doctor.json, and into the
+    report the next time it is written.
     """
     from coulomb.doctor import render
 
-    found = coulomb.diagnose(run, encoder=encoder, method=method, quick=quick, progress=not as_json)
-    say(json.dumps(found) if as_json else render(found))
-    if not found["healthy"]:
+    diagnosis = coulomb.diagnose(run, encoder=encoder, method=method, quick=quick, progress=not as_json)
+    say(json.dumps(diagnosis) if as_json else render(diagnosis))
+    if not diagnosis["healthy"]:
         raise typer.Exit(1)
 
 
-OWN_ENCODER = typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")
-GIVEN = typer.Argument(metavar="IMAGE...", help="image files; or one folder, list, Parquet file, … as for train")
-
-
-@app.command()
-def embed(
-    run: Annotated[Path, typer.Argument(help="run folder")],
-    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="images, as for train; or image files")],
-    out: Annotated[Path, typer.Option(help="Parquet file to write")],
-    workers: Annotated[int, typer.Option(help="processes that decode images", min=0)] = 0,
-    encoder: Annotated[str | None, OWN_ENCODER] = None,
-) -> None:
-    """Write the encoder's features of any images to a Parquet file."""
-    done = _opened(run, encoder).embed(_one_or_many(data), out, workers=workers)
-    _tell_failed(done["failed"])
-    say(f"{done['rows']} rows of {done['features']} features in {out}, {len(done['failed'])} images skipped")
-
-
-@app.command()
-def encode(
-    run: Annotated[Path, typer.Argument(help="run folder")],
-    images: Annotated[list[str], GIVEN],
-    encoder: Annotated[str | None, OWN_ENCODER] = None,
-) -> None:
-    """Print the encoder's features of a few images: one JSON object per line, with `id` and `features`.
-
-    The features are those that `embed` writes to a file.
-    """
-    from coulomb.data.sources import open_files
-
-    opened = _opened(run, encoder)
-    source = open_files(_one_or_many(images), labels=False)
-    for index, row in enumerate(opened.encode(source).tolist()):
-        say(json.dumps({"id": source.item_id(index), "features": row}, ensure_ascii=False))
-
-
-@app.command()
-def classify(
-    run: Annotated[Path, typer.Argument(help="run folder")],
-    images: Annotated[list[str], GIVEN],
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    encoder: Annotated[str | None, OWN_ENCODER] = None,
-) -> None:
-    """Name the class of images by the classifier that the run kept, with the three most probable classes of each.
-
-    Methods that keep a classifier: supcon, paco, softmax, balanced_softmax, arcface. Images that cannot be read are
-    skipped and named; the exit code is 1 if none can be read.
-    """
-    found = _opened(run, encoder).classify(_one_or_many(images), skip_unreadable=True)
-    _tell_failed(found.failed)
-    say(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))
-    if not len(found):
-        raise typer.Exit(1)
-
-
-def _opened(run: Path, encoder: str | None) -> "coulomb.Run":
-    from coulomb.api import load_module
-
-    return coulomb.load(run, load_module(encoder))
-
-
-def _one_or_many(given: list[str]) -> str | list[str]:
-    return given[0] if len(given) == 1 else given
-
-
-def _tell_failed(failed: list[dict[str, str]]) -> None:
-    for failure in failed:
-        print(f"coulomb: warning: skipped {failure['id']}: {failure['reason']}", file=sys.stderr)  # noqa: T201
-
-
-@app.command()
+@app.command(epilog=examples("coulomb report runs/photos", "coulomb report runs/simclr runs/moco --out both.html"))
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="run folders; one of several seeds stands for them all")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="run folders; a folder of several seeds stands for all of them"),
     ],
     out: Annotated[
         Path | None, typer.Option(help="page to write; default: report.html in the run, or compare.html for several")
@@ -160,3 +99,74 @@ def report(
         say(f"report: {build_report(shown[0], out)}")
     else:
         say(f"comparison: {build_comparison(shown, out or Path('compare.html'))}")
+
+
+@app.command(
+    epilog=examples(
+        "coulomb embed runs/photos more-photos/ --out features.parquet",
+        "coulomb embed runs/photos a.jpg b.jpg --out features.parquet",
+    )
+)
+def embed(
+    run: Annotated[Path, RUN],
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="images, as for train; or image files")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write")],
+    workers: Annotated[int, typer.Option(help="processes that decode images", min=0)] = 0,
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+) -> None:
+    """Write the encoder's features of any images to a Parquet file."""
+    result = _load(run, encoder).embed(_one_or_many(data), out, workers=workers)
+    _warn_skipped(result["failed"])
+    say(f"{result['rows']} rows of {result['features']} features in {out}, {len(result['failed'])} images skipped")
+
+
+@app.command(epilog=examples("coulomb encode runs/photos a.jpg b.jpg", "coulomb encode runs/photos a.jpg > a.jsonl"))
+def encode(
+    run: Annotated[Path, RUN],
+    images: Annotated[list[str], IMAGES],
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+) -> None:
+    """Print the encoder's features of a few images: one JSON object per line, with `id` and `features`.
+
+    The features are those that `embed` writes to a file.
+    """
+    from coulomb.data.sources import open_files
+
+    loaded = _load(run, encoder)
+    source = open_files(_one_or_many(images), labels=False)
+    for index, row in enumerate(loaded.encode(source).tolist()):
+        say(json.dumps({"id": source.item_id(index), "features": row}, ensure_ascii=False))
+
+
+@app.command(epilog=examples("coulomb classify runs/photos a.jpg b.jpg", "coulomb classify runs/photos new/ --json"))
+def classify(
+    run: Annotated[Path, RUN],
+    images: Annotated[list[str], IMAGES],
+    as_json: Annotated[bool, JSON] = False,
+    encoder: Annotated[str | None, OWN_ENCODER] = None,
+) -> None:
+    """Classify images with the run's classifier, and print the three most probable classes of each.
+
+    Methods with a classifier: supcon, paco, softmax, balanced_softmax, arcface. Unreadable images are skipped with a warning;
+    the exit code is 1 if none can be read.
+    """
+    result = _load(run, encoder).classify(_one_or_many(images), skip_unreadable=True)
+    _warn_skipped(result.failed)
+    say(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
+    if not len(result):
+        raise typer.Exit(1)
+
+
+def _load(run: Path, encoder: str | None) -> "coulomb.Run":
+    from coulomb.api import load_module
+
+    return coulomb.load(run, load_module(encoder))
+
+
+def _one_or_many(given: list[str]) -> str | list[str]:
+    return given[0] if len(given) == 1 else given
+
+
+def _warn_skipped(failed: list[dict[str, str]]) -> None:
+    for failure in failed:
+        note(f"warning: skipped {failure['id']}: {failure['reason']}")

@@ -1,51 +1,46 @@
-"""`coulomb train`, and `check` and `views`, which look at the images before it."""
+"""`coulomb train`, and `check` and `views`, which show the data before training."""
 
 import inspect
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import coulomb
-from coulomb.cli.app import app, pairs, say
-from coulomb.cli.options import config_parameters, given_options, keyword, with_signature
+from coulomb.cli.app import app, note, parse_pairs, say
+from coulomb.cli.options import JSON, PAIRS, config_parameters, examples, given_options, keyword, with_signature
 from coulomb.errors import InputError, Stopped
-from coulomb.models.user_code import is_own_file
+from coulomb.models.user_code import is_user_code
 from coulomb.runs.objects import BANK
 
 
 def train(**given: Any) -> None:
-    """Train an encoder on images, evaluate it beside its baselines, and write a report to look at."""
+    """Train an encoder on images, evaluate it against its baselines, and write an HTML report."""
     try:
         _train(given)
-    except Stopped as error:  # Typer would end in silence
-        print(f"coulomb: {error}", file=sys.stderr)  # noqa: T201
+    except Stopped as error:  # Typer would exit without a message
+        note(str(error))
         raise typer.Exit(error.code) from None
 
 
 def _train(given: dict[str, Any]) -> None:
     if given["quiet"]:
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
-    resume, evaluate, given_seeds = given.pop("resume"), given.pop("evaluate"), given.pop("seeds")
-    quiet = given.pop("quiet")
+    resume, evaluate, seeds, quiet = (given.pop(name) for name in ("resume", "evaluate", "seeds", "quiet"))
     options = given_options(given)
-    if given_seeds is not None or (resume is not None and (resume / "seeds.json").is_file()):
-        _train_seeds(given_seeds, resume, options, evaluate=evaluate, quiet=quiet)
+    if seeds is not None or (resume is not None and (resume / "seeds.json").is_file()):
+        _train_seeds(seeds, resume, options, evaluate=evaluate, quiet=quiet)
         return
-    if resume is not None:
-        if extra := _refused_with_resume(options):
-            raise InputError(f"--resume continues a run with its own config.yaml; remove {', '.join(extra)}")
-        run = coulomb.train(resume_from=resume, **options, evaluate=evaluate, progress=not quiet)
-    else:
-        run = coulomb.train(**options, evaluate=evaluate, progress=not quiet)
+    if resume is not None and (extra := _refused_with_resume(options)):
+        raise InputError(f"--resume continues a run with its own config.yaml; remove {', '.join(extra)}")
+    run = coulomb.train(resume_from=resume, **options, evaluate=evaluate, progress=not quiet)
     from coulomb.report.tables import evaluation_table
     from coulomb.training.launch import first_process
 
     if not first_process():
-        return  # the first of several processes speaks for all
+        return  # the first of several processes prints for all
     if evaluate:
         from coulomb.doctor import verdict_lines
 
@@ -58,7 +53,6 @@ def _train(given: dict[str, Any]) -> None:
 def _train_seeds(
     seeds: int | None, resume: Path | None, options: dict[str, Any], *, evaluate: bool, quiet: bool
 ) -> None:
-    """Several runs and their mean ± deviation."""
     from coulomb.report.tables import summary_table
 
     if not evaluate:
@@ -76,57 +70,38 @@ def _train_seeds(
 
 
 def _refused_with_resume(options: dict[str, Any]) -> list[str]:
-    """The options that a resumed run does not take: all but those that name the user's own code and files again."""
-    taken = {"encoder"}
-    if is_own_file(options.get("method", "")):
-        taken.add("method")
+    """Returns the options that cannot be given with --resume: all but the user's own code and files."""
+    allowed = {"encoder"}
+    if is_user_code(options.get("method", "")):
+        allowed.add("method")
     if set(options.get("method_options", {})) == {BANK}:
-        taken.add("method_options")
-    return sorted(set(options) - taken)
+        allowed.add("method_options")
+    return sorted(set(options) - allowed)
 
 
-def _parameters() -> list[inspect.Parameter]:
-    return [
-        *config_parameters(),
-        keyword("resume", Path | None, typer.Option(help="run folder to continue after a stop"), None),
-        keyword(
-            "seeds",
-            int | None,
-            typer.Option(help="runs with as many seeds: OUT/seed0, … and their mean ± deviation"),
-            None,
-        ),
-        keyword("evaluate", bool, typer.Option(help="evaluate and write the report at the end"), True),
-        keyword("quiet", bool, typer.Option("--quiet", help="no progress display"), False),
-    ]
+def _option(panel: str, name: str, kind: Any, help: str, default: Any, *flags: str) -> inspect.Parameter:
+    return keyword(name, kind, typer.Option(*flags, help=help, rich_help_panel=panel), default)
 
 
-app.command()(with_signature(train, _parameters()))
-
-
-@app.command()
-def views(
-    data: Annotated[str, typer.Argument(help="images, as for train")] = "digits",
-    out: Annotated[Path, typer.Option(help="picture to write")] = Path("views.png"),
-    preset: Annotated[str | None, typer.Option("--views", help="augmentation preset; default by the images")] = None,
-    view: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="single strengths")] = None,
-    image_size: Annotated[int | None, typer.Option(help="pixels a side", min=4)] = None,
-    n: Annotated[int, typer.Option(help="views of each image", min=1)] = 8,
-    seed: Annotated[int, typer.Option(help="of every random draw")] = 0,
-) -> None:
-    """Save a contact sheet: what the network will see."""
-    from coulomb.runs.preflight import preview
-
-    used = preview(
-        data, out, preset=preset, options=pairs(view or [], "--view flip=0"), image_size=image_size, n=n, seed=seed
+RUN_OPTIONS = [
+    _option("Run", "resume", Path | None, "run folder to continue after a stop", None),
+    _option("Run", "seeds", int | None, "train this many seeds, in OUT/seed0, …, and report mean ± deviation", None),
+    _option("Run", "quiet", bool, "no progress display", False, "--quiet"),
+    _option("Evaluation", "evaluate", bool, "evaluate and write the report at the end", True),
+]
+app.command(
+    epilog=examples(
+        "coulomb train photos/ --out runs/photos --epochs 50",
+        "coulomb train digits --method moco --option queue_size=1024 --seeds 3",
     )
-    say(f"{out}: each row an image and {n} views of it, preset {used}")
+)(with_signature(train, [*config_parameters(), *RUN_OPTIONS]))
 
 
 def check(**given: Any) -> None:
-    """Look at a data set before hours are spent on it, and show what `train` with the same options would do.
+    """Check a data set, and show what `train` with the same options would do.
 
-    Corrupt files, exact copies, classes, columns that could be labels, enlarged images; then split, image size, steps,
-    time and memory of the training. Exit code 1: `train` would refuse the data or an option.
+    Reports corrupt files, exact copies, classes, columns that could be labels and enlarged images; then the split, the image
+    size, and the steps, time and memory of the training. Exit code 1: `train` would refuse the data or an option.
     """
     from coulomb.api import load_module
     from coulomb.runs.objects import Objects
@@ -135,7 +110,7 @@ def check(**given: Any) -> None:
     as_json = given.pop("as_json")
     options = given_options(given)
     if "data" not in options:
-        raise InputError("data: give the images to check: a folder, a list, a Parquet file, …")
+        raise InputError("data: missing; give the images to check: a folder, a list, a Parquet file, …")
     module = load_module(options.get("encoder"))
     if module is not None:
         del options["encoder"]
@@ -145,5 +120,28 @@ def check(**given: Any) -> None:
         raise typer.Exit(1)
 
 
-as_json = keyword("as_json", bool, typer.Option("--json", help="print one JSON object"), False)
-app.command()(with_signature(check, [*config_parameters(without=("out",)), as_json]))
+app.command(epilog=examples("coulomb check photos/", "coulomb check photos.parquet --labels breed --json"))(
+    with_signature(check, [*config_parameters(without=("out",)), keyword("as_json", bool, JSON, False)])
+)
+
+
+@app.command(epilog=examples("coulomb views photos/", "coulomb views digits --view flip=0.5 --out flipped.png"))
+def views(
+    data: Annotated[str, typer.Argument(help="images, as for train")] = "digits",
+    preset: Annotated[
+        str | None, typer.Option("--views", help="augmentation preset; default: chosen for the images")
+    ] = None,
+    view: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="an augmentation strength; may be repeated")
+    ] = None,
+    image_size: Annotated[int | None, typer.Option(help="side of the views in pixels", min=4)] = None,
+    n: Annotated[int, typer.Option(help="views per image", min=1)] = 8,
+    out: Annotated[Path, typer.Option(help="picture to write")] = Path("views.png"),
+    seed: Annotated[int, typer.Option(help="seed of every random draw")] = 0,
+) -> None:
+    """Save a contact sheet of the augmented views that the network receives."""
+    from coulomb.runs.preflight import preview
+
+    options = parse_pairs(view or [], PAIRS["view_options"][1])
+    used = preview(data, out, preset=preset, options=options, image_size=image_size, n=n, seed=seed)
+    say(f"{out}: one image and {n} views of it per row, preset {used}")

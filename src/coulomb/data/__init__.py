@@ -1,16 +1,15 @@
-"""Data: whatever a user has becomes a :class:`Source` of pictures, and a :class:`Images` of canvases to train on."""
+"""Data sets of images: every input becomes a :class:`Source`, and its images square canvases in :class:`Images`."""
 
 from coulomb.data.check import check, render_check
 from coulomb.data.images import Batch, Images
 from coulomb.data.labels import match_classes
-from coulomb.data.names import visible
-from coulomb.data.samplers import p_no_positive
 from coulomb.data.source import CorruptImage, Source
 from coulomb.data.sources import open_source
 from coulomb.data.sources.arrays import ArraySource
 from coulomb.data.sources.objects import DatasetSource
-from coulomb.data.split import split_sentence, stratified_split
+from coulomb.data.split import p_no_positive, split_sentence, stratified_split
 from coulomb.data.survey import Survey, suggest_image_size, survey
+from coulomb.errors import visible
 
 __all__ = [
     "ArraySource",

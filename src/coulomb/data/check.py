@@ -10,11 +10,10 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from coulomb.data.check_labels import column_lines, label_findings, label_like, label_table
-from coulomb.data.names import first_few, visible
 from coulomb.data.source import CorruptImage, Header, Source
 from coulomb.data.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
 from coulomb.data.workers import read_batches, split_batches, track
-from coulomb.errors import InputError
+from coulomb.errors import InputError, first_few, visible
 
 MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
 
@@ -119,7 +118,7 @@ def check(
         image_size: side in pixels that the network will see; default the suggested one.
         seed: of the samples that are drawn.
         learned: indices of the images that batches are drawn from; default all.
-        sampler: how batches are drawn, see :mod:`coulomb.data.samplers`.
+        sampler: how batches are drawn, see :mod:`coulomb.data.split`.
         inspection: the result of `inspect_images`, if it is known.
         surveyed: the result of `survey` with this seed, if it is known.
 
@@ -131,7 +130,7 @@ def check(
         - ``duplicates``: images with identical pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
           beyond the first of each group), ``cross_label`` (number of groups whose known labels differ);
         - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count}] over readable images; with
-          ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.samplers.p_no_positive`;
+          ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.split.p_no_positive`;
         - ``other_columns``: unused columns of the table that could be labels, see
           :func:`coulomb.data.check_labels.label_like`;
         - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;

@@ -71,7 +71,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
     Raises:
         CorruptImage: the image cannot be decoded.
     """
-    with _reasons(item_id), _opened(data) as image:
+    with _reasons(item_id), _open(data) as image:
         width, height = _upright_size(image)
         if at_least is not None:
             image.draft(None, (2 * at_least, 2 * at_least))
@@ -80,7 +80,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
 
 def read_header(data: bytes | Path, item_id: str) -> Header:
     """Returns size and mode of an encoded image without decoding its pixels. Raises :class:`CorruptImage`."""
-    with _reasons(item_id), _opened(data) as image:
+    with _reasons(item_id), _open(data, header_only=True) as image:
         width, height = _upright_size(image)
         mode = image.mode
         channels, depth = 1, "uint8"
@@ -99,13 +99,27 @@ def from_pil(image: Image.Image, item_id: str) -> Picture:
         return _pixels(_upright(image))
 
 
-def _opened(data: bytes | Path) -> Image.Image:
-    raw = data.read_bytes() if isinstance(data, Path) else data
+def _open(data: bytes | Path, header_only: bool = False) -> Image.Image:
+    """Opens an image; a file is read at once, or as far as needed for its header."""
+    if isinstance(data, Path):
+        with regular_file(data).open("rb") as file:
+            raw = file.read(12 if header_only else -1)
+    else:
+        raw = data
     if not raw:
         raise ValueError("the file is empty")
     if raw[4:8] == b"ftyp" and raw[8:12] in _HEIC_BRANDS and "HEIF" not in _formats():
         raise ValueError(HEIC_HINT)
-    return Image.open(io.BytesIO(raw), formats=_formats())
+    return Image.open(data if header_only and isinstance(data, Path) else io.BytesIO(raw), formats=_formats())
+
+
+def regular_file(path: Path) -> Path:
+    """Returns ``path``; raises ValueError unless it is a regular file, because reading a pipe or a device would block."""
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ValueError("a folder; pass it on its own, not in a list of images")
+    raise ValueError("not a regular file" if path.exists() else "no such file")
 
 
 @contextmanager
@@ -203,29 +217,17 @@ class EncodedSource(Source):
 
     def picture(self, index: int, at_least: int | None = None) -> tuple[Picture, float]:
         """Returns the image, a JPEG possibly decoded smaller (sides ≥ 2·``at_least``), and its original width/height."""
-        item_id = self.item_id(index)
-        return decode(self._opened(index, item_id), item_id, at_least=at_least)
+        return decode(self.encoded(index), self.item_id(index), at_least=at_least)
 
     def header(self, index: int) -> Header:
         """Returns size and mode without decoding the pixels."""
-        item_id = self.item_id(index)
-        return read_header(self._opened(index, item_id), item_id)
+        return read_header(self.encoded(index), self.item_id(index))
 
     def content(self, index: int) -> bytes | Path:
         """Returns the encoded bytes, or the file that holds them."""
-        return self._opened(index, self.item_id(index))
-
-    def _opened(self, index: int, item_id: str) -> bytes | Path:
         data = self.encoded(index)
-        return regular_file(data, item_id) if isinstance(data, Path) else data
-
-
-def regular_file(path: Path, item_id: str) -> Path:
-    """Returns ``path``; raises :class:`CorruptImage` unless it is a regular file: reading a pipe or device would block."""
-    if not path.is_file():
-        reason = "a folder; pass it on its own, not in a list of images" if path.is_dir() else "not a regular file"
-        raise CorruptImage(item_id, reason if path.exists() else "no such file")
-    return path
+        with _reasons(self.item_id(index)):
+            return regular_file(data) if isinstance(data, Path) else data
 
 
 def to_channels(picture: Picture, channels: int) -> Picture:
@@ -266,32 +268,25 @@ def to_canvas(picture: Picture, size: int, channels: int, dtype: str) -> tuple[n
             f"a source returned {picture.dtype} {list(picture.shape)}; images must be [H, W, C] uint8, uint16 or float32"
         )
     picture = to_channels(picture, channels)
-    if picture.dtype == np.uint8:
-        canvas = _resize_bytes(picture, size)
+    if picture.dtype == np.uint16:
+        picture = picture.astype(np.float32) / np.float32(65535)
+    canvas = _resize(picture, size)
+    if canvas.dtype == np.uint8:
         return (canvas, False) if dtype == "uint8" else (canvas.astype(np.float32) / np.float32(255), False)
-    unit = picture if picture.dtype == np.float32 else picture.astype(np.float32) / np.float32(65535)
-    canvas = _resize_floats(unit, size)
-    if dtype == "uint8":
-        return np.round(canvas * 255).astype(np.uint8), True
-    return canvas, False
+    return (np.round(canvas * 255).astype(np.uint8), True) if dtype == "uint8" else (canvas, False)
 
 
-def _resize_bytes(picture: Picture, size: int) -> Picture:
+def _resize(picture: Picture, size: int) -> Picture:
     if picture.shape[:2] == (size, size):
         return picture
-    if picture.shape[2] == 3:
-        return np.asarray(
-            Image.fromarray(np.ascontiguousarray(picture)).resize((size, size), Image.Resampling.BILINEAR)
-        )
-    return _each_channel(picture, size)
-
-
-def _resize_floats(picture: Picture, size: int) -> Picture:
-    if picture.shape[:2] == (size, size):
-        return picture
-    return np.clip(_each_channel(picture, size), 0, 1)  # the filter weights sum to 1 up to rounding only
-
-
-def _each_channel(picture: Picture, size: int) -> Picture:
-    planes = [Image.fromarray(np.ascontiguousarray(picture[..., channel])) for channel in range(picture.shape[2])]
-    return np.stack([np.asarray(plane.resize((size, size), Image.Resampling.BILINEAR)) for plane in planes], axis=2)
+    # Pillow resizes three channels of bytes at once, and floats one channel at a time.
+    at_once = picture.dtype == np.uint8 and picture.shape[2] == 3
+    planes = [picture] if at_once else [picture[..., channel] for channel in range(picture.shape[2])]
+    resized = [
+        np.asarray(Image.fromarray(np.ascontiguousarray(plane)).resize((size, size), Image.Resampling.BILINEAR))
+        for plane in planes
+    ]
+    if at_once:
+        return resized[0]
+    canvas = np.stack(resized, axis=2)
+    return canvas if canvas.dtype == np.uint8 else np.clip(canvas, 0, 1)  # filter weights sum to 1 up to rounding only

@@ -1,5 +1,7 @@
 """The interface of a data set of images: every kind of input becomes a :class:`Source`."""
 
+import os
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coulomb.data.names import portable, visible
-from coulomb.errors import InputError
+from coulomb.errors import InputError, visible
 
 Labels = npt.NDArray[np.int64]
 Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
@@ -127,3 +128,21 @@ def array_header(image: Picture) -> Header:
     """Returns the header of a decoded [H, W, C] array."""
     height, width, channels = image.shape
     return Header(width, height, f"{image.dtype.name}×{channels}", channels, image.dtype.name)
+
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Sort key that puts ``img2`` before ``img10``. Ties are broken by the name itself, so the order is total."""
+    parts = [
+        (0, int(part), "") if part[0].isdigit() and part.isascii() else (1, 0, part.casefold())
+        for part in _DIGITS.split(text)
+        if part
+    ]
+    return parts, text
+
+
+def portable(name: str) -> str:
+    """Returns a file name as valid Unicode: bytes that are not UTF-8 become ``\\xNN``, so it can be written anywhere."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

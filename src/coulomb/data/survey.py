@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from coulomb.data.decode import to_channels
-from coulomb.data.names import first_few, visible
 from coulomb.data.source import CorruptImage, Header, Picture, Source
-from coulomb.errors import InputError
+from coulomb.errors import InputError, first_few, visible
 from coulomb.randomness import numpy_generator
 
 

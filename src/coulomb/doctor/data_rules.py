@@ -65,7 +65,7 @@ def check_shortcut(evidence: Evidence) -> Judgement:
 
 def check_weak_views(evidence: Evidence) -> Judgement:
     """Whether the two views are identical, or raw pixels already match them."""
-    if evidence.traits.labels:
+    if evidence.learns_from_labels:
         return unknown(f"{evidence.method} learns from labels, so its views may be weak")
     figures, cosine = [], evidence.first("train_positive_similarity")
     equal = evidence.network.get("identical_views")

@@ -1,63 +1,19 @@
-"""The evidence that rules use: the figures of a run, and the traits of its method."""
+"""The evidence that rules use: the figures of a run and the traits of its method."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
+
+from coulomb.methods import METHODS
+from coulomb.methods.interface import Traits
 
 Line = Mapping[str, Any]
 LEAST_UPDATES = 20  # with fewer updates neither collapse nor weights at rest differ from the initial state
 
 
-@dataclass(frozen=True)
-class Traits:
-    """The properties of a method that decide which values are normal.
-
-    Args:
-        negatives: repels negatives, weighted by a temperature.
-        labels: learns from labels. Classes then collapse by design, and the effective rank of the embeddings tends to
-            classes − 1 (neural collapse; Papyan et al., 2020).
-        momentum: has a momentum encoder.
-        queue: may keep keys of past batches.
-        classifier: its head is a classifier, whose output length is its confidence.
-        floor: how far below ``no_signal`` the loss can fall: ``"instances"``, ``"classes"`` (images of the class stay in
-            the denominator), or ``"zero"``.
-        ceiling: a loss above ``no_signal`` is worse than that of constant embeddings. False with a margin, which raises
-            the loss of all but very certain predictions.
-    """
-
-    negatives: bool = False
-    labels: bool = False
-    momentum: bool = False
-    queue: bool = False
-    classifier: bool = False
-    floor: str = "instances"
-    ceiling: bool = True
-
-
-TRAITS = {
-    "simclr": Traits(negatives=True),
-    "moco": Traits(negatives=True, momentum=True, queue=True),
-    "instdisc": Traits(negatives=True),
-    "byol": Traits(momentum=True),
-    "simsiam": Traits(),
-    "debiased": Traits(negatives=True),
-    "hard": Traits(negatives=True),
-    "supcon": Traits(negatives=True, labels=True, floor="classes"),
-    "triplet": Traits(labels=True, floor="zero"),
-    "arcface": Traits(labels=True, floor="zero", ceiling=False),
-    "paco": Traits(negatives=True, labels=True, momentum=True, queue=True, floor="classes"),
-    "softmax": Traits(labels=True, classifier=True, floor="zero"),
-    "balanced_softmax": Traits(labels=True, classifier=True, floor="zero"),
-}
-
-
-def method_traits(method: str, needs_labels: bool | None = None) -> Traits:
-    """Returns the traits of a method; a user's method is assumed to have all parts, and labels if ``needs_labels``."""
-    if method in TRAITS:
-        return TRAITS[method]
-    labels = bool(needs_labels)
-    return Traits(negatives=True, labels=labels, momentum=True, queue=True, floor="zero" if labels else "instances")
+TRAITS = {name: method.traits for name, method in METHODS.items()}
+ALL_TRAITS = Traits(negatives=True, momentum=True, queue=True)  # assumed of a user's method
 
 
 @dataclass(frozen=True)
@@ -72,7 +28,7 @@ class Evidence:
             as `coulomb.evaluation.examine` counts them.
         network: measurements on the trained network, as in `coulomb.evaluation.examine_network`.
         failed: the error message, if the training ended with NaN or infinite values.
-        needs_labels: whether the method learns from labels; None: decided by its name.
+        needs_labels: whether a user's method learns from labels.
     """
 
     config: Line
@@ -90,8 +46,15 @@ class Evidence:
 
     @property
     def traits(self) -> Traits:
-        """The traits of the method."""
-        return method_traits(self.method, self.needs_labels)
+        """The traits of the method; a user's method is assumed to have all parts."""
+        own = replace(ALL_TRAITS, floor="zero") if self.learns_from_labels else ALL_TRAITS
+        return TRAITS.get(self.method, own)
+
+    @property
+    def learns_from_labels(self) -> bool:
+        """True if the method needs labels. Classes then collapse by design: the effective rank of the embeddings tends to
+        classes − 1 (neural collapse; Papyan et al., 2020)."""
+        return METHODS[self.method].needs_labels if self.method in METHODS else bool(self.needs_labels)
 
     def option(self, name: str) -> Any:
         """Returns an option of the method, None if it has none of this name."""

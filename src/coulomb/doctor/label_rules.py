@@ -26,7 +26,7 @@ def check_labels(evidence: Evidence) -> Judgement:
     limit = chance + ERRORS * math.sqrt(chance * (1 - chance) / images)
     best = max(labels["pixels"], labels["features"], *evidence.all("knn")[:1])
     figure = Figure("best kNN accuracy of raw pixels and features on held-out images", best, limit, "below")
-    state = SICK if evidence.traits.labels else WARNING
+    state = SICK if evidence.learns_from_labels else WARNING
     return Judgement(state if figure.crossed else WELL, f"kNN accuracy {best:.3g}, {chance:.3g} by chance", (figure,))
 
 

@@ -76,7 +76,7 @@ def least_rank(evidence: Evidence) -> float | None:
     them at most half of that is required, and nothing (None) for two classes.
     """
     least = min(DIRECTIONS, int(evidence.config.get("embedding_dim", 128)) / 2)
-    if evidence.traits.labels:
+    if evidence.learns_from_labels:
         if evidence.classes is None or evidence.classes < 3:
             return None
         least = min(least, (evidence.classes - 1) / 2)
@@ -177,7 +177,7 @@ def _against_one_point(evidence: Evidence) -> str:
     if disabled:
         return advice(evidence, *disabled)
     lower = ("lower the learning rate", Option("lr", rounded(float(evidence.config.get("lr") or 0.0) / 10)))
-    if evidence.traits.negatives or evidence.traits.labels:
+    if evidence.traits.negatives or evidence.learns_from_labels:
         return advice(evidence, lower, "check that the head's output is not constant")
     compare = ("or compare with", Option("method", "simclr"))
     return advice(evidence, lower, "check that the head has batch norm", compare)
@@ -287,7 +287,7 @@ NO_SIGNAL = Rule(
     remedy=lambda evidence: advice(
         evidence,
         "look at views.png: are the two views in a row of the same image?",
-        "check that labels are in the order of the images" if evidence.traits.labels else None,
+        "check that labels are in the order of the images" if evidence.learns_from_labels else None,
         "check that the encoder's weights receive gradients",
     ),
     explained_by=(

@@ -73,7 +73,7 @@ def _no_gradient(evidence: Evidence) -> Judgement:
 
 def check_false_negatives(evidence: Evidence) -> Judgement:
     """The share of the repulsion between images of one class."""
-    if evidence.traits.labels:
+    if evidence.learns_from_labels:
         return unknown(f"{evidence.method} uses the labels: images of one class are no negatives")
     if not evidence.traits.negatives:
         return unknown(f"{evidence.method} has no negatives")
@@ -100,7 +100,7 @@ def check_queue_size(evidence: Evidence) -> Judgement:
     size, images = evidence.option("queue_size"), evidence.data.get("train")
     if not evidence.traits.queue or not size or not images:
         return unknown("there is no queue")
-    if evidence.traits.labels or evidence.option("exclude_own"):
+    if evidence.learns_from_labels or evidence.option("exclude_own"):
         return unknown("keys of an image are no negatives of itself")
     views = int(evidence.config.get("n_views", 2))
     keys = views if evidence.option("symmetric") else views - 1
@@ -137,7 +137,7 @@ def check_batch_size(evidence: Evidence) -> Judgement:
     if batch is None:
         return unknown("the batch size is not known")
     figures = [Figure("images per step", float(batch), IMAGES, "below")]
-    if negatives is not None and not evidence.traits.labels:
+    if negatives is not None and not evidence.learns_from_labels:
         figures.append(Figure("negatives per anchor", negatives, NEGATIVES, "below"))
     return judge(*figures, enough=any)
 
@@ -198,7 +198,7 @@ def _larger_batch(evidence: Evidence) -> str:
         if possible > batch
         else "add images, so that the batch can be larger",
         ("or keep negatives in a queue", Option("method", "moco"))
-        if evidence.traits.negatives and not evidence.traits.queue and not evidence.traits.labels
+        if evidence.traits.negatives and not evidence.traits.queue and not evidence.learns_from_labels
         else None,
     )
 

@@ -1,4 +1,4 @@
-"""How good an encoder is: kNN, linear probe, few-shot, retrieval, clustering, fine-tuning, each with its protocol."""
+"""Evaluation of encoders: kNN, linear probe, few-shot, retrieval, clustering, fine-tuning, each with its protocol."""
 
 from coulomb.evaluation.comparison import compare
 from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune

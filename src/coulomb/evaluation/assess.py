@@ -121,7 +121,13 @@ def transfer(
     objects = objects or Objects()
     own = load_config(folder.config)
     names: dict[str, Any] = {"data": _name(data), "test": None if test is None else _name(test)}
-    split = {"labels": labels, "root": None, "test_fraction": 0.2, "long_tail": None, "sampler": "uniform"}
+    split: dict[str, Any] = {
+        "labels": labels,
+        "root": None,
+        "test_fraction": 0.2,
+        "long_tail": None,
+        "sampler": "uniform",
+    }
     config = dataclasses.replace(own, **names, **split)
     sources = open_data(config, *(None if isinstance(given, str | Path) else given for given in (data, test)))
     for name, source in zip(("data", "test"), sources, strict=True):

@@ -30,7 +30,7 @@ RULES = (
     "does not decide). The encoder is ahead of a baseline if it is significantly better on average over kNN, linear probe "
     "and few-shot, or better in at least two measurements and worse in none, and the average difference is at least "
     f"{SMALLEST:.0%} of the baseline’s errors; behind likewise. Without labels, what counts is how often an image’s other "
-    f"view is found. “Learned well”: ahead of both baselines, at least {WELL:.0%} of the errors of the better one gone "
+    f"view is found. “Learned well”: ahead of both baselines, at least {WELL:.0%} fewer errors than the better one "
     f"({WELL_VIEWS:.0%} without labels), better in most measurements and worse in none. “Learned something”: ahead of both. "
     "“Worse than raw pixels”: behind them. “Nothing measurable”: everything else. The intervals cover the choice of test "
     "images and of labels, not the randomness of training; several seeds show that."
@@ -158,7 +158,7 @@ def describe_gap(entry: Mapping[str, Any]) -> str:
         some = f"{len(measurement_names(entry, outcome))} of {len(measurement_names(entry))} measurements"
         return f"It is {ahead} {name} in {some}, the reverse in none; the average alone is within the noise ({points})."
     if side == AHEAD:
-        return f"{share:.0%} of the errors of {name} are gone ({points})."
+        return f"It makes {share:.0%} fewer errors than {name} ({points})."
     if side == BEHIND:
         return f"It is behind {name} ({points})."
     if share is None:
@@ -173,7 +173,7 @@ def describe_gap(entry: Mapping[str, Any]) -> str:
 def remarks(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str]:
     """Returns sentences about single measurements and what the overall figure hides."""
     if views:
-        return ["Without labels this shows that views of one image are recognised, not that classes are told apart."]
+        return ["Without labels this shows that views of one image are recognised, not that classes are separated."]
     sentences = [count_outcomes(entry) for entry in comparison]
     sides = directions(comparison)
     if sides.get("raw_pixels") == BEHIND and sides.get("untrained") == AHEAD:
@@ -184,7 +184,7 @@ def remarks(comparison: Sequence[Mapping[str, Any]], views: bool) -> list[str]:
     if row is not None and row["outcome"] == "better" and sides.get(comparison[0]["against"]) != AHEAD:
         sentences.append(
             f"It did learn to match views ({row['trained']:.1%}, {NAMES[comparison[0]['against']]} "
-            f"{row['baseline']:.1%}), but this does not help to tell classes apart."
+            f"{row['baseline']:.1%}), but this does not help to separate classes."
         )
     return sentences
 
@@ -290,10 +290,10 @@ def _longer(options: Mapping[str, Any], updates: int | None) -> list[str]:
 
 
 def _views(options: Mapping[str, Any]) -> list[str]:
-    views, own = str(options.get("views")), options.get("view_options") or {}
-    if "crop_area" not in own and views in ("natural", "small-natural", "single-channel"):
+    views, changed = str(options.get("views")), options.get("view_options") or {}
+    if "crop_area" not in changed and views in ("natural", "small-natural", "single-channel"):
         return ["Crop less, if objects are small or off-centre: `--view crop_area=[0.5,1]`."]
-    if "cutout" not in own and views in ("digits", "documents"):
+    if "cutout" not in changed and views in ("digits", "documents"):
         return ["Use weaker augmentation: `--view cutout=0`."]
     return []
 

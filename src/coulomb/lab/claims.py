@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coulomb.lab.arms import Arm
-from coulomb.pages.numbers import figure as plain
 from coulomb.pages.numbers import signed
+from coulomb.pages.numbers import significant as plain
 
 Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its figures
 

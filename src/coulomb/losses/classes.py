@@ -72,7 +72,7 @@ def class_scores(
     centers = normalized(("centers",), centers, normalize=normalize)
     if bias is not None:
         check_tensor("bias", bias, "a floating", (len(centers),), centers, ", one value per centre")
-        bias = normalized(("bias",), bias[:, None], normalize=False, products=False)[:, 0]
+        bias = normalized(("bias",), bias[:, None], normalize=False, degree=0)[:, 0]
     if counts is not None:
         prior = log_frequencies(counts, len(centers), centers, "centers")
         bias = prior if bias is None else bias + prior

@@ -75,14 +75,14 @@ def unit_rows(
     return normalized((name,), value, normalize=normalize)
 
 
-def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normalize: bool) -> Tensor:
-    """Two tensors [N, D] of equal shape as rows [2N, D], first one, then the other; otherwise as `unit_rows`."""
+def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:
+    """Two tensors [N, D] of equal shape as rows [2N, D], first one, then the other; otherwise as `normalized`."""
     check_shape(names[0], first)
     check_shape(names[1], second, like=first)
     if first.shape != second.shape:
         raise ValueError(f"{names[1]} has shape {tuple(second.shape)}, {names[0]} {tuple(first.shape)}: they are pairs")
     check_batch(names[0], first)
-    return normalized(names, torch.cat(promoted(first, second)), normalize=normalize)
+    return normalized(names, torch.cat(promoted(first, second)), normalize=normalize, degree=degree)
 
 
 def promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,13 +93,13 @@ def promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return first.to(wide), second.to(wide)
 
 
-def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, products: bool = True) -> Tensor:
+def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:
     """`unit_rows` of a tensor whose shape was checked. It holds equally many rows of each argument in ``names``.
 
-    ``products``: rows that are not normalised must be short enough for products of two of them (`LONGEST`).
+    ``degree``: rows that are not normalised must be short enough for products of so many of them; 0 is any length.
     """
     value = value.to(torch.promote_types(value.dtype, torch.float32))
-    below = LONGEST[value.dtype] if products and not normalize else math.inf
+    below = LONGEST[value.dtype] ** (2 / degree) if degree and not normalize else math.inf
     plain = torch._C._are_functorch_transforms_active() or abstract(value)
     if normalize and not plain and not torch.compiler.is_compiling():
         if not value.requires_grad and _has_unit_rows(value):  # keys of a queue: do not copy them
@@ -172,7 +172,7 @@ _checked_norms.register_fake(lambda norm, names, normalize, below: torch.empty_l
 _checked_norms.register_autograd(lambda ctx, grad: (grad, None, None, None))
 
 
-def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None = None) -> Tensor:
+def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None = None, name: str = "labels") -> Tensor:
     """Integer labels [B], −1 for unknown, as int64; a column [B, 1] is taken as [B].
 
     Values are checked only if they are `readable`.
@@ -181,13 +181,13 @@ def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None 
         TypeError, ValueError: not integers, another shape or device, labels below −1 or not below ``classes``.
     """
     labels = flat_labels(labels)
-    check_tensor("labels", labels, "an integer", (length,), like, ", one per sample")
+    check_tensor(name, labels, "an integer", (length,), like, ", one per sample")
     if length and readable(labels):
         least, greatest = (int(one) for one in labels.aminmax())
         if least < -1:
-            raise ValueError(f"labels must be classes from 0, or −1 for unknown; got {least}")
+            raise ValueError(f"{name} must be integers from 0, or −1 for unknown; got {least}")
         if classes is not None and greatest >= classes:
-            raise ValueError(f"labels must be below the number of classes, {classes}; got {greatest}")
+            raise ValueError(f"{name} must be below the number of classes, {classes}; got {greatest}")
     return labels.long()
 
 

@@ -9,6 +9,8 @@ RENAMED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("tau", "temp", "T", "softmax_temperature"), ("temperature", "")),
     **dict.fromkeys(("scale", "logit_scale", "inv_temperature"), ("temperature", "temperature is 1/scale")),
     "s": ("scale", ""),
+    "temperature": ("scale", "scale is 1/temperature"),
+    "logit_bias": ("bias", ""),
     "supt": ("supervised_temperature", ""),
     **dict.fromkeys(("embedding_size", "embedding_dim", "feature_dim", "feat_dim", "in_features"), ("dim", "")),
     **dict.fromkeys(("num_labels", "n_classes", "num_class", "classes", "out_features"), ("num_classes", "")),
@@ -30,7 +32,10 @@ RENAMED: dict[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(("tau_base", "base_temp"), ("base_temperature", "")),
     **dict.fromkeys(("topk", "k", "num_negatives", "num_hard_negatives"), ("top_k", "")),
-    **dict.fromkeys(("lam", "lambda_", "negative_weight"), ("weight", "")),
+    **dict.fromkeys(("lam", "lambda_", "lambd", "lambda_param", "negative_weight"), ("weight", "")),
+    **dict.fromkeys(("sim_coeff", "sim_loss_weight"), ("invariance", "")),
+    **dict.fromkeys(("std_coeff", "mu_param", "var_loss_weight"), ("variance", "")),
+    **dict.fromkeys(("cov_coeff", "nu_param", "cov_loss_weight"), ("covariance", "")),
 }
 
 _QUEUE = (

@@ -70,21 +70,26 @@ class ContrastiveLoss(Loss):
         scale: float | Tensor,
         ids: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Contrast:
-        """Pairs [N, D]: the negatives of a query are the other samples' positives, or ``negatives`` [K, D] with other ids."""
+        """Pairs [N, D]: the negatives of a query are the other samples' positives, or ``negatives`` [K, D], with other ids."""
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         n, dtype, group = len(query), query.dtype, gather_group(self.gather) if negatives is None else None
         query, positive = rows.view(2, n, -1).unbind()
         if negatives is None:
-            over, similarity = (
-                "negatives",
-                Similarity(query, positive, scale=scale, instances=n, unit=self.normalize, half=dtype, group=group),
-            )
+            over, keys = "negatives", positive
         else:
-            keys = unit_rows("negatives", negatives, normalize=self.normalize, like=query)
             over = "all" if ids[0] is None else "negatives"
-            similarity = Similarity(
-                query, keys, scale=scale, query_ids=ids[0], key_ids=ids[1], unit=self.normalize, half=dtype
-            )
+            keys = unit_rows("negatives", negatives, normalize=self.normalize, like=query)
+        similarity = Similarity(
+            query,
+            keys,
+            scale=scale,
+            query_ids=ids[0],
+            key_ids=ids[1],
+            instances=n if negatives is None and ids[0] is None else None,
+            unit=self.normalize,
+            half=dtype,
+            group=group,
+        )
         anchors = similarity.number_of_keys if negatives is None else n
         count = anchors - 1 if negatives is None else len(negatives)
         if count == 0:

@@ -161,7 +161,7 @@ class PaCoLoss(Loss):
             raise ValueError(
                 f"center_logits must have one row per anchor, 1 to {len(features)} rows; got shape {shape}"
             )
-        logits = normalized(("center_logits",), center_logits, normalize=False, products=False)
+        logits = normalized(("center_logits",), center_logits, normalize=False, degree=0)
         counts = self.get_buffer("class_counts")
         if counts is not None:
             logits = logits + log_frequencies(counts, logits.shape[1], logits, "center_logits")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.losses import ArcFaceLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, labelled_rows
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.randomness import generator
@@ -32,6 +32,8 @@ class ArcFace(ProjectionMethod):
         easy_margin: apply the margin only where cos θ > 0, which makes the beginning easier.
         seed: seed of the initial weights.
     """
+
+    traits = Traits(floor="zero", ceiling=False)
 
     needs_labels = True
     labelled_only = True

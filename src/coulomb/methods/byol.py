@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.losses import NegativeCosineLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, pair_views
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, pair_views
 from coulomb.models import Encoder, predictor
 from coulomb.negatives import MomentumEncoder
 
@@ -33,6 +33,8 @@ class BYOL(ProjectionMethod):
         stop_gradient, use_predictor: see above.
         seed: seed of the initial weights of head and predictor.
     """
+
+    traits = Traits(momentum=True)
 
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 256}
 

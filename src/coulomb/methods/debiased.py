@@ -3,7 +3,7 @@
 from typing import Unpack
 
 from coulomb.losses import DebiasedLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, equal_embeddings_loss
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss
 from coulomb.models import Encoder
 
 
@@ -22,6 +22,8 @@ class Debiased(ProjectionMethod):
         tau_plus: τ⁺, the probability that a random image has the anchor's class; .1 in the paper (10 classes).
         seed: seed of the head's initial weights.
     """
+
+    traits = Traits(negatives=True)
 
     most_views = 2
 

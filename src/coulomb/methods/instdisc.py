@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from coulomb.errors import InputError
 from coulomb.losses import NCELoss, SoftmaxLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
 from coulomb.models import Encoder
 from coulomb.negatives import MemoryBank
 from coulomb.randomness import generator
@@ -43,6 +43,8 @@ class InstDisc(ProjectionMethod):
         proximal: λ; the authors' code has no such term.
         seed: seed of the initial weights of the head, of the initial slots, and of the noise.
     """
+
+    traits = Traits(negatives=True)
 
     default_head: ClassVar[HeadOptions] = {"head_layers": 1}
     least_views = 1

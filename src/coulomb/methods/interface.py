@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
@@ -11,6 +12,29 @@ from coulomb.checked import warn
 from coulomb.errors import InputError
 from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The properties of a method that decide which figures of a run are normal; the doctor's rules use them.
+
+    Args:
+        negatives: repels negatives, weighted by a temperature.
+        momentum: has a momentum encoder.
+        queue: may keep keys of past batches.
+        classifier: its head is a classifier, whose output length is its confidence.
+        floor: how far below ``no_signal`` the loss can fall: ``"instances"``, ``"classes"`` (images of the class stay in
+            the denominator), or ``"zero"``.
+        ceiling: a loss above ``no_signal`` is worse than that of constant embeddings. False with a margin, which raises
+            the loss of all but very certain predictions.
+    """
+
+    negatives: bool = False
+    momentum: bool = False
+    queue: bool = False
+    classifier: bool = False
+    floor: str = "instances"
+    ceiling: bool = True
 
 
 class Method(nn.Module):
@@ -31,12 +55,14 @@ class Method(nn.Module):
         labelled_only: True if images without a label are left out of training.
         two_stages: True if a linear classifier on the frozen encoder is trained afterwards.
         constant_lr: names of submodules whose learning rate does not follow the schedule.
+        traits: properties of coulomb's methods that the doctor uses; those of a user's method are not read.
     """
 
     needs_labels: ClassVar[bool] = False
     labelled_only: ClassVar[bool] = False
     two_stages: ClassVar[bool] = False
     constant_lr: ClassVar[tuple[str, ...]] = ()
+    traits: ClassVar[Traits] = Traits()
 
     def after_batch(self) -> None:
         """Called after the backward pass of every batch, for example to fill a queue."""

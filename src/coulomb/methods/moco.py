@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb.errors import InputError
 from coulomb.losses import InfoNCELoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, pair_views
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, pair_views
 from coulomb.models import Encoder
 from coulomb.negatives import MomentumEncoder, Queue
 from coulomb.randomness import generator
@@ -44,6 +44,8 @@ class MoCo(ProjectionMethod):
         key_groups: see above; 8 in the CIFAR-10 demo (at batch 512).
         seed: seed of the initial weights of the head, of the initial keys, and of the groups.
     """
+
+    traits = Traits(negatives=True, momentum=True, queue=True)
 
     batches: Tensor
 

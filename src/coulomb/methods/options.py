@@ -12,7 +12,7 @@ from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Method
 from coulomb.models import Encoder
-from coulomb.models.user_code import from_own_file, is_own_file
+from coulomb.models.user_code import is_user_code, load_user_code
 
 OWN = "custom:"  # prefix in a configuration for a class passed from Python
 SHARED = ("temperature", "embedding_dim", "head_layers", "head_hidden_dim", "seed")  # options of every run
@@ -22,7 +22,7 @@ FACTS = ("num_images", "class_counts", "num_classes")  # read from the training 
 
 def check_method_name(name: str) -> None:
     """Raises `InputError`, with the nearest name, unless ``name`` is a built-in method or ``my_file.py:MyMethod``."""
-    if name in METHODS or is_own_file(name) or name.startswith(OWN):
+    if name in METHODS or is_user_code(name) or name.startswith(OWN):
         return
     raise InputError(
         f"method={name!r}: must be one of {', '.join(METHODS)}, or my_file.py:MyMethod" + did_you_mean(name, METHODS)
@@ -40,7 +40,7 @@ def find_method(name: str) -> type[Method]:
         return METHODS[name]
     if name.startswith(OWN):
         raise InputError(f"method={name!r}: the run was trained with your own class; pass it again as method=…")
-    return check_method(name, from_own_file("method", name))
+    return check_method(name, load_user_code("method", name))
 
 
 def load_own_method(method: str | type[nn.Module] | None) -> type[Method] | None:
@@ -49,7 +49,7 @@ def load_own_method(method: str | type[nn.Module] | None) -> type[Method] | None
     Raises:
         InputError: see `find_method`.
     """
-    if method is None or (isinstance(method, str) and not is_own_file(method)):
+    if method is None or (isinstance(method, str) and not is_user_code(method)):
         return None
     return (
         find_method(method) if isinstance(method, str) else check_method(OWN + getattr(method, "__name__", "?"), method)
@@ -107,7 +107,7 @@ def complete_options(name: str, method: type[nn.Module], given: dict[str, Any]) 
         InputError: an option that the method does not have, with the nearest one; a value of another type; a missing
             option without default.
     """
-    known, open_ended = own_options(method), accepted_parameters(method)[1]
+    own, open_ended = own_options(method), accepted_parameters(method)[1]
     hints = typing.get_type_hints(method.__init__)
     for option, value in given.items():
         if option in SHARED:
@@ -115,16 +115,16 @@ def complete_options(name: str, method: type[nn.Module], given: dict[str, Any]) 
             raise InputError(
                 f"method option {option}={value!r}: is an option of every run; give {flag} ({option}=… in Python)"
             )
-        if option not in known:
+        if option not in own:
             if open_ended and option not in FACTS:
                 continue
-            hint = did_you_mean(option, known) or f"; it has {', '.join(known) or 'none'}"
+            hint = did_you_mean(option, own) or f"; it has {', '.join(own) or 'none'}"
             raise InputError(f"method {name!r} has no option {option!r}{hint}")
         if (problem := type_mismatch(value, hints.get(option, Any))) is not None:
             raise InputError(f"option {option}={value!r} of method {name!r}: {problem}")
     plain = (type(None), bool, int, float, str)
-    defaults = {option: p.default for option, p in known.items() if isinstance(p.default, plain)}
-    missing = [option for option, p in known.items() if p.default is p.empty and option not in given]
+    defaults = {option: p.default for option, p in own.items() if isinstance(p.default, plain)}
+    missing = [option for option, p in own.items() if p.default is p.empty and option not in given]
     if missing:
         raise InputError(f"method {name!r} needs {', '.join(missing)}; give --option {missing[0]}=VALUE")
     return defaults | given

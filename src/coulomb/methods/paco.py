@@ -8,7 +8,7 @@ from torch import Tensor
 from coulomb.checked import warn
 from coulomb.losses import PaCoLoss, ParametricCenters
 from coulomb.losses.negatives import own_rows, summed_over, world_size
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, positive_counts
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, positive_counts
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
@@ -44,6 +44,8 @@ class PaCo(ProjectionMethod):
         generalized: the generalised variant.
         seed: seed of the initial weights.
     """
+
+    traits = Traits(negatives=True, momentum=True, queue=True, floor="classes")
 
     needs_labels = True
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from coulomb.errors import InputError
 from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, NTXentLoss, SimpleContrastiveLoss
 from coulomb.losses.negatives import world_size
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, equal_embeddings_loss
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss
 from coulomb.metrics.loss_floor import infonce_at
 from coulomb.models import Encoder
 from coulomb.similarity.collectives import gather_group
@@ -37,6 +37,8 @@ class SimCLR(ProjectionMethod):
             50,000, would be a twelfth, which collapses on digits; see `HardContrastiveLoss`.
         seed: seed of the head's initial weights.
     """
+
+    traits = Traits(negatives=True)
 
     def __init__(
         self,

@@ -1,10 +1,12 @@
 """Softmax: the supervised baseline, an encoder and a linear classifier trained together."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
-from coulomb.methods.interface import Method, labelled_rows
+from coulomb.methods.interface import Method, Traits, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.randomness import seeded_initialisation
@@ -26,8 +28,11 @@ class Softmax(Method):
         seed: seed of the classifier's initial weights.
     """
 
+    traits = Traits(classifier=True, floor="zero")
+
     needs_labels = True
     labelled_only = True
+    criterion: Any
 
     def __init__(self, encoder: Encoder, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
         super().__init__()

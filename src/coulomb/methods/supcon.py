@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.losses import SupConLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, equal_embeddings_loss
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss
 from coulomb.models import Encoder
 
 
@@ -29,6 +29,8 @@ class SupCon(ProjectionMethod):
         head_hidden_dim: width between them; None is the feature width, as in the paper.
         seed: seed of the head's initial weights.
     """
+
+    traits = Traits(negatives=True, floor="classes")
 
     needs_labels = True
     two_stages = True

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.losses import TripletLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, labelled_rows
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labelled_rows
 from coulomb.models import Encoder
 
 
@@ -29,6 +29,8 @@ class Triplet(ProjectionMethod):
         distance: ``cosine`` or ``euclidean`` (on the sphere).
         seed: seed of the head's initial weights.
     """
+
+    traits = Traits(floor="zero")
 
     needs_labels = True
     labelled_only = True

@@ -17,20 +17,20 @@ def tolerance(x: Tensor, labels: Tensor) -> float | None:
     (Σ_c ‖S_c‖² − Σ_i ‖x_i‖²) / Σ_c n_c(n_c − 1). Returns None if no class has two images. Raises `InputError` for other
     shapes or values that are not finite.
     """
-    points, known = _labelled_points(x, labels)
+    points, classes = _labelled_points(x, labels)
     if not len(points):
         return None
-    classes, class_of, counts = known.unique(return_inverse=True, return_counts=True)
+    _, class_of, counts = classes.unique(return_inverse=True, return_counts=True)
     pairs = int((counts * (counts - 1)).sum())
     if not pairs:
         return None
-    sums = points.new_zeros(len(classes), points.shape[1], dtype=torch.float64)
-    own = 0.0  # pairs (i, i), which the squared sums include
+    sums = points.new_zeros(len(counts), points.shape[1], dtype=torch.float64)
+    diagonal = 0.0  # the pairs (i, i), which the squared sums include
     for start in range(0, len(points), ROWS):
         rows = points[start : start + ROWS].double()
         sums.index_add_(0, class_of[start : start + ROWS], rows)
-        own += float(rows.square().sum())
-    return (float(sums.square().sum()) - own) / pairs
+        diagonal += float(rows.square().sum())
+    return (float(sums.square().sum()) - diagonal) / pairs
 
 
 def false_negative_rate(labels: Tensor) -> float | None:
@@ -38,8 +38,8 @@ def false_negative_rate(labels: Tensor) -> float | None:
 
     Σ_c n_c(n_c − 1) / (n(n − 1)) of ``labels`` [n]; −1 (unknown) is left out. None for fewer than two labelled images.
     """
-    known = check_integers(labels, "labels", labels)
-    counts = torch.bincount(known[known >= 0])
+    classes = check_integers(labels, "labels", labels)
+    counts = torch.bincount(classes[classes >= 0])
     n = int(counts.sum())
     return int((counts * (counts - 1)).sum()) / (n * (n - 1)) if n > 1 else None
 
@@ -53,19 +53,19 @@ def neighbourhood_purity(x: Tensor, labels: Tensor, k: int = 10) -> tuple[float 
     """
     if k < 1:
         raise InputError(f"k={k}: must be at least 1.")
-    points, known = _labelled_points(x, labels)
+    points, classes = _labelled_points(x, labels)
     if len(points) < 2:
         return None, []
     with torch.no_grad():
         columns = Similarity(points, unit=True).topk(min(k, len(points) - 1), "others")[1]
-    shares = (known[columns] == known[:, None]).double().mean(1)
-    counts = torch.bincount(known)
-    sums = torch.zeros(len(counts), dtype=torch.float64, device=shares.device).index_add_(0, known, shares)
+    shares = (classes[columns] == classes[:, None]).double().mean(1)
+    counts = torch.bincount(classes)
+    sums = torch.zeros(len(counts), dtype=torch.float64, device=shares.device).index_add_(0, classes, shares)
     by_class = [s / c if c else None for s, c in zip(sums.tolist(), counts.tolist(), strict=True)]
     return float(shares.mean()), by_class
 
 
 def _labelled_points(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     points = unit_vectors(x, "x")
-    known = check_integers(labels, "labels", points)
-    return points[known >= 0], known[known >= 0]
+    classes = check_integers(labels, "labels", points)
+    return points[classes >= 0], classes[classes >= 0]

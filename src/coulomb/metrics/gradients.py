@@ -81,10 +81,10 @@ def class_gradient_norms(gradients: Tensor, labels: Tensor, num_classes: int) ->
     classes = check_integers(labels, "labels", rows)
     if not -1 <= int(classes.min()) <= int(classes.max()) < num_classes:
         raise InputError(f"labels: {int(classes.min())}…{int(classes.max())} is outside −1…{num_classes - 1}.")
-    known = classes >= 0
+    labelled = classes >= 0
     sums = torch.zeros(num_classes, dtype=torch.float64, device=rows.device)
-    sums.index_add_(0, classes[known], rows[known].double().norm(dim=1))
-    return sums.cpu(), torch.bincount(classes[known], minlength=num_classes).cpu()
+    sums.index_add_(0, classes[labelled], rows[labelled].double().norm(dim=1))
+    return sums.cpu(), torch.bincount(classes[labelled], minlength=num_classes).cpu()
 
 
 def frequency_exponent(norms: Tensor, counts: Tensor) -> float | None:

@@ -63,8 +63,8 @@ def drop_unlabelled(features: Features, labels: Labels, name: str) -> Labelled:
     """Returns the rows with a label; ``name`` ("train" or "test") appears in error messages."""
     x = check_features(features, f"{name}_x")
     y = check_integers(torch.as_tensor(labels).detach().cpu(), f"{name}_y", x)
-    known = y >= 0
-    return Labelled(x[known], y[known], int((~known).sum()))
+    labelled = y >= 0
+    return Labelled(x[labelled], y[labelled], int((~labelled).sum()))
 
 
 def labelled_split(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels) -> tuple[Labelled, Labelled]:

@@ -47,22 +47,22 @@ def class_retrieval(
     """
     if not ks or min(ks) < 1:
         raise InputError(f"ks={tuple(ks)} must be at least 1.")
-    own = gallery_x is None or gallery_y is None
-    if own:
+    among_queries = gallery_x is None or gallery_y is None
+    if among_queries:
         test = gallery = drop_unlabelled(test_x, test_y, "test")
     else:
         gallery, test = labelled_split(gallery_x, gallery_y, test_x, test_y)  # type: ignore[arg-type]
     drawn = np.sort(numpy_generator(seed, "class retrieval").permutation(len(test.y))[:MOST])
     x, y = test.x[drawn], test.y[drawn]
-    keys, key_y = (x, y) if own else (gallery.x, gallery.y)
-    relevant = count_matches(y, key_y) - int(own)
+    keys, key_y = (x, y) if among_queries else (gallery.x, gallery.y)
+    relevant = count_matches(y, key_y) - int(among_queries)
     alone = relevant < 1
     if bool(alone.all()):
         raise InputError("test_y: no class has an image to find; retrieval needs two images of a class.")
-    depth = min(max(int(relevant.max()), *ks), len(keys) - int(own))
+    depth = min(max(int(relevant.max()), *ks), len(keys) - int(among_queries))
     scores = torch.zeros(len(x), len(ks) + 2, dtype=torch.float64)
-    for rows, _, columns in nearest(x, keys, depth + int(own)):
-        others = without_own(columns, torch.arange(rows.start, rows.stop)) if own else columns
+    for rows, _, columns in nearest(x, keys, depth + int(among_queries)):
+        others = without_own(columns, torch.arange(rows.start, rows.stop)) if among_queries else columns
         scores[rows] = retrieval_scores(key_y[others] == y[rows, None], relevant[rows], ks)
     means = scores[~alone].mean(dim=0).tolist()
     return {
@@ -73,7 +73,7 @@ def class_retrieval(
             "queries": int((~alone).sum()),
             "queries_left_out": len(test.y) - len(drawn),
             "queries_without_another_image": int(alone.sum()),
-            "searched": "all other queries" if own else f"{len(keys)} gallery images",
+            "searched": "all other queries" if among_queries else f"{len(keys)} gallery images",
             "similarity": "cosine",
             "search": search_backend(len(x), len(keys)),
             "seed": seed,
@@ -94,10 +94,10 @@ def retrieval_scores(right: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tens
     return torch.stack([*recalls, (precision * within_r).sum(1) / r, within_r.sum(1) / r], dim=1)
 
 
-def count_matches(wanted: Tensor, among: Tensor) -> Tensor:
-    """Returns how often each value of ``wanted`` [n] occurs in ``among``, [n]."""
-    values, index = torch.cat([wanted, among]).unique(return_inverse=True)
-    return index[len(wanted) :].bincount(minlength=len(values))[index[: len(wanted)]]
+def count_matches(values: Tensor, among: Tensor) -> Tensor:
+    """Returns how often each of ``values`` [n] occurs in ``among``, [n]."""
+    distinct, index = torch.cat([values, among]).unique(return_inverse=True)
+    return index[len(values) :].bincount(minlength=len(distinct))[index[: len(values)]]
 
 
 def without_own(columns: Tensor, own: Tensor) -> Tensor:

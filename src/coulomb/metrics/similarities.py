@@ -68,20 +68,20 @@ def similarity_histogram(x: Tensor, y: Tensor, labels: Tensor | None = None, *, 
     first, second = unit_vectors(x, "x", least=2), unit_vectors(y, "y", like=x)
     if bins < 1:
         raise InputError(f"bins={bins}: must be at least 1.")
-    known = None if labels is None else check_integers(labels, "labels", first)
+    classes = None if labels is None else check_integers(labels, "labels", first)
     ids = torch.arange(len(first), device=first.device)
     negative, hardest, same_class = (torch.zeros(bins, dtype=torch.int64) for _ in range(3))
     for rows, cosines, counts in cosine_strips(first, second, ids, ids):
         negative += _bin_counts(cosines[counts], bins)
-        if known is not None:
-            same_class += _bin_counts(cosines[counts & equal_labels(known[rows], known)], bins)
+        if classes is not None:
+            same_class += _bin_counts(cosines[counts & equal_labels(classes[rows], classes)], bins)
         hardest += _bin_counts(cosines.masked_fill_(~counts, -torch.inf).amax(1), bins)
     return SimilarityHistogram(
         edges=[round(2 * i / bins - 1, 12) for i in range(bins + 1)],
         positive=_bin_counts((first * second).sum(1), bins).tolist(),
         negative=negative.tolist(),
         hardest=hardest.tolist(),
-        same_class=None if known is None else same_class.tolist(),
+        same_class=None if classes is None else same_class.tolist(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Encoders and heads: by name, around your own module, of other libraries; projection heads and predictors; saving."""
+"""Encoders (built in, of other libraries, or around a user's module), heads, and their files."""
 
 from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head

@@ -10,16 +10,16 @@ from torch.nn import functional
 
 from coulomb.errors import InputError
 
-SMALL_IMAGE = 64  # pixels; up to here a 7×7 stride-2 stem and a max-pool throw away most of the picture
+SMALL_IMAGE = 64  # pixels; up to this size, a 7×7 stride-2 stem and a max-pool discard most of the image
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution that keeps the picture's size (up to its stride); no bias, as a BatchNorm follows."""
+    """Convolution with padding that keeps the image size (up to its stride), without bias because a BatchNorm follows."""
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
 
 
 class BasicBlock(nn.Module):
-    """x + BN(conv3×3(ReLU(BN(conv3×3(x))))), then ReLU: the block of ResNet-18 and -34."""
+    """The block of ResNet-18 and -34: x + BN(conv3×3(ReLU(BN(conv3×3(x))))), then ReLU."""
 
     expansion = 1
 
@@ -38,13 +38,13 @@ class BasicBlock(nn.Module):
         return self.bn2
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,C,h,w] → [B,outputs,h/stride,w/stride]."""
+        """Maps [B, C, h, w] to [B, outputs, h/stride, w/stride]."""
         branch = torch.relu_(self.bn1(self.conv1(x)))
         return torch.relu_(self.bn2(self.conv2(branch)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 (with the stride, as in "ResNet v1.5"), 1×1 with four times the width: the block of ResNet-50."""
+    """The block of ResNet-50: 1×1, 3×3 (with the stride, as in ResNet v1.5), 1×1 with four times the width."""
 
     expansion = 4
 
@@ -65,25 +65,33 @@ class Bottleneck(nn.Module):
         return self.bn3
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,C,h,w] → [B,outputs,h/stride,w/stride]."""
+        """Maps [B, C, h, w] to [B, outputs, h/stride, w/stride]."""
         branch = torch.relu_(self.bn1(self.conv1(x)))
         branch = torch.relu_(self.bn2(self.conv2(branch)))
         return torch.relu_(self.bn3(self.conv3(branch)) + self.shortcut(x))
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """The identity where shapes agree, else a 1×1 convolution with BatchNorm."""
+    """Returns the identity if shapes agree, else a 1×1 convolution with BatchNorm."""
     if inputs == outputs and stride == 1:
         return nn.Identity()
     return nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Module):
-    """A residual network without its classifier: [B,C,H,W] → [B, 8·width·expansion], the mean over the last map.
+    """Residual network (He et al., 2016) without its classifier: [B, C, H, W] → [B, 8·width·expansion].
 
-    ``small_stem`` (3×3, no max-pool) is for images up to 64 pixels, as on CIFAR in SimCLR, MoCo and SupCon; otherwise
-    7×7 with stride 2 and a 3×3 max-pool. ``zero_init_residual`` starts every residual branch at zero (the scale of
-    its last BatchNorm): the authors of SimCLR and SimSiam do, those of MoCo and SupCon do not.
+    Features are the mean of the last map.
+
+    Args:
+        block: `BasicBlock` or `Bottleneck`.
+        depths: blocks per stage.
+        channels: C.
+        width: channels of the first stage.
+        small_stem: 3×3 convolution without max-pool, for images up to 64 pixels, as in SimCLR, MoCo and SupCon on CIFAR;
+            otherwise 7×7 with stride 2 and a 3×3 max-pool.
+        zero_init_residual: initialise the scale of the last BatchNorm of every residual branch to zero, as the authors of
+            SimCLR and SimSiam do and those of MoCo and SupCon do not.
     """
 
     def __init__(
@@ -119,7 +127,7 @@ class ResNet(nn.Module):
         self.initialise(zero_init_residual)
 
     def initialise(self, zero_init_residual: bool) -> None:
-        """He's normal initialisation by fan-out; BatchNorm at one and zero."""
+        """Initialises convolutions by He's normal distribution (fan-out); BatchNorm has scale 1 and shift 0."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -129,7 +137,7 @@ class ResNet(nn.Module):
                     nn.init.zeros_(module.last_norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [B,F] of normalised images [B,C,H,W]."""
+        """Returns features [B, F] of normalised images [B, C, H, W]."""
         return self.stages(self.stem(x)).mean(dim=(2, 3))
 
 
@@ -143,7 +151,7 @@ def resnet(
     small_stem: bool | None = None,
     zero_init_residual: bool = True,
 ) -> ResNet:
-    """A ResNet for images of ``image_size``; ``small_stem=None`` takes the small stem up to 64 pixels."""
+    """Returns a ResNet for images of ``image_size``; by default with the small stem up to 64 pixels."""
     small = image_size <= SMALL_IMAGE if small_stem is None else small_stem
     return ResNet(
         block, depths, channels=channels, width=width, small_stem=small, zero_init_residual=zero_init_residual
@@ -156,14 +164,15 @@ resnet34: Callable[..., ResNet] = functools.partial(resnet, BasicBlock, (3, 4, 6
 resnet50: Callable[..., ResNet] = functools.partial(resnet, Bottleneck, (3, 4, 6, 3))
 
 
-LARGEST_MAP = 16  # pixels; larger pictures start with stride-2 stages so that the cost stays that of a tiny one
+LARGEST_MAP = 16  # pixels; larger images are first halved, so that their cost stays that of a small one
 
 
 class ConvNet(nn.Module):
-    """conv3×3–BN–ReLU ``depth`` times a stage; between stages the map halves and the width doubles; the mean at the end.
+    """Plain convolutional network for small images and CPUs: [B, C, H, W] → [B, width·2^(stages−1)].
 
-    [B,C,H,W] → [B, width·2^(stages−1)]: 256 features with the defaults, 32→64→128→256. Pictures above 16
-    pixels are first halved by stride-2 convolutions of the first width until the map is at most 16 pixels wide.
+    Each stage has ``depth`` layers of conv3×3–BN–ReLU; between stages the map halves and the width doubles, by default
+    32→64→128→256. Features are the mean of the last map. Images above 16 pixels are first halved by stride-2
+    convolutions of the first width until the map has at most 16 pixels.
     """
 
     def __init__(self, *, channels: int, image_size: int, width: int = 32, stages: int = 4, depth: int = 1) -> None:
@@ -191,12 +200,12 @@ class ConvNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [B,F] of normalised images [B,C,H,W]."""
+        """Returns features [B, F] of normalised images [B, C, H, W]."""
         return self.layers(x).mean(dim=(2, 3))
 
 
 def patch_size(image_size: int) -> int:
-    """16 pixels from 128 on, 8 from 64, 4 from 24, else 2: between 49 and 256 patches for the usual sizes."""
+    """Returns 16 from 128 pixels on, 8 from 64, 4 from 24, else 2: 49 to 256 patches for the usual sizes."""
     for least, patch in ((128, 16), (64, 8), (24, 4)):
         if image_size >= least:
             return patch
@@ -204,7 +213,7 @@ def patch_size(image_size: int) -> int:
 
 
 class Block(nn.Module):
-    """x + attention(LN(x)), then x + MLP(LN(x)) with a GELU and four times the width."""
+    """Transformer block: x + attention(LN(x)), then x + MLP(LN(x)) with GELU and four times the width."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -216,7 +225,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,T,width] → [B,T,width]."""
+        """Maps tokens [B, T, width] to [B, T, width]."""
         batch, tokens, width = x.shape
         packed = self.query_key_value(self.norm1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
         query, key, value = packed.permute(2, 0, 3, 1, 4)
@@ -226,10 +235,11 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patches, learned positions, ``depth`` pre-norm blocks, the mean over patches: [B,C,S,S] → [B,width].
+    """Small vision transformer (Dosovitskiy et al., 2021): [B, C, S, S] → [B, width], the mean over patches.
 
-    No class token. A size that the patch does not divide is padded on the right and below with zeros, which are the
-    mean colour after the encoder's normalisation. Positions are learned for one size, so others are refused.
+    It has learned positions, ``depth`` pre-norm blocks and no class token. Images are padded on the right and below to a
+    multiple of the patch with zeros, the mean colour after normalisation. Positions are learned for one image size, and
+    other sizes are refused.
     """
 
     def __init__(
@@ -244,7 +254,7 @@ class ViT(nn.Module):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise InputError(f"width={width} must be a multiple of heads={heads}.")
+            raise InputError(f"width={width} must be a multiple of heads={heads}")
         self.image_size = image_size
         self.patch = patch_size(image_size) if patch is None else patch
         side = -(-image_size // self.patch)
@@ -261,11 +271,11 @@ class ViT(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [B,width] of normalised images [B,C,S,S]."""
+        """Returns features [B, width] of normalised images [B, C, S, S]."""
         if x.shape[-2:] != (self.image_size, self.image_size):
             raise InputError(
-                f"this ViT has positions for {self.image_size}×{self.image_size} images, got {x.shape[-2]}×"
-                f"{x.shape[-1]}: resize the images, or build one with image_size={x.shape[-1]}."
+                f"this ViT takes {self.image_size}×{self.image_size} images, got {x.shape[-2]}×"
+                f"{x.shape[-1]}: resize the images, or build an encoder with image_size={x.shape[-1]}"
             )
         if self.padding:
             x = functional.pad(x, (0, self.padding, 0, self.padding))
@@ -281,13 +291,13 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "resnet50": resnet50,
     "vit": ViT,
 }
-LARGEST = {"depth": 128, "stages": 8}  # a description from a stranger must not keep the machine busy for hours
+LARGEST = {"depth": 128, "stages": 8}  # an untrusted description must not keep the machine busy for hours
 LARGEST_SIZE = 65536
 LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32
 
 
-def options_of(name: str) -> list[str]:
-    """The names of the options that an architecture takes."""
+def option_names(name: str) -> list[str]:
+    """Returns the names of the options of an architecture."""
     made_by = resnet if name.startswith("resnet") else BACKBONES[name]
     parameters = inspect.signature(made_by).parameters.values()
     return [

@@ -1,4 +1,4 @@
-"""A trained classifier on an encoder's features, and how it is kept beside the encoder."""
+"""A trained classifier on the features of an encoder, saved next to the encoder."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch.nn.functional import linear, normalize
 
 from coulomb.errors import InputError
 from coulomb.models.heads import projection_head
-from coulomb.models.saving import compare, read_weights, write_atomically
+from coulomb.models.saving import check_tensors, read_weights, write_atomically
 from coulomb.reading import RESTORE, Shape, check_shape, list_of, maybe, number, read_object, text, whole
 
 WEIGHTS = "classifier.safetensors"
@@ -39,15 +39,16 @@ ENTRIES = {
 
 
 class Classifier(nn.Module):
-    """Features [B, F] → logits [B, C]: W·head(f) + b, or with ``cosine`` scale·cos(W, head(f)).
+    """Maps features f [B, F] to logits [B, C]: W·head(f) + b, or scale·cos(W, head(f)) + b.
 
     Args:
-        weight: W [C, D]. bias: b [C]; None for none; −∞ for a class that is never predicted.
-        head: module features [B, F] → [B, D]; None: D = F, the features themselves.
-        head_options: how `projection_head` makes ``head`` again (``layers``, ``hidden_dim``, ``batch_norm``).
-        cosine: scale head(f) and W to unit length, and multiply by ``scale``.
+        weight: W [C, D].
+        bias: b [C], −∞ for classes that are never predicted; default 0.
+        head: module [B, F] → [B, D]; by default features are used directly, and D = F.
+        head_options: options of `projection_head` that make ``head`` again.
+        cosine: normalise head(f) and W to unit length.
         scale: of the cosine.
-        how: what it was trained by, in words, for people.
+        how: the training of the classifier, as text.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Classifier(nn.Module):
         self.cosine, self.scale, self.how = cosine, float(scale), how
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits; the largest is the prediction."""
+        """Returns the logits; the class with the largest one is the prediction."""
         rows = features if self.head is None else self.head(features)
         if self.cosine:
             return self.scale * linear(normalize(rows, dim=1), normalize(self.weight, dim=1)) + self.bias
@@ -77,7 +78,7 @@ class Classifier(nn.Module):
 
 
 def save_classifier(classifier: Classifier, folder: str | Path, class_names: list[str] | None) -> None:
-    """Write ``classifier.safetensors`` and ``classifier.json`` into ``folder``, each one atomically."""
+    """Writes ``classifier.safetensors`` and ``classifier.json`` to ``folder``, each atomically."""
     folder = Path(folder)
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in classifier.state_dict().items()}
     description = {
@@ -95,39 +96,39 @@ def save_classifier(classifier: Classifier, folder: str | Path, class_names: lis
 
 
 def load_classifier(folder: str | Path, feature_dim: int) -> tuple[Classifier, list[str] | None]:
-    """The classifier saved in ``folder`` in eval mode, and the names of its classes.
+    """Loads the classifier saved in ``folder`` in eval mode, and the names of its classes.
 
     Raises:
-        InputError: there is none, or it is damaged.
+        InputError: there is no classifier, or its files are damaged.
     """
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
         raise InputError(
-            f"{str(folder)!r}: has no classifier; train with a method that keeps one on labelled images (--method supcon, "
-            "paco, softmax, balanced_softmax or arcface), or fit one of your own on run.encode(images)"
+            f"{str(folder)!r}: has no classifier; train on labelled images by a method with a classifier (--method supcon, "
+            "paco, softmax, balanced_softmax or arcface), or fit one on run.encode(images)"
         )
     about = read_object(path)
     if about.get("format") != FORMAT:
         raise InputError(
-            f"{path} has format {about.get('format')!r}, this version of coulomb reads {FORMAT}: update it"
+            f"{path} has format {about.get('format')!r}, this version of coulomb reads {FORMAT}: update coulomb"
         )
     check_shape(path, about, ENTRIES)
     weights = read_weights(path.with_name(WEIGHTS))
     shape = [about["classes"], about["dim"]]
     names = about["class_names"]
     if "weight" not in weights or list(weights["weight"].shape) != shape or len(names or []) not in (0, shape[0]):
-        raise InputError(f"{path} and {WEIGHTS} do not belong together (classes, dim or class_names differ); {RESTORE}")
-    classifier = _blank(about, weights, feature_dim, path)
-    compare(classifier.state_dict(), weights, path.with_name(WEIGHTS), "classifier")
+        raise InputError(f"{path} does not match {WEIGHTS} (classes, dim or class_names differ); {RESTORE}")
+    classifier = _blank_classifier(about, weights, feature_dim, path)
+    check_tensors(classifier.state_dict(), weights, path.with_name(WEIGHTS), "classifier")
     classifier.load_state_dict(weights, assign=True)
     return classifier.eval(), names
 
 
-def _blank(about: dict[str, Any], weights: dict[str, Tensor], feature_dim: int, path: Path) -> Classifier:
-    """The classifier that ``about`` describes, laid out without memory (on the meta device)."""
+def _blank_classifier(about: dict[str, Any], weights: dict[str, Tensor], feature_dim: int, path: Path) -> Classifier:
+    """Builds the described classifier on the meta device, without memory."""
     options = about["head"]
-    if options is not None and options.get("layers", 2) > len(weights):  # each layer has a weight
-        raise InputError(f"{path}: layers={options['layers']} of the head, and {WEIGHTS} has fewer tensors; {RESTORE}")
+    if options is not None and options.get("layers", 2) > len(weights):  # every layer has a weight
+        raise InputError(f"{path}: the head has layers={options['layers']}, but {WEIGHTS} has fewer tensors; {RESTORE}")
     try:
         with torch.device("meta"):
             head = None if options is None else projection_head(feature_dim, out_dim=about["dim"], **options)

@@ -1,4 +1,4 @@
-"""Heads between features and the loss, the projection and the predictor; thrown away after training."""
+"""Projection head and predictor, the heads between features and loss; they are discarded after training."""
 
 from torch import nn
 
@@ -20,9 +20,10 @@ def projection_head(
     last_scale: bool = True,
     seed: int = 0,
 ) -> nn.Sequential:
-    """Features [B,in_dim] → embeddings [B,out_dim], not yet of unit length (the losses normalise).
+    """Projection head, features [B, in_dim] → embeddings [B, out_dim]; the losses normalise embeddings to unit length.
 
-    (Linear – BatchNorm – ReLU) × (layers − 1) – Linear; ``hidden_dim=None`` is ``in_dim``. Weights come from ``seed``.
+    It is (Linear – BatchNorm – ReLU) × (layers − 1) – Linear. ``hidden_dim`` defaults to ``in_dim``. Weights are drawn from
+    ``seed``.
 
     ==========================  =====================================================================
     SimCLR, as in the paper     the defaults; v2 on ImageNet: layers=3
@@ -33,13 +34,13 @@ def projection_head(
     a linear head               layers=1
     ==========================  =====================================================================
 
-    A Linear before a BatchNorm has no bias, as the BatchNorm takes it away. Raises `InputError` for a size below 1, more than
-    128 layers or more than 2³¹ parameters.
+    A Linear before a BatchNorm has no bias, which the BatchNorm would remove. Raises `InputError` for a size below 1, more
+    than 128 layers or more than 2³¹ parameters.
     """
     hidden = in_dim if hidden_dim is None else hidden_dim
     for name, value in (("in_dim", in_dim), ("hidden_dim", hidden), ("out_dim", out_dim), ("layers", layers)):
         if value < 1:
-            raise InputError(f"{name}={value} must be at least 1.")
+            raise InputError(f"{name}={value} must be at least 1")
     if layers > LARGEST_DEPTH or in_dim * hidden + (layers - 2) * hidden**2 + hidden * out_dim > LARGEST_NETWORK:
         raise InputError(
             f"layers={layers}, hidden_dim={hidden}, out_dim={out_dim}: a projection head has at most {LARGEST_DEPTH} layers "
@@ -61,14 +62,14 @@ def projection_head(
 
 
 def predictor(dim: int, *, hidden_dim: int, batch_norm: bool = True, seed: int = 0) -> nn.Sequential:
-    """Embeddings [B,dim] → predictions of the other view's [B,dim]: Linear – BatchNorm – ReLU – Linear.
+    """Predictor of the embeddings of the other view, [B, dim] → [B, dim]: Linear – BatchNorm – ReLU – Linear.
 
-    BYOL: wide (4096 between 256); SimSiam: a bottleneck, a quarter of ``dim`` (512 between 2048). Weights come from
+    ``hidden_dim`` is 4096 for 256 dimensions in BYOL, and a bottleneck of 512 for 2048 in SimSiam. Weights are drawn from
     ``seed``. Raises `InputError` for a size below 1.
     """
     for name, value in (("dim", dim), ("hidden_dim", hidden_dim)):
         if value < 1:
-            raise InputError(f"{name}={value} must be at least 1.")
+            raise InputError(f"{name}={value} must be at least 1")
     with seeded_initialisation(seed, "predictor"):
         norm = [nn.BatchNorm1d(hidden_dim)] if batch_norm else []
         first = nn.Linear(dim, hidden_dim, bias=not batch_norm)
@@ -76,7 +77,7 @@ def predictor(dim: int, *, hidden_dim: int, batch_norm: bool = True, seed: int =
 
 
 def scale_only_batch_norm(width: int) -> nn.BatchNorm1d:
-    """BatchNorm with a learned scale and a shift that stays zero."""
+    """BatchNorm with a learned scale and a shift of zero."""
     norm = nn.BatchNorm1d(width)
     norm.bias.requires_grad_(False)
     return norm

@@ -1,4 +1,4 @@
-"""Encoders on disk: safetensors for the numbers, JSON for how to build it. Nothing is executed or unpickled."""
+"""Saves encoders as safetensors (weights) and JSON (architecture). Loading executes and unpickles nothing."""
 
 import contextlib
 import json
@@ -23,10 +23,10 @@ FORMAT = 1
 
 
 def save_encoder(encoder: Encoder, folder: str | Path) -> None:
-    """Write ``encoder.safetensors`` and ``encoder.json`` into ``folder`` (made if absent), each one atomically."""
+    """Writes ``encoder.safetensors`` and ``encoder.json`` to ``folder``, which is created if needed, each atomically."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    # Own copies: modules may share tensors, which the format refuses.
+    # Copies, because modules may share tensors, which the format does not support.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}
     description = {
         "format": FORMAT,
@@ -40,41 +40,45 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
 
 
 def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder:
-    """The encoder saved in ``folder``, on the CPU and in eval mode.
+    """Loads the encoder saved in ``folder``, on the CPU and in eval mode.
 
-    An encoder that wraps a module of your own needs that module: ``load_encoder(folder, module=MyNet())``; its weights
-    are replaced in place. Raises `InputError` where a file is missing, damaged or does not belong to the other.
+    Args:
+        folder: with ``encoder.safetensors`` and ``encoder.json``.
+        module: an instance of the user's module if the encoder was made of one; its weights are replaced in place.
+
+    Raises:
+        InputError: a file is missing or damaged, the files do not match, or ``module`` is missing or of another class.
     """
     folder = Path(folder)
     description = read_description(folder / DESCRIPTION)
     weights = read_weights(folder / WEIGHTS)
-    encoder = blank_encoder(description, module, folder)
-    compare(encoder.state_dict(), weights, folder / WEIGHTS, encoder.name)
+    encoder = _blank_encoder(description, module, folder)
+    check_tensors(encoder.state_dict(), weights, folder / WEIGHTS, encoder.name)
     for name in ("mean", "std"):
         stored = weights[f"normalise.{name}"].flatten().tolist()
         if stored != description[name]:
-            raise InputError(f"{folder}: {name} is {description[name]} in {DESCRIPTION}, {stored} in {WEIGHTS}.")
-    # A built-in encoder was laid out without memory and takes the file's tensors; a user's module is filled in place.
+            raise InputError(f"{folder}: {name} is {description[name]} in {DESCRIPTION} and {stored} in {WEIGHTS}")
+    # A built-in encoder is on the meta device and takes the loaded tensors; a user's module is changed in place.
     encoder.load_state_dict(weights, assign=module is None)
     return encoder.eval()
 
 
-def blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> Encoder:
-    """The architecture that the description names; without memory (on the meta device) when it is a built-in one."""
+def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> Encoder:
+    """Builds the architecture of a description; on the meta device, without memory, if it is built in."""
     path = folder / DESCRIPTION
     wrapped = description["kind"] == OWN_MODULE
     if wrapped and module is None:
         raise InputError(
-            f"{folder} holds the weights of your own module {description['name']!r}: pass it, "
-            f"load_encoder(folder, module={description['name']}(...))."
+            f"{folder} holds the weights of your module {description['name']!r}: pass an instance, "
+            f"load_encoder(folder, module={description['name']}(...))"
         )
     if not wrapped and module is not None:
-        raise InputError(f"{folder} holds the built-in encoder {description['name']!r}: leave module out.")
+        raise InputError(f"{folder} holds the built-in encoder {description['name']!r}: omit module")
     shared: dict[str, Any] = {key: description[key] for key in ("channels", "image_size", "mean", "std")}
     if module is not None:
         encoder = wrap_encoder(module, **shared)
     elif is_published(description["name"]):
-        # Not on the meta device: other libraries keep buffers that are not saved, and these must have values.
+        # Not on the meta device, because other libraries have buffers that are not saved and need values.
         with seeded_initialisation(0, "loading"):
             encoder = assemble(description["name"], options=description["options"], **shared)
     else:
@@ -82,7 +86,7 @@ def blank_encoder(description: dict[str, Any], module: nn.Module | None, folder:
             encoder = assemble(description["name"], options=description["options"], **shared)
     if encoder.feature_dim != description["feature_dim"]:
         raise InputError(
-            f"{path} says {description['feature_dim']} features, but {encoder.name} gives {encoder.feature_dim}."
+            f"{path} declares {description['feature_dim']} features, but {encoder.name} has {encoder.feature_dim}"
         )
     return encoder
 
@@ -100,13 +104,13 @@ ENTRIES: dict[str, Shape] = {
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """The content of ``encoder.json``, checked entry by entry."""
+    """Returns the content of ``encoder.json`` after checking its entries."""
     remedy = f"is {path.parent} a folder with a saved encoder?" if not path.exists() else SAVE_AGAIN
     description = read_object(path, remedy=remedy)
     if description.get("format") != FORMAT:
         raise InputError(
-            f"{path} has format {description.get('format')!r}, this version of coulomb reads {FORMAT}: update it, or "
-            "save the encoder again."
+            f"{path} has format {description.get('format')!r}, this version of coulomb reads {FORMAT}: update coulomb, or "
+            "save the encoder again"
         )
     return check_shape(
         path,
@@ -117,47 +121,49 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
+    """Returns the tensors of a safetensors file by name."""
     check_file(path, remedy=SAVE_AGAIN if path.exists() else f"is {path.parent} a folder with a saved encoder?")
     try:
-        # Clones, because the loader may map the file into memory and the file may change.
+        # Clones, because the loader may map the file to memory and the file may change.
         return {name: tensor.clone() for name, tensor in load_file(path).items()}
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path} is damaged or not a safetensors file: {error}; {SAVE_AGAIN}") from error
 
 
-def compare(wanted: dict[str, Tensor], found: dict[str, Tensor], path: Path, name: str) -> None:
-    """`InputError` unless names, shapes and types agree."""
-    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+def check_tensors(expected: dict[str, Tensor], loaded: dict[str, Tensor], path: Path, name: str) -> None:
+    """Raises `InputError` unless names, shapes and types of the ``loaded`` tensors are the ``expected`` ones."""
+    missing, extra = sorted(expected.keys() - loaded.keys()), sorted(loaded.keys() - expected.keys())
     if missing or extra:
         parts = [f"{len(missing)} missing (first {missing[0]!r})"] if missing else []
         parts += [f"{len(extra)} unknown (first {extra[0]!r})"] if extra else []
-        raise InputError(f"{path} does not belong to this {name}: of its tensors, {' and '.join(parts)}.")
-    for key, tensor in wanted.items():
-        if tensor.shape != found[key].shape or tensor.dtype != found[key].dtype:
+        raise InputError(f"{path} does not match this {name}: of its tensors, {' and '.join(parts)}")
+    for key, tensor in expected.items():
+        if tensor.shape != loaded[key].shape or tensor.dtype != loaded[key].dtype:
             raise InputError(
-                f"{path}: {key!r} is {found[key].dtype} {list(found[key].shape)}, but {name} has "
-                f"{tensor.dtype} {list(tensor.shape)}."
+                f"{path}: {key!r} is {loaded[key].dtype} {list(loaded[key].shape)}, but {name} has "
+                f"{tensor.dtype} {list(tensor.shape)}"
             )
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, then rename: a reader or a killed run sees the old file or the new.
+    """Writes a file so that readers see either its old or its new content, even if the process is killed.
+
+    The content is written to a temporary file in the same folder, flushed to disk, and renamed.
 
     Raises:
-        InputError: the disk is full, or the folder cannot be written.
+        InputError: the disk is full, or the folder is not writable.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written ({error.strerror or error}); free some space, or check the permissions"
         ) from None
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)

@@ -10,17 +10,17 @@ from typing import Any
 from coulomb.errors import InputError
 
 
-def is_own_file(text: str) -> bool:
-    """Whether ``text`` reads as ``file.py:Name``."""
+def is_user_code(text: str) -> bool:
+    """Returns True for ``file.py:Name``."""
     file, _, name = text.rpartition(":")
     return file.endswith(".py") and bool(name)
 
 
-def from_own_file(option: str, text: str) -> Any:
-    """The class or function that ``text``, ``file.py:Name``, names; the file is run.
+def load_user_code(option: str, text: str) -> Any:
+    """Executes the file of ``text``, ``file.py:Name``, and returns its class or function of that name.
 
     Raises:
-        InputError: naming ``option``: there is no such file, or nothing of that name to call in it.
+        InputError: naming ``option``: the file does not exist or fails, or has no class or function of that name.
     """
     file, _, name = text.rpartition(":")
     if not Path(file).is_file():
@@ -36,23 +36,22 @@ def from_own_file(option: str, text: str) -> Any:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         where = f"line {lines[-1]} of {file}" if lines else file
         raise InputError(f"{option}={text!r}: {where} failed: {type(error).__name__}: {error}") from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    loaded = getattr(module, name, None)
+    if not callable(loaded):
         raise InputError(f"{option}={text!r}: {file} has no class or function {name!r}")
-    return found
+    return loaded
 
 
 def require_call(option: str, text: str, called: Callable[..., Any], *arguments: str) -> None:
-    """Refuse a class or function that cannot be called with as many positional ``arguments``, which the message names.
+    """Raises `InputError` unless a class or function can be called with these positional ``arguments``.
 
-    Raises:
-        InputError: naming ``option``, and the parameters without a default.
+    The message names ``option`` and the parameters without a default.
     """
     try:
         signature = inspect.signature(called)
         signature.bind(*arguments)
     except TypeError as error:
-        given = f"with {', '.join(arguments)} alone" if arguments else "without arguments"
+        given = f"with only {', '.join(arguments)}" if arguments else "without arguments"
         raise InputError(
             f"{option}={text!r}: must be callable {given} ({error}); give other parameters a default value"
         ) from None
@@ -60,7 +59,7 @@ def require_call(option: str, text: str, called: Callable[..., Any], *arguments:
         return
 
 
-def absolute(text: str) -> str:
-    """``file.py:Name`` with the whole path, so that it is found again from elsewhere."""
+def with_absolute_path(text: str) -> str:
+    """Returns ``file.py:Name`` with an absolute path, which is valid in any working directory."""
     file, _, name = text.rpartition(":")
     return f"{Path(file).resolve()}:{name}"

@@ -2,7 +2,7 @@
 
 import math
 
-NARROW = "\u202f"  # a narrow space that does not break
+NARROW = "\u202f"  # a narrow no-break space
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -11,7 +11,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def signed(number: float, digits: int = 1) -> str:
-    """A difference: −4.72 → '−4.7'."""
+    """−4.72 → '−4.7', for differences."""
     return f"{number:+.{digits}f}".replace("-", "−")
 
 
@@ -38,8 +38,8 @@ def duration(seconds: float | None) -> str:
     return f"{hours}{NARROW}h" + (f" {rest}{NARROW}min" if rest else "")
 
 
-def figure(number: float | None, digits: int = 3) -> str:
-    """``digits`` significant figures, no exponent between 0.0001 and a million: 6.2364 → '6.24'."""
+def significant(number: float | None, digits: int = 3) -> str:
+    """6.2364 → '6.24': ``digits`` significant digits, with an exponent only below 0.0001 and from a million."""
     if number is None or not math.isfinite(number):
         return "–"
     if number == 0:
@@ -52,9 +52,17 @@ def figure(number: float | None, digits: int = 3) -> str:
     return f"{number:,.{max(0, digits - 1 - size)}f}".replace("-", "−")
 
 
-def position(x: float | None) -> str:
-    """An epoch, a step: '30', '1,200', '2.50'."""
-    return figure(x) if x is None or x % 1 else f"{x:,.0f}"
+def axis_value(x: float | None) -> str:
+    """An epoch or a step: '30', '1,200', '2.50'."""
+    return significant(x) if x is None or x % 1 else f"{x:,.0f}"
+
+
+def trim_zeros(text: str) -> str:
+    """'6.00' → '6' and '50.0 %' → '50 %', for tick labels."""
+    number, space, unit = text.partition(NARROW)
+    if "." in number and "·" not in number:
+        number = number.rstrip("0").rstrip(".")
+    return number + space + unit
 
 
 def superscript(number: int) -> str:
@@ -63,6 +71,6 @@ def superscript(number: int) -> str:
 
 
 def shorten(text: str, limit: int = 90) -> str:
-    """A long name with its middle left out: both its beginning and its ending tell something."""
+    """Leaves out the middle of a long name: its beginning and its end both carry information."""
     text = str(text)
     return text if len(text) <= limit else f"{text[: limit * 2 // 3]}…{text[-limit // 3 :]}"

@@ -1,7 +1,8 @@
-"""Page."""
+"""Templates, styles and scripts become one HTML file that needs no network."""
 
 import base64
 import hashlib
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,52 +12,92 @@ from markupsafe import Markup
 
 from coulomb.errors import InputError
 from coulomb.models.saving import write_atomically
-from coulomb.pages import numbers as wording
+from coulomb.pages import numbers
+from coulomb.pages.chart import Chart
 
-STYLES = ("page.css", "parts/doctor.css", "parts/figures.css", "parts/map.css", "parts/compare.css")
-SCRIPTS = ("charts.js", "theme.js", "similarity.js", "atlas.js", "lasso.js", "colouring.js", "start.js")
-FILTERS = ("percent", "count", "plural", "duration", "figure", "shorten")
+SHARED_SCRIPTS = ("charts.js", "theme.js", "page.js")
+FORMATS = ("percent", "count", "plural", "duration", "significant", "shorten")
 
 
-def render_page(template: str, content: dict[str, Any]) -> str:
-    """The page ``template`` of ``parts/`` as text.
+class ChartList:
+    """Numbers the charts of a page: its script finds their tooltips by these numbers."""
 
-    All names in ``content`` are escaped; style and script are our own files, and the page's security policy lets no other
-    script run than this one, known by its hash.
+    def __init__(self) -> None:
+        self.readouts: list[list[dict[str, Any]]] = []
+
+    def add(self, chart: Chart | None) -> tuple[Chart, int] | None:
+        """Returns (chart, number) for the template; None if there is no chart."""
+        if chart is None:
+            return None
+        self.readouts.append(chart.readout)
+        return chart, len(self.readouts) - 1
+
+
+def render_page(
+    room: str,
+    template: str,
+    content: Mapping[str, Any],
+    *,
+    charts: ChartList,
+    data: Mapping[str, Any] | None = None,
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
+    filters: Mapping[str, Any] | None = None,
+) -> str:
+    """Renders a template that extends ``frame.html`` and returns the page.
+
+    All values in ``content`` are escaped. Style and scripts are files of this package; the page's security policy names the
+    hash of the script and so lets no other run.
+
+    Args:
+        room: the package whose folder ``parts`` has the template, styles and scripts, such as ``"coulomb.lab"``.
+        template: file name of the template.
+        content: variables of the template.
+        charts: the page's charts.
+        data: further data for the page's script.
+        styles, scripts: file names, added to the shared ones.
+        filters: Jinja filters besides the formats of `coulomb.pages.numbers`.
     """
+
+    def load(name: str) -> str:
+        path = resources.files(room).joinpath("parts", name)
+        if not path.is_file():
+            path = resources.files("coulomb.pages").joinpath("parts", name)
+        return path.read_text(encoding="utf-8")
+
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda name: _part(f"parts/{name}")),
+        loader=jinja2.FunctionLoader(load),
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {name: getattr(wording, name) for name in FILTERS}
-    parts = "\n".join(_part(f"parts/{name}").replace('"use strict";\n', "") for name in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
-    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.filters |= {name: getattr(numbers, name) for name in FORMATS} | dict(filters or {})
+    code = "\n".join(load(name).replace('"use strict";\n', "") for name in (*SHARED_SCRIPTS, *scripts))
+    script = f'"use strict";\n(() => {{\n{code}}})();\n'
     return environment.get_template(template).render(
         **content,
-        style=Markup("".join(map(_part, STYLES))),
+        style=Markup("".join(map(load, ("page.css", *styles)))),
         script=Markup(script),
-        script_hash=hashed,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script_data={"charts": charts.readouts} | dict(data or {}),
     )
 
 
-def target_of(out: Path | str) -> Path:
-    """``out`` as a path; raises :class:`coulomb.errors.InputError` unless a file can be there."""
+def check_target(out: Path | str) -> Path:
+    """Returns ``out`` as a path.
+
+    Raises:
+        InputError: it is a folder, or its folder does not exist.
+    """
     target = Path(out)
     if target.is_dir() or not target.parent.is_dir():
-        raise InputError(f"out={str(out)!r}: not a file in a folder that exists; give one such as page.html")
+        raise InputError(f"out={str(out)!r}: not a file in an existing folder; give one such as page.html")
     return target
 
 
 def write_page(target: Path, text: str) -> Path:
-    """Write ``text`` to ``target`` in one step: a reader never sees half of a page."""
+    """Writes ``text`` to ``target`` atomically, so that a reader never sees half of a page."""
     write_atomically(target, text.encode("utf-8"))
     return target
-
-
-def _part(name: str) -> str:
-    return resources.files("coulomb.report").joinpath(name).read_text(encoding="utf-8")

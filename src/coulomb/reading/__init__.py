@@ -1,4 +1,4 @@
-"""Reads files that a stranger may have written: size, nesting and shape are checked, and nothing in them is executed."""
+"""Readers of untrusted files: they check size, nesting and shape, and execute nothing."""
 
 from coulomb.reading.documents import (
     Shape,

@@ -1,4 +1,4 @@
-"""Reads JSON and YAML with limits on size and nesting, and checks their shape."""
+"""Reads JSON and YAML with limits on size and nesting, and checks the entries."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from coulomb.reading.files import MIB, RESTORE, read_bytes
 
 
 class Shape(NamedTuple):
-    """A kind of value: its description for messages, and the test for it."""
+    """A kind of value: its description in messages, and the predicate that checks it."""
 
     wanted: str
     fits: Callable[[Any], bool]
@@ -28,29 +28,29 @@ table = Shape("an object", lambda value: isinstance(value, dict))
 
 
 def list_of(each: Shape) -> Shape:
-    """A list whose items all fit ``each``."""
+    """Shape of a list whose items all have the shape ``each``."""
     return Shape(
         f"a list, each item {each.wanted}", lambda value: isinstance(value, list) and all(map(each.fits, value))
     )
 
 
 def maybe(each: Shape) -> Shape:
-    """``each`` or null; the entry may also be missing."""
+    """Shape of ``each`` or null; the entry may also be missing."""
     return Shape(f"{each.wanted} or null", lambda value: value is None or each.fits(value))
 
 
 def check_shape(path: Path | str, value: Any, entries: Mapping[str, Shape], remedy: str = RESTORE) -> dict[str, Any]:
-    """Returns ``value`` if it is an object whose ``entries`` fit; other entries are not checked.
+    """Returns ``value`` if it is an object whose ``entries`` have the given shapes; other entries are not checked.
 
     Raises:
-        InputError: it is not; the message names ``path``, the entry, its value and ``remedy``.
+        InputError: it is not; the message has the ``path``, the entry, its value and the ``remedy``.
     """
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds {reprlib.repr(value)} instead of a JSON object; {remedy}")
     for name, shape in entries.items():
         if not shape.fits(value.get(name)):
-            found = reprlib.repr(value[name]) if name in value else "missing"
-            raise InputError(f"{path}: {name!r} is {found}, but must be {shape.wanted}; {remedy}")
+            given = reprlib.repr(value[name]) if name in value else "missing"
+            raise InputError(f"{path}: {name!r} is {given}, but must be {shape.wanted}; {remedy}")
     return value
 
 
@@ -62,7 +62,7 @@ _STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTA
 
 
 def read_json(path: Path, *, most: int = MOST_JSON, remedy: str = RESTORE) -> Any:
-    """The value in a JSON file.
+    """Returns the value in a JSON file.
 
     Raises:
         InputError: the file is missing, larger than ``most`` bytes, not UTF-8, not valid JSON, nested deeper than 32
@@ -79,12 +79,12 @@ def read_json(path: Path, *, most: int = MOST_JSON, remedy: str = RESTORE) -> An
 def read_object(
     path: Path, entries: Mapping[str, Shape] | None = None, *, most: int = MOST_JSON, remedy: str = RESTORE
 ) -> dict[str, Any]:
-    """`read_json` for a file that holds one object with ``entries``, see `check_shape`."""
+    """Reads a JSON file with one object, whose ``entries`` are checked by `check_shape`."""
     return check_shape(path, read_json(path, most=most, remedy=remedy), entries or {}, remedy)
 
 
 def parse_json(content: bytes, *, nonfinite: bool = False) -> Any:
-    """The value of JSON text; raises ValueError with the reason, see `read_json`. ``nonfinite`` allows NaN and infinity."""
+    """Returns the value of JSON text; raises ValueError, see `read_json`. ``nonfinite`` allows NaN and infinity."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -102,8 +102,8 @@ def _check_nesting(text: str) -> None:
     if text.count("[") + text.count("{") <= DEPTH:
         return
     depth = count = 0
-    for found in _STRING_OR_BRACKET.finditer(text):
-        bracket = text[found.start()]
+    for match in _STRING_OR_BRACKET.finditer(text):
+        bracket = text[match.start()]
         if bracket in "[{":
             depth, count = depth + 1, count + 1
             if depth > DEPTH:
@@ -132,11 +132,11 @@ def _int(digits: str) -> int:
 
 
 def read_yaml(path: Path, *, remedy: str = RESTORE) -> Any:
-    """The value in a YAML file: plain mappings, lists, text, numbers.
+    """Returns the value in a YAML file of mappings, lists, text and numbers.
 
     Raises:
         InputError: the file is missing, larger than 256 KiB, not UTF-8, not valid YAML, nested deeper than 32 levels, or
-            uses aliases (``*name``, by which a short file stands for gigabytes) or tags (``!name``).
+            uses aliases (``*name``, by which a short file can expand to gigabytes) or tags (``!name``).
     """
     content = read_bytes(path, most=MOST_YAML, remedy=remedy)
     try:
@@ -154,17 +154,17 @@ def _line(place: Any) -> str:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses aliases, tags, deep nesting and huge integers by a ValueError."""
+    """A SafeLoader that raises ValueError for aliases, tags, deep nesting and huge integers."""
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """The next node."""
+        """Composes the next node."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"{_line(event)} uses an alias (*{event.anchor}), which is refused")
+            raise ValueError(f"{_line(event)} uses an alias (*{event.anchor}), which is not allowed")
         if getattr(event, "tag", None) is not None:
-            raise ValueError(f"{_line(event)} uses a tag ({event.tag}), which is refused")
+            raise ValueError(f"{_line(event)} uses a tag ({event.tag}), which is not allowed")
         self.depth += 1
         if self.depth > DEPTH:
             raise ValueError(f"nested deeper than {DEPTH} levels")
@@ -173,7 +173,7 @@ class PlainLoader(yaml.SafeLoader):
         return node
 
     def construct_int(self, node: Any) -> int:
-        """A whole number within int64."""
+        """Constructs an integer in the range of int64."""
         value = self.construct_yaml_int(node) if len(node.value) < 100 else 2**63
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{_line(node)} holds a number that is too large")

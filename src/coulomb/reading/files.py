@@ -1,4 +1,4 @@
-"""Reads bytes, lines and NumPy arrays of a file within size limits; refuses pipes, devices and folders."""
+"""Reads bytes, lines and .npz arrays of regular files within size limits."""
 
 import stat
 import zipfile
@@ -20,24 +20,24 @@ def check_file(path: Path, *, most: int | None = None, remedy: str = RESTORE) ->
     """Returns the size of ``path`` in bytes.
 
     Raises:
-        InputError: there is no such file, it is not a regular file (a pipe would wait for ever), or it is larger than
-            ``most`` bytes. ``remedy`` is the end of the message.
+        InputError: the file does not exist, is not a regular file (reading a pipe would block), or is larger than ``most``
+            bytes. ``remedy`` is the end of the message.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         raise InputError(f"{path}: cannot be read (the file does not exist); {remedy}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', error)}); {remedy}") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path}: is not a regular file; {remedy}")
-    if most is not None and found.st_size > most:
+    if most is not None and status.st_size > most:
         raise InputError(f"{path}: is larger than {size_text(most)}, the limit for this file; {remedy}")
-    return found.st_size
+    return status.st_size
 
 
 def read_bytes(path: Path, *, most: int, remedy: str = RESTORE) -> bytes:
-    """The content of a regular file of at most ``most`` bytes; raises `InputError` as `check_file` does."""
+    """Returns the content of a regular file of at most ``most`` bytes; raises `InputError` like `check_file`."""
     check_file(path, most=most, remedy=remedy)
     try:
         return path.read_bytes()
@@ -46,8 +46,10 @@ def read_bytes(path: Path, *, most: int, remedy: str = RESTORE) -> bytes:
 
 
 def read_lines(path: Path, *, most: int = 1024 * MIB, remedy: str = RESTORE) -> Iterator[bytes]:
-    """Yields the lines of a file of at most ``most`` bytes with their line ends; raises `InputError` as `check_file`
-    does, and for a line longer than 16 MiB.
+    """Yields the lines of a file of at most ``most`` bytes, with line ends.
+
+    Raises:
+        InputError: as in `check_file`, or for a line longer than 16 MiB.
     """
     check_file(path, most=most, remedy=remedy)
     try:
@@ -61,7 +63,7 @@ def read_lines(path: Path, *, most: int = 1024 * MIB, remedy: str = RESTORE) -> 
 
 
 def size_text(size: int) -> str:
-    """``size`` bytes for people: "512 KiB", "1.5 GiB"."""
+    """Formats a ``size`` in bytes: "512 KiB", "1.5 GiB"."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
@@ -73,9 +75,9 @@ CHUNK = 16 * MIB
 
 
 class Arrays:
-    """The arrays of an open .npz file by name; each is read when it is asked for.
+    """The arrays of an open .npz file by name, read on access.
 
-    Raises ValueError for a name that does not hold a plain array of the size that the archive declares.
+    Raises ValueError for a name that does not hold a plain array of the declared size.
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -92,38 +94,43 @@ class Arrays:
         with self._archive.open(member) as file:
             shape, fortran, dtype = _header(file)
             if dtype.hasobject:
-                raise ValueError("it holds pickled Python objects, which are never loaded, as they could run code")
+                raise ValueError("it holds pickled Python objects, which are never loaded because they could run code")
             size = int(np.prod([1, *shape], dtype=object)) * dtype.itemsize
             if size != member.file_size - file.tell():
-                raise ValueError(f"{name!r} declares an array of {list(shape)}, and its data are of another size")
+                raise ValueError(f"{name!r} declares an array of {list(shape)}, but its data have another size")
             array = np.empty(shape, dtype, order="F" if fortran else "C")
-            bytes_of = array.ravel(order="K").view(np.uint8)
+            content = array.ravel(order="K").view(np.uint8)
             done = 0
             while done < size:
-                content = file.read(CHUNK)
-                if not content:
-                    raise ValueError(f"{name!r} is cut short")
-                bytes_of[done : done + len(content)] = np.frombuffer(content, np.uint8)
-                done += len(content)
+                chunk = file.read(CHUNK)
+                if not chunk:
+                    raise ValueError(f"{name!r} is truncated")
+                content[done : done + len(chunk)] = np.frombuffer(chunk, np.uint8)
+                done += len(chunk)
         return array
 
 
 @contextmanager
 def open_arrays(path: Path, *, most: int = MOST_EXPANDED, remedy: str = RESTORE, smaller: str = "") -> Iterator[Arrays]:
-    """Opens an .npz file whose arrays take at most ``most`` bytes in memory, or 20 times the size of the file if that is
-    more. ``remedy`` is the end of messages, ``smaller`` of that for a file that expands to more.
+    """Opens an .npz file. Declared sizes are checked before anything is decompressed.
+
+    Args:
+        path: of the file.
+        most: largest size of all arrays in bytes; 20 times the size of the file if that is more.
+        remedy: end of error messages.
+        smaller: end of the message for a file whose arrays are larger.
 
     Raises:
-        InputError: the file is missing, damaged, not an .npz file, or expands to more.
+        InputError: the file is missing, damaged, not an .npz file, or its arrays are too large.
     """
     size = check_file(path, remedy=remedy)
     try:
         with zipfile.ZipFile(path) as archive:
-            # Reading stops at the declared size, so that the archive cannot expand to more than it says.
+            # Reading stops at the declared size, so the archive cannot expand to more than it declares.
             expanded = sum(member.file_size for member in archive.infolist())
             if expanded > max(most, 20 * size):
                 raise InputError(
-                    f"{path}: {size_text(size)} that expand to {size_text(expanded)}, above the limit of "
+                    f"{path}: {size_text(size)} that expand to {size_text(expanded)}, more than the limit of "
                     f"{size_text(max(most, 20 * size))}; {smaller or remedy}"
                 )
             yield Arrays(archive)

@@ -1,4 +1,4 @@
-"""Run folders told as self-contained pages: ``build_report(run)`` one, ``build_comparison(runs)`` several side by side."""
+"""Reports: ``build_report`` makes a self-contained page of a run folder, ``build_comparison`` one of several."""
 
 from coulomb.report.build import build_report
 from coulomb.report.compare import build_comparison

@@ -1,102 +1,96 @@
-"""Run folder → ``report.html``: one page that asks nothing of any network."""
+"""Run folder → ``report.html``, one page that needs no network."""
 
 from pathlib import Path
 from typing import Any
 
-from coulomb.pages.chart import Chart
-from coulomb.pages.page import render_page, target_of, write_page
-from coulomb.report.collect import Run, collect
+from coulomb.pages.page import ChartList, check_target, render_page, write_page
+from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
 from coulomb.report.facts import command_line, data_section, header
-from coulomb.report.gallery import Gallery, gallery, picture, sprite_sheet
-from coulomb.report.scores import CONTESTANTS, class_bars, class_rows, confusion, frequencies, further_scores, scores
+from coulomb.report.gallery import Gallery, make_gallery, picture, sprite_sheet
+from coulomb.report.scores import (
+    CONTESTANTS,
+    class_bars,
+    class_rows,
+    confusion_matrix,
+    frequencies,
+    further_scores,
+    scores,
+)
 from coulomb.report.training_charts import loss_chart, progress_chart, small_charts
-from coulomb.report.verdict import RULES, Verdict, judge
+from coulomb.report.verdict import RULES, Verdict, reach_verdict
+
+STYLES = ("report.css", "doctor.css", "figures.css", "map.css", "compare.css")
+SCRIPTS = ("similarity.js", "atlas.js", "lasso.js", "colouring.js", "start.js")
 
 
 def build_report(run: Path | str, out: Path | str | None = None) -> Path:
-    """Write ``report.html`` into the run folder ``run``, or the page to ``out``, and return its path.
+    """Writes ``report.html`` into the run folder ``run``, or the page to ``out``, and returns its path.
 
-    The page is one file that works offline: pictures, style and script are in it, and its own security policy forbids
-    requests. Parts of the run that are missing or damaged are named on the page; they never stop it. The file is
-    replaced in one step, so that a reader never sees half of one.
+    The page is one file that works offline: pictures, style and script are embedded, and its security policy forbids
+    requests. Parts of the run that are missing or damaged are named on the page. The file is replaced atomically.
 
-    Raises :class:`coulomb.errors.InputError` when ``run`` is not a run folder, or ``out`` cannot be a file.
+    Raises:
+        InputError: ``run`` is not a run folder, or ``out`` cannot be a file.
     """
-    found = collect(run)
-    return write_page(found.folder / "report.html" if out is None else target_of(out), render(found))
+    data = read_run(run)
+    return write_page(data.folder / "report.html" if out is None else check_target(out), render_report(data))
 
 
-def render(run: Run) -> str:
-    """The page as text."""
-    return render_page("report.html", _content(run))
-
-
-def _content(run: Run) -> dict[str, Any]:
+def render_report(run: RunData) -> str:
+    """Returns the page as text."""
     seed = run.config.get("seed")
-    shown = gallery(run, seed if isinstance(seed, int) else 0)
+    gallery = make_gallery(run, seed if isinstance(seed, int) else 0)
     sheet = sprite_sheet(run.samples.thumbnails) if run.samples is not None else None
-    charts = Numbered()
+    charts = ChartList()
     similarity = similarity_section(run)
-    return {
+    content = {
         "run": run,
         "head": header(run),
-        "verdict": verdict_of(run, shown),
+        "verdict": run_verdict(run, gallery),
         "doctor": doctor_section(run),
         "rules": RULES,
         "loss": charts.add(loss_chart(run)),
         "knn": charts.add(progress_chart(run)),
         "plane": charts.add(plane_chart([trajectory(run)])),
         "spectrum": charts.add(spectrum_chart(run)),
-        "small": [(name, [charts.add(chart) for chart in found]) for name, found in small_charts(run)],
+        "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "similarity": similarity,
-        **_evaluation(run, shown),
-        "gallery": shown,
+        **_evaluation(run, gallery),
+        "gallery": gallery,
         "sheet": sheet,
         "views": _views(run),
         "data": data_section(run),
         "command": command_line(run.config),
         "protocol": _protocol(run),
-        "for_script": {
-            "charts": charts.readouts,
-            "map": shown.for_script() if shown else None,
-            "similarity": [[s.epoch, s.paths, s.said] for s in similarity.snapshots] if similarity else [],
-            "columns": sheet.columns if sheet else 1,
-            "first": shown.queries[0] if shown else -1,
-        },
         "problems": run.problems,
     }
+    data = {
+        "map": gallery.for_script() if gallery else None,
+        "similarity": [[s.epoch, s.paths, s.sentence] for s in similarity.snapshots] if similarity else [],
+        "columns": sheet.columns if sheet else 1,
+        "first": gallery.queries[0] if gallery else -1,
+    }
+    return render_page(
+        "coulomb.report", "report.html", content, charts=charts, data=data, styles=STYLES, scripts=SCRIPTS
+    )
 
 
-class Numbered:
-    """Charts get the number by which the page's script finds their readouts."""
-
-    def __init__(self) -> None:
-        self.readouts: list[list[dict[str, Any]]] = []
-
-    def add(self, chart: Chart | None) -> tuple[Chart, int] | None:
-        """(chart, its number)."""
-        if chart is None:
-            return None
-        self.readouts.append(chart.readout)
-        return chart, len(self.readouts) - 1
-
-
-def verdict_of(run: Run, shown: Gallery | None = None) -> Verdict:
-    """The verdict on a run from all that its folder holds."""
+def run_verdict(run: RunData, gallery: Gallery | None = None) -> Verdict:
+    """Returns the verdict on a run from everything that its folder holds."""
     test = run.data.get("test")
-    return judge(
+    return reach_verdict(
         run.evaluation,
         run.training,
         run.measures,
         test_images=test if isinstance(test, int) and not isinstance(test, bool) and test > 0 else None,
-        effective_rank=shown.effective_rank if shown else None,
+        effective_rank=gallery.effective_rank if gallery else None,
         options=run.config,
     )
 
 
-def _evaluation(run: Run, shown: Gallery | None) -> dict[str, Any]:
+def _evaluation(run: RunData, gallery: Gallery | None) -> dict[str, Any]:
     return {
         "names": CONTESTANTS,
         "rows": scores(run.evaluation),
@@ -104,33 +98,33 @@ def _evaluation(run: Run, shown: Gallery | None) -> dict[str, Any]:
         "frequencies": frequencies(run.evaluation),
         "classes": class_rows(run.evaluation),
         "bars": class_bars(run),
-        "confusion": confusion(run, shown.neighbours if shown else None),
+        "confusion": confusion_matrix(run, gallery.neighbours if gallery else None),
         "transfers": [
-            (str(protocol.get("name", "other data")), scores(found) + further_scores(found))
-            for found in run.transfers
-            if isinstance(protocol := found.get("protocol"), dict)
+            (str(protocol.get("name", "other data")), scores(result) + further_scores(result))
+            for result in run.transfers
+            if isinstance(protocol := result.get("protocol"), dict)
         ],
     }
 
 
-def _views(run: Run) -> tuple[str, int, int] | None:
+def _views(run: RunData) -> tuple[str, int, int] | None:
     if run.views is None:
         return None
     try:
         return picture(run.views)
     except ValueError:
-        run.problems.append("views.png cannot be read as a picture.")
+        run.problems.append("views.png is not a readable picture.")
         return None
 
 
-def _protocol(run: Run) -> dict[str, Any]:
-    """One flat mapping; what belongs to one measurement is named after it, as in "knn k"."""
+def _protocol(run: RunData) -> dict[str, Any]:
+    """Flattens the evaluation protocol; settings of one measurement are named after it, as in "knn k"."""
     trained = run.evaluation.get("trained")
     protocols = [holder.get("protocol") for holder in (trained, run.evaluation) if isinstance(holder, dict)]
-    every = {key: value for found in protocols if isinstance(found, dict) for key, value in found.items()}
-    every.pop("versions", None)  # they have their own table
+    merged = {key: value for protocol in protocols if isinstance(protocol, dict) for key, value in protocol.items()}
+    merged.pop("versions", None)  # shown in the table of versions
     flat: dict[str, Any] = {}
-    for key, value in every.items():
+    for key, value in merged.items():
         inner = value if isinstance(value, dict) else {"": value}
         flat |= {f"{key} {name}".strip(): item for name, item in inner.items() if not isinstance(item, dict)}
     return {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in flat.items()}

@@ -6,94 +6,158 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.errors import InputError
-from coulomb.pages.chart import Chart, Level, Series, lines_chart
-from coulomb.pages.numbers import duration, figure, percent
-from coulomb.pages.page import render_page, target_of, write_page
-from coulomb.report.build import Numbered, verdict_of
-from coulomb.report.collect import Run, collect, finite
+from coulomb.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
+from coulomb.pages.numbers import duration, percent, significant
+from coulomb.pages.page import ChartList, check_target, render_page, write_page
+from coulomb.report.build import SCRIPTS, STYLES, run_verdict
+from coulomb.report.collect import RunData, finite, read_run
 from coulomb.report.doctor_section import doctor_section
-from coulomb.report.embedding_charts import LEAST, plane_chart, spectrum_of, trajectory
+from coulomb.report.embedding_charts import plane_chart, read_spectrum, spectra_chart, trajectory
 from coulomb.report.facts import header
 from coulomb.report.scores import Value, further_scores, scores
-from coulomb.report.training_charts import points
+from coulomb.report.training_charts import last_value, read_points
 
-LAST = {
-    "knn": ("live kNN", percent, 1),
-    "effective_rank": ("effective rank of the features", figure, 1),
-    "embedding_rank": ("effective rank of the embeddings", figure, 1),
-    "lidar": ("LiDAR, two views", figure, 1),
-    "alignment": ("alignment", figure, 0),
-    "uniformity": ("uniformity", figure, 0),
-    "separation": ("separation", percent, 1),
-    "tolerance": ("tolerance", figure, 0),
-    "purity": ("purity", percent, 1),
-}  # of the last live evaluation: name, how it is written, 1: more is better, 0: neither
+MAX_RUNS = 8  # colours that can be told apart
+FINAL_METRICS = {
+    "knn": ("live kNN", percent, True),
+    "effective_rank": ("effective rank of the features", significant, True),
+    "embedding_rank": ("effective rank of the embeddings", significant, True),
+    "lidar": ("LiDAR, two views", significant, True),
+    "alignment": ("alignment", significant, False),
+    "uniformity": ("uniformity", significant, False),
+    "separation": ("separation", percent, True),
+    "tolerance": ("tolerance", significant, False),
+    "purity": ("purity", percent, True),
+}  # label, format, and whether the highest is marked as the best
+LIVE_CHARTS = {
+    "knn": ("kNN accuracy during training", "accuracy on held-out images"),
+    "effective_rank": ("Effective rank", "dimensions in use by the features"),
+    "separation": ("Separation", "share of pairs in which the views are closer"),
+    "view_retrieval": ("View retrieval", "recall@1"),
+}
+TRAINING_CHARTS = {
+    "effective_negatives": ("Effective negatives", "number"),
+    "top10pct_gradient": ("Gradient of the hardest tenth", "share of the gradient"),
+    "gradient_norm": ("Gradient", "norm"),
+    "lr": ("Learning rate", "per step"),
+}
+SHARES = {"knn", "separation", "view_retrieval", "top10pct_gradient"}
+
+
+def build_comparison(runs: Sequence[Path | str], out: Path | str = "compare.html") -> Path:
+    """Writes one page that compares ``runs`` side by side to ``out`` and returns its path.
+
+    The run folders are not changed. Like a report, the page is one file that makes no network requests.
+
+    Raises:
+        InputError: fewer than two runs or more than eight, a folder that is not a run or is given twice, or an ``out``
+            that cannot be a file.
+    """
+    folders = [Path(run).resolve() for run in runs]
+    if not 2 <= len(folders) <= MAX_RUNS:
+        raise InputError(f"runs: {len(folders)} given; a comparison needs 2 to {MAX_RUNS}")
+    if twice := [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]:
+        raise InputError(f"runs: {twice[0]!r} is given twice; give every run once")
+    target = check_target(out)
+    return write_page(target, render_comparison([read_run(folder) for folder in folders]))
+
+
+def render_comparison(runs: Sequence[RunData]) -> str:
+    """Returns the page as text."""
+    charts, names = ChartList(), distinct_names(runs)
+    groups = [(name, [charts.add(chart) for chart in members]) for name, members in compare_charts(runs, names)]
+    content = {
+        "names": names,
+        "cards": [
+            {
+                "name": name,
+                "style": f"k{i}",
+                "folder": str(run.folder),
+                "verdict": run_verdict(run),
+                "doctor": doctor_section(run),
+                "head": header(run),
+            }
+            for i, (run, name) in enumerate(zip(runs, names, strict=True))
+        ],
+        "differences": differences(runs),
+        "results": results(runs),
+        "caution": caution(runs),
+        "charts": groups,
+        "problems": [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in run.problems],
+        "versions": sorted({str(run.environment["coulomb"]) for run in runs if "coulomb" in run.environment}),
+    }
+    return render_page("coulomb.report", "compare.html", content, charts=charts, styles=STYLES, scripts=SCRIPTS)
+
+
+def distinct_names(runs: Sequence[RunData]) -> list[str]:
+    """Returns the names of the folders, with as many parent folders as make them distinct."""
+    for depth in range(1, max(len(run.folder.parts) for run in runs) + 1):
+        names = ["/".join(run.folder.parts[-depth:]) for run in runs]
+        if len(set(names)) == len(names):
+            break
+    return [run.name if depth == 1 else name for run, name in zip(runs, names, strict=True)]
 
 
 @dataclass(frozen=True)
 class Row:
-    """``cells``: (text, deviation, best of the row) for each run; ``shared``: a baseline's text where all have the same."""
+    """``cells``: (text, deviation, whether it is the best) for each run; ``shared``: the text of a common baseline."""
 
     label: str
     cells: list[tuple[str, str, bool]]
     shared: str = ""
 
 
-def differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """(option, its value in each run) of every option that differs; where runs are written is none of them."""
-    flat = [_flat(run.config) for run in runs]
+def differences(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
+    """Returns (option, its value in each run) for every option that differs, except the output folder."""
+    flat = [_flatten(run.config) for run in runs]
     keys = list(dict.fromkeys(key for one in flat for key in one if key not in ("out", "root")))
     rows = [(key, [_text(one.get(key)) for one in flat]) for key in keys]
     return [(key.replace("_", " "), values) for key, values in rows if len(set(values)) > 1]
 
 
-def results(runs: Sequence[Run]) -> list[tuple[str, list[Row]]]:
-    """(heading, rows): of the trained encoders, of the last live evaluation, of the training."""
-    found = [{row.key: row for row in scores(run.evaluation) + further_scores(run.evaluation)} for run in runs]
-    keys = list(dict.fromkeys(key for one in found for key, row in one.items() if "trained" in row.values))
+def results(runs: Sequence[RunData]) -> list[tuple[str, list[Row]]]:
+    """Returns (heading, rows) for the trained encoders, the last live evaluation and the training."""
+    measured = [{row.key: row for row in scores(run.evaluation) + further_scores(run.evaluation)} for run in runs]
+    keys = list(dict.fromkeys(key for one in measured for key, row in one.items() if "trained" in row.values))
     accuracy = []
     for key in keys:
-        rows = [one.get(key) for one in found]
+        rows = [one.get(key) for one in measured]
         label = next(row.label for row in rows if row is not None)
         values = [row.values.get("trained") if row is not None else None for row in rows]
         pixels = {row.values["raw_pixels"].mean for row in rows if row is not None and "raw_pixels" in row.values}
-        accuracy.append(Row(label, _cells(values, percent, 1), percent(pixels.pop()) if len(pixels) == 1 else ""))
-    live = []
-    for key, (label, write, better) in LAST.items():
-        ends = [_last(run.measures, key) for run in runs]
-        if any(end is not None for end in ends):
-            live.append(Row(label, _cells(ends, write, better)))
-    spent = [_last(run.training, "loss") for run in runs], [_last(run.training, "seconds") for run in runs]
-    training = [
-        Row(label, _cells(ends, write, 0))
-        for label, ends, write in zip(("last loss", "time of training"), spent, (figure, duration), strict=True)
-        if any(end is not None for end in ends)
+        accuracy.append(Row(label, _cells(values, percent, True), percent(pixels.pop()) if len(pixels) == 1 else ""))
+
+    def rows_of_last(table: dict[str, tuple[str, Any, bool]], part: Callable[[RunData], Any]) -> list[Row]:
+        ends = {key: [last_value(part(run), key) for run in runs] for key in table}
+        kept = {key: values for key, values in ends.items() if any(value is not None for value in values)}
+        return [Row(table[key][0], _cells(values, *table[key][1:])) for key, values in kept.items()]
+
+    training = {"loss": ("last loss", significant, False), "seconds": ("training time", duration, False)}
+    groups = [
+        ("Trained encoders", accuracy),
+        ("Last live evaluation", rows_of_last(FINAL_METRICS, lambda run: run.measures)),
+        ("Training", rows_of_last(training, lambda run: run.training)),
     ]
-    groups = [("Trained encoders", accuracy), ("Last live evaluation", live), ("Training", training)]
     return [(name, rows) for name, rows in groups if rows]
 
 
-def caution(runs: Sequence[Run]) -> str:
-    """A sentence where the runs were not measured on the same images, or trained to different ends."""
-    told = []
+def caution(runs: Sequence[RunData]) -> str:
+    """Returns a warning if the results or the losses of the runs cannot be compared directly, else ''."""
+    warnings = []
     measured = [
         (run.config.get("data"), run.config.get("test"), run.data.get("test"), run.data.get("split")) for run in runs
     ]
     if any(one != measured[0] for one in measured):
-        told.append(
-            "The runs were not measured on the same held-out images: their accuracies cannot be compared directly."
-        )
+        warnings.append("The runs have different held-out images: their accuracies cannot be compared directly.")
     if len({(str(run.config.get("method")), _text(run.config.get("temperature"))) for run in runs}) > 1:
-        told.append(
-            "Methods or temperatures differ: their losses are different quantities, of which the lower is not the better."
-        )
-    return " ".join(told)
+        warnings.append("Methods or temperatures differ: their losses are different quantities and cannot be compared.")
+    return " ".join(warnings)
 
 
-def _cells(values: Sequence[Value | float | None], write: Any, better: int) -> list[tuple[str, str, bool]]:
+def _cells(values: Sequence[Value | float | None], write: Any, mark_best: bool) -> list[tuple[str, str, bool]]:
     means = [value.mean if isinstance(value, Value) else value for value in values]
-    known = [mean for mean in means if mean is not None]
-    best = max(known) if better and len(known) > 1 and len(set(known)) > 1 else None
+    present = [mean for mean in means if mean is not None]
+    best = max(present) if mark_best and len(set(present)) > 1 else None
     return [
         (
             write(mean),
@@ -104,15 +168,11 @@ def _cells(values: Sequence[Value | float | None], write: Any, better: int) -> l
     ]
 
 
-def _last(lines: list[dict[str, Any]], key: str) -> float | None:
-    return next((value for line in reversed(lines) if (value := finite(line.get(key))) is not None), None)
-
-
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(config: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
     for key, value in config.items():
-        found |= {f"{key}: {name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
-    return found
+        flat |= {f"{key}: {name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
 
 
 def _text(value: Any) -> str:
@@ -122,137 +182,42 @@ def _text(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-# key of a metrics line → title, what it is; of the live evaluation by epoch, of training by step
-LIVE = {
-    "knn": ("kNN accuracy during training", "share of held-out images classified rightly"),
-    "effective_rank": ("Effective rank", "directions in use, of the features"),
-    "separation": ("Separation", "share of pairs in which the view pair is nearer"),
-    "view_retrieval": ("View retrieval", "share found"),
-}
-TRAINING = {
-    "effective_negatives": ("Effective negatives", "negatives that count"),
-    "top10pct_gradient": ("Gradient of the hardest tenth", "share of the push"),
-    "gradient_norm": ("Gradient", "norm"),
-    "lr": ("Learning rate", "per step"),
-}
-SHARES = {"knn", "separation", "view_retrieval", "top10pct_gradient"}
+def compare_charts(runs: Sequence[RunData], names: Sequence[str]) -> list[tuple[str, list[Chart]]]:
+    """Returns (heading, charts); the charts without a heading are the large ones. Curve i has the colour of run i."""
 
+    def overlay(key: str, title: str, meaning: str, *, training: bool = False, levels: Sequence[Level] = ()) -> Any:
+        x = "step" if training else "epoch"
+        return line_chart(
+            [
+                Series(name, read_points(run.training if training else run.measures, x, key), f"k{i}")
+                for i, (run, name) in enumerate(zip(runs, names, strict=True))
+            ],
+            title=title,
+            x_label="training step" if training else "epoch",
+            x_name=x,
+            y_label=meaning,
+            write=percent if key in SHARES else significant,
+            levels=levels,
+            limits=(0.0, 1.0) if key in SHARES else UNLIMITED,
+        )
 
-def compare_charts(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, list[Chart]]]:
-    """(heading, charts); the first heading's charts are the large ones. Curve i has the colour of run i."""
-    signal = {
-        value for run in runs for line in run.training[-1:] if (value := finite(line.get("no_signal"))) is not None
-    }
-    loss = _over(runs, names, "loss", "Training loss", "loss", training=True)
-    if loss is not None and len(signal) == 1:
-        level = signal.pop()
-        levels = [Level(level, f"no signal: {figure(level)}", "nosignal")]
-        loss = _over(runs, names, "loss", "Training loss", "loss", training=True, levels=levels)
-    ways = [trajectory(run, name, f"k{i}") for i, (run, name) in enumerate(zip(runs, names, strict=True))]
-    large = [loss, _over(runs, names, "knn", *LIVE["knn"]), plane_chart(ways), _spectra(runs, names)]
-    small = [_over(runs, names, key, *words) for key, words in LIVE.items() if key != "knn"]
-    small += [_over(runs, names, key, *words, training=True) for key, words in TRAINING.items()]
-    groups = [("", large), ("Further figures", small)]
-    kept = [(heading, [chart for chart in charts if chart is not None]) for heading, charts in groups]
-    return [(heading, charts) for heading, charts in kept if charts]
-
-
-def _over(
-    runs: Sequence[Run],
-    names: Sequence[str],
-    key: str,
-    title: str,
-    meaning: str,
-    *,
-    training: bool = False,
-    levels: Sequence[Level] = (),
-) -> Chart | None:
-    x = "step" if training else "epoch"
-    write: Callable[[float], str] = percent if key in SHARES else figure
-    return lines_chart(
-        [
-            Series(name, points(run.training if training else run.measures, x, key), f"k{i}")
-            for i, (run, name) in enumerate(zip(runs, names, strict=True))
-        ],
-        title=title,
-        x_label="training step" if training else "epoch",
-        y_label=meaning,
-        write=write,
-        x_name=x,
-        levels=levels,
-        limits=(0.0, 1.0) if key in SHARES else (-float("inf"), float("inf")),
-    )
-
-
-def _spectra(runs: Sequence[Run], names: Sequence[str]) -> Chart | None:
-    last = [next((found for line in reversed(run.measures) if (found := spectrum_of(line))), []) for run in runs]
-    return lines_chart(
-        [Series(name, values, f"k{i}") for i, (name, values) in enumerate(zip(names, last, strict=True))],
-        title="Spectrum of the embeddings, at the end",
-        x_label="direction, the widest first",
-        y_label="singular value, the largest = 1",
-        limits=(LEAST, 1.0),
-        log_y=True,
-        x_name="direction",
-    )
-
-
-MOST = 8  # colours that can be told apart
-
-
-def build_comparison(runs: Sequence[Path | str], out: Path | str = "compare.html") -> Path:
-    """Write one page that shows ``runs`` side by side to ``out``; returns its path.
-
-    The runs themselves stay as they are. The page is a file of its own like a report: offline, without requests.
-
-    Raises :class:`coulomb.errors.InputError` when there are fewer than two runs or more than eight, one is not a run folder or
-    is given twice, or ``out`` is a folder.
-    """
-    folders = [Path(run).resolve() for run in runs]
-    if not 2 <= len(folders) <= MOST:
-        raise InputError(f"runs: {len(folders)} given; a comparison shows 2 to {MOST} of them")
-    if twice := [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]:
-        raise InputError(f"runs: {twice[0]!r} is given twice; give every run once")
-    target = target_of(out)
-    return write_page(target, render_comparison([collect(folder) for folder in folders]))
-
-
-def render_comparison(runs: Sequence[Run]) -> str:
-    """The page as text."""
-    charts, names = Numbered(), names_of(runs)
-    groups = [(name, [charts.add(chart) for chart in found]) for name, found in compare_charts(runs, names)]
-    return render_page(
-        "compare.html",
-        {
-            "names": names,
-            "cards": [_card(run, name, i) for i, (run, name) in enumerate(zip(runs, names, strict=True))],
-            "differences": differences(runs),
-            "results": results(runs),
-            "caution": caution(runs),
-            "charts": groups,
-            "problems": [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in run.problems],
-            "versions": sorted({str(run.environment["coulomb"]) for run in runs if "coulomb" in run.environment}),
-            "sheet": None,
-            "for_script": {"charts": charts.readouts},
-        },
-    )
-
-
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The folders' names, with as many of their parents as tell them apart."""
-    for depth in range(1, max(len(run.folder.parts) for run in runs) + 1):
-        names = ["/".join(run.folder.parts[-depth:]) for run in runs]
-        if len(set(names)) == len(names):
-            break
-    return [run.name if depth == 1 else name for run, name in zip(runs, names, strict=True)]
-
-
-def _card(run: Run, name: str, number: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "style": f"k{number}",
-        "folder": str(run.folder),
-        "verdict": verdict_of(run),
-        "doctor": doctor_section(run),
-        "head": header(run),
-    }
+    constants = {value for run in runs if (value := last_value(run.training[-1:], "no_signal")) is not None}
+    levels = []
+    if len(constants) == 1:
+        level = constants.pop()
+        levels = [Level(level, f"constant embeddings: {significant(level)}", "nosignal")]
+    spectra = [next((s for line in reversed(run.measures) if (s := read_spectrum(line))), []) for run in runs]
+    large = [
+        overlay("loss", "Training loss", "loss", training=True, levels=levels),
+        overlay("knn", *LIVE_CHARTS["knn"]),
+        plane_chart([trajectory(run, name, f"k{i}") for i, (run, name) in enumerate(zip(runs, names, strict=True))]),
+        spectra_chart(
+            "Spectrum of the embeddings at the end",
+            [Series(name, values, f"k{i}") for i, (name, values) in enumerate(zip(names, spectra, strict=True))],
+        ),
+    ]
+    small = [overlay(key, *words) for key, words in LIVE_CHARTS.items() if key != "knn"]
+    small += [overlay(key, *words, training=True) for key, words in TRAINING_CHARTS.items()]
+    groups = [("", large), ("Further metrics", small)]
+    drawn = [(heading, [chart for chart in charts if chart is not None]) for heading, charts in groups]
+    return [(heading, charts) for heading, charts in drawn if charts]

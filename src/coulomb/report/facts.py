@@ -7,69 +7,72 @@ from typing import Any
 import numpy as np
 
 from coulomb.pages.numbers import count, duration, plural, shorten
-from coulomb.report.collect import Run, finite
+from coulomb.report.collect import RunData, finite
+
+MAX_FILES = 100  # unreadable images that are listed by name
+MAX_CLASSES = 40  # of the histogram
+LINE_WIDTH = 96  # characters of the command
 
 
 @dataclass(frozen=True)
 class Header:
-    """``facts``: (name, value) pairs; ``stopped``: a sentence when the run did not reach its end, else ''."""
+    """``facts``: (name, value) pairs; ``stopped``: a sentence if the run did not reach its last epoch, else ''."""
 
     facts: list[tuple[str, str]]
     stopped: str
 
 
-def header(run: Run) -> Header:
-    """The facts that are known of ``run``."""
+def header(run: RunData) -> Header:
+    """Returns the facts under the title that are known of ``run``."""
     config, source = run.config, run.data.get("source")
     name = source.get("name") if isinstance(source, dict) else None
-    facts: list[tuple[str, Any]] = [
-        ("method", _known(config.get("method"))),
-        ("encoder", _known(config.get("encoder"))),
-        ("data", _known(name or config.get("data"))),
+    stopped = _stopped(run)
+    facts = [
+        ("method", _short(config.get("method"))),
+        ("encoder", _short(config.get("encoder"))),
+        ("data", _short(name or config.get("data"))),
         ("images", _images(run)),
-        ("epochs", _epochs(run)),
+        ("epochs", _epochs(run, bool(stopped))),
         ("time", _time(run)),
     ]
-    return Header([(key, value) for key, value in facts if value], _stopped(run))
+    return Header([(key, value) for key, value in facts if value], stopped)
 
 
-def _known(value: Any) -> str:
+def _short(value: Any) -> str:
     return "" if value is None else shorten(str(value), 60)
 
 
-def _images(run: Run) -> str:
-    train = finite(run.data.get("train"))
+def _images(run: RunData) -> str:
+    train, size = finite(run.data.get("train")), finite(run.data.get("image_size"))
     if train is None:
         return ""
-    size = finite(run.data.get("image_size"))
     return count(train) + (f" at {size:.0f}×{size:.0f}" if size else "")
 
 
-def _reached(run: Run) -> float | None:
+def _last_epoch(run: RunData) -> float | None:
     epochs = [epoch for line in [*run.training, *run.measures] if (epoch := finite(line.get("epoch"))) is not None]
     return max(epochs, default=None)
 
 
-def _epochs(run: Run) -> str:
-    planned = finite(run.config.get("epochs"))
+def _epochs(run: RunData, stopped: bool) -> str:
+    planned, last = finite(run.config.get("epochs")), _last_epoch(run)
     if planned is None:
         return ""
-    reached = _reached(run)
-    return f"{reached:.0f} of {planned:.0f}" if _stopped(run) and reached is not None else f"{planned:.0f}"
+    return f"{last:.0f} of {planned:.0f}" if stopped and last is not None else f"{planned:.0f}"
 
 
-def _stopped(run: Run) -> str:
-    """Training lines count epochs from 1, so the last epoch's lines carry the planned number."""
-    planned, reached = finite(run.config.get("epochs")), _reached(run)
-    if planned is None or reached is None or reached >= planned:
+def _stopped(run: RunData) -> str:
+    """Training lines count epochs from 1, so the lines of the last epoch have the planned number."""
+    planned, last = finite(run.config.get("epochs")), _last_epoch(run)
+    if planned is None or last is None or last >= planned:
         return ""
     return (
-        f"This run has not reached its end: {plural(round(planned), 'epoch')} were planned, the last line of its metrics "
-        f"is from epoch {reached:.0f}. It may still be going on, or it stopped early."
+        f"This run has not finished: {plural(round(planned), 'epoch')} were planned, the last line of its metrics is from "
+        f"epoch {last:.0f}. It is still running, or it stopped early."
     )
 
 
-def _time(run: Run) -> str:
+def _time(run: RunData) -> str:
     """The recorded time, else an estimate from the throughput: Σ batch size · steps / (images per second)."""
     recorded = finite(run.environment.get("seconds"))
     if recorded is None and run.training:
@@ -87,69 +90,60 @@ def _time(run: Run) -> str:
     return f"about {duration(total * batch)}" if batch and total else ""
 
 
-MAX_LISTED = 100
-MAX_CLASSES = 40
-
-
 @dataclass(frozen=True)
 class DataSection:
-    """Ready for the template."""
+    """What the page shows of the data.
+
+    ``facts``: (name, value); ``corrupt``: (file, reason); ``histogram``: (class, images, percent of the largest class).
+    """
 
     facts: list[tuple[str, str]]
     split: str
     corrupt: list[tuple[str, str]]
     corrupt_total: int
-    histogram: list[tuple[str, int, float]]  # name, images, share of the largest class
+    histogram: list[tuple[str, int, float]]
     histogram_note: str
 
 
-def data_section(run: Run) -> DataSection:
-    """From ``data.json``, and the class histogram from the samples where the data's own counts were not recorded."""
+def data_section(run: RunData) -> DataSection:
+    """Reads ``data.json``; the histogram falls back to the samples if the class counts were not recorded."""
     data = run.data
-    facts = [(name, _count(data.get(key))) for name, key in (("training images", "train"), ("held-out images", "test"))]
-    facts.append(("with a label", _labelled(run)))
-    if run.class_names:
-        facts.append(("classes", count(len(run.class_names))))
-    size, channels = finite(data.get("image_size")), finite(data.get("channels"))
-    if size is not None:
-        shape = f"{size:.0f}×{size:.0f} pixels"
-        facts.append(
-            ("seen by the network at", shape + (f", {plural(round(channels), 'channel')}" if channels else ""))
-        )
+
+    def counted(key: str) -> str:
+        number = finite(data.get(key))
+        return "" if number is None else count(number)
+
     recorded = data.get("corrupt")
-    entries = recorded if isinstance(recorded, list) else []
     corrupt = [
         (str(entry.get("id", "?")), str(entry.get("reason", ""))) if isinstance(entry, dict) else (str(entry), "")
-        for entry in entries
+        for entry in (recorded if isinstance(recorded, list) else [])
     ]
-    if data:
-        facts.append(("could not be decoded", count(len(corrupt))))
-    duplicates = finite(data.get("duplicates"))
-    if duplicates is not None:
-        facts.append(("exact duplicates", count(duplicates)))
-    if rounded := finite(data.get("rounded")):
-        facts.append(("rounded from 16 bits to 8", count(rounded)))
+    size, channels = finite(data.get("image_size")), finite(data.get("channels"))
+    shape = f"{size:.0f}×{size:.0f} pixels" if size is not None else ""
+    facts = [
+        ("training images", counted("train")),
+        ("held-out images", counted("test")),
+        ("with a label", _labelled(run)),
+        ("classes", count(len(run.class_names)) if run.class_names else ""),
+        ("input size", shape + (f", {plural(round(channels), 'channel')}" if shape and channels else "")),
+        ("could not be decoded", count(len(corrupt)) if data else ""),
+        ("exact duplicates", counted("duplicates")),
+        ("rounded from 16 to 8 bits", counted("rounded") if finite(data.get("rounded")) else ""),
+    ]
     source = data.get("source")
     notes = source.get("notes") if isinstance(source, dict) else None
     facts += [("note", str(note)) for note in notes] if isinstance(notes, list) else []
     split = data.get("split")
-    histogram, note = _histogram(run)
     return DataSection(
         [(name, value) for name, value in facts if value],
         split if isinstance(split, str) else "",
-        corrupt[:MAX_LISTED],
+        corrupt[:MAX_FILES],
         len(corrupt),
-        histogram,
-        note,
+        *_histogram(run),
     )
 
 
-def _count(value: Any) -> str:
-    number = finite(value)
-    return "" if number is None else count(number)
-
-
-def _labelled(run: Run) -> str:
+def _labelled(run: RunData) -> str:
     labelled, total = finite(run.data.get("labelled")), finite(run.data.get("train"))
     if labelled is None:
         return ""
@@ -159,14 +153,14 @@ def _labelled(run: Run) -> str:
     return "all" if total and labelled in (total, whole) else count(labelled)
 
 
-def _histogram(run: Run) -> tuple[list[tuple[str, int, float]], str]:
+def _histogram(run: RunData) -> tuple[list[tuple[str, int, float]], str]:
     counts = run.data.get("class_counts")
     if isinstance(counts, list) and counts and all(isinstance(n, int) and n >= 0 for n in counts):
-        pairs, note = list(enumerate(counts)), "Images of each class, in all of the data."
+        pairs, note = list(enumerate(counts)), "Images per class in the whole data set."
     elif run.samples is not None and (run.samples.labels >= 0).any():
-        found, sizes = np.unique(run.samples.labels[run.samples.labels >= 0], return_counts=True)
-        pairs = list(zip(found.tolist(), sizes.tolist(), strict=True))
-        note = f"Images of each class among the {plural(len(run.samples), 'held-out sample')} of this page."
+        classes, sizes = np.unique(run.samples.labels[run.samples.labels >= 0], return_counts=True)
+        pairs = list(zip(classes.tolist(), sizes.tolist(), strict=True))
+        note = f"Images per class among the {plural(len(run.samples), 'held-out sample')} of this page."
     else:
         return [], ""
     if len(pairs) > MAX_CLASSES:
@@ -177,11 +171,8 @@ def _histogram(run: Run) -> tuple[list[tuple[str, int, float]], str]:
     return [(run.class_name(label), n, round(100 * n / largest, 1)) for label, n in pairs], note
 
 
-WIDTH = 96  # characters
-
-
 def command_line(config: dict[str, Any]) -> str:
-    """``coulomb train DATA --option value …`` with every option that has a value; '' without a configuration."""
+    """Returns ``coulomb train DATA --option value …`` with every option that has a value; '' without a configuration."""
     if not config:
         return ""
     words = ["coulomb train"]
@@ -191,21 +182,18 @@ def command_line(config: dict[str, Any]) -> str:
         flag = shlex.quote("--" + str(name).replace("_", "-"))
         if name == "data" or value is None:
             continue
-        if isinstance(
-            value, dict
-        ):  # strengths of single views: --view flip=0; options of the method: --option top_k=20
+        if isinstance(value, dict):  # --view flip=0 for single views, --option top_k=20 for the method
             option = "--option" if name == "method_options" else "--view"
             words += [f"{option} {shlex.quote(f'{key}={item}')}" for key, item in value.items()]
-            continue
-        if isinstance(value, bool):
+        elif isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))
         elif isinstance(value, list):
             words += [f"{flag} {shlex.quote(str(item))}" for item in value]
         else:
             words.append(f"{flag} {shlex.quote(str(value))}")
     lines = [""]
-    for word in words:  # as many options on a line as are easily read
-        if lines[-1] and len(lines[-1]) + len(word) > WIDTH:
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) > LINE_WIDTH:
             lines.append("")
         lines[-1] += (" " if lines[-1] else "") + word
     return " \\\n  ".join(lines)

@@ -13,67 +13,19 @@ from PIL import Image
 from coulomb.metrics.rank import effective_rank
 from coulomb.pages.numbers import shorten
 from coulomb.randomness import numpy_generator
-from coulomb.report.collect import Run, Samples
-from coulomb.report.feature_map import Colouring, Layout, colourings, layouts
+from coulomb.report.collect import RunData, Samples
+from coulomb.report.feature_map import Colouring, Layout, feature_maps, map_colourings
 
-
-def nearest(features: np.ndarray, k: int = 8, among: np.ndarray | None = None) -> np.ndarray:
-    """Indices [n, min(k, n−1)] of each row's nearest other rows, nearest first; ties by index.
-
-    s_ij = x_i·x_j / (‖x_i‖‖x_j‖)
-
-    ``among`` bool [n]: only these are looked for.
-    """
-    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    similarity = unit @ unit.T
-    np.fill_diagonal(similarity, -np.inf)
-    room = len(features) - 1
-    if among is not None:
-        similarity[:, ~among] = -np.inf
-        room = int(among.sum()) - 1
-    return np.argsort(-similarity, axis=1, kind="stable")[:, : min(k, room)]
-
-
-def draw_queries(labels: np.ndarray, n: int = 12, seed: int = 0) -> list[int]:
-    """``n`` indices drawn at random; with labels, in turn over the classes, so that each has its chance."""
-    order = numpy_generator(seed, "report", "queries").permutation(len(labels))
-    turn: dict[int, int] = {}
-    rounds = []
-    for i in order.tolist():
-        label = int(labels[i])
-        turn[label] = turn.get(label, -1) + 1
-        rounds.append((label < 0, turn[label], i))  # images without a label come last
-    if (labels >= 0).any():
-        rounds.sort(key=lambda entry: entry[:2])
-    return sorted((i for *_, i in rounds[:n]), key=lambda i: (int(labels[i]) < 0, int(labels[i])))
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How often neighbours share the class, over ``pairs`` pairs in which both labels are known."""
-
-    share: float
-    pairs: int
-
-
-def agreement(neighbours: np.ndarray, labels: np.ndarray) -> Agreement | None:
-    """The share of neighbours with the query's class; None without labels."""
-    known = (labels[:, None] >= 0) & (labels[neighbours] >= 0)
-    if not known.any():
-        return None
-    same = (labels[:, None] == labels[neighbours]) & known
-    return Agreement(float(same.sum() / known.sum()), int(known.sum()))
-
-
-MAX_CELL = 64  # pixels; the page shows thumbnails no larger than twice this
-PNG_UP_TO = 900_000  # bytes; larger sheets become JPEG
-MAX_VIEWS = 1_500_000
+MAX_CELL = 64  # pixels; the page shows thumbnails at most twice as large
+MAX_PNG_SHEET = 900_000  # bytes; a larger picture becomes a JPEG
+MAX_PNG_VIEWS = 1_500_000
+MAX_JPEG = 2_500_000
 MAX_VIEWS_WIDTH = 1600
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A sprite sheet of square cells, ``columns`` in a row."""
+    """A sprite sheet of square cells, ``columns`` per row."""
 
     uri: str
     columns: int
@@ -82,7 +34,7 @@ class Sheet:
 
 
 def sprite_sheet(thumbnails: np.ndarray) -> Sheet:
-    """One sheet of uint8 [n, h, w, 3]: PNG when small, otherwise JPEG without colour subsampling."""
+    """Returns one picture of all thumbnails, uint8 [n, h, w, 3]: a PNG if it is small, else a JPEG."""
     n, height, width, _ = thumbnails.shape
     side = max(height, width)
     scale = min(1.0, MAX_CELL / side)
@@ -92,18 +44,18 @@ def sprite_sheet(thumbnails: np.ndarray) -> Sheet:
     for i, pixels in enumerate(thumbnails):
         image = Image.fromarray(np.ascontiguousarray(pixels))
         if scale < 1:
-            image = image.resize(
-                (max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS
-            )
+            size = max(1, round(width * scale)), max(1, round(height * scale))
+            image = image.resize(size, Image.Resampling.LANCZOS)
         row, column = divmod(i, columns)
         sheet.paste(image, (column * cell + (cell - image.width) // 2, row * cell + (cell - image.height) // 2))
-    return Sheet(_encode(sheet, PNG_UP_TO), columns, cell, n)
+    return Sheet(_data_uri(sheet, MAX_PNG_SHEET), columns, cell, n)
 
 
 def picture(data: bytes) -> tuple[str, int, int]:
-    """Any picture file as (data: address, width, height), decoded and written anew, at most 1600 pixels wide.
+    """Decodes and re-encodes a picture, at most 1600 pixels wide; returns (data URI, width, height).
 
-    Raises ``ValueError`` when it is not a picture.
+    Raises:
+        ValueError: the data are not a picture.
     """
     try:
         with Image.open(io.BytesIO(data)) as opened:
@@ -112,26 +64,71 @@ def picture(data: bytes) -> tuple[str, int, int]:
         raise ValueError("not a readable picture") from error
     if image.width > MAX_VIEWS_WIDTH:
         image = image.resize((MAX_VIEWS_WIDTH, max(1, round(image.height * MAX_VIEWS_WIDTH / image.width))))
-    return _encode(image, MAX_VIEWS), image.width, image.height
+    return _data_uri(image, MAX_PNG_VIEWS), image.width, image.height
 
 
-def _encode(image: Image.Image, png_up_to: int) -> str:
-    buffer = io.BytesIO()
+def _data_uri(image: Image.Image, max_png: int) -> str:
+    buffer, kind = io.BytesIO(), "png"
     image.save(buffer, "PNG", optimize=True)
-    kind = "png"
-    if buffer.tell() > png_up_to:
+    if buffer.tell() > max_png:
         kind = "jpeg"
         for quality in (88, 75, 60, 40, 20):
             buffer = io.BytesIO()
             image.save(buffer, "JPEG", quality=quality, subsampling=0)
-            if buffer.tell() <= 2_500_000:
+            if buffer.tell() <= MAX_JPEG:
                 break
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
+def nearest_neighbours(features: np.ndarray, k: int = 8, among: np.ndarray | None = None) -> np.ndarray:
+    """Returns indices [n, min(k, n−1)] of the other rows with the largest cosine, nearest first; ties by index.
+
+    ``among``, bool [n], restricts the neighbours.
+    """
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    similarity = unit @ unit.T
+    np.fill_diagonal(similarity, -np.inf)
+    candidates = len(features) - 1
+    if among is not None:
+        similarity[:, ~among] = -np.inf
+        candidates = int(among.sum()) - 1
+    return np.argsort(-similarity, axis=1, kind="stable")[:, : min(k, candidates)]
+
+
+def draw_queries(labels: np.ndarray, n: int = 12, seed: int = 0) -> list[int]:
+    """Returns ``n`` random indices, spread evenly over the classes; images without a label come last."""
+    order = numpy_generator(seed, "report", "queries").permutation(len(labels))
+    drawn_before: dict[int, int] = {}
+    ranked = []
+    for i in order.tolist():
+        label = int(labels[i])
+        drawn_before[label] = drawn_before.get(label, -1) + 1
+        ranked.append((label < 0, drawn_before[label], i))
+    if (labels >= 0).any():
+        ranked.sort(key=lambda entry: entry[:2])
+    return sorted((i for *_, i in ranked[:n]), key=lambda i: (int(labels[i]) < 0, int(labels[i])))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The share of neighbours with the same class, over ``pairs`` pairs with known labels."""
+
+    share: float
+    pairs: int
+
+
+def neighbour_agreement(neighbours: np.ndarray, labels: np.ndarray) -> Agreement | None:
+    """Compares each image's label with those of its neighbours; returns None without labels."""
+    known = (labels[:, None] >= 0) & (labels[neighbours] >= 0)
+    if not known.any():
+        return None
+    same = (labels[:, None] == labels[neighbours]) & known
+    return Agreement(float(same.sum() / known.sum()), int(known.sum()))
+
+
 @dataclass(frozen=True)
 class Gallery:
-    """Everything the sections on neighbours and map draw from."""
+    """What the sections on neighbours and on the map show. ``names``: class of each sample, '' if unknown."""
 
     queries: list[int]
     neighbours: np.ndarray
@@ -140,22 +137,22 @@ class Gallery:
     colourings: list[Colouring]
     effective_rank: float | None
     samples: Samples
-    names: list[str]  # class name of each sample, '' unknown
+    names: list[str]
 
     def wrong(self, query: int, other: int) -> bool:
-        """True when both classes are known and differ."""
+        """Returns True if both classes are known and differ."""
         labels = self.samples.labels
         return bool(labels[query] >= 0 and labels[other] >= 0 and labels[query] != labels[other])
 
     def right(self, query: int) -> tuple[int, int]:
-        """(neighbours of the query's class, neighbours whose class is known); (0, 0) for a query without a label."""
+        """Returns (neighbours of the query's class, neighbours with a known class); (0, 0) for an unlabelled query."""
         labels = self.samples.labels[self.neighbours[query]]
         if self.samples.labels[query] < 0:
             return 0, 0
         return int((labels == self.samples.labels[query]).sum()), int((labels >= 0).sum())
 
     def mark(self, sample: int) -> tuple[int, str]:
-        """(symbol, classes of the style sheet) of a sample, as the page shows it at first."""
+        """Returns (symbol, style classes) of a sample in the first colouring."""
         if not self.colourings:
             return 0, "c0"
         first = self.colourings[0]
@@ -165,16 +162,16 @@ class Gallery:
         return mark.shape, f"c{mark.colour}" + (" rest" if mark.label < 0 else "")
 
     def for_script(self) -> dict[str, Any]:
-        """The part that the page's script needs, as JSON."""
+        """Returns the data of the page's script."""
         classes = sorted(set(self.names) - {""})
-        where = {name: i for i, name in enumerate(classes)} | {"": -1}
+        index = {name: i for i, name in enumerate(classes)} | {"": -1}
         return {
             "places": {layout.key: layout.places.tolist() for layout in self.layouts},
             "cautions": {layout.key: layout.caution for layout in self.layouts},
             "layout": self.layouts[0].key if self.layouts else "",
             "ids": [shorten(name) for name in self.samples.ids],
             "classes": [shorten(name, 60) for name in classes],
-            "class": [where[name] for name in self.names],
+            "class": [index[name] for name in self.names],
             "labels": self.samples.labels.tolist(),
             "neighbours": self.neighbours.tolist(),
             "colourings": [
@@ -189,24 +186,23 @@ class Gallery:
         }
 
 
-def gallery(run: Run, seed: int) -> Gallery | None:
-    """Neighbours, maps and marks of the run's samples; None when there are fewer than two held-out ones."""
+def make_gallery(run: RunData, seed: int) -> Gallery | None:
+    """Computes neighbours, maps and colours of the run's samples; returns None for fewer than two held-out images."""
     samples = run.samples
     if samples is None:
         return None
-    held_out = samples.held_out
-    if held_out.sum() < 2:
-        run.problems.append("samples.npz holds a single image: no neighbours and no map.")
+    n_held_out = int(samples.held_out.sum())  # held-out samples come first
+    if n_held_out < 2:
+        run.problems.append("samples.npz has a single image: no neighbours and no map.")
         return None
-    first = int(held_out.sum())  # held-out samples come first
-    neighbours = nearest(samples.features, among=held_out)
+    neighbours = nearest_neighbours(samples.features, among=samples.held_out)
     return Gallery(
-        draw_queries(samples.labels[:first], seed=seed),
+        draw_queries(samples.labels[:n_held_out], seed=seed),
         neighbours,
-        agreement(neighbours[:first], samples.labels[:first]),
-        layouts(samples.features, seed, run.problems),
-        colourings(run, samples, neighbours, seed),
-        effective_rank(torch.from_numpy(samples.features[:first])),
+        neighbour_agreement(neighbours[:n_held_out], samples.labels[:n_held_out]),
+        feature_maps(samples.features, seed, run.problems),
+        map_colourings(run, samples, neighbours, seed),
+        effective_rank(torch.from_numpy(samples.features[:n_held_out])),
         samples,
         [run.class_name(label) if label >= 0 else "" for label in samples.labels.tolist()],
     )

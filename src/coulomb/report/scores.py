@@ -1,21 +1,25 @@
-"""The results of an evaluation as rows, bars and a confusion matrix."""
+"""The results of an evaluation as rows for tables, as bars per class, and as a confusion matrix."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from coulomb.pages.numbers import percent, plural
-from coulomb.report.collect import Run, Samples, finite
+from coulomb.report.collect import RunData, Samples, finite
 
-# The order and the names they have everywhere on the page.
+# In the order and with the names of every table and chart.
 CONTESTANTS = {"trained": "trained encoder", "raw_pixels": "raw pixels", "random_init": "untrained network"}
+CLASSIFIERS = {"knn": "k nearest neighbours", "linear": "linear probe", "classifier": "the run's own classifier"}
+MAX_BARS = 60
+UNEVEN = 1.5  # largest / smallest class from which the bars are sorted by training images
+MAX_CLASSES = 30  # of a confusion matrix; the list of errors is shown for any number
+MAX_ERRORS = 10
 
 
 @dataclass(frozen=True)
 class Value:
-    """An accuracy in [0, 1], with its standard deviation over draws where there is one."""
+    """An accuracy in [0, 1], with its standard deviation over draws if there is one."""
 
     mean: float
     std: float | None = None
@@ -23,7 +27,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Score:
-    """One measurement for every contestant that has it."""
+    """One measurement, for every contestant that has it."""
 
     key: str
     label: str
@@ -31,113 +35,100 @@ class Score:
 
 
 def scores(evaluation: dict[str, Any]) -> list[Score]:
-    """Rows in reading order; a measurement that nobody has is left out."""
-    results = {name: found for name in CONTESTANTS if isinstance(found := evaluation.get(name), dict)}
-    rows = [_plain("knn", "k nearest neighbours", results), _plain("linear", "linear probe", results)]
-    rows.append(_plain("classifier", "the run's own classifier", results))
-    shots = {shot for found in results.values() for shot in _few_shot(found) if str(shot).isdigit()}
-    rows += [_few("few_shot_" + shot, shot, results) for shot in sorted(shots, key=int)]
-    rows.append(_plain("view_retrieval", "finds its other view", results))
+    """Returns the rows of the main table; measurements that no contestant has are left out."""
+    results = _results(evaluation)
+    rows = [_score(key, label, results) for key, label in CLASSIFIERS.items()]
+    shots = {shot for result in results.values() for shot in _mapping(result.get("few_shot")) if str(shot).isdigit()}
+    for shot in sorted(shots, key=int):
+        rows.append(
+            _score(f"few_shot {shot} mean", f"{plural(int(shot), 'label')} per class", results, "few_shot_" + shot)
+        )
+    rows.append(_score("view_retrieval", "retrieval of the other view", results))
     return [row for row in rows if row.values]
 
 
 def further_scores(evaluation: dict[str, Any]) -> list[Score]:
-    """Rows of the second table: retrieval by class, clustering, fine-tuning."""
-    results = {name: found for name in CONTESTANTS if isinstance(found := evaluation.get(name), dict)}
-    rows = [_inner("retrieval recall_at " + k, f"retrieval, one of {k} is of the class", results) for k in ("1", "10")]
-    rows[0] = _inner("retrieval recall_at 1", "retrieval, nearest is of the class", results)
-    rows += [
-        _inner("retrieval map_at_r", "retrieval, MAP@R", results),
-        _inner("retrieval r_precision", "retrieval, R-precision", results),
-        _inner("clustering nmi", "k-means, NMI", results),
-        _inner("clustering ari", "k-means, adjusted Rand index", results),
-        _inner("clustering accuracy", "k-means, accuracy of the best assignment", results),
-    ]
-    shares = {share for found in results.values() for share in _mapping(found.get("fine_tune"))}
-    for share in sorted((share for share in shares if _number(share) is not None), key=float):
+    """Returns the rows of the second table: retrieval by class, clustering, fine-tuning."""
+    results = _results(evaluation)
+    labels = {
+        "retrieval recall_at 1": "retrieval, recall@1",
+        "retrieval recall_at 10": "retrieval, recall@10",
+        "retrieval map_at_r": "retrieval, MAP@R",
+        "retrieval r_precision": "retrieval, R-precision",
+        "clustering nmi": "k-means, NMI",
+        "clustering ari": "k-means, adjusted Rand index",
+        "clustering accuracy": "k-means, accuracy of the best assignment",
+    }
+    rows = [_score(path, label, results) for path, label in labels.items()]
+    shares = {share for result in results.values() for share in _mapping(result.get("fine_tune")) if _is_number(share)}
+    for share in sorted(shares, key=float):
         label = f"fine-tuned with {100 * float(share):.3g} % of the labels"
-        rows.append(_inner(f"fine_tune {share} accuracy", label, results))
+        rows.append(_score(f"fine_tune {share} accuracy", label, results))
     return [row for row in rows if row.values]
 
 
 def frequencies(evaluation: dict[str, Any]) -> tuple[list[str], list[tuple[str, list[float | None]]]]:
-    """Headings and rows of the trained encoder's accuracy by how many training images a class has; empty unless two
-    groups have classes."""
+    """Returns headings and rows: the trained encoder's accuracy by the number of training images per class.
+
+    Empty unless at least two groups have classes.
+    """
     groups = _mapping(_mapping(evaluation.get("trained")).get("by_frequency"))
-    held = {name: group for name in ("many", "medium", "few") if (group := _mapping(groups.get(name)))}
-    if len(held) < 2:
+    filled = {name: group for name in ("many", "medium", "few") if (group := _mapping(groups.get(name)))}
+    if len(filled) < 2:
         return [], []
-    heads = [
-        f"{name}: {plural(round(finite(group.get('classes')) or 0), 'class', 'classes')}"
-        for name, group in held.items()
-    ]
-    ways = {"knn": "k nearest neighbours", "linear": "linear probe", "classifier": "the run's own classifier"}
-    rows = [(label, [finite(group.get(way)) for group in held.values()]) for way, label in ways.items()]
+    sizes = {name: round(finite(group.get("classes")) or 0) for name, group in filled.items()}
+    heads = [f"{name}: {plural(size, 'class', 'classes')}" for name, size in sizes.items()]
+    rows = [(label, [finite(group.get(way)) for group in filled.values()]) for way, label in CLASSIFIERS.items()]
     return heads, [row for row in rows if any(value is not None for value in row[1])]
 
 
 def class_rows(evaluation: dict[str, Any], most: int = 100) -> tuple[list[dict[str, Any]], int]:
-    """The trained encoder's table of classes, at most ``most`` rows, and how many there are."""
-    rows = _mapping(evaluation.get("trained")).get("per_class")
-    good = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    shown = [
+    """Returns at most ``most`` rows of the trained encoder's table of classes, and the number of all rows."""
+    table = _class_table(evaluation)
+    rows = [
         {"class": str(row.get("class", "")), "train": finite(row.get("train")), "test": finite(row.get("test"))}
-        | {way: finite(row.get(way)) for way in ("knn", "linear", "classifier") if way in row}
-        for row in good[:most]
+        | {way: finite(row.get(way)) for way in CLASSIFIERS if way in row}
+        for row in table[:most]
     ]
-    return shown, len(good)
+    return rows, len(table)
+
+
+def _results(evaluation: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: result for name in CONTESTANTS if isinstance(result := evaluation.get(name), dict)}
 
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(text: str) -> float | None:
+def _is_number(text: str) -> bool:
     try:
-        return finite(float(text))
+        return finite(float(text)) is not None
     except ValueError:
-        return None
+        return False
 
 
-def _inner(path: str, label: str, results: dict[str, dict[str, Any]]) -> Score:
-    """A figure further inside: ``path`` is its keys with spaces between."""
+def _score(path: str, label: str, results: dict[str, dict[str, Any]], key: str = "") -> Score:
+    """The number under ``path``, keys separated by spaces, with the ``std`` beside a ``mean``."""
     values = {}
     for name, result in results.items():
-        value: Any = result
-        for key in path.split():
-            value = _mapping(value).get(key)
-        if (found := finite(value)) is not None:
-            values[name] = Value(found)
-    return Score(path, label, values)
+        *outer, last = path.split()
+        inner: Any = result
+        for part in outer:
+            inner = _mapping(_mapping(inner).get(part))
+        if (mean := finite(inner.get(last))) is not None:
+            values[name] = Value(mean, finite(inner.get("std")) if last == "mean" else None)
+    return Score(key or path, label, values)
 
 
-def _few_shot(result: dict[str, Any]) -> dict[str, Any]:
-    found = result.get("few_shot")
-    return found if isinstance(found, dict) else {}
-
-
-def _plain(key: str, label: str, results: dict[str, dict[str, Any]]) -> Score:
-    found = {name: finite(result.get(key)) for name, result in results.items()}
-    return Score(key, label, {name: Value(mean) for name, mean in found.items() if mean is not None})
-
-
-def _few(key: str, shot: str, results: dict[str, dict[str, Any]]) -> Score:
-    values = {}
-    for name, result in results.items():
-        entry = _few_shot(result).get(shot)
-        if isinstance(entry, dict) and (mean := finite(entry.get("mean"))) is not None:
-            values[name] = Value(mean, finite(entry.get("std")))
-    return Score(key, f"{plural(int(shot), 'label')} a class", values)
-
-
-MAX_BARS = 60
-WAYS = {"classifier": "the run’s own classifier", "knn": "k nearest neighbours", "linear": "linear probe"}
-SPREAD = 1.5  # largest / smallest number of training images from which classes are sorted by it
+def _class_table(evaluation: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = _mapping(evaluation.get("trained")).get("per_class")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A class: accuracy in [0, 1] and training images."""
+    """The accuracy of a class in [0, 1], and its number of training images."""
 
     name: str
     accuracy: float
@@ -146,22 +137,23 @@ class Bar:
 
 @dataclass(frozen=True)
 class ClassBars:
-    """``groups``: heading → bars; one group with an empty heading where all classes have about as many images."""
+    """``groups``: (heading, bars); a single group without heading if the classes have about equally many images."""
 
-    way: str
+    classifier: str
     groups: list[tuple[str, list[Bar]]]
     note: str
 
 
-def class_bars(run: Run) -> ClassBars | None:
-    """By the run's own classifier, else kNN, else the linear probe; None without a table of classes."""
+def class_bars(run: RunData) -> ClassBars | None:
+    """Accuracy per class of the run's own classifier, else of kNN, else of the linear probe; None without any."""
     rows, total = class_rows(run.evaluation, most=10_000)
-    way = next((way for way in WAYS if any(row.get(way) is not None for row in rows)), None)
+    ways = ("classifier", "knn", "linear")
+    way = next((way for way in ways if any(row.get(way) is not None for row in rows)), None)
     if way is None:
         return None
     bars = [Bar(row["class"], row[way], row["train"]) for row in rows if row.get(way) is not None]
     counts = [bar.train for bar in bars if bar.train is not None]
-    uneven = len(counts) == len(bars) and max(counts) > SPREAD * max(min(counts), 1)
+    uneven = len(counts) == len(bars) and max(counts) > UNEVEN * max(min(counts), 1)
     note = ""
     if uneven:
         bars.sort(key=lambda bar: -(bar.train or 0))
@@ -170,94 +162,92 @@ def class_bars(run: Run) -> ClassBars | None:
         bars.sort(key=lambda bar: bar.accuracy)
         note = f"The {MAX_BARS} classes with the lowest accuracy, of {total}."
         bars, uneven = bars[:MAX_BARS], False
-    return ClassBars(WAYS[way], _grouped(run, bars) if uneven else [("", bars)], note)
+    label = CLASSIFIERS[way].replace("'", "’")
+    return ClassBars(label, _grouped(run, bars) if uneven else [("", bars)], note)
 
 
-def _grouped(run: Run, bars: list[Bar]) -> list[tuple[str, list[Bar]]]:
+def _grouped(run: RunData, bars: list[Bar]) -> list[tuple[str, list[Bar]]]:
     many, few = (finite(run.config.get(key)) for key in ("many_above", "few_below"))
     many, few = 100 if many is None else many, 20 if few is None else few
     groups: dict[str, list[Bar]] = {"many": [], "medium": [], "few": []}
     for bar in bars:
         images = bar.train or 0
         groups["many" if images > many else "few" if images < few else "medium"].append(bar)
-    filled = [(name, found) for name, found in groups.items() if found]
+    filled = [(name, members) for name, members in groups.items() if members]
     return filled if len(filled) > 1 else [("", bars)]
-
-
-MAX_CLASSES = 30  # a larger matrix is not readable; the list of mistakes stays
-MAX_MISTAKES = 10
-NEIGHBOURS = 10
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """``rows[i][j]``: (share of class i taken for class j, words); empty for too many classes."""
+    """``rows[i][j]``: (share of class i predicted as class j, tooltip); empty if there are too many classes.
+
+    ``errors``: (class, predicted as, how often), the most frequent first.
+    """
 
     names: list[str]
     rows: list[list[tuple[float, str]]]
-    mistakes: list[tuple[str, str, str]]  # of, taken for, how often
+    errors: list[tuple[str, str, str]]
     note: str
 
 
-def confusion(run: Run, neighbours: np.ndarray | None) -> Confusion | None:
-    """None without labels. ``neighbours`` [n, k] of the held-out samples stand in where the evaluation kept no counts."""
-    counts = _from_evaluation(run.evaluation)
-    note = "By the k nearest training images of every held-out image, as in the evaluation."
+def confusion_matrix(run: RunData, neighbours: np.ndarray | None) -> Confusion | None:
+    """The confusion matrix of the evaluation's kNN; None without labels.
+
+    Evaluations of earlier versions have no counts: then ``neighbours`` [n, k] of the samples are used.
+    """
+    counts = _evaluated_counts(run.evaluation)
+    note = "Predictions of the evaluation’s kNN, from the k nearest training images."
     if not counts and run.samples is not None and neighbours is not None:
-        counts = _among_samples(run.samples, neighbours)
+        counts = _sample_counts(run.samples, neighbours)
         note = (
-            f"By the {neighbours.shape[1]} nearest among the samples of this page, not by the evaluation: this run was "
-            "evaluated before it kept who is taken for whom."
+            f"Predictions from the {neighbours.shape[1]} nearest samples of this page: this run was evaluated by a version "
+            "that did not record a confusion matrix."
         )
-    classes = sorted(counts)
-    if len(classes) < 2:
+    labels = sorted(counts)
+    if len(labels) < 2:
         return None
     totals = {label: sum(row.values()) for label, row in counts.items()}
-    found = [(n, label, other) for label, row in counts.items() for other, n in row.items() if n and other != label]
-    found.sort(key=lambda entry: (-entry[0] / totals[entry[1]], entry[1], entry[2]))
-    mistakes = [
-        (run.class_name(label), run.class_name(other), f"{n} of {totals[label]}")
-        for n, label, other in found[:MAX_MISTAKES]
-    ]
-    rows = [[_confusion_cell(run, counts, totals, label, other) for other in classes] for label in classes]
+    errors = [(n, label, other) for label, row in counts.items() for other, n in row.items() if n and other != label]
+    errors.sort(key=lambda error: (-error[0] / totals[error[1]], error[1], error[2]))
+
+    def cell(label: int, predicted: int) -> tuple[float, str]:
+        n, total = counts[label].get(predicted, 0), totals[label]
+        share = n / total if total else 0.0
+        names = f"{run.class_name(label)} predicted as {run.class_name(predicted)}"
+        return round(share, 3), f"{names}: {n} of {plural(total, 'image')}, {percent(share)}"
+
     return Confusion(
-        [run.class_name(label) for label in classes], rows if len(classes) <= MAX_CLASSES else [], mistakes, note
+        [run.class_name(label) for label in labels],
+        [[cell(label, other) for other in labels] for label in labels] if len(labels) <= MAX_CLASSES else [],
+        [
+            (run.class_name(label), run.class_name(other), f"{n} of {totals[label]}")
+            for n, label, other in errors[:MAX_ERRORS]
+        ],
+        note,
     )
 
 
-def _confusion_cell(
-    run: Run, counts: Mapping[int, Mapping[int, int]], totals: Mapping[int, int], label: int, other: int
-) -> tuple[float, str]:
-    n = counts[label].get(other, 0)
-    share = n / totals[label] if totals[label] else 0.0
-    images = plural(totals[label], "image")
-    return round(
-        share, 3
-    ), f"{run.class_name(label)} taken for {run.class_name(other)}: {n} of {images}, {percent(share)}"
-
-
-def _from_evaluation(evaluation: dict[str, Any]) -> dict[int, dict[int, int]]:
-    trained = evaluation.get("trained")
-    table = trained.get("per_class") if isinstance(trained, dict) else None
+def _evaluated_counts(evaluation: dict[str, Any]) -> dict[int, dict[int, int]]:
     counts = {}
-    for row in table if isinstance(table, list) else ():
-        taken = row.get("taken_for") if isinstance(row, dict) else None
-        label = finite(row.get("label")) if isinstance(row, dict) else None
-        if isinstance(taken, dict) and label is not None:
-            counts[int(label)] = {int(k): int(n) for k, n in taken.items() if k.lstrip("-").isdigit() and finite(n)}
+    for row in _class_table(evaluation):
+        predictions, label = row.get("taken_for"), finite(row.get("label"))
+        if isinstance(predictions, dict) and label is not None:
+            counts[int(label)] = {
+                int(k): int(n) for k, n in predictions.items() if k.lstrip("-").isdigit() and finite(n)
+            }
     return counts if any(counts.values()) else {}
 
 
-def _among_samples(samples: Samples, neighbours: np.ndarray) -> dict[int, dict[int, int]]:
-    """The most frequent class of an image's neighbours; of equal ones the nearest's."""
+def _sample_counts(samples: Samples, neighbours: np.ndarray) -> dict[int, dict[int, int]]:
+    """Predicts the most frequent class among an image's neighbours; of equally frequent ones that of the nearest."""
     labels, counts = samples.labels, dict[int, dict[int, int]]()
     for i in np.flatnonzero((labels >= 0) & samples.held_out):
         around = labels[neighbours[i]]
         around = around[around >= 0]
         if len(around) == 0:
             continue
-        found, first, often = np.unique(around, return_index=True, return_counts=True)
-        guess = int(found[np.lexsort((first, -often))[0]])
+        classes, first, often = np.unique(around, return_index=True, return_counts=True)
+        guess = int(classes[np.lexsort((first, -often))[0]])
         row = counts.setdefault(int(labels[i]), {})
         row[guess] = row.get(guess, 0) + 1
     return counts

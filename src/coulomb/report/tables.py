@@ -1,4 +1,4 @@
-"""The figures of an evaluation as aligned text, for the terminal."""
+"""The results of an evaluation as aligned text for the terminal."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -6,76 +6,78 @@ from typing import Any
 
 CONTESTANTS = ("trained", "random_init", "raw_pixels")
 SHOTS = ("1", "5", "10")
+WAYS = ("knn", "linear", "classifier")
 
 
 def evaluation_table(result: Mapping[str, Any]) -> str:
-    """Tables of classification, retrieval and clustering, fine-tuning and classes by frequency, then the verdict."""
+    """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict."""
     parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _classification(result: Mapping[str, Any]) -> str:
-    own = result["trained"].get("classifier")
-    head = ["kNN", "linear"] + (["classifier"] if own is not None else [])
+    own = result["trained"].get("classifier") is not None
     rows = []
     for name in CONTESTANTS:
         row = result[name]
         shots = [(row["few_shot"] or {}).get(count) for count in SHOTS]
-        cells = [percent(row["knn"]), percent(row["linear"])]
-        cells += [percent(row.get("classifier"))] if own is not None else []
-        cells += ["–" if shot is None else spread(shot["mean"], shot["std"]) for shot in shots]
-        rows.append([words(name), *cells, percent(row.get("view_retrieval"))])
-    return aligned(["", *head, "1 label", "5 labels", "10 labels", "view R@1"], rows)
+        cells = [_percent(row["knn"]), _percent(row["linear"])]
+        cells += [_percent(row.get("classifier"))] if own else []
+        cells += ["–" if shot is None else _spread(shot["mean"], shot["std"]) for shot in shots]
+        rows.append([_words(name), *cells, _percent(row.get("view_retrieval"))])
+    head = ["", "kNN", "linear", *(["classifier"] if own else []), "1 label", "5 labels", "10 labels", "view R@1"]
+    return aligned(head, rows)
 
 
 def _structure(result: Mapping[str, Any]) -> str:
     rows = []
     for name in CONTESTANTS:
-        found, clusters = result[name].get("retrieval"), result[name].get("clustering")
-        if found or clusters:
-            found, clusters = found or {}, clusters or {}
-            recall = [percent((found.get("recall_at") or {}).get(k)) for k in ("1", "5", "10")]
-            rest = [percent(found.get(key)) for key in ("map_at_r", "r_precision")]
-            rows.append([words(name), *recall, *rest, *(number(clusters.get(key)) for key in ("nmi", "ari"))])
-            rows[-1].append(percent(clusters.get("accuracy")))
+        retrieval, clusters = result[name].get("retrieval") or {}, result[name].get("clustering") or {}
+        if retrieval or clusters:
+            cells = [_percent((retrieval.get("recall_at") or {}).get(k)) for k in ("1", "5", "10")]
+            cells += [_percent(retrieval.get(key)) for key in ("map_at_r", "r_precision")]
+            cells += ["–" if (v := clusters.get(key)) is None else f"{v:.3f}" for key in ("nmi", "ari")]
+            rows.append([_words(name), *cells, _percent(clusters.get("accuracy"))])
     head = ["class retrieval", "R@1", "R@5", "R@10", "MAP@R", "R-prec.", "NMI", "ARI", "clusters"]
     return aligned(head, rows) if rows else ""
 
 
 def _fine_tuning(result: Mapping[str, Any]) -> str:
-    tuned = {name: found for name in CONTESTANTS if (found := result[name].get("fine_tune"))}
+    tuned = {name: runs for name in CONTESTANTS if (runs := result[name].get("fine_tune"))}
     if not tuned:
         return ""
     first = next(iter(tuned.values()))
     head = ["fine-tuned with", *(f"{float(share):.3g} of labels ({first[share]['labels']})" for share in first)]
-    return aligned(
-        head, [[words(n), *(percent(run["accuracy"]) for run in found.values())] for n, found in tuned.items()]
-    )
+    rows = [[_words(name), *(_percent(run["accuracy"]) for run in runs.values())] for name, runs in tuned.items()]
+    return aligned(head, rows)
 
 
 def _frequency(result: Mapping[str, Any]) -> str:
-    """Only where the training images differ enough to be of two groups."""
+    """Empty unless the classes fall into at least two groups."""
     groups = {name: group for name, group in (result["trained"].get("by_frequency") or {}).items() if group}
     if len(groups) < 2:
         return ""
-    ways = [way for way in ("knn", "linear", "classifier") if all(way in group for group in groups.values())]
-    names = {"knn": "trained, kNN", "linear": "trained, linear", "classifier": "trained, classifier"}
+    ways = [way for way in WAYS if all(way in group for group in groups.values())]
     head = ["training images", *(f"{name} ({group['classes']} classes)" for name, group in groups.items())]
-    return aligned(head, [[names[way], *(percent(group[way]) for group in groups.values())] for way in ways])
+    names = {"knn": "kNN", "linear": "linear", "classifier": "classifier"}
+    return aligned(
+        head, [[f"trained, {names[way]}", *(_percent(group[way]) for group in groups.values())] for way in ways]
+    )
 
 
 def _verdict(result: Mapping[str, Any]) -> str:
-    """Title, figures and what to try next; '' without one, as for other data."""
-    found = result.get("verdict")
-    if not found:
+    """Empty for evaluations on other data, which have no verdict."""
+    verdict = result.get("verdict")
+    if not verdict:
         return ""
-    told = [f"{found['title']}. {found['sentence']}", *found["remarks"], *(f"Next: {step}" for step in found["next"])]
-    return "\n".join(textwrap.fill(each, 120, subsequent_indent="  ") for each in told)
+    lines = [f"{verdict['title']}. {verdict['sentence']}", *verdict["remarks"]]
+    lines += [f"Next: {step}" for step in verdict["next"]]
+    return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ") for line in lines)
 
 
 def summary_table(summary: Mapping[str, Any]) -> str:
-    """Mean ± deviation over seeds of the most important figures."""
-    shown = {
+    """Returns mean ± standard deviation over the seeds of the most important results."""
+    columns = {
         "kNN": "knn",
         "linear": "linear",
         "classifier": "classifier",
@@ -83,17 +85,19 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         "MAP@R": "retrieval.map_at_r",
         "view R@1": "view_retrieval",
     }
-    held = {title: key for title, key in shown.items() if any(key in found for found in summary["figures"].values())}
+    figures = summary["figures"]
+    columns = {title: key for title, key in columns.items() if any(key in row for row in figures.values())}
     rows = []
-    for name, found in summary["figures"].items():
-        cells = [found.get(key) for key in held.values()]
-        rows.append([words(name), *("–" if cell is None else spread(cell["mean"], cell["std"]) for cell in cells)])
+    for name, row in figures.items():
+        cells = [row.get(key) for key in columns.values()]
+        rows.append([_words(name), *("–" if cell is None else _spread(cell["mean"], cell["std"]) for cell in cells)])
     seeds = ", ".join(map(str, summary["seeds"]))
-    return aligned(["", *held], rows) + f"\nmean ± deviation over seeds {seeds}; {summary['protocol']['varies']} vary"
+    note = f"mean ± standard deviation over seeds {seeds}; {summary['protocol']['varies']} vary"
+    return aligned(["", *columns], rows) + "\n" + note
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart, the first to the left, the others to the right."""
+    """Formats columns two spaces apart: the first is left-aligned, the others are right-aligned."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):
@@ -102,21 +106,13 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def words(name: str) -> str:
-    """A contestant's name without the underscore."""
+def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def percent(value: float | None) -> str:
-    """0.934 → '93.4%'; '–' for None."""
+def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def number(value: float | None) -> str:
-    """Three decimals; '–' for None."""
-    return "–" if value is None else f"{value:.3f}"
-
-
-def spread(mean: float, std: float) -> str:
-    """Mean ± deviation in percent."""
+def _spread(mean: float, std: float) -> str:
     return f"{mean:.1%} ±{std:.1%}"

@@ -1,1 +1,1 @@
-"""What a run is: configuration and recipes, data and its split, the folder and what is written into it."""
+"""Runs: configuration and recipes, the data and their split, the run folder and its files."""

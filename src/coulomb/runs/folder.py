@@ -1,4 +1,4 @@
-"""The folder of a run: its paths, its lock, what its files must hold, and how they are written."""
+"""The folder of a run: paths, lock, formats of its files, atomic writing."""
 
 import contextlib
 import json
@@ -46,13 +46,13 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
 
     def refuse_existing(self) -> None:
-        """A folder that holds anything is never overwritten."""
+        """Raises `InputError` if the folder exists and is not empty."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             remedy = "continue it with --resume" if self.config.is_file() else "remove it"
             raise InputError(f"out={str(self.path)!r}: already exists; choose another folder, or {remedy}")
 
     def create(self) -> None:
-        """Make the folder."""
+        """Creates the folder; raises `InputError` if that is not possible."""
         try:
             self.refuse_existing()
             self._created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -61,32 +61,32 @@ class RunFolder:
             raise InputError(f"out={str(self.path)!r}: cannot be created ({error.strerror})") from None
 
     def discard(self) -> None:
-        """Undo `create`: remove the folder, or empty it where it existed before."""
+        """Undoes `create`: removes the folder, or empties it if it existed before."""
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
         for folder in self._created:
-            with contextlib.suppress(OSError):  # something else was put there in the meantime
+            with contextlib.suppress(OSError):  # no longer empty
                 folder.rmdir()
 
     def require(self) -> None:
-        """Raises `InputError` if the folder is not a run, or if something in it is a link that leaves it."""
+        """Raises `InputError` if the folder is not a run, or contains a link that leads out of it."""
         if not self.config.is_file():
             raise InputError(f"{str(self.path)!r}: not a run folder (no config.yaml in it)")
         self.refuse_links()
 
     def refuse_links(self) -> None:
-        """Raises `InputError` if a symbolic link in the folder, at any depth, leads out of it: what is written into the
-        folder would change files elsewhere. The folder itself may be a link.
+        """Raises `InputError` if a symbolic link in the folder, at any depth, leads out of it, because writing to it would
+        change files elsewhere. The folder itself may be a link.
         """
         inside = self.path.resolve()
         for folder, folders, files in os.walk(inside):
             for path in (Path(folder, name) for name in folders + files):
                 if path.is_symlink() and not _target(path).is_relative_to(inside):
                     raise InputError(
-                        f"{path}: is a symbolic link that leaves the run folder, and writing to it would change files "
+                        f"{path}: is a symbolic link that leads out of the run folder, and writing to it would change files "
                         f"elsewhere ({_target(path)}); replace it with a copy, or remove it"
                     )
 
@@ -94,17 +94,17 @@ class RunFolder:
 def _target(link: Path) -> Path:
     try:
         return link.resolve()
-    except (OSError, RuntimeError):  # a loop of links, which leads nowhere
+    except (OSError, RuntimeError):  # a loop of links
         return link.parent / link.readlink()
 
 
 def command_for(command: str, path: Path) -> str:
-    """What to type to apply ``command`` to the run in ``path``."""
+    """Returns the shell command that applies ``command`` to the run in ``path``."""
     return f"coulomb {command} {shlex.quote(str(path))}"
 
 
 def free_folder(name: str, method: str) -> Path:
-    """``runs/NAME-METHOD``, or the first of ``-2``, ``-3``, … that does not exist yet."""
+    """Returns ``runs/NAME-METHOD``, or the first of ``…-2``, ``…-3``, … that does not exist yet."""
     safe = safe_name(name)
     path, number = Path("runs") / f"{safe}-{method}", 1
     while path.exists():
@@ -114,17 +114,17 @@ def free_folder(name: str, method: str) -> Path:
 
 
 def safe_name(name: str) -> str:
-    """``name`` with letters, digits, ``-_.`` alone, for a file or folder."""
+    """Returns ``name`` with only letters, digits and ``-_.``, for a file or folder."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically: readers see the old file or the new one, never half of one."""
+    """Writes JSON atomically: readers see the old or the new file, never a partial one."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically."""
+    """Writes text atomically."""
     write_atomically(path, text.encode("utf-8"))
 
 
@@ -132,21 +132,21 @@ MOST_SPLIT = 256 * MIB  # ten million images
 EVALUATE = "write it again with: coulomb evaluate RUN"
 
 _row = Shape(
-    "the figures of a class",
+    "the numbers of a class",
     lambda row: isinstance(row, dict) and number.fits(row.get("train")) and maybe(number).fits(row.get("knn")),
 )
 _contestant = Shape(
-    "an object of figures, with per_class a list of objects",
-    lambda found: isinstance(found, dict) and maybe(list_of(_row)).fits(found.get("per_class")),
+    "an object with numbers, and per_class a list of objects",
+    lambda value: isinstance(value, dict) and maybe(list_of(_row)).fits(value.get("per_class")),
 )
 _canvas = Shape(
     "an object with size, a positive whole number, and dtype, uint8 or float32",
-    lambda found: (
-        isinstance(found, dict)
-        and set(found) == {"size", "dtype"}
-        and whole.fits(found["size"])
-        and found["size"] > 0
-        and found["dtype"] in ("uint8", "float32")
+    lambda value: (
+        isinstance(value, dict)
+        and set(value) == {"size", "dtype"}
+        and whole.fits(value["size"])
+        and value["size"] > 0
+        and value["dtype"] in ("uint8", "float32")
     ),
 )
 DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
@@ -159,22 +159,24 @@ EVALUATION = {name: maybe(_contestant) for name in ("trained", "random_init", "r
 
 
 def read_data(folder: RunFolder) -> dict[str, Any]:
-    """The content of ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
+    """Reads ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
     return read_object(folder.data, DATA) if folder.data.exists() else {}
 
 
 def read_split(folder: RunFolder) -> dict[str, Any] | None:
-    """The content of ``split.json``, None if there is none. Raises `InputError` if it is malformed."""
+    """Reads ``split.json``; None if there is none. Raises `InputError` if it is malformed."""
     remedy = f"{RESTORE}, or start a new run"
     return read_object(folder.split, SPLIT, most=MOST_SPLIT, remedy=remedy) if folder.split.exists() else None
 
 
 def read_evaluation(folder: RunFolder) -> dict[str, Any]:
-    """The content of ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
-    found = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
-    if not all(isinstance(value, dict) for name, value in found.items() if name != "comparison" and value is not None):
-        raise InputError(f"{folder.evaluation}: holds entries that are no objects of figures; {EVALUATE}")
-    return found
+    """Reads ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
+    evaluation = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
+    if not all(
+        isinstance(value, dict) for name, value in evaluation.items() if name != "comparison" and value is not None
+    ):
+        raise InputError(f"{folder.evaluation}: has entries that are not objects; {EVALUATE}")
+    return evaluation
 
 
 try:
@@ -185,18 +187,18 @@ except ImportError:  # Windows
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path`` in the block; it has the process id and the host as JSON.
+    """Holds the lock file ``path`` while the block runs; it contains the process id and the host as JSON.
 
-    The lock itself is the kernel's (``flock``), which releases it when the process ends, however it ends: a file that a
-    killed process left behind is taken over, and a recycled process id is not mistaken for its owner. A warning is logged
-    where the file system or the platform has no such locks.
+    The lock is the kernel's (``flock``), which is released when the process ends in any way: the file of a killed process is
+    taken over, and a recycled process id is not mistaken for its owner. Logs a warning if the file system or the platform has
+    no such locks.
 
     Raises:
-        InputError: another process holds it.
+        InputError: another process holds the lock.
     """
     file = _open(path)
     try:
-        with contextlib.suppress(OSError):  # a full disk: for the message of others only; the lock holds without it
+        with contextlib.suppress(OSError):  # a full disk: the content is only for messages
             file.truncate(0)
             json.dump({"pid": os.getpid(), "host": platform.node()}, file)
             file.flush()
@@ -222,18 +224,20 @@ def _open(path: Path) -> TextIO:
             ) from None
         except OSError as error:
             log.warning(
-                "%s: cannot be locked (%s); do not resume this run twice at once", path, error.strerror or error
+                "%s: cannot be locked (%s); do not resume this run in two processes at once",
+                path,
+                error.strerror or error,
             )
             return file
-        if os.fstat(file.fileno()).st_nlink:  # else its owner has just removed it: that lock excludes nobody
-            # Processes forked for the data must not keep the lock of a run that was killed.
+        if os.fstat(file.fileno()).st_nlink:  # otherwise its owner has just removed it, and the lock is void
+            # Forked data workers must not keep the lock of a killed run.
             os.register_at_fork(after_in_child=file.close)
             return file
         file.close()
 
 
 def _opened(path: Path) -> TextIO:
-    """Open the file for reading and writing without truncating it or following a link."""
+    """Opens the file for reading and writing without truncating it or following a link."""
     try:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644), "r+")
     except OSError as error:
@@ -242,6 +246,6 @@ def _opened(path: Path) -> TextIO:
 
 def _described(owner: str) -> str:
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        found = json.loads(owner)
-        return f" ({found['pid']} on {found['host']})"
+        process = json.loads(owner)
+        return f" ({process['pid']} on {process['host']})"
     return ""

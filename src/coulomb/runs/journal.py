@@ -1,4 +1,4 @@
-"""Where a run writes its figures: ``metrics.jsonl`` for programs, TensorBoard files for those who like them."""
+"""Metrics of a run: ``metrics.jsonl``, and the same values as TensorBoard files."""
 
 import json
 import logging
@@ -16,15 +16,14 @@ log = logging.getLogger("coulomb")
 
 
 class Journal:
-    """One JSON object a line, complete on disk before the next step begins; the same figures as TensorBoard scalars.
+    """Writes one JSON object per line, complete on disk before the next step begins, and the same values for TensorBoard.
 
     Args:
         path: ``metrics.jsonl``.
-        tensorboard: folder for event files; None for none. They are a convenience: when they cannot be written, a warning
-            says so and the run goes on. TensorBoard's own writer hangs for ever on a full disk, so records are
-            written here, without a thread.
+        tensorboard: folder for event files; None for none. If they cannot be written, a warning is logged and the run
+            continues. Records are written here without a thread, because TensorBoard's own writer hangs on a full disk.
 
-    ``listeners`` are called with every line once it is written.
+    ``listeners`` are called with every line after it is written.
     """
 
     def __init__(self, path: Path, tensorboard: Path | None = None):
@@ -37,10 +36,10 @@ class Journal:
             self._record(file_version="brain.Event:2")
 
     def write(self, line: dict[str, Any]) -> None:
-        """Add a line; it must hold ``step``.
+        """Appends a line, which must contain ``step``.
 
         Raises:
-            InputError: the disk is full, or the folder cannot be written any more.
+            InputError: the disk is full, or the folder is no longer writable.
         """
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -55,13 +54,13 @@ class Journal:
             listener(line)
 
     def forget_after(self, step: int) -> list[dict[str, Any]]:
-        """Drop lines after ``step``, which a resumed run writes again, the same; returns those that stay.
+        """Removes the lines after ``step``, which a resumed run repeats; returns the remaining ones.
 
-        A run that starts at step 0 has no checkpoint and repeats everything, its evaluation of step 0 included.
+        A run that resumes at step 0 has no checkpoint and repeats everything, including the evaluation at step 0.
         """
-        kept = [line for line in read_metrics(self.path) if line["step"] <= step] if step else []
-        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
-        return kept
+        remaining = [line for line in read_metrics(self.path) if line["step"] <= step] if step else []
+        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in remaining))
+        return remaining
 
     def _scalars(self, line: dict[str, Any]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -82,7 +81,7 @@ class Journal:
             with self.events.open("ab") as file:
                 RecordWriter(file).write(Event(wall_time=time.time(), **content).SerializeToString())
         except OSError as error:
-            log.warning("TensorBoard files cannot be written (%s); metrics.jsonl has the same figures", error.strerror)
+            log.warning("TensorBoard files cannot be written (%s); metrics.jsonl has the same values", error.strerror)
             self.events = None
 
 
@@ -97,10 +96,10 @@ LINE = {
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All complete lines of ``metrics.jsonl``; a last line cut short by a kill is left out.
+    """Reads all complete lines of ``metrics.jsonl``; a last line that a kill cut short is skipped.
 
     Raises:
-        InputError: any other line is damaged, or holds no figures of a step.
+        InputError: any other line is damaged, or is not the metrics of a step.
     """
     if not path.exists():
         return []

@@ -11,7 +11,7 @@ from coulomb.data.views import ViewMaker, make_views
 from coulomb.errors import InputError
 from coulomb.methods import METHODS, Method
 from coulomb.methods.options import find_method, load_own_method
-from coulomb.models.user_code import is_own_file
+from coulomb.models.user_code import is_user_code
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 
@@ -34,7 +34,7 @@ def require_named(
     """
     for name in ("method", "encoder"):
         value = options.get(name)
-        if isinstance(value, str) and is_own_file(value) and given.get(name) is None:
+        if isinstance(value, str) and is_user_code(value) and given.get(name) is None:
             raise InputError(
                 f"{where}: {name}={value!r} is code outside coulomb, which is executed only if you pass it yourself; "
                 f"if you trust that file, add --{name} {value} ({name}={value!r} in Python)"

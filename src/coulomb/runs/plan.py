@@ -17,7 +17,7 @@ from coulomb.methods import Method
 from coulomb.methods.options import accepted_parameters, complete_options, find_method, short_name
 from coulomb.models.encoder import require_encoder
 from coulomb.models.published import is_published
-from coulomb.models.user_code import absolute, is_own_file
+from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects
@@ -92,8 +92,8 @@ def configure(
         size = {"image_size": objects.views.size, "channels": objects.views.channels}
         options = size | options | {"views": f"custom:{type(objects.views).__name__}"}
     given = Config(**options)
-    if is_own_file(given.method):
-        options = options | {"method": absolute(given.method)}
+    if is_user_code(given.method):
+        options = options | {"method": with_absolute_path(given.method)}
     method = objects.method or find_method(given.method)
     sources = sources or open_data(given, objects.data, objects.test)
     facts = measure(given, *sources)

@@ -1,4 +1,4 @@
-"""Looks at data before training: the check of a data set, time and memory of a training, a contact sheet of views."""
+"""Before training: the check of a data set, an estimate of time and memory, a contact sheet of views."""
 
 import copy
 import dataclasses
@@ -23,19 +23,18 @@ from coulomb.runs.plan import Plan, matches_labels, plan, plan_prepared
 from coulomb.runs.prepare import LARGEST, canvas_size, measure, open_data, require_readable
 from coulomb.runs.recipes import find_recipe
 
-LEAST, MOST, SECONDS = 3, 30, 5.0  # steps, and the time after which there are enough
+LEAST, MOST, SECONDS = 3, 30, 5.0  # number of timed steps, and the time limit
 
 
 def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
-    """Time and memory that the run of ``plan`` takes on this machine.
+    """Estimates the time and memory of a run on this machine's CPU.
 
-    Real steps (views, forward, backward) of at most 64 images are timed for about five seconds, 3 to 30 of them, the first not
-    counted; the shortest is scaled to the batch, the activations' memory too. Numbers are for this
-    machine's CPU; an estimate, not a promise.
+    Times 3 to 30 real steps (views, forward, backward) of at most 64 random images for about five seconds, without the first,
+    and scales the shortest one, as well as the memory of the activations, to the batch size.
 
     Returns:
         ``seconds_per_step``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch), ``model_bytes``
-        (weights, gradients and optimiser state), ``note``.
+        (weights, gradients and optimizer state), ``note``.
     """
     config, facts, objects = plan.config, plan.prepared.facts, objects or Objects()
     batch = min(config.batch_size, 64)
@@ -61,16 +60,16 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     draw = generator(config.seed, "estimate")
     canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(batch) % classes
-    kept = _saved_bytes()
+    saved = _saved_bytes()
     times: list[float] = []
     while len(times) < LEAST or (len(times) < MOST and sum(times) < SECONDS):
         begin = time.perf_counter()
-        seen = views(canvas, draw, n=config.n_views)
-        seen = [view.contiguous(memory_format=torch.channels_last) for view in seen]
-        with kept, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
-            loss = method(seen, labels, torch.arange(batch))
+        augmented = views(canvas, draw, n=config.n_views)
+        augmented = [view.contiguous(memory_format=torch.channels_last) for view in augmented]
+        with saved, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
+            loss = method(augmented, labels, torch.arange(batch))
         loss.backward()
-        method.after_batch()  # fills a queue, which takes its time only then
+        method.after_batch()  # a queue costs time only once it is filled
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
     parameters = sum(p.numel() for p in method.parameters())
@@ -79,7 +78,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         "seconds_per_step": seconds,
         "training_seconds": seconds * plan.steps,
         "parameters": parameters,
-        "activation_bytes": int(kept.bytes / len(times) * scale),
+        "activation_bytes": int(saved.bytes / len(times) * scale),
         "model_bytes": parameters * 4 * (4 if config.optimizer == "adamw" else 3),
         "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, "
         f"scaled to batches of {config.batch_size}",
@@ -87,7 +86,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
 
 
 class _saved_bytes(torch.autograd.graph.saved_tensors_hooks):
-    """Counts what autograd keeps for the backward pass."""
+    """Counts the bytes that autograd saves for the backward pass."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -102,30 +101,30 @@ class _saved_bytes(torch.autograd.graph.saved_tensors_hooks):
 def preflight(
     options: dict[str, Any], objects: Objects | None = None, *, progress: bool = True
 ) -> tuple[dict[str, Any], str]:
-    """Look at every image, and plan and time the training that ``coulomb train`` would do with these options.
+    """Checks every image, and plans and times the training that ``coulomb train`` would do with these options.
 
     Args:
         options: fields of `coulomb.runs.config.Config`, as for training.
-        objects: data, encoder or views given as Python objects.
+        objects: data, encoder or views as Python objects.
         progress: show a bar on a terminal.
 
     Returns:
-        The result as a dictionary for JSON, and as text. The dictionary is that of :func:`coulomb.data.check` and
+        The result as a dictionary for JSON, and as text. The dictionary is that of :func:`coulomb.data.check` with
 
         - ``test``: ``count``, ``readable`` and ``corrupt`` of the test set, if there is one;
         - ``config``: the configuration that ``config.yaml`` would hold, except ``out``;
         - ``data``: what ``data.json`` would hold when training begins;
-        - ``training``: ``refused`` (None, or the error with which training would end), ``encoder``, ``image_size``,
+        - ``training``: ``refused`` (None, or the error that training would raise), ``encoder``, ``image_size``,
           ``epochs``, ``batch_size``, ``learned`` (images), ``steps_per_epoch``, ``steps``, ``updates``, ``processes``, and
-          the estimates of `coulomb.runs.preflight.estimate`.
+          the results of `estimate`.
 
     Raises:
         InputError: the data cannot be opened, none of its images can be read, or an option has a wrong name or type.
     """
     check_names(options)
-    asked = Config(**options)
+    config = Config(**options)
     objects = (objects or Objects()).with_options(options)
-    sources = open_data(asked, objects.data, objects.test)
+    sources = open_data(config, objects.data, objects.test)
     planned, refused = None, None
     try:
         planned = plan(options, objects, sources)
@@ -138,13 +137,13 @@ def preflight(
             figures = estimate(planned, objects)  # makes the method, which may refuse its options
         except InputError as error:
             planned, refused = None, str(error)
-    given: dict[str, Any] = {"inspection": looks[0], "seed": asked.seed, "largest": LARGEST[asked.preset]}
+    facts: dict[str, Any] = {"inspection": looks[0], "seed": config.seed, "largest": LARGEST[config.preset]}
     if planned is not None:
-        given |= {"image_size": planned.prepared.facts.image_size, "surveyed": planned.prepared.facts.survey}
+        facts |= {"image_size": planned.prepared.facts.image_size, "surveyed": planned.prepared.facts.survey}
         if matches_labels(objects.find_method(planned.config)):
             batch = planned.config.batch_size * planned.processes
-            given |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
-    result = check(looks[0].source, **given)
+            facts |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
+    result = check(looks[0].source, **facts)
     if len(looks) > 1:
         result["test"] = _test_set(looks[1])
     result["training"] = {"refused": refused}
@@ -158,7 +157,7 @@ def preflight(
 
 
 def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> Plan:
-    """The plan once unreadable images are known: decoding finds them if the images fit into the cache."""
+    """Returns the plan without unreadable images, which decoding finds if the images fit into the cache."""
     prepared, config = planned.prepared, planned.config
     for store, looked in zip(prepared.stores, looks, strict=True):
         require_readable(store, list(looked.corrupt), config.max_corrupt)
@@ -206,16 +205,16 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
 
 
 def _training_text(planned: Plan, result: dict[str, Any]) -> str:
-    config, facts, found = planned.config, planned.prepared.facts, result["training"]
+    config, facts, training = planned.config, planned.prepared.facts, result["training"]
     each = f" on each of {planned.processes} processes" if planned.processes > 1 else ""
-    memory = (found["activation_bytes"] + found["model_bytes"]) / 2**20
+    memory = (training["activation_bytes"] + training["model_bytes"]) / 2**20
     return (
         f"split      {len(planned.prepared.train.indices)} training and {len(planned.prepared.test.indices)} test images: "
         f"{planned.prepared.split}\n"
         f"training   {config.method}, preset {config.preset}: {config.encoder} on {facts.image_size}×{facts.image_size} "
         f"pixels, {config.epochs} epochs, {planned.steps} steps of {config.batch_size} images{each}\n"
-        f"time       about {_duration(found['training_seconds'])} of training ({found['note']})\n"
-        f"memory     about {memory:.0f} MiB for a batch and the network, decoded images not counted"
+        f"time       about {_duration(training['training_seconds'])} of training ({training['note']})\n"
+        f"memory     about {memory:.0f} MiB for a batch and the network, without the decoded images"
     )
 
 
@@ -239,14 +238,14 @@ def preview(
     rows: int = 8,
     seed: int = 0,
 ) -> str:
-    """Save a contact sheet of ``rows`` images drawn from ``data``, each with ``n`` views; returns the preset used."""
+    """Saves a contact sheet of ``rows`` random images of ``data`` with ``n`` views each; returns the preset used."""
     source = open_source(data)
     facts = measure(Config(data=str(data), image_size=image_size, seed=seed), source)
     needed = 4 * rows * (n + 1) * facts.channels * facts.image_size**2
     if needed > MOST_BYTES:
         raise InputError(
             f"image_size={facts.image_size}, n={n}: a sheet of {rows} images would take {needed / 2**30:.3g} GiB of memory "
-            f"(at most {MOST_BYTES >> 30}); ask for smaller or fewer views"
+            f"(at most {MOST_BYTES >> 30}); request smaller or fewer views"
         )
     used = preset or str(find_recipe("simclr", "small")(facts).views)
     views = make_views(used, size=facts.image_size, channels=facts.channels, **(options or {}))
@@ -255,7 +254,7 @@ def preview(
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
     batch = next(images.batches(chosen, len(chosen)))
     if not len(batch["index"]):
-        raise InputError(f"data={data!r}: none of {len(chosen)} images drawn could be read")
+        raise InputError(f"data={data!r}: none of {len(chosen)} random images could be read")
     try:
         contact_sheet(batch["image"], views, generator(seed, "sheet"), n=n, aspect=batch["aspect"]).save(out)
     except (OSError, ValueError) as error:

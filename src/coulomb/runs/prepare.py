@@ -1,4 +1,4 @@
-"""From what the user handed over to images ready for training: opened, measured, split, decoded."""
+"""From the user's data to images ready for training: opened, measured, split, decoded."""
 
 import logging
 from dataclasses import dataclass
@@ -18,22 +18,20 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
-from coulomb.data.names import first_few, visible
-from coulomb.data.samplers import most_frequent_class
-from coulomb.data.split import LongTail, imbalance, long_tail_subset
+from coulomb.data.split import LongTail, imbalance, long_tail_subset, most_frequent_class
 from coulomb.data.workers import cores
-from coulomb.errors import InputError
+from coulomb.errors import InputError, first_few, visible
 from coulomb.randomness import numpy_generator
 from coulomb.runs.config import Config
 
 log = logging.getLogger("coulomb")
 
-LARGEST = {"small": 96, "paper": 224}  # image size that a preset chooses at most, in pixels
+LARGEST = {"small": 96, "paper": 224}  # largest image size that a preset chooses, in pixels
 
 
 @dataclass
 class Part:
-    """One side of the split: which images of which store, with their labels by image index (None: no labels)."""
+    """One side of the split: indices of images in a store, and labels by image index (None without labels)."""
 
     images: Images
     indices: np.ndarray
@@ -41,11 +39,11 @@ class Part:
 
     @property
     def own_labels(self) -> np.ndarray | None:
-        """Labels of ``indices``, in their order."""
+        """Labels of ``indices``, in the same order."""
         return None if self.labels is None else self.labels[self.indices]
 
     def sample(self, most: int, seed: int, purpose: str) -> "Part":
-        """The same images of the same store, at most ``most`` of them, drawn by ``seed`` and ``purpose``, in order."""
+        """Returns a part with at most ``most`` of the images, drawn by ``seed`` and ``purpose``, in ascending order."""
         chosen = self.indices
         if len(chosen) > most:
             chosen = np.sort(numpy_generator(seed, purpose).choice(chosen, most, replace=False))
@@ -54,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """Indices of the training and of the held-out images (of the test set, if there is one), and a sentence on both."""
+    """Indices of the training and of the held-out images (of the test set, if there is one), and a description of both."""
 
     train: np.ndarray
     test: np.ndarray
@@ -63,9 +61,9 @@ class Split:
 
 @dataclass
 class Facts:
-    """What a recipe may decide by, and the survey and the split it comes from, which `arrange` uses again."""
+    """Facts that recipes depend on, and the survey and split they come from, which `arrange` reuses."""
 
-    images: int  # to train on: held-out ones and those that a long tail leaves out do not count
+    images: int  # for training, without held-out images and those that a long tail removes
     image_size: int
     channels: int
     labelled: int
@@ -77,7 +75,7 @@ class Facts:
 
 @dataclass
 class Prepared:
-    """Images for training and for evaluation, and what was found out about them."""
+    """Images for training and evaluation, and the facts about them."""
 
     train: Part
     test: Part
@@ -89,7 +87,7 @@ class Prepared:
 
     @property
     def stores(self) -> list[Images]:
-        """The image stores of both parts, each once."""
+        """The distinct image stores of both parts."""
         return list({id(part.images): part.images for part in (self.train, self.test)}.values())
 
     @property
@@ -99,25 +97,25 @@ class Prepared:
         return first, others[0] if others else None
 
     def leave_out_unreadable(self) -> None:
-        """Remove the images that are known to be undecodable from both parts."""
+        """Removes images that cannot be decoded from both parts."""
         for part in (self.train, self.test):
             part.indices = np.intersect1d(part.indices, part.images.usable)
 
     @property
     def unseen(self) -> Part:
-        """What is shown and matched in the evaluation: held-out images, or training images where fewer than two are."""
+        """Images for figures of the evaluation: the held-out ones, or training images if fewer than two are held out."""
         return self.test if len(self.test.indices) >= 2 else self.train
 
     @property
     def class_counts(self) -> list[int] | None:
-        """Training images of each class, by label."""
+        """Number of training images of each class [C]; None without labels."""
         labels = self.train.own_labels
         if labels is None:
             return None
         return np.bincount(labels[labels >= 0], minlength=len(self.class_names or [])).tolist()
 
     def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
-        """The content of ``data.json``."""
+        """Returns the content of ``data.json``."""
         return {
             "source": self.source,
             "train": len(self.train.indices),
@@ -138,17 +136,17 @@ class Prepared:
 
 
 def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Source, Source | None]:
-    """The sources of a run: objects given in Python, or what ``config`` names."""
+    """Opens the sources of a run: the objects passed in Python, or what ``config`` names."""
     source = open_source(config.data if data is None else data, labels=config.labels, root=config.root)
-    wanted = config.test if test is None else test
-    test_source = None if wanted is None else open_source(wanted, labels=config.labels, root=config.root)
+    given = config.test if test is None else test
+    test_source = None if given is None else open_source(given, labels=config.labels, root=config.root)
     if len(source) < 2:
         raise InputError(f"data={config.data!r}: {len(source)} image; contrastive learning needs at least 2")
     return source, test_source
 
 
 def make_split(config: Config, source: Source, test_source: Source | None) -> Split:
-    """The split that ``config`` asks for: by its test set or its seed, thinned out by its long tail."""
+    """Splits the data by the test set, or else by the seed of ``config``, and subsamples the training part to a long tail."""
     labels = source.labels
     if test_source is not None:
         train, test = np.arange(len(source)), np.arange(len(test_source))
@@ -165,23 +163,23 @@ def make_split(config: Config, source: Source, test_source: Source | None) -> Sp
 
 
 def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
-    """Facts about the images: the split, and the size and channels that the network will see, by option or by a survey."""
-    found = survey(source, seed=config.seed)
+    """Computes the facts: the split, and the size and channels of the network's input, from options or from a survey."""
+    surveyed = survey(source, seed=config.seed)
     split = make_split(config, source, test_source)
     return Facts(
         images=len(split.train),
-        image_size=config.image_size or suggest_image_size(found, LARGEST[config.preset]),
-        channels=config.channels or found.channels,
+        image_size=config.image_size or suggest_image_size(surveyed, LARGEST[config.preset]),
+        channels=config.channels or surveyed.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
         fast_bf16=fast_bf16(),
-        survey=found,
+        survey=surveyed,
         split=split,
     )
 
 
 def fast_bf16() -> bool:
-    """Whether this machine multiplies bfloat16 in hardware; emulated it is slower than float32."""
+    """Returns True if this machine multiplies bfloat16 in hardware; emulation is slower than float32."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
@@ -189,11 +187,11 @@ def fast_bf16() -> bool:
 
 
 def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts) -> Prepared:
-    """The split and the image stores of a run; nothing is decoded yet, so unreadable images are still included.
+    """Returns the split and the image stores of a run. Nothing is decoded yet, so unreadable images are still included.
 
     Raises:
-        InputError: the split leaves nothing to train on or to test on, the classes of the test set are others, or a
-            sampler needs labels and there are none.
+        InputError: the split leaves no training or no test images, the classes of the test set differ, or a sampler needs
+            labels and there are none.
     """
     source, test_source = sources
     labels = source.labels
@@ -218,24 +216,24 @@ def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts)
 
 
 def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prepared:
-    """Decode the images of ``prepared`` into the bounded cache, and leave out what cannot be read."""
+    """Decodes the images of ``prepared`` into the bounded cache, and removes unreadable ones."""
     for store in prepared.stores:
         for note in store.source.notes:
             log.info("%s", note)
     for store in prepared.stores:
         store.load(progress=progress)
     prepared.leave_out_unreadable()
-    _tell_classes(prepared, config)
+    _log_classes(prepared, config)
     return prepared
 
 
 def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
-    """`arrange`, then `decode`."""
+    """Calls `arrange`, then `decode`."""
     return decode(arrange(config, sources, facts), config, progress=progress)
 
 
-def _tell_classes(prepared: Prepared, config: Config) -> None:
-    """Log the training images of each class of a long tail, and what a sampler makes of them."""
+def _log_classes(prepared: Prepared, config: Config) -> None:
+    """Logs the class counts of a long tail, and how often a sampler draws the images of the most frequent class."""
     labels, counts = prepared.train.own_labels, prepared.class_counts
     if labels is None or not counts or not any(counts):
         return
@@ -251,7 +249,7 @@ def _tell_classes(prepared: Prepared, config: Config) -> None:
     if config.sampler != "uniform":
         label, times = most_frequent_class(labels, config.sampler)
         log.info(
-            "sampler %s: each of the %d images of %s is shown %.3g times an epoch on average",
+            "sampler %s: each of the %d images of %s is drawn %.3g times per epoch on average",
             config.sampler,
             counts[label],
             visible(names[label]),
@@ -260,50 +258,46 @@ def _tell_classes(prepared: Prepared, config: Config) -> None:
 
 
 def require_readable(store: Images, corrupt: list[int], allowed: float) -> None:
-    """Refuse a store with more than the share ``allowed`` of ``corrupt`` images.
-
-    Raises:
-        InputError: with the first names.
-    """
+    """Raises `InputError`, with the first names, if more than the fraction ``allowed`` of a store's images is corrupt."""
     if len(corrupt) > allowed * len(store):
         first = ", ".join(store.item_id(index) for index in corrupt[:5])
         raise InputError(
             f"data={store.source.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
             f"max_corrupt={allowed:g} allows ({first}{', …' if len(corrupt) > 5 else ''}; all are in the log); "
-            "mend or remove them, or raise max_corrupt"
+            "repair or remove them, or raise max_corrupt"
         )
 
 
 def label_tensor(part: Part) -> torch.Tensor | None:
-    """Labels by image index as a tensor."""
+    """Returns the labels by image index as a tensor."""
     return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
 
 
 def position_tensor(indices: np.ndarray) -> torch.Tensor:
-    """Position among ``indices`` (0 … len − 1) by image index; −1 elsewhere."""
+    """Returns the position among ``indices`` (0 … len − 1) by image index; −1 for other images."""
     positions = torch.full((int(indices.max(initial=-1)) + 1,), -1)
     positions[torch.from_numpy(indices)] = torch.arange(len(indices))
     return positions
 
 
-def canvas_size(found: Survey, image_size: int) -> int:
-    """Side of the stored square: the images' own when they are small and all alike, else that of `margin_canvas`."""
-    if found.uniform and found.width == found.height and found.width <= 2 * image_size:
-        return int(found.width)
+def canvas_size(surveyed: Survey, image_size: int) -> int:
+    """Returns the side of the stored square: the images' own if all are equally small squares, else `margin_canvas`."""
+    if surveyed.uniform and surveyed.width == surveyed.height and surveyed.width <= 2 * image_size:
+        return int(surveyed.width)
     return margin_canvas(image_size)
 
 
 def margin_canvas(image_size: int) -> int:
-    """A third more than ``image_size``, rounded up to a multiple of 8: crops of 9/16 of the area keep full resolution."""
+    """Returns 4/3 of ``image_size``, rounded up to a multiple of 8: crops of 9/16 of the area keep full resolution."""
     return int(np.ceil(image_size * 4 / 3 / 8) * 8)
 
 
-def _store(source: Source, found: Survey, facts: Facts, config: Config) -> Images:
+def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Images:
     return Images(
         source,
-        size=canvas_size(found, facts.image_size),
+        size=canvas_size(surveyed, facts.image_size),
         channels=facts.channels,
         cache_bytes=int(config.cache_gb * 2**30),
         workers=cores() if config.workers is None else config.workers,
-        dtype=found.dtype,
+        dtype=surveyed.dtype,
     )

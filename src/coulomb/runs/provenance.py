@@ -13,12 +13,12 @@ import torch
 import coulomb
 from coulomb import machine
 from coulomb.data import Source
-from coulomb.data.names import first_few
 from coulomb.data.source import CorruptImage
+from coulomb.errors import first_few
 
 
 def environment() -> dict[str, Any]:
-    """Versions, device and threads, for ``environment.json`` and the report."""
+    """Returns versions, device and threads, for ``environment.json`` and the report."""
     packages = ("torch", "numpy", "lightning", "scikit-learn", "pillow", "pyarrow")
     cuda = torch.cuda.is_available()
     return {
@@ -38,7 +38,7 @@ ENDS = 2**16  # bytes that are hashed at the beginning and at the end of each
 
 
 def fingerprints(sources: tuple[Source, Source | None]) -> dict[str, Any]:
-    """The `fingerprint` of the training data and of the separate test data, if there are any."""
+    """Returns the `fingerprint` of the training data, and of the separate test data, if any."""
     return {
         name: None if source is None else fingerprint(source)
         for name, source in zip(("data", "test"), sources, strict=True)
@@ -46,11 +46,11 @@ def fingerprints(sources: tuple[Source, Source | None]) -> dict[str, Any]:
 
 
 def fingerprint(source: Source) -> dict[str, Any]:
-    """Number, names, labels and total size of the images, and hashes of 256 evenly spaced ones.
+    """Returns number, names, labels and total size of the images, and hashes of 256 evenly spaced ones.
 
-    Paths are relative to the data's folder and times of modification are left out, so that a copy of a folder elsewhere has
-    the same fingerprint. Of a large file its first and last 64 KiB and its size are hashed. For Parquet, the shards are hashed
-    in place of images. What this cannot see is an image outside of the sample that was replaced by one of the same size.
+    Paths are relative to the data's folder, and modification times are ignored, so that a copy of a folder has the same
+    fingerprint. For a large file, the first and last 64 KiB and the size are hashed. For Parquet, shards are hashed in place
+    of images. It does not detect an image outside the sample that was replaced by one of the same size.
     """
     if source.files:
         sampled = {path.name: _hash(path) for path in source.files}
@@ -70,25 +70,25 @@ def fingerprint(source: Source) -> dict[str, Any]:
 
 
 def changed(before: Any, now: dict[str, Any]) -> str:
-    """What differs between two `fingerprints`, for a message; empty where nothing does."""
-    found = []
+    """Describes the differences between two `fingerprints` for a message; empty if there are none."""
+    changes = []
     for part, new in now.items():
         old = before.get(part) if isinstance(before, dict) else None
         if old == new:
             continue
         if not isinstance(old, dict) or new is None:
-            found.append(f"{part}: {'there was none' if new else 'it is missing'}")
+            changes.append(f"{part}: {'there was none' if new else 'it is missing'}")
             continue
         hashes = old.get("sampled")
         hashes = hashes if isinstance(hashes, dict) else {}
         differ = [name for name, value in new["sampled"].items() if hashes.get(name, value) != value]
-        told = [f"content of {first_few(differ)}"] if differ else []
-        told += [
+        details = [f"content of {first_few(differ)}"] if differ else []
+        details += [
             f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]
         ]
-        told += [f"other {key}" for key in ("names", "labels") if old.get(key) != new[key]]
-        found.append(f"{part}: {', '.join(told) or 'other files'}")
-    return "; ".join(found)
+        details += [f"other {key}" for key in ("names", "labels") if old.get(key) != new[key]]
+        changes.append(f"{part}: {', '.join(details) or 'other files'}")
+    return "; ".join(changes)
 
 
 def _hash_of_image(source: Source, index: int) -> str:

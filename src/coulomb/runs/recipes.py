@@ -20,20 +20,20 @@ def recipe(function: Recipe) -> Recipe:
 
 
 def find_recipe(method: str, preset: str) -> Recipe:
-    """Returns the recipe of a method; without one of its own, ``"small"`` takes the settings of `small` unchanged.
+    """Returns the recipe of a method; without one, ``"small"`` takes the settings of `small` unchanged.
 
     Raises:
         InputError: ``preset="paper"`` for a user's own class, which has no published settings.
     """
-    if (found := RECIPES.get((method, preset))) is not None:
-        return found
+    if (own := RECIPES.get((method, preset))) is not None:
+        return own
     if preset != "small":
         raise InputError(f"preset={preset!r}: method={method!r} has no published settings; use preset='small'")
     return lambda facts: small(method, facts)
 
 
 def by_images(facts: Facts) -> dict[str, Any]:
-    """What depends on the images alone."""
+    """Returns the settings that depend on the images only."""
     if facts.digits:
         views = "digits"
     elif facts.channels != 3:
@@ -44,22 +44,23 @@ def by_images(facts: Facts) -> dict[str, Any]:
 
 
 def tiny(facts: Facts) -> bool:
-    """Digits and the like, which have settings of their own."""
+    """Returns True for digits and images of that size, which have separate settings."""
     return facts.image_size <= 20
 
 
 def small_images(facts: Facts) -> bool:
-    """CIFAR's 32×32 and up to 64: the papers' CIFAR settings."""
+    """Returns True up to 64 pixels, where the papers' CIFAR settings apply."""
     return facts.image_size <= 64
 
 
-SHOWN = 2_000_000  # images in all, twenty minutes or so of a ConvNet of width 32 on two cores
+SHOWN = 2_000_000  # images in the whole training, about twenty minutes for a ConvNet of width 32 on two cores
 
 
 def small(method: str, facts: Facts, **changes: Any) -> Config:
-    """Twenty minutes or so on two CPU cores for tens of thousands of small images; one minute for digits.
+    """Returns settings for about twenty minutes on two CPU cores for tens of thousands of small images, one for digits.
 
-    Up to 40 pixels a ConvNet, which sees three times as many images in that time as the ResNet-10 of larger ones.
+    Up to 40 pixels, the encoder is a ConvNet, which processes three times as many images in that time as the ResNet-10 for
+    larger ones.
     """
     values = by_images(facts)
     narrow = facts.image_size <= 40
@@ -85,13 +86,13 @@ def small(method: str, facts: Facts, **changes: Any) -> Config:
 
 
 def paper(method: str, facts: Facts, **values: Any) -> Config:
-    """The authors' settings ``values``, at this library's views and in bfloat16."""
+    """Returns the authors' settings ``values``, with this library's views and bfloat16."""
     return Config(method=method, preset="paper", **by_images(facts) | {"precision": "bf16", "knn_every": 10} | values)
 
 
 @recipe
 def simclr_paper(facts: Facts) -> Config:
-    """SimCLR (Chen et al., 2020): for small images its CIFAR-10 appendix, else its ImageNet setting at batch 512.
+    """SimCLR (Chen et al., 2020): the CIFAR-10 appendix for small images, else the ImageNet setting at batch 512.
 
     LARS, weight decay 1e-4, 10 epochs of warm-up, cosine; CIFAR: lr 1.0, τ .5, 1000 epochs, no blur; ImageNet:
     lr 0.3·B/256, τ .1, 100 epochs.
@@ -105,7 +106,7 @@ def simclr_paper(facts: Facts) -> Config:
 
 @recipe
 def supcon_small(facts: Facts) -> Config:
-    """SupCon for CPUs: the same, with τ = .1."""
+    """SupCon for CPUs: the small settings with τ = .1."""
     return small("supcon", facts, temperature=0.1)
 
 
@@ -137,8 +138,9 @@ def triplet_small(facts: Facts) -> Config:
 def triplet_paper(facts: Facts) -> Config:
     """Batch-hard triplets as in Hermans et al. (2017): soft margin, Euclidean, ResNet-50, embeddings of 128, Adam 3e-4.
 
-    Their 25,000 updates at 72 images are about 100 epochs here; they draw 18 classes of 4 images, here images are drawn
-    evenly, and each one's second view is a positive. Their Adam does not decay weights, and their rate falls from 60% on.
+    Their 25,000 updates with 72 images are about 100 epochs here. They draw 18 classes with 4 images each; here images are
+    drawn uniformly, and the second view of each is a positive. They use Adam without weight decay, and a learning rate that
+    decreases from 60% on.
     """
     return paper(
         "triplet",
@@ -159,8 +161,8 @@ def triplet_paper(facts: Facts) -> Config:
 def moco_small(facts: Facts) -> Config:
     """MoCo for CPUs: symmetric, a queue of 4096 and momentum .97; for digits 1024 and .99.
 
-    On digits, at .95, embeddings collapse to rank 1.1 and recover to 4.6 in 1100 updates, probably as so fast a key encoder
-    lets keys be told apart by their age; at .99 they end with 20.7, and 5 labels give .958 instead of .920.
+    On digits with momentum .95, embeddings collapse to rank 1.1 and recover to 4.6 in 1100 updates, probably because keys
+    from such a fast key encoder differ by age; with .99 the rank is 20.7, and 5 labels per class give .958 instead of .920.
     """
     own = {"symmetric": True, "queue_size": 1024 if tiny(facts) else 4096, "momentum": 0.99 if tiny(facts) else 0.97}
     return small("moco", facts, method_options=own)
@@ -189,7 +191,7 @@ def moco_paper(facts: Facts) -> Config:
 def instdisc_small(facts: Facts) -> Config:
     """Instance discrimination for CPUs: the full softmax over the bank, as on CIFAR-10; NCE from 200,000 images on.
 
-    In 1250 updates on 16,000 images of CIFAR-10, kNN is .401 with τ = .2, .375 with the paper's .1, which digits keep.
+    After 1250 updates on 16,000 images of CIFAR-10, kNN is .401 with τ = .2 and .375 with the paper's .1, used for digits.
     """
     own = {"full": facts.images < 200_000, "normalizer": "ema"}
     return small("instdisc", facts, temperature=0.1 if tiny(facts) else 0.2, head_layers=1, method_options=own)
@@ -197,7 +199,7 @@ def instdisc_small(facts: Facts) -> Config:
 
 @recipe
 def instdisc_paper(facts: Facts) -> Config:
-    """Instance discrimination (Wu et al., 2018): SGD lr .03, 200 epochs, a tenth of it at 120 and again at 160, one view.
+    """Instance discrimination (Wu et al., 2018): SGD lr .03, 200 epochs, ×.1 at epochs 120 and 160, one view.
 
     CIFAR-10: ResNet-18, full softmax, τ .1, batch 128, weight decay 5e-4. ImageNet: ResNet-50, NCE with 4096 noise
     samples, τ .07, batch 256, weight decay 1e-4.
@@ -214,9 +216,9 @@ def instdisc_paper(facts: Facts) -> Config:
 
 @recipe
 def byol_small(facts: Facts) -> Config:
-    """BYOL for CPUs: momentum from .97 to 1, embeddings of 128; for digits, in 1100 updates, from .9, half the rate.
+    """BYOL for CPUs: momentum from .97 to 1, embeddings of 128; for digits (1100 updates) from .9 and half the learning rate.
 
-    In 1250 updates on 16,000 images of CIFAR-10, kNN is .413 from .97 on, .398 from .99 on (4,000 other training images).
+    After 1250 updates on 16,000 images of CIFAR-10, kNN is .413 with .97 and .398 with .99 (on 4,000 other training images).
     """
     shared: dict[str, Any] = {"embedding_dim": 128, "head_hidden_dim": 512}
     if tiny(facts):
@@ -248,7 +250,7 @@ def byol_paper(facts: Facts) -> Config:
 
 @recipe
 def simsiam_small(facts: Facts) -> Config:
-    """SimSiam for CPUs: head of two layers, as the paper has it for CIFAR-10, and 512 wide."""
+    """SimSiam for CPUs: a head of two layers, as in the paper for CIFAR-10, 512 wide."""
     return small("simsiam", facts, embedding_dim=512, head_hidden_dim=512, head_layers=2)
 
 
@@ -257,7 +259,7 @@ def simsiam_paper(facts: Facts) -> Config:
     """SimSiam (Chen & He, 2021): SGD, cosine, no warm-up; lr .05·B/256 on ImageNet, .03·B/256 on CIFAR-10.
 
     ImageNet: ResNet-50, batch 256, weight decay 1e-4, 100 epochs, three layers. CIFAR-10: ResNet-18, batch 512, weight
-    decay 5e-4, 800 epochs, two layers. Embeddings of 2048, predictor's hidden width 512, whose learning rate is constant.
+    decay 5e-4, 800 epochs, two layers. Embeddings of 2048; the predictor has hidden width 512 and a constant learning rate.
     """
     if small_images(facts):
         values: dict[str, Any] = {"encoder": "resnet18", "lr": 0.06, "batch_size": 512, "weight_decay": 5e-4}
@@ -278,7 +280,8 @@ def debiased_small(facts: Facts) -> Config:
 def debiased_paper(facts: Facts) -> Config:
     """Debiased contrast (Chuang et al., 2020): Adam 1e-3, batch 256, weight decay 1e-6, 400 epochs, ResNet-50, τ .5, τ⁺ .1.
 
-    Their Adam adds the decay to the gradient; here it is decoupled (AdamW). Constant there, the rate follows a cosine here.
+    Their Adam adds weight decay to the gradient; here it is decoupled (AdamW). Their learning rate is constant; here it
+    follows a cosine.
     """
     return _pairs("debiased", facts, {"tau_plus": 0.1})
 
@@ -319,7 +322,7 @@ CIFAR_LT: dict[str, Any] = {"encoder": "resnet18", "optimizer": "sgd", "batch_si
 def softmax_paper(facts: Facts) -> Config:
     """Cross-entropy as in SupCon's comparison on CIFAR (lr .2 at batch 1024 there, .1 at 512 here); ImageNet as usual.
 
-    500 epochs, cosine, 10 of warm-up, weight decay 1e-4; ImageNet: lr .1 at batch 256, falling to a tenth twice, 90 epochs.
+    500 epochs, cosine, 10 of warm-up, weight decay 1e-4; ImageNet: lr .1 at batch 256, ×.1 twice, 90 epochs.
     """
     if small_images(facts):
         values: dict[str, Any] = {"encoder": "resnet18", "lr": 0.1, "batch_size": 512, "epochs": 500}
@@ -334,7 +337,7 @@ def softmax_paper(facts: Facts) -> Config:
 def balanced_softmax_paper(facts: Facts) -> Config:
     """Balanced softmax (Ren et al., 2020): CIFAR-LT at batch 512, lr .1, cosine; ImageNet-LT likewise, lr .2, 90 epochs.
 
-    13,000 updates on CIFAR-LT in the paper: 600 epochs of its 11,000 images. Without its meta sampler.
+    The paper's 13,000 updates on CIFAR-LT are 600 epochs of its 11,000 images. Its meta sampler is not included.
     """
     if small_images(facts):
         values = CIFAR_LT | {"lr": 0.1, "batch_size": 512, "epochs": 600}
@@ -345,7 +348,7 @@ def balanced_softmax_paper(facts: Facts) -> Config:
 
 @recipe
 def arcface_small(facts: Facts) -> Config:
-    """ArcFace for CPUs: s = 16, as a handful of classes needs no more, half the learning rate."""
+    """ArcFace for CPUs: s = 16, which is enough for few classes, and half the learning rate."""
     lr = small("arcface", facts).lr / 2
     return small("arcface", facts, lr=lr, head_layers=1, method_options={"scale": 16.0})
 
@@ -376,7 +379,7 @@ def arcface_paper(facts: Facts) -> Config:
 def paco_small(facts: Facts) -> Config:
     """PaCo for CPUs: α .01 as on CIFAR-LT, τ .2 as on ImageNet-LT, a queue of 1024, momentum .99 for a short training.
 
-    After 20 epochs on digits the centres classify .983 at τ .2 and .916 at CIFAR-LT's τ .05.
+    After 20 epochs on digits, the accuracy of the centres is .983 with τ .2 and .916 with CIFAR-LT's τ .05.
     """
     own = {"alpha": 0.01, "queue_size": 256 if tiny(facts) else 1024, "momentum": 0.99}
     return small("paco", facts, method_options=own)
@@ -386,8 +389,8 @@ def paco_small(facts: Facts) -> Config:
 def paco_paper(facts: Facts) -> Config:
     """PaCo (Cui et al., 2021): its CIFAR-100-LT setting for small images, else ImageNet-LT.
 
-    400 epochs at batch 128, weight decay 5e-4, 10 epochs of warm-up. CIFAR: lr .05, a tenth at epochs 320 and 360, α .01,
-    τ .05, queue 1024, embeddings of 32. ImageNet-LT: lr .02, cosine, α .05, τ .2, queue 8192, embeddings of 128.
+    400 epochs at batch 128, weight decay 5e-4, 10 epochs of warm-up. CIFAR: lr .05, ×.1 at epochs 320 and 360, α .01, τ .05,
+    queue 1024, embeddings of 32. ImageNet-LT: lr .02, cosine, α .05, τ .2, queue 8192, embeddings of 128.
     """
     shared = {"optimizer": "sgd", "batch_size": 128, "weight_decay": 5e-4, "epochs": 400, "warmup_epochs": 10.0}
     if small_images(facts):

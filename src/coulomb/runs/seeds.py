@@ -1,4 +1,4 @@
-"""One configuration with several seeds: mean and deviation of every figure."""
+"""One configuration with several seeds: mean and standard deviation of every number."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,15 @@ CONTENT = {
 
 
 def plan(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
-    """Create ``out`` and write down which seeds will run with which options.
+    """Creates ``out`` and saves the seeds and their options.
 
     Raises:
-        InputError: ``out`` exists, or more than one process was asked for.
+        InputError: ``out`` exists, or the options request more than one process.
     """
     if (options.get("devices") or 1) > 1 or options.get("num_nodes", 1) > 1:
-        raise InputError("seeds: several processes train one run at a time; give --seed 0, --seed 1, … one by one")
+        raise InputError(
+            "seeds: not available with several processes; start the runs one by one with --seed 0, --seed 1, …"
+        )
     RunFolder(out).refuse_existing()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -39,33 +41,33 @@ def plan(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
 
 
 def is_plan(path: str | Path) -> bool:
-    """Whether ``path`` is a folder of several seeds."""
+    """Returns True if ``path`` is a folder of several seeds."""
     return (Path(path) / PLAN).is_file()
 
 
 def planned(out: Path) -> tuple[list[int], dict[str, Any]]:
-    """Seeds and options of a folder that `plan` made; raises `InputError` if its file is malformed."""
-    found = read_object(out / PLAN, CONTENT)
+    """Reads seeds and options of a folder that `plan` created; raises `InputError` if the file is malformed."""
+    content = read_object(out / PLAN, CONTENT)
     try:
-        check_names(found["options"])
+        check_names(content["options"])
     except InputError as error:
         raise InputError(f"{out / PLAN}: {error}; {RESTORE}") from None
-    if own := sorted({"out", "seed"} & set(found["options"])):
-        raise InputError(f"{out / PLAN}: holds the option {own[0]!r}, which every seed has of its own; {RESTORE}")
-    return found["seeds"], found["options"]
+    if own := sorted({"out", "seed"} & set(content["options"])):
+        raise InputError(f"{out / PLAN}: contains the option {own[0]!r}, which differs between the seeds; {RESTORE}")
+    return content["seeds"], content["options"]
 
 
 def seed_folder(out: Path, seed: int) -> RunFolder:
-    """The run folder of one seed."""
+    """Returns the run folder of one seed."""
     return RunFolder(out / f"seed{seed}")
 
 
 def summarise(out: Path) -> dict[str, Any]:
-    """Mean and deviation (n − 1) over the seeds of every figure of their evaluations; written to ``summary.json``.
+    """Computes mean and standard deviation (n − 1) over the seeds of all evaluation results; writes ``summary.json``.
 
     Returns:
         ``{"seeds": [...], "figures": {"trained": {"knn": {"mean", "std", "values"}, "few_shot.5": ..., ...}, ...},
-        "protocol": {...}}``. A figure that a run lacks is left out.
+        "protocol": {...}}``. Values that a run lacks are left out.
     """
     seeds, _ = planned(out)
     evaluations = [read_evaluation(seed_folder(out, seed)) for seed in seeds]
@@ -90,7 +92,7 @@ def summarise(out: Path) -> dict[str, Any]:
 
 
 def figures(evaluation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of an evaluation by a dotted name; where there is a mean over draws, that."""
+    """Yields every number of an evaluation with a dotted name; of several draws, the mean."""
     for key, value in evaluation.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -104,15 +106,15 @@ def figures(evaluation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 def _spread(runs: list[dict[str, float]]) -> dict[str, dict[str, Any]]:
     shared = [name for name in runs[0] if all(name in run for run in runs)]
-    found = {}
+    spread = {}
     for name in shared:
         values = [run[name] for run in runs]
         std = deviation(values) if len(values) > 1 else 0.0
-        found[name] = {"mean": math.fsum(values) / len(values), "std": std, "values": values}
-    return found
+        spread[name] = {"mean": math.fsum(values) / len(values), "std": std, "values": values}
+    return spread
 
 
 def deviation(numbers: Sequence[float]) -> float:
-    """The standard deviation of a sample of at least two, n − 1."""
+    """Returns the standard deviation (n − 1) of at least two numbers."""
     mean = math.fsum(numbers) / len(numbers)
     return math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1))

@@ -80,10 +80,41 @@ class GatherRows(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """The own rows of the sum over processes."""
-        grad = grad.contiguous().clone()
-        with lost_process_named():
-            dist.all_reduce(grad, group=ctx.group)
-        return grad[ctx.own], None
+        return _all_reduced(grad, ctx.group)[ctx.own], None
+
+
+def all_reduce_sum(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
+    """Returns Σ ``value`` over the processes; gradients are summed over processes. Without a group, ``value`` itself."""
+    return value if group is None else _summed_value(value, group)
+
+
+@_disable_dynamo
+def _summed_value(value: Tensor, group: dist.ProcessGroup) -> Tensor:
+    out: Tensor = SumValues.apply(value, group)
+    return out
+
+
+class SumValues(torch.autograd.Function):
+    """All-reduce by +; the backward pass sums the gradients of all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, group: dist.ProcessGroup) -> Tensor:
+        """The sum."""
+        ctx.group = group
+        return _all_reduced(value, group)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """The sum of the gradients."""
+        return _all_reduced(grad, ctx.group), None
+
+
+def _all_reduced(value: Tensor, group: dist.ProcessGroup) -> Tensor:
+    out = value.clone(memory_format=torch.contiguous_format)
+    with lost_process_named():
+        dist.all_reduce(out, group=group)
+    return out
 
 
 @contextmanager

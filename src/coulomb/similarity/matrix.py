@@ -174,9 +174,13 @@ class Similarity:
             return fused.contrast(problem, self.scale, own, counted)
         return softplus(self._reduce(problem)[0].squeeze(0) - own, threshold=50)
 
-    def softplus(self, over: Over = "all") -> Tensor:
-        """Σ_j w_ij log(1 + exp s_ij), [N]; 0 where no pair counts."""
-        return self._reduce(self._problem(over, reduction="softplus"))[0].squeeze(0)
+    def softplus(self, over: Over = "all", *, sign: int = 1, bias: float | Tensor = 0.0) -> Tensor:
+        """Σ_j w_ij log(1 + exp(sign·(s_ij + bias))), [N]; 0 where no pair counts. ``bias`` may be a 0-dim tensor."""
+        problem = self._problem(over, reduction="softplus")
+        bias_M = (bias if isinstance(bias, Tensor) else self.queries_ND.new_tensor(bias)).expand(self.shape[1])
+        bias_M = sign * (bias_M if self.column_bias is None else bias_M + self.column_bias)
+        operands = self.queries_ND, problem.keys_MD, sign * self.scale, bias_M.to(self.queries_ND.dtype)
+        return self._reduce(problem.with_operands(*operands))[0].squeeze(0)
 
     def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.

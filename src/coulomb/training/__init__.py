@@ -1,1 +1,1 @@
-"""The training: network, order of the images, optimizers, the loop, checkpoints, the second stage."""
+"""Training: network, order of the images, optimizers, the loop, checkpoints, the second stage."""

@@ -1,4 +1,4 @@
-"""Checkpoints: each written whole, with a checksum beside it, and the previous one kept."""
+"""Checkpoints: written atomically, with checksums, and the previous one kept."""
 
 import contextlib
 import hashlib
@@ -19,23 +19,23 @@ from coulomb.training.stopping import Signals
 PREVIOUS = "previous.ckpt"
 DAMAGED = "damaged.ckpt"
 CHECKSUMS = "checksums.json"
-REMEMBERED = 4  # checksums: of the newest checkpoint and of those that a reader or a killed writer may have left
+REMEMBERED = 4  # checksums: of the newest checkpoint, and of files that an interrupted writer may have left
 PARTS = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "global_step")
 
 
 def keep_checkpoint(new: Path, path: Path, *, damaged: bool = False) -> None:
-    """Makes the file ``new`` the checkpoint ``path``; what was there becomes ``previous.ckpt``, or ``damaged.ckpt`` if it is
+    """Makes the file ``new`` the checkpoint ``path``; the existing one becomes ``previous.ckpt``, or ``damaged.ckpt`` if it is
     ``damaged``.
 
-    A kill at any moment leaves ``path`` or ``previous.ckpt`` complete: the checksums, in ``checksums.json``, are written
-    before the files are renamed, and those of older files stay in the list.
+    A kill at any moment leaves ``path`` or ``previous.ckpt`` complete: checksums are written to ``checksums.json`` before the
+    files are renamed, and those of older files stay in the list.
     """
     with new.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
-    known = _checksums(path) or []
+    previous = _checksums(path) or []
     write_json(
-        path.with_name(CHECKSUMS), {"sha256": [digest, *(each for each in known if each != digest)][:REMEMBERED]}
+        path.with_name(CHECKSUMS), {"sha256": [digest, *(each for each in previous if each != digest)][:REMEMBERED]}
     )
     if damaged:
         path.replace(path.with_name(DAMAGED))
@@ -45,7 +45,7 @@ def keep_checkpoint(new: Path, path: Path, *, damaged: bool = False) -> None:
 
 
 def _second_name(path: Path, other: Path) -> None:
-    """Lets ``other`` be the file that ``path`` is, so that there is always a file called ``path``."""
+    """Links ``other`` to the file ``path``, so that ``path`` exists at any moment."""
     link = other.with_suffix(".link")
     try:
         link.unlink(missing_ok=True)
@@ -56,13 +56,12 @@ def _second_name(path: Path, other: Path) -> None:
 
 
 def checkpoint_to_resume(path: Path) -> tuple[Path | None, str | None]:
-    """The checkpoint to continue from, and a sentence if it is not ``path`` itself.
+    """Returns the checkpoint to resume from, and a notice if it is not ``path`` itself.
 
-    It is ``path``; if that is damaged or missing, ``previous.ckpt``; None if the run was stopped before its first
-    checkpoint.
+    It is ``path``, or ``previous.ckpt`` if that is damaged or missing; None if the run stopped before its first checkpoint.
 
     Raises:
-        InputError: no checkpoint is left that can be loaded.
+        InputError: no checkpoint can be loaded.
     """
     previous = path.with_name(PREVIOUS)
     problem = find_problem(path) if path.exists() else "is missing"
@@ -87,7 +86,7 @@ def checkpoint_to_resume(path: Path) -> tuple[Path | None, str | None]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint, on the CPU.
+    """Reads a checkpoint to the CPU.
 
     Raises:
         InputError: the file is damaged or not a checkpoint of this library.
@@ -101,16 +100,16 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def find_problem(path: Path) -> str | None:
-    """What is wrong with a checkpoint, as the rest of a sentence; None if it can be loaded."""
+    """Returns the problem with a checkpoint, as the end of a sentence; None if it can be loaded."""
     if check_file(path) == 0:
         return "is empty"
     if not _plain_archive(path):
         return "is cut short or is not a checkpoint"
-    known = _checksums(path)
-    if known is not None:
+    valid = _checksums(path)
+    if valid is not None:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest not in known:
+        if digest not in valid:
             return f"is damaged: its bytes do not match the checksum in {CHECKSUMS}"
     try:
         content = _load(path)
@@ -127,29 +126,29 @@ def _load(path: Path) -> Any:
 
 
 def _plain_archive(path: Path) -> bool:
-    """Whether the file is an archive of parts that are stored as they are, so that it cannot expand."""
+    """Returns True if the file is an archive without compression, which cannot expand when it is read."""
     with (
         contextlib.suppress(zipfile.BadZipFile, OSError, ValueError, NotImplementedError),
-        zipfile.ZipFile(path) as found,
+        zipfile.ZipFile(path) as archive,
     ):
-        parts = found.infolist()
+        parts = archive.infolist()
         stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
         return stored and sum(part.file_size for part in parts) <= path.stat().st_size
     return False
 
 
 def _checksums(path: Path) -> list[str] | None:
-    """Checksums of the newest checkpoints of the folder; None if an earlier version of coulomb wrote them."""
-    found = path.with_name(CHECKSUMS)
-    if not found.exists():
+    """Reads the checksums of the newest checkpoints; None if an earlier version of coulomb wrote the folder."""
+    file = path.with_name(CHECKSUMS)
+    if not file.exists():
         return None
-    remedy = "delete it, and the checkpoints are loaded without being compared with it"
-    sums: list[str] = read_object(found, {"sha256": list_of(text)}, remedy=remedy)["sha256"]
+    remedy = "delete it, and checkpoints are loaded without comparing checksums"
+    sums: list[str] = read_object(file, {"sha256": list_of(text)}, remedy=remedy)["sha256"]
     return sums
 
 
 def method_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of the method in a checkpoint, by their names in the method; raises `InputError` as `read_checkpoint`."""
+    """Returns the method's tensors in a checkpoint, by name; raises `InputError` like `read_checkpoint`."""
     state = read_checkpoint(path)["state_dict"]
     return {name.removeprefix("method."): value for name, value in state.items() if name.startswith("method.")}
 
@@ -158,7 +157,7 @@ def load_method(method: torch.nn.Module, path: Path) -> dict[str, Tensor]:
     """Loads a checkpoint into ``method`` and returns its tensors.
 
     Raises:
-        InputError: the checkpoint is damaged, or belongs to another network than ``config.yaml`` describes.
+        InputError: the checkpoint is damaged, or does not match the network that ``config.yaml`` describes.
     """
     state = method_state(path)
     try:
@@ -169,10 +168,10 @@ def load_method(method: torch.nn.Module, path: Path) -> dict[str, Tensor]:
 
 
 def does_not_fit(path: Path, error: Exception) -> InputError:
-    """The error for a checkpoint that cannot be loaded into the network that ``config.yaml`` describes."""
+    """Returns the error for a checkpoint that does not match the network that ``config.yaml`` describes."""
     why = " ".join(str(error).split())[:300] or type(error).__name__
     return InputError(
-        f"{path}: does not fit the run that config.yaml describes ({type(error).__name__}: {why}); "
+        f"{path}: does not match the run that config.yaml describes ({type(error).__name__}: {why}); "
         "restore both files from a copy of the run folder"
     )
 
@@ -181,7 +180,7 @@ class Checkpoints(pl.Callback):
     """Writes ``last.ckpt`` every ``every`` updates, at the end of each epoch and when a signal stops the run, see
     `keep_checkpoint`.
 
-    It must be the last callback: what the others write for a step is then on disk before the checkpoint of that step.
+    It must be the last callback, so that all output of a step is on disk before the checkpoint of that step.
 
     Args:
         path: ``last.ckpt``. every: updates.
@@ -193,18 +192,18 @@ class Checkpoints(pl.Callback):
         self.epoch_ended = self.begun = False
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """The checkpoint to resume from, if any, is loaded; from now on, a signal ends the training after an update."""
+        """From now on, a signal ends the training after the current update. A checkpoint to resume from is already loaded."""
         self.begun = True
         if trainer.global_step:
             self.signals.step = trainer.global_step
         self.signals.patient = True
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Save when a period or an epoch is complete, or the run is to stop."""
+        """Saves when a period or an epoch is complete, or the run is stopping."""
         self.epoch_ended |= (batch_idx + 1) % module.steps_per_epoch == 0
         if not module.completes_update(batch_idx):
-            return  # gradients of a half-complete update are in no checkpoint
-        # A signal may reach one process only, or all of them between different updates: they decide together.
+            return  # checkpoints do not contain the gradients of an incomplete update
+        # A signal may reach only one process, or processes at different updates: they decide together.
         stop = trainer.strategy.reduce_boolean_decision(self.signals.number is not None, all=False)
         if stop or self.epoch_ended or trainer.global_step % self.every == 0:
             self.epoch_ended = False
@@ -213,22 +212,22 @@ class Checkpoints(pl.Callback):
             trainer.should_stop = True
 
     def save(self, trainer: pl.Trainer) -> None:
-        """Write the checkpoint atomically; all processes must call this.
+        """Writes the checkpoint atomically; all processes must call this.
 
         Raises:
-            InputError: the disk is full, or the folder cannot be written any more.
+            InputError: the disk is full, or the folder is no longer writable.
         """
         temporary = self.path.with_suffix(".tmp")
         try:
-            trainer.save_checkpoint(temporary, weights_only=False)  # the optimiser too
+            trainer.save_checkpoint(temporary, weights_only=False)  # with the optimizer
             if trainer.is_global_zero:
                 keep_checkpoint(temporary, self.path, damaged=self.damaged)
                 self.damaged = False
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            kept = "the one before is kept" if self.path.exists() else "there is none before it"
+            previous = "the previous one is kept" if self.path.exists() else "there is no previous one"
             raise InputError(
-                f"checkpoint {str(self.path)!r}: cannot be written ({error.strerror or error}); {kept}; "
+                f"checkpoint {str(self.path)!r}: cannot be written ({error.strerror or error}); {previous}; "
                 "free some space, then continue with --resume"
             ) from None
         trainer.strategy.barrier("checkpoint")

@@ -1,4 +1,4 @@
-"""From prepared images to a trained encoder."""
+"""The training of a prepared run."""
 
 import dataclasses
 import io
@@ -38,7 +38,7 @@ from coulomb.watching.records import Alarm, CorruptImages, TrainingFigures, prog
 log = logging.getLogger("coulomb")
 
 
-JOINED = "COULOMB_JOIN_RUN"  # environment variable: the run folder, for the processes that Lightning starts
+JOINED = "COULOMB_JOIN_RUN"  # environment variable with the run folder, for the processes that Lightning starts
 
 
 def fit(
@@ -52,9 +52,9 @@ def fit(
     checkpoint: Path | None,
     progress: bool = True,
 ) -> None:
-    """Train, and export the encoder and the classifier, if the method has one.
+    """Trains, then saves the encoder and the method's classifier, if any.
 
-    ``checkpoint``: to continue from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run.
+    ``checkpoint``: to resume from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run.
 
     Raises:
         LostProcessError: another process of the run ended.
@@ -78,7 +78,7 @@ def fit(
     )
     encoder = make_encoder(config, prepared, objects.encoder)
     if objects.encoder is not None and checkpoint is None:
-        # The baseline of the evaluation: a user's module has no recipe to make its first weights again.
+        # The untrained baseline of the evaluation: the initial weights of a user's module cannot be reproduced.
         save_encoder(encoder, folder.initial)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
@@ -106,7 +106,7 @@ def fit(
     trainer.callbacks += [  # type: ignore[attr-defined]
         signals,
         corrupt,
-        pulse,  # before the line that it adds to
+        pulse,  # before TrainingFigures, which writes its values
         TrainingFigures(journal, lambda: pulse.figures),
         LiveEvaluation(prepared, views, config, journal),
         *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
@@ -114,7 +114,7 @@ def fit(
         *(progress_callbacks() if progress else []),
         checkpoints,
     ]
-    _tell_unlabelled(planned, method)
+    _log_unlabelled(planned, method)
     log.info(
         "training %s on %d images, %d steps of %d: %s",
         config.method, len(learned), planned.steps, config.batch_size, folder.path,
@@ -127,7 +127,7 @@ def fit(
         if trainer.world_size > 1 and isinstance(error, RuntimeError) and is_lost_connection(error):
             raise LostProcessError(
                 f"process {trainer.global_rank} of {trainer.world_size}: another process of the run ended or cannot be "
-                f"reached; its own message says why; resume with: {command_for('train --resume', folder.path)}"
+                f"reached, see its message; resume with: {command_for('train --resume', folder.path)}"
             ) from None
         if checkpoint is None or checkpoints.begun or isinstance(error, InputError):
             raise
@@ -145,7 +145,7 @@ def fit(
     log.info("trained %d steps", trainer.global_step)
 
 
-def _tell_unlabelled(planned: Plan, method: Method) -> None:
+def _log_unlabelled(planned: Plan, method: Method) -> None:
     labels = planned.prepared.train.own_labels
     count, unknown = len(planned.prepared.train.indices), 0 if labels is None else int((labels < 0).sum())
     if unknown and method.needs_labels:
@@ -154,19 +154,19 @@ def _tell_unlabelled(planned: Plan, method: Method) -> None:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Whether ``error`` is what gloo and NCCL raise in a process when another one has ended."""
+    """Returns True if gloo or NCCL raised ``error`` because another process ended."""
     words = ("gloo", "nccl", "closed by peer", "reset by peer", "broken pipe")
     return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in words)
 
 
 def _watcher(config: Config, prepared: Prepared, method: Method) -> Watcher:
-    """The doctor's ear, told what the figures are of."""
+    """Returns the live health checks of the run."""
     facts = {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
     return Watcher(dataclasses.asdict(config), facts, method.needs_labels)
 
 
 def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> None:
-    """The contact sheet of the views, for the report."""
+    """Saves the contact sheet of the views, for the report."""
     chosen = prepared.train.indices[:: max(1, len(prepared.train.indices) // 8)][:8]
     batch = next(prepared.train.images.batches(chosen, len(chosen)))
     buffer = io.BytesIO()
@@ -190,7 +190,7 @@ def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
         use_distributed_sampler=False,
-        logger=False,  # the journal writes all there is to know
+        logger=False,  # the journal writes all metrics
         default_root_dir=folder.path,
         enable_checkpointing=False,
         enable_model_summary=False,
@@ -201,17 +201,17 @@ def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
     )
 
 
-CHATTER = (
+IGNORED_WARNINGS = (  # of Lightning, which the user cannot act on
     r".*LeafSpec.*deprecated.*",  # between versions of torch and Lightning
     r".*does not have many workers.*",  # batches come from memory
-    r".*GPU available but not used.*",  # accelerator="cpu" was asked for
+    r".*GPU available but not used.*",  # accelerator="cpu" is intended
     r".*multiprocessing.*fork.*",
 )
 
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Only warnings and errors of Lightning's loggers, and not those of its warnings that concern its own insides."""
+    """Hides Lightning's log messages below WARNING, and those of its warnings that the user cannot act on."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     loggers += [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("lightning.")]
     levels = [logger.level for logger in loggers]
@@ -219,7 +219,7 @@ def quiet_lightning() -> Iterator[None]:
         logger.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            for message in CHATTER:
+            for message in IGNORED_WARNINGS:
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:

@@ -1,4 +1,4 @@
-"""How a run begins: new, resumed, or joined by a further process."""
+"""The start of a run: new, resumed, or joined by an additional process."""
 
 import dataclasses
 import logging
@@ -30,12 +30,12 @@ log = logging.getLogger("coulomb")
 
 
 def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Configure, create the run folder, prepare the data and train.
+    """Configures a run, creates its folder, prepares the data and trains.
 
-    Nothing remains of a run that ends before its first update, whatever ended it.
+    A run that ends before its first update, for any reason, leaves no files.
 
     Raises:
-        InputError: something handed over is wrong.
+        InputError: an argument is wrong.
         NonFiniteError: the loss became NaN or infinite.
         Stopped: Ctrl-C or SIGTERM.
     """
@@ -44,7 +44,7 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         return join(options.get("out"), objects)
     if options.get("out") is not None:
         RunFolder(options["out"]).refuse_existing()  # before minutes are spent on the data
-    planned = plan(options, objects)  # everything that can be refused before decoding is refused here
+    planned = plan(options, objects)  # raises all errors that do not depend on decoding
     config = planned.config
     folder = RunFolder(str(config.out))
     folder.create()
@@ -76,7 +76,7 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
 
 @contextmanager
 def removed_if_untrained(folder: RunFolder) -> Iterator[None]:
-    """Remove the new ``folder`` if the block raises before the first update was trained."""
+    """Removes the new ``folder`` if the block raises before the first update."""
     try:
         yield
     except NonFiniteError:
@@ -88,22 +88,22 @@ def removed_if_untrained(folder: RunFolder) -> Iterator[None]:
 
 
 def untrained(folder: RunFolder) -> bool:
-    """True if no update was trained in ``folder``."""
+    """Returns True if the run in ``folder`` made no update."""
     return not folder.checkpoint.exists() and not any(line["step"] for line in read_metrics(folder.metrics))
 
 
 def stopped_sentence(folder: RunFolder, signals: Signals, *, new: bool = False) -> str:
-    """What to tell the user when a signal has stopped the run; ``new``: `removed_if_untrained` applies."""
+    """Returns the message after a signal stopped the run; ``new``: `removed_if_untrained` applies."""
     if new and untrained(folder):
-        return "stopped before the first update; nothing was kept"
+        return "stopped before the first update; no files were written"
     step = "before its first checkpoint" if signals.step is None else f"at step {signals.step}"
     return f"stopped {step}; resume with: {command_for('train --resume', folder.path)}"
 
 
 def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
-    """Continue a run from its last checkpoint, with the options in its own ``config.yaml``.
+    """Resumes a run from its last checkpoint, with the options in its ``config.yaml``.
 
-    A damaged ``last.ckpt`` is not loaded: the run continues from ``previous.ckpt``, and a warning says so.
+    If ``last.ckpt`` is damaged, the run resumes from ``previous.ckpt``, with a warning.
     """
     if not first_process():
         return join(path, objects)
@@ -121,15 +121,15 @@ def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tupl
 
 
 def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared]:
-    """Take part, as a further process, in a run that the first process has set up."""
-    wanted = path or os.environ.get(JOINED)
-    if wanted is None:
-        raise InputError("out: several processes need to be told the run folder; add --out")
-    folder = RunFolder(wanted)
+    """Joins, as an additional process, a run that the first process has set up."""
+    path = path or os.environ.get(JOINED)
+    if path is None:
+        raise InputError("out: missing; several processes need the run folder: add --out")
+    folder = RunFolder(path)
     deadline = time.monotonic() + 600
     while not folder.environment.exists():  # the last file that the first process writes before it trains
         if time.monotonic() > deadline:
-            raise InputError(f"out={str(wanted)!r}: the first process has not set up the run within ten minutes")
+            raise InputError(f"out={str(path)!r}: the first process has not set up the run within ten minutes")
         time.sleep(0.2)
     try:
         with stoppable(partial(stopped_sentence, folder)) as signals:
@@ -138,37 +138,37 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
             checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
             fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=False)
     except Stopped:
-        # The first process tells the user. Any other exit code, and Lightning would kill that process.
+        # The first process prints the message. With any other exit code, Lightning would kill that process.
         sys.exit(0)
     return folder, prepared
 
 
 def first_process() -> bool:
-    """Whether this process sets up the run: the only one, or the first of several on one or more machines."""
+    """Returns True if this process sets up the run: the only one, or the first of several on one or more machines."""
     return getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
 
 
 def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool = False) -> tuple[Config, Prepared]:
-    """Configuration and data of a run that exists; the split must be the one that was written down.
+    """Returns configuration and data of an existing run, whose split must be the saved one.
 
-    ``trains``: the run will be continued, so that code and files outside the folder must be among ``objects``, see
+    ``trains``: the run will be resumed, so that user code and files outside the folder must be among ``objects``, see
     `Objects.resumed`.
     """
     config = load_config(folder.config)
     config = dataclasses.replace(objects.resumed(config, folder) if trains else config, out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
-    written = read_split(folder)
-    fingerprint = (written or {}).get("fingerprints")
+    saved = read_split(folder)
+    fingerprint = (saved or {}).get("fingerprints")
     if fingerprint and (changes := changed(fingerprint, fingerprints(sources))):
         raise InputError(
             f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
         )
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    if written is not None:
+    if saved is not None:
         for name, part in (("train", prepared.train), ("test", prepared.test)):
-            if written[name] != part.indices.tolist():
+            if saved[name] != part.indices.tolist():
                 raise InputError(
                     f"{str(folder.path)!r}: the {name} images are not those the run began with "
-                    f"({len(written[name])} then, {len(part.indices)} now); restore the data, or start a new run"
+                    f"({len(saved[name])} then, {len(part.indices)} now); restore the data, or start a new run"
                 )
     return config, prepared

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.samplers import class_probabilities
+from coulomb.data.split import class_probabilities
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.methods import Method
@@ -15,7 +15,7 @@ from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.user_code import is_own_file
+from coulomb.models.user_code import is_user_code
 from coulomb.randomness import derive_seed, numpy_generator
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
@@ -31,7 +31,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
     name = str(config.encoder)
-    if is_own_file(name) or name.startswith("custom:"):
+    if is_user_code(name) or name.startswith("custom:"):
         raise InputError(
             f"encoder={name!r}: the run was trained with your own encoder; pass it again with --encoder "
             "my_file.py:MyEncoder (encoder=… in Python)"
@@ -74,9 +74,9 @@ def make_classifier(
         return None
     log.info("second stage: a linear classifier on the frozen encoder")
     part = prepared.train
-    features, kept = extract_features(encoder, part.images, part.indices, views.plain, device=device)
+    features, indices = extract_features(encoder, part.images, part.indices, views.plain, device=device)
     classes = len(prepared.class_counts or [])
-    return linear_classifier(features, torch.from_numpy(part.labels[kept]), classes, seed)  # type: ignore[index]
+    return linear_classifier(features, torch.from_numpy(part.labels[indices]), classes, seed)  # type: ignore[index]
 
 
 def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int) -> Classifier | None:

@@ -1,4 +1,4 @@
-"""Which images make up which batch: a pure function of (seed, step, rank), so a run can start again at any step."""
+"""The order of the images: a pure function of (seed, step, rank), so that a run can resume at any step."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from coulomb.data.samplers import epoch_order
+from coulomb.data.split import epoch_order
 from coulomb.data.workers import ErrorsAsData, no_collate
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
@@ -14,21 +14,21 @@ from coulomb.runs.plan import batches_per_epoch
 
 
 class RunOrder(Sampler[list[int]]):
-    """Batches of image indices for a whole run, all epochs in one sequence.
+    """Yields batches of image indices for a whole run, all epochs in one sequence.
 
-    Every epoch is a fresh permutation of ``indices`` (or what the ``sampler`` makes of them, see
-    `coulomb.data.samplers.epoch_order`), cut into ``world_size`` shares and then into full batches; what is left over
-    (less than one batch a process) waits for another epoch's permutation.
+    Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.data.split.epoch_order`),
+    divided among ``world_size`` processes and then into full batches. The remainder, less than one batch per process, is
+    dropped for that epoch.
 
     Args:
         indices: the training images.
-        batch_size: images a step and process.
+        batch_size: images per step and process.
         epochs: passes over the images.
-        seed: of the permutations.
-        rank, world_size: this process among all.
-        start: first step to yield; the steps before are as if already taken.
+        seed: seed of the permutations.
+        rank, world_size: index of this process and number of processes.
+        start: first step to yield; earlier steps count as done.
         sampler: ``uniform``, ``square_root`` or ``class_balanced``.
-        labels: of ``indices``, in their order (−1 unknown); the samplers other than ``uniform`` need them.
+        labels: labels of ``indices``, in the same order (−1 unknown); required by samplers other than ``uniform``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RunOrder(Sampler[list[int]]):
         self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size, world_size)
 
     def __len__(self) -> int:
-        """Steps in the whole run, those before ``start`` included."""
+        """Returns the number of steps in the whole run, including those before ``start``."""
         return self.epochs * self.steps_per_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -64,7 +64,7 @@ class RunOrder(Sampler[list[int]]):
 
 
 class RunLoader(DataLoader):
-    """A loader over a ``RunOrder`` that knows how many steps were trained (not fetched), and starts again there."""
+    """A loader over a ``RunOrder`` that counts trained steps (not fetched ones), so that it can resume there."""
 
     def __init__(self, images: Dataset, order: RunOrder, workers: int):
         super().__init__(
@@ -73,7 +73,7 @@ class RunLoader(DataLoader):
             collate_fn=no_collate,
             num_workers=workers,
             persistent_workers=workers > 0,
-            generator=generator(order.seed, "workers"),  # else it would read the global one
+            generator=generator(order.seed, "workers"),  # the default would advance the global generator
         )
         self.order = order
         self.trained = order.start
@@ -85,9 +85,9 @@ class RunLoader(DataLoader):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps trained so far."""
+        """Returns the number of trained steps."""
         return {"trained": self.trained}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Begin the next iteration after the steps of ``state``."""
+        """Starts the next iteration after the steps in ``state``."""
         self.trained = self.order.start = int(state["trained"])

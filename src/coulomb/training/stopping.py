@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: training stops after the current update, with a checkpoint of it."""
+"""Ctrl-C and SIGTERM stop the training after the current update, with a checkpoint."""
 
 import os
 import signal
@@ -16,14 +16,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals(pl.Callback):
-    """The handler of SIGINT and SIGTERM while a run is prepared, trained or evaluated.
+    """Handles SIGINT and SIGTERM while a run is prepared, trained or evaluated.
 
-    A signal raises KeyboardInterrupt, except while ``patient`` is set: then the first one is only recorded in ``number``, and
-    `Checkpoints` ends the training after the current update. A second one raises in any case. ``step`` is the step of the
-    last checkpoint, None before there is one.
+    A signal raises KeyboardInterrupt. While ``patient`` is set, the first one is only recorded in ``number``, and
+    `Checkpoints` ends the training after the current update; a second one always raises. ``step`` is the step of the last
+    checkpoint, or None.
 
-    As a callback it must be the first: when training starts, it replaces Lightning's handler of SIGTERM, which would end the
-    process without a message. Handlers can be set in the main thread only; elsewhere the signals keep their meaning.
+    It must be the first callback: when training starts, it replaces Lightning's handler of SIGTERM, which would end the
+    process without a message. Handlers can only be set in the main thread; in other threads nothing is changed.
     """
 
     def __init__(self) -> None:
@@ -34,25 +34,25 @@ class Signals(pl.Callback):
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Set the handlers."""
+        """Sets the handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 previous = signal.signal(number, self)
                 self._previous.setdefault(number, previous)
 
     def remove(self) -> None:
-        """Restore the handlers that were set before."""
+        """Restores the previous handlers."""
         for number, previous in self._previous.items():
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
         self._previous = {}
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Replace Lightning's handler."""
+        """Replaces Lightning's handler."""
         self.install()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
-        if os.getpid() != self._process:  # a worker process that was forked: its parent decides about Ctrl-C
+        """Handles a signal."""
+        if os.getpid() != self._process:  # in a forked worker: the parent handles Ctrl-C
             if number == signal.SIGTERM:
                 os._exit(128 + number)
             return
@@ -63,7 +63,7 @@ class Signals(pl.Callback):
 
 @contextmanager
 def stoppable(sentence: Callable[[Signals], str]) -> Iterator[Signals]:
-    """Handle SIGINT and SIGTERM in the block; raise `Stopped` with ``sentence(signals)`` if one ended it."""
+    """Handles SIGINT and SIGTERM while the block runs; raises `Stopped` with ``sentence(signals)`` if one ended it."""
     signals = Signals()
     signals.install()
     try:
@@ -71,7 +71,7 @@ def stoppable(sentence: Callable[[Signals], str]) -> Iterator[Signals]:
     except NonFiniteError:
         raise
     except (KeyboardInterrupt, RuntimeError, SystemExit) as error:
-        # After a signal, other errors follow from it: data workers or other processes received it too.
+        # After a signal, other errors are its consequence: data workers and other processes receive it, too.
         if signals.number is None and not isinstance(error, KeyboardInterrupt):
             raise
         raise Stopped(sentence(signals), signals.number or signal.SIGINT) from None

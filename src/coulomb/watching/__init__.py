@@ -1,1 +1,1 @@
-"""What is looked at during training: figures of every update, the pulse, the live evaluation, alarms, progress."""
+"""Monitoring of a training: metrics of every update, the pulse, live evaluation, warnings, progress."""

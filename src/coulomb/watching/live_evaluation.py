@@ -22,32 +22,32 @@ from coulomb.runs.config import Config
 from coulomb.runs.journal import Journal
 from coulomb.runs.prepare import Part, Prepared
 
-SPECTRUM = 64  # singular values that are kept
+SPECTRUM = 64  # singular values that are written
 NEIGHBOURS = 10
 
 
 def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]:
-    """Everything that is measured of two views ``x``, ``y`` [n,D] of the same images, as the head gives them.
+    """Computes the metrics of two views ``x``, ``y`` [N, D] of the same images, the unnormalised outputs of the head:
 
     - ``alignment``, ``uniformity``, ``embedding_rank``, ``embedding_std``, ``view_retrieval``;
-    - ``lidar``: LiDAR of the head's outputs with q = 2 views an image and δ = 1e-4; the paper's protocol has 50 views of 1000
-      images, so that it compares within a run and between runs of the same settings, not with published figures;
+    - ``lidar``: LiDAR with q = 2 views per image and δ = 1e-4. The paper uses 50 views of 1000 images, so values are
+      comparable within a run and between runs of the same settings, not with published ones;
     - ``positive_similarity``, ``negative_similarity``, ``hardest_similarity``: mean cosines;
     - ``separation``: P(a positive's cosine > a negative's), ties ½;
     - ``spectrum``: at most 64 singular values of the unit embeddings over the largest;
     - ``similarity_histogram``: ``edges`` (41), ``positive``, ``negative``, ``hardest``, ``same_class`` or null (40 counts);
     - ``embedding_norm``: mean norm before normalisation;
-    - with labels [n] (−1: unknown), where some class has two images: ``tolerance``, ``purity`` (of the 10 nearest),
+    - with labels [N] (−1: unknown), if a class has two images: ``tolerance``, ``purity`` (of the 10 nearest),
       ``false_negative_rate``.
 
-    Nothing for fewer than two images.
+    The result is empty for fewer than two images.
     """
     if len(x) < 2:
         return {}
     norm = (float(x.double().norm(dim=1).mean()) + float(y.double().norm(dim=1).mean())) / 2
     first, second = normalize(x, dim=1), normalize(y, dim=1)
-    near = view_similarities(first, second)
-    found: dict[str, Any] = {
+    cosines = view_similarities(first, second)
+    geometry: dict[str, Any] = {
         "alignment": alignment(first, second),
         "uniformity": uniformity(first),
         "embedding_rank": effective_rank(first),
@@ -55,31 +55,31 @@ def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]
         "embedding_norm": norm,
         "lidar": lidar(torch.stack([x, y], dim=1)),
         "view_retrieval": view_retrieval(first, second),
-        "positive_similarity": near.positive,
-        "negative_similarity": near.negative,
-        "hardest_similarity": near.hardest,
+        "positive_similarity": cosines.positive,
+        "negative_similarity": cosines.negative,
+        "hardest_similarity": cosines.hardest,
         "separation": separation(first, second),
         "spectrum": [round(value, 6) for value in singular_values(first, SPECTRUM).tolist()],
         "similarity_histogram": similarity_histogram(first, second, labels).as_dict(),
     }
-    if labels is not None and (alike := tolerance(first, labels)) is not None:
-        found["tolerance"] = alike
-        found["purity"] = neighbourhood_purity(first, labels, NEIGHBOURS)[0]
-        found["false_negative_rate"] = false_negative_rate(labels)
-    return found
+    if labels is not None and (mean_cosine := tolerance(first, labels)) is not None:
+        geometry["tolerance"] = mean_cosine
+        geometry["purity"] = neighbourhood_purity(first, labels, NEIGHBOURS)[0]
+        geometry["false_negative_rate"] = false_negative_rate(labels)
+    return geometry
 
 
-BANK = 10_000  # training images that vote
-QUERIES = 2_000  # held-out images that are judged
+BANK = 10_000  # training images among which neighbours are searched
+QUERIES = 2_000  # held-out images that are classified
 PAIRS = 1_024  # held-out images whose two views are compared
 
 
 @dataclass
 class LiveEvaluation(pl.Callback):
-    """Every ``config.knn_every`` epochs, and before the first: kNN, effective rank, and the figures of `view_geometry`.
+    """Computes kNN, effective rank and `view_geometry` every ``config.knn_every`` epochs, and before the first.
 
-    The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time;
-    the geometry is of the head's embeddings of two views of at most 1,024 held-out images.
+    The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time. The geometry
+    uses the head's embeddings of two views of at most 1,024 held-out images.
     """
 
     prepared: Prepared
@@ -88,18 +88,18 @@ class LiveEvaluation(pl.Callback):
     journal: Journal
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """The untrained encoder: where the curve starts."""
+        """Measures the untrained encoder."""
         if self.config.knn_every and trainer.global_step == 0:
             self.measure(trainer, module, epoch=0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Measure when enough epochs are complete."""
+        """Measures when enough epochs are complete."""
         epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
         if self.config.knn_every and rest == 0 and (epoch % self.config.knn_every == 0 or epoch == self.config.epochs):
             self.measure(trainer, module, epoch)
 
     def measure(self, trainer: pl.Trainer, module: Any, epoch: int) -> None:
-        """Write one evaluation line."""
+        """Writes one evaluation line."""
         if not trainer.is_global_zero:
             return
         line = {"epoch": epoch, "step": trainer.global_step}
@@ -109,7 +109,7 @@ class LiveEvaluation(pl.Callback):
             module.latest_knn = line["knn"]
 
     def neighbours(self, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
-        """kNN accuracy, when both sides have labels."""
+        """Computes the kNN accuracy, if both parts have labels."""
         bank = self.labelled(self.prepared.train, BANK, "bank")
         queries = self.labelled(self.prepared.test, QUERIES, "queries")
         if not len(bank) or not len(queries):
@@ -129,31 +129,31 @@ class LiveEvaluation(pl.Callback):
         }
 
     def geometry(self, method: Any, device: torch.device) -> dict[str, Any]:
-        """Two views of held-out images through encoder and head."""
+        """Computes `view_geometry` of held-out images."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
         chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
-        found, seen = [], []
+        embeddings, indices = [], []
         with frozen(method):
             for number, batch in enumerate(part.images.batches(chosen, 256)):
                 draw = generator(self.config.seed, "live views", number)
                 pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
-                found.append(torch.stack([method.head(method.encoder(view)).float().cpu() for view in pair]))
-                seen.append(batch["index"].cpu())
-        if not found:
+                embeddings.append(torch.stack([method.head(method.encoder(view)).float().cpu() for view in pair]))
+                indices.append(batch["index"].cpu())
+        if not embeddings:
             return {}
-        labels = None if part.labels is None else torch.from_numpy(part.labels)[torch.cat(seen)]
-        first, second = torch.cat(found, dim=1)
+        labels = None if part.labels is None else torch.from_numpy(part.labels)[torch.cat(indices)]
+        first, second = torch.cat(embeddings, dim=1)
         return view_geometry(first, second, labels)
 
     def features(
         self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
     ) -> tuple[Tensor, np.ndarray]:
-        """Encoder features of some images."""
+        """Returns the encoder features of some images."""
         return extract_features(encoder, part.images, indices, self.views.plain, device=device)
 
     def labelled(self, part: Part, most: int, purpose: str) -> np.ndarray:
-        """At most ``most`` labelled images, always the same."""
+        """Returns at most ``most`` labelled images, the same ones each time."""
         if part.labels is None:
             return np.empty(0, dtype=np.int64)
-        known = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
-        return known.sample(most, self.config.seed, purpose).indices
+        labelled = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
+        return labelled.sample(most, self.config.seed, purpose).indices

@@ -1,4 +1,4 @@
-"""Gradients and weights during training: the pulse of an update, and the gradient norm of each class."""
+"""Gradients and weights during training: the pulse of an update, and the gradient norm per class."""
 
 import math
 from typing import Any
@@ -14,24 +14,24 @@ from coulomb.metrics.geometry import drift
 from coulomb.metrics.gradients import class_gradient_norms
 from coulomb.negatives import MomentumEncoder
 from coulomb.runs.journal import Journal
-from coulomb.watching.loss_inputs import LOOKING, Labels, Seen, look
+from coulomb.watching.loss_inputs import READERS, Labels, LossInputs, read_inputs
 
-VIEWS = 32  # images that the two encoders are compared on
+VIEWS = 32  # images on which the two encoders are compared
 
 
 class Pulse(pl.Callback):
-    """At the first update and every ``period``-th, adds to the line of the update what can be told of it:
+    """Measures the first update and every ``period``-th one, and adds to its line in ``metrics.jsonl``:
 
-    - of the loss's negatives, as the loss saw them (`coulomb.diagnostics.Hardness`; means over some anchors):
-      ``negatives``, their number; ``effective_negatives``; ``top1_gradient``, ``top1pct_gradient``, ``top10pct_gradient``,
-      the shares of the repulsive gradient; ``false_negative_gradient``, the share of negatives of the anchor's class,
-      where labels exist and the loss does not use them;
+    - for the negatives of the loss (`coulomb.diagnostics.Hardness`; means over some anchors): their number
+      ``negatives``; ``effective_negatives``; ``top1_gradient``, ``top1pct_gradient``, ``top10pct_gradient``,
+      the shares of the repulsive gradient; ``false_negative_gradient``, the share of negatives of the anchor's class, if
+      labels exist and the loss does not use them;
     - ``train_positive_similarity``: mean cosine of two views of an image;
     - ``gradient_norm``: of all parameters together; ``update_ratio``: ‖Δθ‖/‖θ‖ of the encoder's weights over the update;
     - ``drift``: `coulomb.diagnostics.drift` of the momentum encoder on views of the batch, both in eval mode.
 
-    What a method does not have is left out. It only looks: hooks are there for the one batch, no random number is drawn, no
-    state moves. On several processes it tells of the first one's images.
+    Values that a method does not have are left out. The measurement does not affect the training: hooks exist for one batch
+    only, no random number is drawn, and no state changes. With several processes, only the first one's images count.
     """
 
     def __init__(self, period: int):
@@ -43,7 +43,7 @@ class Pulse(pl.Callback):
         self.by_position: Tensor | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Labels by position among the training images, for a queue's and a bank's keys."""
+        """Computes labels by position among the training images, for the keys of a queue or bank."""
         if module.labels is None or not len(module.labels):
             return
         at, size = module.positions, int(module.positions.max()) + 1
@@ -51,14 +51,14 @@ class Pulse(pl.Callback):
         self.by_position = torch.full((size,), -1).index_copy_(0, at[images], module.labels[images].long())
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
-        """Listen, if this batch completes an update whose turn it is."""
+        """Registers hooks if this batch completes an update that is measured."""
         self.figures, update = {}, trainer.global_step + 1
         due = self.period and (update == 1 or update % self.period == 0)
         if not due or not module.completes_update(batch_idx) or not trainer.is_global_zero:
             return
         own = None if module.labels is None else module.labels[batch["index"].cpu()]
         labels, method = Labels(own, self.by_position), module.method
-        losses = [part for part in method.modules() if any(isinstance(part, kind) for kind in LOOKING)]
+        losses = [part for part in method.modules() if any(isinstance(part, kind) for kind in READERS)]
         self.hooks = [part.register_forward_hook(self._listener(method, labels), with_kwargs=True) for part in losses]
         self.hooks.append(method.encoder.register_forward_pre_hook(self._keep_view))
         if isinstance(head := getattr(method, "head", None), nn.Module):
@@ -67,23 +67,23 @@ class Pulse(pl.Callback):
     def _listener(self, method: nn.Module, labels: Labels) -> Any:
         def listen(loss: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
             with torch.autocast(next(method.parameters()).device.type, enabled=False):
-                self._note(look(loss, given, named, method, labels))
+                self._note(read_inputs(loss, given, named, method, labels))
 
         return listen
 
     def _listen_to_head(self, images: int) -> Any:
         def listen(head: nn.Module, inputs: Any, embeddings: Tensor) -> None:
-            # All methods stack views one below the other.
+            # All methods concatenate views, so rows repeat the order of the batch.
             if embeddings.ndim == 2 and images and len(embeddings) >= 2 * images and len(embeddings) % images == 0:
                 first, second = embeddings.detach().float().split(images)[:2]
-                self._note(Seen(positive=float(cosine_similarity(first, second).mean())))
+                self._note(LossInputs(positive=float(cosine_similarity(first, second).mean())))
 
         return listen
 
-    def _note(self, seen: Seen) -> None:
-        found: dict[str, float | None] = {"train_positive_similarity": seen.positive}
-        if (hard := seen.hardness) is not None:
-            found |= {
+    def _note(self, inputs: LossInputs) -> None:
+        values: dict[str, float | None] = {"train_positive_similarity": inputs.positive}
+        if (hard := inputs.hardness) is not None:
+            values |= {
                 "negatives": hard.negatives,
                 "effective_negatives": hard.effective_negatives,
                 "top1_gradient": hard.top1,
@@ -91,7 +91,7 @@ class Pulse(pl.Callback):
                 "top10pct_gradient": hard.top10pct,
                 "false_negative_gradient": hard.same_class,
             }
-        for name, value in found.items():  # of several calls in a batch the first counts
+        for name, value in values.items():  # the first of several calls per batch
             if value is not None and math.isfinite(value):
                 self.figures.setdefault(name, value)
 
@@ -100,18 +100,18 @@ class Pulse(pl.Callback):
             self.view = inputs[0][:VIEWS].detach()
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: Any, optimizer: Any) -> None:
-        """Gradients are complete, weights not yet moved."""
+        """Measures the gradients, and copies the weights before the update."""
         if not self.hooks:
             return
-        self._forget_hooks()
+        self._remove_hooks()
         gradients = [p.grad for p in module.method.parameters() if p.grad is not None]
         self._keep("gradient_norm", float(get_total_norm(gradients)))
         self.before = [p.detach().clone() for p in module.method.encoder.parameters() if p.requires_grad]
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Weights have moved, and so has the momentum encoder; the line of the update is about to be written."""
-        self._forget_hooks()
+        """Measures how far the update moved the weights and the momentum encoder, before its line is written."""
+        self._remove_hooks()
         if self.before:
             now = [p.detach() for p in module.method.encoder.parameters() if p.requires_grad]
             size = float(get_total_norm(self.before))
@@ -125,7 +125,7 @@ class Pulse(pl.Callback):
         if value is not None and math.isfinite(value):
             self.figures[name] = value
 
-    def _forget_hooks(self) -> None:
+    def _remove_hooks(self) -> None:
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -133,7 +133,7 @@ class Pulse(pl.Callback):
 
 @torch.no_grad()
 def measure_drift(method: Any, view: Tensor) -> float | None:
-    """`drift` of a method's momentum encoder on ``view`` [b,C,H,W]; None where it has none, or none of encoder and head."""
+    """Computes `drift` of a method's momentum encoder on ``view`` [b, C, H, W]; None without one of that kind."""
     momentum = next((part for part in method.modules() if isinstance(part, MomentumEncoder)), None)
     if momentum is None or len(view) == 0:
         return None
@@ -145,15 +145,15 @@ def measure_drift(method: Any, view: Tensor) -> float | None:
 
 
 class ClassGradients(pl.Callback):
-    """A line of figures beside every live evaluation, where training images have labels:
+    """Writes one line with every live evaluation, if training images have labels:
 
-    - ``class_gradient_norm`` [C]: mean over the views of class c since the line before of ‖∂(B·loss)/∂h_i‖, with h_i the
-      encoder's features of the view and B the batch's images (losses are means over it); null for a class without views;
-    - ``class_gradient_views`` [C]: how many views these are.
+    - ``class_gradient_norm`` [C]: mean of ‖∂(B·loss)/∂h_i‖ over the views of class c since the previous line, where h_i are
+      the encoder's features of the view and B is the batch size (losses are means over it); null for a class without views;
+    - ``class_gradient_views`` [C]: the number of these views.
 
-    The gradient passes there anyway, so this costs a norm a row. Features, not embeddings, because every method has them,
-    and what reaches the encoder through a classifier (PaCo's centres) passes them too. Views that a method encodes
-    without gradient do not count. On several processes the images of all of them do.
+    The gradient is computed anyway, so this costs one norm per row. Features are used, not embeddings, because every method
+    has them, and gradients through a classifier (PaCo's centres) reach them, too. Views that are encoded without gradient do
+    not count. With several processes, all their images count.
     """
 
     def __init__(self, journal: Journal, num_classes: int):
@@ -165,41 +165,41 @@ class ClassGradients(pl.Callback):
         self.scale = 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """What is counted so far, for the checkpoint."""
+        """Returns the sums and counts so far, for the checkpoint."""
         return {"sums": self.sums, "counts": self.counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on counting."""
+        """Restores the sums and counts."""
         self.sums, self.counts = state["sums"].clone(), state["counts"].clone()
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Listen to what the encoder returns."""
+        """Registers a hook for the encoder's features."""
         self.handle = module.method.encoder.register_forward_hook(self._listen)
 
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Stop listening: the encoder is saved and used without this."""
+        """Removes the hook before the encoder is saved."""
         self.handle.remove()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
-        """Note whose features the next ones are."""
+        """Sets the labels of the next features."""
         self.labels = module.labels[batch["index"].cpu()]
         self.scale = float(len(batch["index"]) * module.config.accumulate)
 
     def _listen(self, encoder: Any, inputs: Any, features: Tensor) -> None:
         if self.labels is None or not features.requires_grad or len(features) % max(len(self.labels), 1):
             return
-        # All methods stack views one below the other, so rows repeat the order of the batch.
+        # All methods concatenate views, so rows repeat the order of the batch.
         labels = self.labels.repeat(len(features) // len(self.labels))
 
         def add(gradient: Tensor) -> None:
-            if bool(gradient.isfinite().all()):  # a loss that broke is told of elsewhere
+            if bool(gradient.isfinite().all()):  # non-finite losses are reported elsewhere
                 sums, counts = class_gradient_norms(gradient * self.scale, labels.to(gradient.device), self.num_classes)
                 self.fresh += torch.stack([sums, counts.double()])
 
         features.register_hook(add)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Add up over the processes; write when enough epochs are complete, and begin anew."""
+        """Sums over processes; writes and resets when enough epochs are complete."""
         self.labels = None
         self._add_up(module)
         epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
@@ -218,7 +218,7 @@ class ClassGradients(pl.Callback):
             self.journal.write(line)
 
     def _add_up(self, module: Any) -> None:
-        """At every batch, so that all processes hold the same totals and a checkpoint of one is that of all."""
+        """Sums over processes at every batch, so that all have the same totals, and the checkpoint of one is valid for all."""
         if torch.distributed.is_initialized():
             everywhere = self.fresh.to(module.device, torch.float32)
             torch.distributed.all_reduce(everywhere)

@@ -1,4 +1,4 @@
-"""What a training writes while it runs: figures, warnings, progress and the log file."""
+"""Output of a training while it runs: metrics, warnings, unreadable images, progress, and the log file."""
 
 import contextlib
 import logging
@@ -21,14 +21,13 @@ log = logging.getLogger("coulomb")
 
 
 class TrainingFigures(pl.Callback):
-    """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``floor``, ``lr``,
-    ``images_per_second``, ``seconds`` (of training so far, evaluations included, interruptions not), the method's own
-    figures, and those of ``more``, asked for at every line.
+    """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``floor``, ``lr``, ``images_per_second``,
+    ``seconds`` (of training so far, with evaluations and without interruptions), the method's own figures, and those that
+    ``more`` returns.
 
-    ``no_signal``, the loss of knowing nothing, and ``floor``, the least there is, are null where the method has no such value.
-
-    ``loss`` is the mean over processes and over the accumulated batches of the update and is written in full
-    precision. ``epoch`` counts from 1 and is the epoch that the step belongs to.
+    ``no_signal``, the loss of embeddings without information, and ``floor``, the smallest possible loss, are null if the
+    method does not know them. ``loss`` is the mean over processes and over the accumulated batches of the update, in full
+    precision. ``epoch`` is that of the step and counts from 1.
     """
 
     def __init__(self, journal: Journal, more: Callable[[], dict[str, float]] = dict):
@@ -39,16 +38,16 @@ class TrainingFigures(pl.Callback):
         self.seconds = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Begin, or on a resumed run forget what the checkpoint does not know."""
+        """Starts the clock; in a resumed run, removes lines after the checkpoint."""
         self.clock = time.perf_counter()
         if trainer.is_global_zero:
-            kept = self.journal.forget_after(trainer.global_step)
-            self.seconds = max((line.get("seconds", 0.0) for line in kept), default=0.0)
+            remaining = self.journal.forget_after(trainer.global_step)
+            self.seconds = max((line.get("seconds", 0.0) for line in remaining), default=0.0)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: dict[str, Any], batch_idx: int
     ) -> None:
-        """Collect the loss; write when the update is complete."""
+        """Collects the loss, and writes a line when the update is complete."""
         self.pending.append(float(outputs["value"]))
         self.images += len(batch["index"])
         if not module.completes_update(batch_idx):
@@ -75,95 +74,95 @@ class TrainingFigures(pl.Callback):
 
 
 class Alarm(pl.Callback):
-    """Reads the lines of ``metrics.jsonl`` as they are written and logs what `coulomb.doctor.Watcher` has to say.
+    """Reads the lines of ``metrics.jsonl`` as they are written, and logs the warnings of `coulomb.doctor.Watcher`.
 
-    It measures nothing: the rules look at figures that are there anyway, when a live evaluation is among them. It must come
-    after what drops the lines that a resumed run writes again; what was said before an interruption is not said again.
+    It measures nothing itself: the rules use existing metrics whenever a live evaluation is among them. It must come after
+    `TrainingFigures`, which removes the lines that a resumed run repeats. Earlier warnings are not repeated.
     """
 
     def __init__(self, journal: Journal, watcher: Watcher):
         self.journal, self.watcher = journal, watcher
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Catch up with the lines there are, and listen."""
+        """Reads the existing lines, then listens."""
         if trainer.is_global_zero:
             for line in read_metrics(self.journal.path):
                 self.watcher.read(line)
             self.journal.listeners.append(self.hear)
 
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Stop listening."""
+        """Stops listening."""
         self.journal.listeners.clear()
 
     def hear(self, line: dict[str, Any]) -> None:
-        """Say what is to be said."""
+        """Logs the warnings that a line gives rise to."""
         for sentence in self.watcher.read(line):
             log.warning("%s", sentence)
 
 
 class CorruptImages(pl.Callback):
-    """Keeps the list of unreadable images, those found before training and those met on the way.
+    """Collects unreadable images, from before and during training.
 
     Args:
         stores: the image stores of the run (training, test), each counted once.
-        allowed: share of a store's images that may be unreadable; above it the run stops with the list.
+        allowed: largest fraction of unreadable images per store; above it the run stops.
     """
 
     def __init__(self, stores: list[Images], allowed: float):
         self.stores = list({id(store): store for store in stores}.values())
         self.allowed = allowed
-        self.known: dict[int, dict[int, str]] = {id(store): {} for store in self.stores}
+        self.reasons: dict[int, dict[int, str]] = {id(store): {} for store in self.stores}
         for store in self.stores:
             self.add(store, store.failures)
 
     def add(self, store: Images, failures: dict[int, str]) -> None:
-        """Log new failures by name; stop when there are too many.
+        """Logs new failures by name.
 
         Raises:
             InputError: more than ``allowed`` of the images cannot be read.
         """
-        known = self.known[id(store)]
+        reasons = self.reasons[id(store)]
         for index, reason in failures.items():
-            if index not in known:
-                known[index] = reason
+            if index not in reasons:
+                reasons[index] = reason
                 log.warning("skipped unreadable image %s: %s", store.item_id(index), reason)
-        require_readable(store, list(known), self.allowed)
+        require_readable(store, list(reasons), self.allowed)
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
-        """Note what the loader could not decode."""
+        """Adds the images of the batch that could not be decoded."""
         if batch["failed"]:
             self.add(self.stores[0], dict(batch["failed"]))
 
     def listed(self) -> list[dict[str, str]]:
-        """Names and reasons, for ``data.json``."""
+        """Returns names and reasons, for ``data.json``."""
         return [
             {"id": store.item_id(index), "reason": reason}
             for store in self.stores
-            for index, reason in sorted(self.known[id(store)].items())
+            for index, reason in sorted(self.reasons[id(store)].items())
         ]
 
 
 class Bar(TQDMProgressBar):
-    """A bar over the whole run: loss beside the loss of no signal (where there is one), the epoch, and the latest kNN."""
+    """A progress bar over the whole run, with epoch, loss, its no-signal value if known, and the latest kNN."""
 
     def get_metrics(self, trainer: pl.Trainer, module: Any) -> dict[str, Any]:
-        """The figures at the end of the bar."""
+        """Returns the values at the end of the bar."""
         return _figures(module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
-        """Name the bar: Lightning's one pass is our whole run."""
+        """Sets the description: for Lightning, the whole run is one epoch."""
         super().on_train_epoch_start(trainer, *args)
         self.train_progress_bar.set_description("training")
 
 
 class Lines(pl.Callback):
-    """For logs and pipes: one line an epoch, but not more than one a second, and the last."""
+    """For logs and pipes: one line per epoch, at most one per second, and the last."""
 
     def __init__(self) -> None:
         self.printed = 0.0
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Print when an epoch is complete."""
+        """Prints when an epoch is complete."""
         epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
         if rest or not trainer.is_global_zero or (epoch < module.config.epochs and time.monotonic() - self.printed < 1):
             return
@@ -173,15 +172,15 @@ class Lines(pl.Callback):
 
 
 class Watch(pl.Callback):
-    """Remembers the latest figures for whoever shows them."""
+    """Stores the latest values for the progress display."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Keep loss, no-signal value and epoch."""
+        """Stores loss, no-signal value and batch."""
         module.latest = {"loss": float(outputs["value"]), "no_signal": outputs["no_signal"], "batch": batch_idx}
 
 
 def progress_callbacks() -> list[pl.Callback]:
-    """A bar on a terminal, lines elsewhere."""
+    """Returns callbacks for a bar on a terminal, or lines elsewhere."""
     return [Watch(), Bar() if sys.stderr.isatty() else Lines()]
 
 
@@ -200,19 +199,19 @@ def _figures(module: Any) -> dict[str, str]:
 
 
 class LogFile(logging.FileHandler):
-    """A log file that stops with one warning where it cannot be written, in place of a traceback for each line."""
+    """A log file that is closed with one warning if it cannot be written, instead of a traceback per line."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say so once; the files that matter are written elsewhere, with errors of their own."""
+        """Warns once; the run continues, because results are written to other files."""
         logger, error = logging.getLogger("coulomb"), sys.exc_info()[1]
         if self in logger.handlers:
             logger.removeHandler(self)
-            logger.warning("%s: cannot be written (%s); the run goes on without it", self.baseFilename, error)
+            logger.warning("%s: cannot be written (%s); the run continues without it", self.baseFilename, error)
 
 
 @contextmanager
 def train_log(path: Path) -> Iterator[None]:
-    """Append what the ``coulomb`` loggers say to ``path`` while the block runs; an exception's message too."""
+    """Appends log messages of ``coulomb`` to ``path`` while the block runs, and the message of an exception."""
     logger = logging.getLogger("coulomb")
     handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -227,5 +226,5 @@ def train_log(path: Path) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-        with contextlib.suppress(OSError):  # what could not be written before
+        with contextlib.suppress(OSError):  # the disk may still be full
             handler.close()

@@ -9,7 +9,7 @@ from coulomb.data.views.uniforms import Uniforms
 @pytest.fixture(scope="session")
 def kornia():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own dependencies' deprecations
+        warnings.simplefilter("ignore")  # deprecations in its dependencies
         return pytest.importorskip("kornia", reason="kornia, the oracle, is not installed")
 
 
@@ -25,7 +25,7 @@ def uniforms(seeded):
 
 @pytest.fixture
 def photos(seeded):
-    """Smooth random colour pictures, float32 [B, C, S, S], spread over [0, 1]."""
+    """Smooth random colour images, float32 [B, C, S, S], in [0, 1]."""
 
     def make(batch=8, channels=3, size=32, low=0.0, high=1.0, seed=0):
         coarse = torch.rand(batch, channels, 6, 6, generator=seeded(seed))

@@ -41,12 +41,12 @@ def test_aspects_may_differ_within_a_batch(photos):
         torch.testing.assert_close(together[i : i + 1], plain_view(canvas[i : i + 1], 32, aspect[i : i + 1]))
 
 
-def test_an_unsquashed_oblong_canvas_gives_its_centre_square():
+def test_oblong_canvas_without_aspect_is_centre_cropped():
     canvas = torch.rand(2, 3, 32, 48)
     torch.testing.assert_close(plain_view(canvas, 32), canvas[..., 8:40])
 
 
-def test_bad_aspect_is_named():
+def test_error_for_bad_aspect():
     canvas = torch.rand(2, 3, 8, 8)
     for aspect in (torch.ones(3), torch.tensor([1.0, 0.0]), torch.tensor([1.0, float("nan")]), 1.0):
         with pytest.raises(InputError, match="aspect"):

@@ -42,8 +42,8 @@ def test_views_of_several_sizes_are_refused(seeded):
         contact_sheet(torch.rand(1, 3, 32, 32), TakingTurns([make_views(size=32), make_views(size=16)]), seeded())
 
 
-def test_real_photographs_keep_their_subject(seeded):
-    """Views of a photograph are nearer to it, on average, than views of other photographs are."""
+def test_views_of_photos_keep_their_subject(seeded):
+    """Views of a photo are on average nearer to it than views of other photos."""
     if not REAL.exists():
         pytest.skip("needs the real images of ../shared/data")
     import pyarrow.parquet as pq

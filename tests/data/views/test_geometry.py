@@ -32,8 +32,8 @@ def test_affine_matches_kornia_warp_affine(kornia, uniforms, photos):
     torch.testing.assert_close(got, expected, atol=2e-4, rtol=0)
 
 
-def test_a_positive_angle_turns_counter_clockwise(kornia, uniforms):
-    """As kornia's get_rotation_matrix2d and OpenCV."""
+def test_positive_angle_is_counter_clockwise(kornia, uniforms):
+    """The convention of kornia's get_rotation_matrix2d and OpenCV."""
     u = uniforms(B)
     spec = ViewSpec(affine=1.0, rotate=40, zoom=(0.7, 1.4))
     linear, _ = affine_maps(spec, u)
@@ -44,7 +44,7 @@ def test_a_positive_angle_turns_counter_clockwise(kornia, uniforms):
 
 
 def test_the_affine_map_is_zoom_rotation_shear_then_shift(uniforms):
-    """Each of the six draws has its place; a shear along x moves x by y times the slope."""
+    """Each of the six random numbers has its role; a shear along x moves x by y times the slope."""
     u = uniforms(B)
     linear, shift = affine_maps(AFFINE, u)
     rotate, shear_x, shear_y, zoom, x, y = u["affine"].double().unbind(1)
@@ -60,7 +60,7 @@ def test_the_affine_map_is_zoom_rotation_shear_then_shift(uniforms):
 
 @pytest.mark.parametrize("size", [32, 20])
 def test_crop_matches_kornia_crop_and_resize(kornia, uniforms, photos, size):
-    """Its boxes join pixel centres; ours pixel edges: the box runs between the outermost sampled points."""
+    """kornia's boxes connect pixel centres, ours pixel edges: the box connects the outermost sampled points."""
     u, images = uniforms(B), photos(B, size=S)
     spec = ViewSpec(crop_area=(0.2, 0.6), crop_ratio=(0.75, 1.33))
     left, top, width, height = crop_rectangles(spec, u, torch.ones(B)).unbind(1)
@@ -69,7 +69,7 @@ def test_crop_matches_kornia_crop_and_resize(kornia, uniforms, photos, size):
     boxes = torch.stack([torch.stack([x, y], 1) for x, y in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], 1)
     expected = kornia.geometry.transform.crop_and_resize(images, boxes, (size, size), align_corners=True)
     got = Geometry(spec, u, torch.ones(B), size)(images, ALL)
-    inside = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # at the picture's edge the paddings differ
+    inside = (slice(None), slice(None), slice(1, -1), slice(1, -1))  # the paddings differ at the edge of the image
     torch.testing.assert_close(got[inside], expected[inside], atol=2e-4, rtol=0)
 
 
@@ -83,7 +83,7 @@ def test_flip_mirrors_exactly(uniforms, photos):
 
 @pytest.mark.parametrize("aspect", [0.5, 1.0, 2.0, 3.0])
 def test_a_circle_stays_a_circle(uniforms, aspect):
-    """A disc in an aspect × 1 picture, squashed to the canvas, must be round in every view cut with ratio 1."""
+    """A disc in an image of aspect × 1 on a square canvas is round in every view with crop ratio 1."""
     size = 64
     at = (torch.arange(size) + 0.5) / size - 0.5
     longest = max(aspect, 1 / aspect)
@@ -96,7 +96,7 @@ def test_a_circle_stays_a_circle(uniforms, aspect):
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-def test_padding_is_what_lies_outside(uniforms, padding):
+def test_padding_modes(uniforms, padding):
     ramp = torch.linspace(0.5, 1, S).expand(B, 1, S, S).contiguous()
     spec = ViewSpec(affine=1.0, zoom=(0.5, 0.5), padding=padding)
     got = Geometry(spec, uniforms(B), torch.ones(B), S)(ramp, ALL)[:, :, S // 2, 1]
@@ -105,14 +105,14 @@ def test_padding_is_what_lies_outside(uniforms, padding):
 
 
 def test_shrinking_averages_before_it_samples(uniforms):
-    """Stripes one pixel wide, shrunk four times, are grey; plain bilinear sampling would keep black or white."""
+    """Stripes of one pixel become grey when shrunk four times; plain bilinear sampling would give black or white."""
     canvas = (torch.arange(128) % 2).float().expand(1, 1, 128, 128)
     got = Geometry(ViewSpec(), uniforms(1), torch.ones(1), 32)(canvas, slice(0, 1))
     torch.testing.assert_close(got, torch.full((1, 1, 32, 32), 0.5))
 
 
 def test_only_the_axis_that_shrinks_is_averaged(uniforms):
-    """A picture four times as wide as high on a square canvas: columns are kept one for one, rows averaged by four."""
+    """For an image with aspect 4 on a square canvas, columns are kept and rows are averaged by four."""
     columns = (torch.arange(128) % 2).float().expand(1, 1, 128, 128).contiguous()
     geometry = Geometry(ViewSpec(), uniforms(1), torch.tensor([4.0]), 32)
     torch.testing.assert_close(geometry(columns, slice(0, 1)), columns[:, :, :32, 48:80], atol=1e-4, rtol=0)
@@ -120,7 +120,7 @@ def test_only_the_axis_that_shrinks_is_averaged(uniforms):
     torch.testing.assert_close(got, torch.full_like(got, 0.5))
 
 
-def test_pooling_goes_by_axis_and_leaves_enlargement_alone():
+def test_pooling_factors_per_axis():
     theta = torch.tensor([[[0.25, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 0]], [[0.1, 0, 0], [0, 0.1, 0]]]).float()
     assert pooling(theta, torch.Size([128, 128]), 32).tolist() == [[1, 4], [4, 4], [1, 1]]
     quarter_turn = torch.tensor([[[0.0, -0.25, 0], [1, 0, 0]]])
@@ -138,8 +138,8 @@ def test_samples_of_different_scale_share_a_batch(uniforms, photos):
         torch.testing.assert_close(together[i : i + 1], alone)
 
 
-def test_pooling_keeps_the_picture_in_place(uniforms):
-    """A ramp stays the same ramp, whatever it was averaged by, on canvases that do not divide evenly too."""
+def test_pooling_does_not_shift_the_image(uniforms):
+    """A ramp is unchanged by averaging, also on canvases that the factor does not divide."""
     for canvas_size in (128, 130):
         ramp = ((torch.arange(canvas_size) + 0.5) / canvas_size).expand(1, 1, canvas_size, canvas_size)
         got = Geometry(ViewSpec(), uniforms(1), torch.ones(1), 32)(ramp.contiguous(), slice(0, 1))
@@ -148,7 +148,7 @@ def test_pooling_keeps_the_picture_in_place(uniforms):
 
 
 def test_elastic_is_sampled_where_the_field_says(uniforms, photos):
-    """Against grid_sample with the field of the control points computed by hand in double precision."""
+    """Compares with grid_sample and the displacement field in double precision."""
     from coulomb.data.views.geometry import control_points
 
     images, u = photos(B), uniforms(B)
@@ -173,7 +173,7 @@ SPEC = ViewSpec(crop_area=(0.08, 1.0), crop_ratio=(3 / 4, 4 / 3))
 
 
 def reference_rectangle(spec, area_u, ratio_u, place_u, aspect):
-    """RandomResizedCrop as its authors tell it, one sample at a time, with real-valued sides; the image is aspect × 1."""
+    """RandomResizedCrop for one sample at a time with real-valued sides; the image is aspect × 1."""
     for a, r in zip(area_u, ratio_u, strict=True):
         area = aspect * (spec.crop_area[0] + (spec.crop_area[1] - spec.crop_area[0]) * a)
         low, high = np.log(spec.crop_ratio)
@@ -204,7 +204,7 @@ def test_rectangles_follow_the_reference(uniforms, aspect):
     np.testing.assert_allclose(got.numpy(), np.array(expected), atol=2e-6)
 
 
-def test_area_and_ratio_are_those_of_the_original(uniforms):
+def test_area_and_ratio_refer_to_the_original_image(uniforms):
     aspect = torch.full((4000,), 2.0)
     left, top, width, height = crop_rectangles(
         ViewSpec(crop_area=(0.1, 0.3), crop_ratio=(0.5, 2.0)), uniforms(4000), aspect
@@ -230,7 +230,7 @@ def test_the_basis_is_a_partition_of_unity():
         torch.testing.assert_close(basis.sum(1), torch.ones(size))
 
 
-def test_no_displacement_exceeds_the_amplitude_and_it_is_used(uniforms):
+def test_largest_displacement_is_the_amplitude(uniforms):
     spec = ViewSpec(elastic=1.0, elastic_amplitude=0.1)
     field = displacement(control_points(spec, uniforms(256)), spline_basis(32, 6)) / 2  # fractions of the side
     assert field.abs().max() <= 0.1
@@ -238,7 +238,7 @@ def test_no_displacement_exceeds_the_amplitude_and_it_is_used(uniforms):
     assert field.mean().abs() < 0.002
 
 
-def test_the_field_is_smooth(uniforms):
+def test_displacement_field_is_smooth(uniforms):
     spec = ViewSpec(elastic=1.0, elastic_amplitude=0.1)
     field = displacement(control_points(spec, uniforms(64)), spline_basis(128, 6)) / 2 * 128  # pixels
     slope = field.diff(dim=3)

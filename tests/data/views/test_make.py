@@ -52,7 +52,7 @@ def test_shapes_range_and_type(seeded, channels, canvas_size, size, batch):
 
 
 @pytest.mark.parametrize("preset", ["natural", "small-natural", "digits", "single-channel"])
-def test_a_seed_is_a_view(seeded, preset):
+def test_views_depend_on_the_seed(seeded, preset):
     views, canvas = make_views(preset), canvases()
     first, again, other = (views(canvas, seeded(seed)) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -80,8 +80,8 @@ def test_chunks_cover_the_batch():
     assert len(list(chunks(1000, 3 * 32 * 32, torch.device("cpu")))) > 1
 
 
-def test_a_sample_keeps_its_view_when_others_leave(seeded):
-    """A row of the table of draws a sample: the first view of sample i does not depend on the batch's size."""
+def test_view_of_a_sample_does_not_depend_on_the_batch_size(seeded):
+    """Each sample has its own row of random numbers, so its first view does not depend on the batch size."""
     spec = ViewSpec(crop_area=(0.2, 1), flip=0.5, jitter=0.8, brightness=0.4, hue=0.1, blur=0.5)
     canvas = canvases(12)
     torch.testing.assert_close(
@@ -89,15 +89,15 @@ def test_a_sample_keeps_its_view_when_others_leave(seeded):
     )
 
 
-def test_switching_one_operation_off_leaves_the_others(seeded):
+def test_switching_off_one_operation_does_not_change_others(seeded):
     canvas = canvases()
     blurred = make_views("natural", blur=1.0)(canvas, seeded(), n=1)[0]
     sharp = make_views("natural", blur=0.0)(canvas, seeded(), n=1)[0]
     assert (blurred.mean((2, 3)) - sharp.mean((2, 3))).abs().max() < 0.05 < (blurred - sharp).abs().max()
 
 
-def test_every_sample_draws_its_own(seeded):
-    """The same picture many times: no two views alike."""
+def test_parameters_differ_between_samples(seeded):
+    """Views of copies of one image all differ."""
     canvas = canvases(1).expand(64, -1, -1, -1)
     view = make_views("small-natural")(canvas, seeded(), n=1)[0].flatten(1)
     distances = torch.cdist(view, view) + torch.eye(64) * 9
@@ -125,7 +125,7 @@ def test_the_canvas_is_not_modified(seeded, floats, spec):
 def test_uint8_and_float_canvases_agree(seeded):
     canvas = canvases()
     for a, b in zip(Views(EVERYTHING)(canvas, seeded()), Views(EVERYTHING)(canvas / 255, seeded()), strict=True):
-        assert ((a - b).abs() > 1e-5).float().mean() < 1e-3  # but where the solarisation's threshold lies between
+        assert ((a - b).abs() > 1e-5).float().mean() < 1e-3  # except near the threshold of the solarisation
 
 
 def test_no_gradient_and_no_autocast(seeded):
@@ -152,7 +152,7 @@ def test_no_gradient_and_no_autocast(seeded):
     ],
 )
 def test_probabilities(seeded, name, spec, tell):
-    """4000 samples: within four standard deviations of the probability asked for."""
+    """4000 samples: within four standard deviations of the given probability."""
     canvas = canvases(4000, size=12)
     view = Views(spec, size=12)(canvas, seeded(), n=1)[0]
     p = getattr(spec, name)
@@ -160,15 +160,15 @@ def test_probabilities(seeded, name, spec, tell):
     assert abs(share - p) < 4 * (p * (1 - p) / 4000) ** 0.5
 
 
-def test_crops_use_the_aspect(seeded):
-    """A wide picture squashed: its view shows a part of the width, stretched back."""
+def test_crops_restore_the_aspect_ratio(seeded):
+    """The view of a wide image on a square canvas shows a part of its width at the original aspect ratio."""
     ramp = ((torch.arange(64) + 0.5) / 64).expand(16, 1, 64, 64).contiguous()
     views = Views(ViewSpec(crop_area=(0.25, 0.25)), 32, 1)
     slope = [
         v.diff(dim=3).mean().item()
         for v in views(ramp, seeded(), 1, None) + views(ramp, seeded(), 1, torch.full((16,), 2.0))
     ]
-    assert slope[0] == pytest.approx(0.5 / 32, rel=0.05)  # half the width of a square picture
+    assert slope[0] == pytest.approx(0.5 / 32, rel=0.05)  # half the width of a square image
     assert slope[1] == pytest.approx(0.25**0.5 * 2**0.5 / 2 / 32, rel=0.05)
 
 
@@ -184,14 +184,14 @@ def test_crops_use_the_aspect(seeded):
         (np.zeros((2, 3, 8, 8)), "ndarray"),
     ],
 )
-def test_bad_canvases_are_named(seeded, canvas, message):
+def test_errors_for_bad_canvases(seeded, canvas, message):
     with pytest.raises(InputError, match=message):
         make_views("natural")(canvas, seeded())
     with pytest.raises(InputError, match=message):
         make_views("natural").plain(canvas)
 
 
-def test_bad_calls_are_named(seeded):
+def test_errors_for_bad_calls(seeded):
     views = make_views("natural")
     with pytest.raises(InputError, match="generator is None"):
         views(canvases(), None)
@@ -203,7 +203,7 @@ def test_bad_calls_are_named(seeded):
         Views(ViewSpec(), channels=0)
 
 
-def test_configuration_makes_the_round_trip(seeded):
+def test_configuration_round_trip(seeded):
     views = make_views("natural", size=24, blur=0.25)
     config = json.loads(json.dumps(views.to_config()))
     again = views_from_config(config)
@@ -225,13 +225,15 @@ def test_the_default_dtype_does_not_matter(seeded):
         torch.set_default_dtype(torch.float32)
     for a, b in zip(expected, made, strict=True):
         assert b.dtype == torch.float32
-        assert ((a - b).abs() > 1e-4).float().mean() < 1e-3  # but at the solarisation's threshold and cutout's edges
+        assert (
+            (a - b).abs() > 1e-4
+        ).float().mean() < 1e-3  # except near the threshold of the solarisation and the edges of cutout
 
 
 CANVAS = torch.rand(4, 3, 40, 40)
 
 
-def test_a_function_of_your_own(seeded):
+def test_own_views(seeded):
     views = OwnViews(lambda images, generator: images * torch.rand(1, generator=generator), size=32, channels=3)
     first, second = views(CANVAS, seeded(), 2)
     assert first.shape == (4, 3, 32, 32) and not torch.equal(first, second)
@@ -241,7 +243,7 @@ def test_a_function_of_your_own(seeded):
         views_from_config(views.to_config())
 
 
-def test_a_function_may_write_into_its_argument(seeded):
+def test_views_function_may_modify_its_argument(seeded):
     views = OwnViews(lambda images, generator: images.mul_(0.5), size=32, channels=3)
     first, second = views(CANVAS, seeded(), 2)
     assert torch.equal(first, views.plain(CANVAS) * 0.5) and torch.equal(second, first)
@@ -255,7 +257,7 @@ def test_a_function_may_write_into_its_argument(seeded):
         (lambda images, generator: images + 1, r"\[0, 1\]"),
     ],
 )
-def test_what_it_returns_is_checked(seeded, make, message):
+def test_output_of_a_views_function_is_checked(seeded, make, message):
     with pytest.raises(InputError, match=message):
         OwnViews(make, 32, 3)(CANVAS, seeded())
 

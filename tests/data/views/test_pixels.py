@@ -50,10 +50,10 @@ def by_steps(kornia, spec, u, images):
 
 
 def test_chain_matches_kornia_step_by_step(kornia, uniforms, photos):
-    """Where nothing leaves [0, 1] on the way, one clamp and a clamp per step are the same."""
+    """One clamp equals a clamp per step if no intermediate value leaves [0, 1]."""
     images, u = photos(B, low=0.3, high=0.6), uniforms(B)
     spec = ViewSpec(jitter=0.8, brightness=0.3, contrast=0.3, saturation=0.3, hue=0.2, grey=0.2)
-    assert len({tuple(row) for row in u["jitter_order"].argsort(1).tolist()}) > 10  # many orders are in this batch
+    assert len({tuple(row) for row in u["jitter_order"].argsort(1).tolist()}) > 10  # the batch has many orders
     expected = by_steps(kornia, spec, u, images)
     got = Colour(spec, u)(images.clone(), ALL)
     torch.testing.assert_close(got, expected, atol=2e-5, rtol=0)
@@ -78,7 +78,7 @@ def test_each_factor_alone_clips_like_kornia(kornia, uniforms, photos, name):
     )
 
 
-def test_hue_alone_matches_kornia(kornia, uniforms, photos):
+def test_hue_matches_kornia(kornia, uniforms, photos):
     images, u = photos(B), uniforms(B)
     spec = ViewSpec(jitter=1.0, hue=0.5)
     torch.testing.assert_close(
@@ -96,7 +96,7 @@ def test_linear_hue_stays_within_a_third_of_the_chroma(kornia, uniforms, photos)
 
 
 def test_the_composed_map_matches_plain_numpy(uniforms, photos):
-    """Contrast after brightness after …: the mean is that of the picture so far, tracked without looking at pixels."""
+    """The mean of the image after each factor is tracked without reading pixels."""
     images, u = photos(B, low=0.4, high=0.6), uniforms(B, seed=3)
     spec = ViewSpec(jitter=1.0, brightness=0.2, contrast=0.2, saturation=0.2, hue=0.3, hue_model="linear")
     got = Colour(spec, u)(images.clone(), ALL)
@@ -124,7 +124,7 @@ def test_the_composed_map_matches_plain_numpy(uniforms, photos):
         torch.testing.assert_close(got[i].double(), x, atol=2e-6, rtol=0)
 
 
-def test_who_drew_no_is_left_as_is(uniforms, photos):
+def test_samples_without_jitter_are_unchanged(uniforms, photos):
     images, u = photos(B), uniforms(B)
     got = Colour(ViewSpec(jitter=0.5, brightness=0.5, contrast=0.5, saturation=0.5, hue=0.2), u)(images.clone(), ALL)
     on = u.chance("jitter", 0.5)
@@ -155,14 +155,14 @@ CORNERS = torch.tensor([[r, g, b] for r in (0.0, 0.5, 1.0) for g in (0.0, 0.5, 1
 
 @pytest.mark.parametrize("turn", [0.0, 0.1, -0.2, 0.5, -0.5, 1 / 3])
 def test_the_exact_turn_is_colorsys(turn):
-    """Corners, edges and greys of the colour cube included, where maxima tie."""
+    """Includes corners, edges and greys of the colour cube, where channels are equal."""
     got = turn_hue(CORNERS[:, :, None, None], torch.full((len(CORNERS),), turn))[:, :, 0, 0]
     for pixel, mine in zip(CORNERS.tolist(), got, strict=True):
         h, s, v = colorsys.rgb_to_hsv(*pixel)
         torch.testing.assert_close(mine, torch.tensor(colorsys.hsv_to_rgb((h + turn) % 1, s, v)), atol=3e-6, rtol=0)
 
 
-def test_the_rotation_is_one_and_keeps_greys():
+def test_hue_rotation_is_orthogonal_and_keeps_greys():
     matrix = hue_rotation(torch.linspace(-0.5, 0.5, 11))
     torch.testing.assert_close(matrix @ matrix.mT, torch.eye(3).expand(11, 3, 3), atol=1e-6, rtol=0)
     torch.testing.assert_close(matrix @ torch.ones(3), torch.ones(11, 3))
@@ -185,7 +185,7 @@ def test_the_rotation_is_within_a_third_of_the_chroma_of_hsv():
 @pytest.mark.parametrize(("size", "taps"), [(16, 3), (32, 3), (33, 5), (96, 9), (224, 23)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_matches_kornia_sample_by_sample(kornia, photos, size, taps, channels):
-    """kornia's gaussian_blur2d, border reflect; both ways of computing it (few taps, many taps)."""
+    """Compares both algorithms (few taps, many taps) with kornia's gaussian_blur2d with reflected borders."""
     images = photos(3, channels=channels, size=size)
     sigma = torch.tensor([0.1, 0.9, 2.0])
     got = gaussian_blur(images, sigma, taps)
@@ -193,7 +193,7 @@ def test_matches_kornia_sample_by_sample(kornia, photos, size, taps, channels):
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
 
 
-def test_both_ways_are_among_the_cases():
+def test_blur_cases_cover_both_algorithms():
     assert 9 <= FEW_TAPS < 23
 
 
@@ -208,7 +208,7 @@ def test_kernels_sum_to_one_and_are_gaussian():
     torch.testing.assert_close((kernels[1, 4] / kernels[1, 6]).log(), torch.tensor(0.5))  # 2² / (2 · 2²)
 
 
-def test_only_those_who_drew_yes(uniforms, photos):
+def test_blur_changes_only_the_chosen_samples(uniforms, photos):
     images, u = photos(16), uniforms(16)
     blur = Blur(ViewSpec(blur=0.5, blur_sigma=(1.0, 2.0)), u, 32)
     got = blur(images.clone(), slice(0, 16))
@@ -229,7 +229,7 @@ def test_solarise_matches_kornia(kornia, uniforms, photos):
     assert torch.equal(got[~on], images[~on]) and 0.4 < on.float().mean() < 0.6
 
 
-def test_noise_has_each_samples_own_strength(uniforms):
+def test_noise_strength_varies_per_sample(uniforms):
     u = uniforms(MANY)
     noise = Noise(ViewSpec(noise=0.5, noise_std=(0.02, 0.08)), u, channels=2, size=32)
     got = noise(torch.full((MANY, 2, 32, 32), 0.5), ALL_MANY) - 0.5
@@ -238,7 +238,7 @@ def test_noise_has_each_samples_own_strength(uniforms):
     torch.testing.assert_close(got[on].std((1, 2, 3)), noise.std[on], rtol=0.1, atol=0)
     assert got[on].mean().abs() < 0.001
     fields = (got[on] / noise.std[on][:, None, None, None]).flatten(1)
-    assert abs(np.corrcoef(fields[:20].numpy())[~np.eye(20, dtype=bool)]).max() < 0.12  # no two alike
+    assert abs(np.corrcoef(fields[:20].numpy())[~np.eye(20, dtype=bool)]).max() < 0.12  # all differ
     assert noise.std[on].min() >= 0.02 and noise.std[on].max() <= 0.08
 
 
@@ -260,4 +260,4 @@ def test_cutout_matches_a_square_drawn_by_hand(uniforms, photos):
             for column in range(20):
                 if abs((row + 0.5) / 20 - y) < half and abs((column + 0.5) / 20 - x) < half:
                     expected[i, :, row, column] = 0.25
-    assert (got.numpy() != expected).mean() < 1e-4  # a pixel's centre may lie on the edge to rounding
+    assert (got.numpy() != expected).mean() < 1e-4  # a pixel centre may lie on the edge, up to rounding

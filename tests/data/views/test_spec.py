@@ -27,7 +27,7 @@ def test_simclr_strengths():
 
 
 def test_digits_are_never_mirrored(seeded):
-    """An L stays an L: its stroke is left of the middle in every view."""
+    """The stroke of an L is left of the middle in every view."""
     letter = torch.zeros(1, 1, 32, 32)
     letter[:, :, 6:26, 9:13] = 1
     letter[:, :, 22:26, 9:23] = 1
@@ -80,12 +80,12 @@ def test_unknown_presets_are_named(arguments, message):
         ({"channels": 1, "grey": 0.2}, "grey=0.2 needs three channels"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_errors_for_bad_options(options, message):
     with pytest.raises(InputError, match=message):
         make_views("natural", **options)
 
 
-def test_description_is_complete_and_says_what_was_left_out():
+def test_description_lists_all_operations_and_those_left_out():
     described = json.loads(json.dumps(make_views("natural", size=64).describe()))
     assert [row["operation"] for row in described["operations"]] == ["crop", "flip", "jitter", "grey", "blur"]
     blur = described["operations"][-1]
@@ -102,8 +102,8 @@ def test_description_is_complete_and_says_what_was_left_out():
     assert set(jitter["parameters"]) == {"brightness", "contrast"}
 
 
-def test_every_field_of_the_specification_has_its_doc():
-    """Unit and source stand beside each field."""
+def test_every_field_of_the_specification_is_documented():
+    """Every field is followed by a docstring."""
     import ast
     import inspect
     from dataclasses import fields

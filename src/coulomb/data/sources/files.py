@@ -12,9 +12,8 @@ import numpy as np
 
 from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, EncodedSource, image_extensions
 from coulomb.data.labels import choose_label_column, read_labels
-from coulomb.data.names import first_few, natural_key, portable, visible
-from coulomb.data.source import CorruptImage, Labels
-from coulomb.errors import InputError
+from coulomb.data.source import CorruptImage, Labels, natural_key, portable
+from coulomb.errors import InputError, first_few, visible
 
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")

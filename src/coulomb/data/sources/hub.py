@@ -14,10 +14,9 @@ import numpy as np
 
 from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import choose_label_column, read_labels
-from coulomb.data.names import first_few, portable, visible
-from coulomb.data.source import CorruptImage, Labels
+from coulomb.data.source import CorruptImage, Labels, portable
 from coulomb.data.sources.files import is_inside
-from coulomb.errors import InputError
+from coulomb.errors import InputError, first_few, visible
 from coulomb.reading import parse_json
 
 IMAGE_COLUMNS = ("image", "img")

@@ -8,12 +8,11 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header, regular_file
+from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header
 from coulomb.data.labels import read_labels
-from coulomb.data.names import visible
 from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header
 from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
-from coulomb.errors import InputError
+from coulomb.errors import InputError, visible
 
 
 class DatasetSource(Source):
@@ -56,7 +55,7 @@ class DatasetSource(Source):
 
     def image(self, index: int) -> Picture:
         """Returns an image [H, W, C]; it is corrupt if the data set raises OSError, ValueError or SyntaxError."""
-        return as_picture(_image_of(self._item(index), self.name), self.item_id(index))
+        return as_picture(_get_image(self._item(index), self.name), self.item_id(index))
 
     def _item(self, index: int) -> Any:
         try:
@@ -104,7 +103,7 @@ def _class_names(dataset: Any) -> list[str] | None:
     return list(names) if usable and names else None
 
 
-def _image_of(item: Any, name: str) -> Any:
+def _get_image(item: Any, name: str) -> Any:
     if isinstance(item, dict):
         if "image" not in item:
             raise InputError(
@@ -170,16 +169,14 @@ class ImageListSource(Source):
         """Returns the image, a JPEG file possibly decoded smaller, and its original width/height."""
         item = self.items[index]
         if isinstance(item, Path):
-            return decode(regular_file(item, str(item)), str(item), at_least=at_least)
+            return decode(item, str(item), at_least=at_least)
         image = as_picture(item, self.item_id(index))
         return image, image.shape[1] / image.shape[0]
 
     def header(self, index: int) -> Header:
         """Returns size and mode, of a file without decoding its pixels."""
         item = self.items[index]
-        if isinstance(item, Path):
-            return read_header(regular_file(item, str(item)), str(item))
-        return array_header(self.image(index))
+        return read_header(item, str(item)) if isinstance(item, Path) else array_header(self.image(index))
 
 
 def _checked_item(item: Any, where: str) -> Any:

@@ -1,12 +1,12 @@
 "use strict";
-/** The map of features: pointing, walking by the arrow keys, keeping one image, maps and pictures. Null where there is none. */
+/** The map of features: pointing, arrow keys, pinning an image, layouts and pictures. Returns null if the page has no map. */
 const atlas = (page) => {
   const map = document.getElementById("atlas"), data = page.map;
   if (!map || !data) return null;
   const marks = [...map.querySelectorAll("use")];
   const tip = map.querySelector(".tip"), ring = map.querySelector(".ring"), layer = map.querySelector(".pictures");
   const picked = document.querySelector(".picked"), caution = document.getElementById("caution");
-  const self = { map, data, marks, places: data.places[data.layout].map((spot) => spot.slice()), current: -1, kept: -1, moved: [] };
+  const self = { map, data, marks, places: data.places[data.layout].map((spot) => spot.slice()), current: -1, pinned: -1, moved: [] };
   let moving = 0, visible = () => true;
 
   self.className = (i) => data.class[i] < 0 ? "" : data.classes[data.class[i]];
@@ -37,19 +37,19 @@ const atlas = (page) => {
     tip.style.left = Math.max(4, Math.min(map.clientWidth - width - 4, px + 16 + width > map.clientWidth ? px - width - 16 : px + 16)) + "px";
     tip.style.top = Math.max(4, Math.min(map.clientHeight - height - 4, py - height / 2)) + "px";
   };
-  self.keep = (i) => {
-    self.kept = i;
-    if (i < 0) { picked.replaceChildren(make("p", "hint", "Pick an image on the map.")); return; }
+  self.pin = (i) => {
+    self.pinned = i;
+    if (i < 0) { picked.replaceChildren(make("p", "hint", "Select an image on the map.")); return; }
     const big = make("div", "big"), near = make("div", "near");
     big.append(self.thumb(i));
     for (const j of data.neighbours[i]) {
       const wrong = data.labels[i] >= 0 && data.labels[j] >= 0 && data.labels[i] !== data.labels[j];
       near.append(self.thumb(j, wrong ? " wrong" : ""));
     }
-    picked.replaceChildren(big, make("b", "", self.className(i)), make("span", "id", data.ids[i]), make("p", "neartitle", "Its nearest neighbours"), near);
+    picked.replaceChildren(big, make("b", "", self.className(i)), make("span", "id", data.ids[i]), make("p", "neartitle", "Nearest neighbours"), near);
   };
-  self.keep(page.first);  // so that the panel shows what it is for
-  self.kept = -1;
+  self.pin(page.first);  // an example in the panel
+  self.pinned = -1;
   self.inside = (event) => {
     const box = map.getBoundingClientRect();
     return [(event.clientX - box.left) / box.width * 100, (event.clientY - box.top) / box.height * 100];
@@ -73,20 +73,20 @@ const atlas = (page) => {
       const cost = self.current < 0 ? Math.hypot(u - x, v - y) : along + 2 * aside;
       if (cost < least) { least = cost; best = i; }
     });
-    if (best >= 0) { self.point(best); self.keep(best); }
+    if (best >= 0) { self.point(best); self.pin(best); }
   };
   map.addEventListener("pointermove", (event) => { if (event.pointerType !== "touch" && !event.buttons) self.point(self.nearest(event)); });
-  map.addEventListener("pointerleave", () => self.point(self.kept));
+  map.addEventListener("pointerleave", () => self.point(self.pinned));
   map.addEventListener("click", (event) => {
-    if (self.drawn) { self.drawn = false; return; }  // the end of a lasso is no click
+    if (self.drawn) { self.drawn = false; return; }  // this click ended a lasso
     const i = self.nearest(event);
     self.point(i);
-    self.keep(i);
+    self.pin(i);
   });
   map.addEventListener("keydown", (event) => {
     const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); self.keep(self.current); }
-    if (event.key === "Escape") { self.keep(-1); self.point(-1); }
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); self.pin(self.current); }
+    if (event.key === "Escape") { self.pin(-1); self.point(-1); }
     if (way) { event.preventDefault(); walk(way); }
   });
 
@@ -97,7 +97,7 @@ const atlas = (page) => {
     layer.hidden = !on;
     layer.replaceChildren();
     if (!on) return;
-    const taken = new Set(), room = 27;  // one picture a cell, so that they can be told apart
+    const taken = new Set(), room = 27;  // one picture per cell, without overlap
     self.places.forEach(([x, y], i) => {
       if (!visible(i)) return;
       const cell = Math.floor(x / 100 * map.clientWidth / room) + ":" + Math.floor(y / 100 * map.clientHeight / room);
@@ -124,7 +124,7 @@ const atlas = (page) => {
       self.places = to.map(([x, y], i) => [from[i][0] + (x - from[i][0]) * eased, from[i][1] + (y - from[i][1]) * eased]);
       draw();
       if (t < 1) requestAnimationFrame(frame);
-      else { self.pictures(); self.point(self.kept); }
+      else { self.pictures(); self.point(self.pinned); }
     };
     layer.replaceChildren();
     requestAnimationFrame(frame);
@@ -134,14 +134,14 @@ const atlas = (page) => {
       press("[data-layout]", choice);
       caution.textContent = data.cautions[choice.dataset.layout];
       self.point(-1);
-      for (const heard of self.moved) heard();
+      for (const listener of self.moved) listener();
       glide(data.places[choice.dataset.layout]);
     });
   }
   return self;
 };
 
-/** Of the buttons that fit the selector, only ``pressed`` is. */
+/** Marks one of the buttons that match the selector as pressed. */
 const press = (selector, pressed) => {
   for (const other of document.querySelectorAll(selector)) other.setAttribute("aria-pressed", String(other === pressed));
 };

@@ -1,24 +1,24 @@
 "use strict";
-/** What the marks are coloured by, and the legend, whose buttons single one group out. */
+/** Colours the marks; the buttons of the legend highlight one group. */
 const colouring = (atlas) => {
   const { map, data, marks } = atlas;
   const legend = document.querySelector(".legend"), title = document.querySelector(".legendbox .sidetitle"), note = document.getElementById("colournote");
   if (!data.colourings.length) return;
-  let now = data.colourings[0], only = -1;
+  let current = data.colourings[0], only = -1;
   const shapes = [...map.querySelectorAll("defs path")].map((path) => path.getAttribute("d"));
 
-  const single = (mark) => {
+  const highlight = (mark) => {
     only = only === mark ? -1 : mark;
     for (const other of legend.children) other.setAttribute("aria-pressed", String(Number(other.dataset.mark) === only));
     map.classList.toggle("dim", only >= 0);
     marks.forEach((element, i) => {
-      element.classList.toggle("on", only < 0 || now.of[i] === only);
-      element.classList.toggle("off", only >= 0 && now.of[i] !== only);
+      element.classList.toggle("on", only < 0 || current.of[i] === only);
+      element.classList.toggle("off", only >= 0 && current.of[i] !== only);
     });
-    atlas.show((i) => only < 0 || now.of[i] === only);
+    atlas.show((i) => only < 0 || current.of[i] === only);
   };
   const listen = () => {
-    for (const button of legend.children) button.addEventListener("click", () => single(Number(button.dataset.mark)));
+    for (const button of legend.children) button.addEventListener("click", () => highlight(Number(button.dataset.mark)));
   };
   const key = ([name, colour, shape, count, rest], i) => {
     const button = make("button"), svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -38,17 +38,17 @@ const colouring = (atlas) => {
   for (const choice of document.querySelectorAll("[data-colouring]")) {
     choice.addEventListener("click", () => {
       press("[data-colouring]", choice);
-      now = data.colourings.find((one) => one.key === choice.dataset.colouring);
+      current = data.colourings.find((one) => one.key === choice.dataset.colouring);
       marks.forEach((element, i) => {
-        const mark = now.marks[now.of[i]], chosen = element.classList.contains("chosen");
+        const mark = current.marks[current.of[i]], selected = element.classList.contains("selected");
         element.setAttribute("href", "#shape" + (mark ? mark[2] : 0));
-        element.setAttribute("class", (mark ? "c" + mark[1] + (mark[4] ? " rest" : "") : "none") + (chosen ? " chosen" : ""));
+        element.setAttribute("class", (mark ? "c" + mark[1] + (mark[4] ? " rest" : "") : "none") + (selected ? " selected" : ""));
       });
       title.firstChild.data = choice.textContent[0].toUpperCase() + choice.textContent.slice(1) + " ";
-      note.textContent = now.note;
-      legend.replaceChildren(...now.marks.map(key));
+      note.textContent = current.note;
+      legend.replaceChildren(...current.marks.map(key));
       only = -1;
-      single(-1);
+      highlight(-1);
       listen();
     });
   }

@@ -1,0 +1,67 @@
+"""Decoupled: NT-Xent without the positive in the denominator."""
+
+from torch import Tensor
+
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.negatives import Contrast, ContrastiveLoss
+from coulomb.losses.options import Flag, Positive, Tau
+from coulomb.losses.temperature import inverse
+from coulomb.similarity.collectives import gather_rows
+
+
+class DecoupledLoss(ContrastiveLoss):
+    """L_i = −w_i·s_i⁺ + LSE_k s_ik,  s = cos/τ,  w = 1   (DCL, Yeh et al., 2022)
+
+    k runs over the 2N − 2 views of other samples; mean over all 2N anchors. NT-Xent is softplus(L_i): there, the gradient
+    of an anchor is multiplied by 1 − p_i⁺, which is small for easy positives and small batches. Here it is not. L_i has
+    no lower bound of 0.
+
+    When to use: no labels and a small batch (256 or fewer), where NT-Xent learns slowly.
+    Needs: two views of each sample. No labels.
+    Temperature: a negative is pushed in proportion to its softmax e^{s_ik} among the negatives, as by NT-Xent; the pull
+    of the positive is 1/τ, however near it is.
+    Cost: 4u, u = (2N)²·D; memory linear.
+    Reference: Yeh et al., Decoupled Contrastive Learning, ECCV 2022, arXiv:2110.06848.
+
+    Args:
+        temperature: τ, or a `LearnableTemperature`. 0.1 as in the paper.
+        weighted: DCLW, which pulls distant positives more: w_i = 2 − e^{cos_i⁺/σ} / mean_j e^{cos_j⁺/σ}, the mean over the
+            samples of the batch.
+        sigma: σ of the weights; 0.5 as in the paper.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([2N]: all of view 0, then all of view 1).
+        diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
+        gather: negatives (and the mean of the weights) from all processes' batches: True, False, or ``"auto"``, when
+            torch.distributed is initialised with several processes, which must then all call the loss. See
+            `coulomb.losses.negatives` for the convention.
+
+    Call with view0 [N, D] and view1 [N, D].
+
+    Deviation: none in value from raminnakhli/Decoupled-Contrastive-Learning on unit rows, both directions averaged; it adds
+    −103 to masked similarities where this loss leaves them out. lightly's DCLWLoss passes no gradient through the weights.
+    Degenerate input: N = 1 has no negatives: the loss is 0, and a `CoulombWarning` says so. Equal features give ln(2N − 2).
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> DecoupledLoss()(torch.ones(8, 3), torch.ones(8, 3))  # ln 14
+    tensor(2.6391)
+    """
+
+    temperature: Tau = 0.1
+    weighted: Flag = False
+    sigma: Positive = 0.5
+
+    def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        contrast = self._views(view0, view1, inverse(self.temperature))
+        if contrast.count == 0:
+            return self._result(contrast, 0 * contrast.positives)
+        positives = contrast.positives * self._weights(contrast) if self.weighted else contrast.positives
+        return self._result(contrast, contrast.similarity.lse("negatives") - positives)
+
+    def _weights(self, contrast: Contrast) -> Tensor:
+        """2 − N·softmax(cos⁺/σ) over the samples of all processes, [2N]."""
+        scores = contrast.positives / (contrast.similarity.scale * self.sigma)  # twice the N samples
+        log_sum = gather_rows(contrast.group, scores).logsumexp(0)
+        return 2 - contrast.anchors * (scores - log_sum).exp()

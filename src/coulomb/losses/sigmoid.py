@@ -1,0 +1,80 @@
+"""Sigmoid: every pair of a query and a key is classified on its own, as positive or negative."""
+
+import math
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from coulomb.checked import checked_number
+from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.inputs import check_batch, check_shape, class_ids
+from coulomb.losses.negatives import ContrastiveLoss, unique_ids
+from coulomb.losses.options import Flag, Positive
+from coulomb.similarity.collectives import gather_group
+
+
+class SigmoidLoss(ContrastiveLoss):
+    """L_i = −Σ_j log σ(z_ij·s_ij),  s = scale·cos + bias,  z = 1 for positives, else −1   (SigLIP, Zhai et al., 2023)
+
+    Logistic regression on every pair. There is no softmax, so no pair depends on the others of its row. Computed as
+    softplus(−s_i⁺) + Σ_{k≠i} softplus(s_ik).
+
+    When to use: pairs of two kinds, such as image and text, in place of `InfoNCELoss` with ``symmetric=True``; in the paper
+    it does better than that at batches below 16,384.
+    Needs: one positive per query; the negatives are the positives of the other queries. With ``ids`` a query may have
+    several positives. No labels otherwise. If ``learnable``, ``loss.parameters()`` in the optimizer.
+    Temperature: 1/scale takes its place. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side
+    of the threshold cos = −bias/scale, or near it, count. The bias balances one positive against N − 1 negatives at the
+    start.
+    Cost: 8u, u = N²·D; memory linear. ``ids`` add at most 8u.
+    Reference: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, arXiv:2303.15343.
+
+    Args:
+        scale: positive; 10 as in the paper. If ``learnable``, the initial value.
+        bias: −10 as in the paper. If ``learnable``, the initial value.
+        learnable: learn log(scale) and the bias, the parameters ``log_scale`` and ``learned_bias``. Fixed at construction.
+        normalize: scale rows to unit length.
+        reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` ([N]).
+        diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
+        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
+            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
+
+    Call with query [N, D] and positive [N, D], and optionally integers ``ids`` [N] (−1: unknown): all pairs of equal id are
+    then positives, and the pair (i, i) always is.
+
+    Deviation: none in value. As in the authors' code, the scale has no upper limit; the training script of open_clip limits
+    it to 100.
+    Degenerate input: N = 1 has no negatives, and a `CoulombWarning` says so.
+
+    Raises:
+        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+
+    >>> SigmoidLoss(scale=2.0, bias=-1.0, learnable=False)(torch.eye(2), torch.eye(2))  # 2 log(1 + 1/e)
+    tensor(0.6265)
+    """
+
+    scale: Positive = 10.0
+    bias: Annotated[float, checked_number] = -10.0
+    learnable: Flag = True
+
+    def __post_init__(self) -> None:
+        initial = {"log_scale": math.log(self.scale), "learned_bias": self.bias}
+        for name, value in initial.items():
+            self.register_parameter(name, nn.Parameter(torch.tensor(value)) if self.learnable else None)
+
+    def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
+        """The loss; see the class."""
+        scale, bias = (self.scale, self.bias) if self.log_scale is None else (self.log_scale.exp(), self.learned_bias)
+        if ids is not None:
+            check_shape("query", query)
+            check_batch("query", query)
+            ids = unique_ids(gather_group(self.gather), class_ids(ids, len(query), query, name="ids"))
+        contrast = self._pairs(query, positive, None, scale, (ids, ids))
+        if ids is None:
+            own = softplus(-(contrast.positives + bias), threshold=50)
+        else:
+            own = contrast.similarity.softplus("positives", sign=-1, bias=bias)
+        loss_N = contrast.similarity.softplus("negatives", bias=bias) + own
+        return self._result(contrast, loss_N)

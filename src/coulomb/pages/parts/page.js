@@ -1,0 +1,4 @@
+"use strict";
+const page = JSON.parse(document.getElementById("page-data").textContent);
+charts(page.charts);
+theme();

@@ -1,0 +1,69 @@
+import pytest
+import torch
+from torch import nn
+
+from coulomb.models import build_encoder
+
+
+def parameters(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+# Published counts with a layer of 1000 classes (11,689,512; 21,797,672; 25,557,032), without that layer.
+@pytest.mark.parametrize(
+    "name, published, width",
+    [("resnet18", 11_689_512, 512), ("resnet34", 21_797_672, 512), ("resnet50", 25_557_032, 2048)],
+)
+def test_parameter_counts_are_the_published_ones(name, published, width):
+    encoder = build_encoder(name, channels=3, image_size=224)
+    assert parameters(encoder.backbone) == published - (width * 1000 + 1000)
+    assert encoder.feature_dim == width
+
+
+def test_stem_follows_the_image_size():
+    small = build_encoder("resnet10", channels=3, image_size=64, width=8).backbone
+    large = build_encoder("resnet10", channels=3, image_size=65, width=8).backbone
+    forced = build_encoder("resnet10", channels=3, image_size=224, width=8, small_stem=True).backbone
+    image = torch.rand(1, 3, 64, 64)
+    assert small.stem(image).shape == (1, 8, 64, 64)
+    assert large.stem(image).shape == (1, 8, 16, 16)
+    assert forced.stem(image).shape == (1, 8, 64, 64)
+
+
+def test_zero_init_residual():
+    image = torch.rand(2, 3, 16, 16)
+    for zero in (True, False):
+        net = build_encoder("resnet50", channels=3, image_size=16, width=4, zero_init_residual=zero).backbone.eval()
+        block = net.stages[0][1]  # an identity shortcut
+        x = net.stages[0][0](net.stem(image))
+        assert torch.equal(block(x), x) == zero
+
+
+def test_width_scales_features():
+    assert build_encoder("resnet10", channels=3, image_size=32, width=32).feature_dim == 256
+
+
+def test_residual_blocks_compute_their_formula():
+    net = build_encoder("resnet18", channels=3, image_size=16, width=4, zero_init_residual=False).backbone
+    block = net.stages[1][0]
+    for norm in block.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.uniform_(norm.weight)
+            nn.init.uniform_(norm.bias)
+            norm.running_mean.uniform_()
+            norm.running_var.uniform_(0.5, 2)
+    block.double().eval()
+    x = torch.rand(2, 4, 6, 6, dtype=torch.float64)
+
+    def norm(layer, y):
+        shape = (1, -1, 1, 1)
+        scaled = (y - layer.running_mean.view(shape)) / (layer.running_var.view(shape) + layer.eps).sqrt()
+        return scaled * layer.weight.view(shape) + layer.bias.view(shape)
+
+    def conv(layer, y, stride, padding):
+        return nn.functional.conv2d(y, layer.weight, stride=stride, padding=padding)
+
+    y = norm(block.bn1, conv(block.conv1, x, 2, 1)).clamp(min=0)
+    y = norm(block.bn2, conv(block.conv2, y, 1, 1))
+    y = y + norm(block.shortcut[1], conv(block.shortcut[0], x, 2, 0))
+    torch.testing.assert_close(block(x), y.clamp(min=0))

@@ -1,0 +1,147 @@
+"""Maps of the features and their colours."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from coulomb.report import feature_map
+from coulomb.report.collect import RunData, Samples
+from coulomb.report.feature_map import COLOURS, MIN_TSNE, SHAPES, feature_maps, group_marks, map_colourings
+from coulomb.report.gallery import nearest_neighbours
+
+
+@pytest.fixture
+def features():
+    return np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
+
+
+@pytest.fixture
+def umap(monkeypatch):
+    """A UMAP that keeps the first two columns, as if installed; set ``broken`` to make it fail."""
+    module = ModuleType("umap")
+    module.broken = False
+
+    class UMAP:
+        def __init__(self, n_neighbors, init, random_state, n_jobs):
+            assert n_neighbors == 15
+            assert init.shape == (40, 2)
+
+        def fit_transform(self, scores):
+            if module.broken:
+                raise SystemError("numba needs another NumPy")
+            return scores[:, :2]
+
+    module.UMAP = UMAP
+    monkeypatch.setitem(sys.modules, "umap", module)
+    monkeypatch.setattr(feature_map.importlib.util, "find_spec", lambda name: object())
+    return module
+
+
+def test_a_map_by_umap_where_it_is_installed(features, umap):
+    assert [layout.key for layout in feature_maps(features)] == ["tsne", "umap", "pca"]
+    umap.broken = True
+    problems = []
+    assert [layout.key for layout in feature_maps(features, problems=problems)] == ["tsne", "pca"]
+    assert problems == ["UMAP is installed but fails (SystemError: numba needs another NumPy): its map is left out."]
+
+
+def test_every_map_lies_in_its_square(features):
+    for layout in feature_maps(features):
+        assert layout.places.min() >= 4
+        assert layout.places.max() <= 96
+
+
+def test_too_many_or_too_few_for_neighbourhoods_have_pca(features, monkeypatch):
+    assert [layout.key for layout in feature_maps(features[:20])] == ["pca"]
+    monkeypatch.setattr(feature_map, "MAX_TSNE", 30)
+    assert [layout.key for layout in feature_maps(features)] == ["pca"]
+    assert feature_maps(np.ones((40, 6))) == []
+
+
+def three_blobs(labels, held_out=None, n=30):
+    rng = np.random.default_rng(0)
+    features = np.repeat(np.eye(3, 8), n // 3, axis=0) + 0.05 * rng.standard_normal((n, 8))
+    seen = np.ones(n, bool) if held_out is None else held_out
+    return Samples(np.zeros((n, 1, 1, 3), np.uint8), features.astype(np.float32), labels, ["x"] * n, seen)
+
+
+def colours_by_key(samples):
+    run = RunData(Path("x"), data={"classes": ["a", "b", "c"]})
+    return {one.key: one for one in map_colourings(run, samples, nearest_neighbours(samples.features), 0)}
+
+
+def test_clusters_find_the_blobs_and_are_named_by_their_majority():
+    labels = np.repeat([0, 1, 2], 10)
+    labels[0] = 1  # a mislabelled image
+    one = colours_by_key(three_blobs(labels))
+    named = {mark.name.split(": ")[1] for mark in one["cluster"].marks}
+    assert named == {"mostly a (90\u202f%)", "mostly b (100\u202f%)", "mostly c (100\u202f%)"}
+    assert len({(c, b) for c, b in zip(one["cluster"].of_sample, np.repeat([0, 1, 2], 10), strict=True)}) == 3
+    assert one["neighbours"].of_sample == [1] + [0] * 29
+
+
+def test_without_labels_there_are_clusters_alone():
+    assert list(colours_by_key(three_blobs(np.full(30, -1)))) == ["cluster"]
+
+
+def test_split_is_a_colouring_where_training_images_are_there():
+    held_out = np.arange(30) < 20
+    one = colours_by_key(three_blobs(np.repeat([0, 1, 2], 10), held_out))["split"]
+    assert [(mark.name, mark.count) for mark in one.marks] == [("held out", 20), ("training images", 10)]
+
+
+def test_samples_that_are_all_alike_have_no_clusters():
+    samples = three_blobs(np.repeat([0, 1, 2], 10))
+    samples.features[:] = 1
+    assert list(colours_by_key(samples)) == ["class", "neighbours"]
+
+
+def test_more_groups_than_marks_share_the_last():
+    groups = np.repeat(np.arange(30), np.arange(1, 31))
+    marks = group_marks(groups, {i: str(i) for i in range(30)})
+    assert len(marks) == COLOURS * SHAPES
+    assert marks[-1].label == -1
+    assert sum(mark.count for mark in marks) == len(groups)
+
+
+def test_pca_keeps_distances_of_planar_data_and_is_reproducible():
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, np.pi / 2, 20)
+    x = np.column_stack([np.cos(angle), np.sin(angle), np.zeros(20)])
+    (pca,) = feature_maps(x)
+    pairs = (
+        np.linalg.norm(x[:, None] - x[None], axis=-1),
+        np.linalg.norm(pca.places[:, None] - pca.places[None], axis=-1),
+    )
+    ratio = pairs[1][pairs[0] > 0.2] / pairs[0][pairs[0] > 0.2]
+    assert ratio.std() / ratio.mean() < 1e-2
+    assert "100%" in pca.caution
+    assert np.array_equal(pca.places, feature_maps(x)[0].places)
+
+
+def test_tsne_comes_first_where_it_is_possible_and_separates_clusters():
+    rng = np.random.default_rng(0)
+    centres = np.repeat(np.eye(10)[:3], 15, axis=0)
+    maps = feature_maps(centres + 0.02 * rng.standard_normal(centres.shape))
+    assert [found.key for found in maps] == ["tsne", "pca"]
+    places = maps[0].places
+    assert places.min() >= 3
+    assert places.max() <= 97
+    groups = places.reshape(3, 15, 2)
+    middle = groups.mean(1)
+    spread = np.linalg.norm(groups - middle[:, None], axis=-1).max()
+    gaps = np.linalg.norm(middle[:, None] - middle[None], axis=-1)[np.triu_indices(3, 1)]
+    assert gaps.min() > spread
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, MIN_TSNE - 1])
+def test_few_images_have_pca_alone(n):
+    maps = feature_maps(np.random.default_rng(0).standard_normal((n, 4)))
+    assert [found.key for found in maps] == (["pca"] if n > 1 else [])
+
+
+def test_identical_features_have_no_map():
+    assert feature_maps(np.ones((50, 4))) == []
