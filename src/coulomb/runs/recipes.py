@@ -314,6 +314,87 @@ def _pairs(method: str, facts: Facts, own: dict[str, Any]) -> Config:
     )
 
 
+@recipe
+def dcl_paper(facts: Facts) -> Config:
+    """DCL (Yeh et al., 2022): 200 epochs at batch 256, τ .1; the optimizer is SimCLR's at this batch."""
+    return paper(
+        "dcl",
+        facts,
+        encoder="resnet18" if small_images(facts) else "resnet50",
+        optimizer="lars",
+        lr=0.5 if small_images(facts) else 0.3,
+        batch_size=256,
+        weight_decay=1e-4,
+        epochs=200,
+        warmup_epochs=10.0,
+        temperature=0.1,
+    )
+
+
+@recipe
+def siglip_small(facts: Facts) -> Config:
+    """SigLIP for CPUs: the paper's scale 10 and bias −10, learned; AdamW, for which their gradients' size does not matter."""
+    return small("siglip", facts, **_adamw(facts))
+
+
+@recipe
+def siglip_paper(facts: Facts) -> Config:
+    """The loss of SigLIP (Zhai et al., 2023: image–text pairs), scale 10 and bias −10, in the setting of hard negatives."""
+    return _pairs("siglip", facts, {"scale": 10.0, "bias": -10.0})
+
+
+@recipe
+def vicreg_small(facts: Facts) -> Config:
+    """VICReg for CPUs: three layers as in the paper, 256 (digits) or 512 dimensions; AdamW."""
+    return small("vicreg", facts, **_adamw(facts), **_expander(facts))
+
+
+@recipe
+def vicreg_paper(facts: Facts) -> Config:
+    """VICReg (Bardes et al., 2022) on ImageNet, the authors' defaults: λ 25, μ 25, ν 1, three layers of 8192."""
+    return _dimensions("vicreg", facts, epochs=100, own={"invariance": 25.0, "variance": 25.0, "covariance": 1.0})
+
+
+@recipe
+def barlow_small(facts: Facts) -> Config:
+    """Barlow Twins for CPUs: three layers as in the paper, 256 (digits) or 512 dimensions, so λ .02; AdamW."""
+    return small("barlow", facts, **_adamw(facts), **_expander(facts), method_options={"weight": 0.02})
+
+
+@recipe
+def barlow_paper(facts: Facts) -> Config:
+    """Barlow Twins (Zbontar et al., 2021) on ImageNet: λ .0051, three layers of 8192, 1000 epochs."""
+    return _dimensions("barlow", facts, epochs=1000, own={"weight": 0.0051})
+
+
+def _adamw(facts: Facts) -> dict[str, Any]:
+    return {"optimizer": "adamw", "lr": 4e-3 if tiny(facts) else 2e-3, "weight_decay": 1e-4}
+
+
+def _expander(facts: Facts) -> dict[str, Any]:
+    dim = 256 if tiny(facts) else 512
+    return {"embedding_dim": dim, "head_hidden_dim": dim, "head_layers": 3}
+
+
+def _dimensions(method: str, facts: Facts, *, epochs: int, own: dict[str, Any]) -> Config:
+    """ImageNet: LARS, lr .2·B/256 at batch 2048 (512 here), weight decay 1e-6, 10 epochs of warm-up."""
+    return paper(
+        method,
+        facts,
+        encoder="resnet18" if small_images(facts) else "resnet50",
+        optimizer="lars",
+        lr=0.4,
+        batch_size=512,
+        weight_decay=1e-6,
+        epochs=epochs,
+        warmup_epochs=10.0,
+        embedding_dim=8192,
+        head_hidden_dim=8192,
+        head_layers=3,
+        method_options=own,
+    )
+
+
 # The long-tail papers' training on CIFAR-LT: ResNet-32 there, ResNet-18 here; SGD, batch 128.
 CIFAR_LT: dict[str, Any] = {"encoder": "resnet18", "optimizer": "sgd", "batch_size": 128, "weight_decay": 5e-4}
 
