@@ -1,6 +1,7 @@
 """Recipes: functions that return the complete configuration of a run, for a method and a preset."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from coulomb.errors import InputError
@@ -53,6 +54,7 @@ def small_images(facts: Facts) -> bool:
     return facts.image_size <= 64
 
 
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 1e-4}
 SHOWN = 2_000_000  # images in the whole training, about twenty minutes for a ConvNet of width 32 on two cores
 
 
@@ -65,7 +67,7 @@ def small(method: str, facts: Facts, **changes: Any) -> Config:
     values = by_images(facts)
     narrow = facts.image_size <= 40
     if tiny(facts):
-        values |= {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 1e-4}
+        values |= ADAMW
     else:
         values |= {"optimizer": "sgd", "lr": 0.06 if narrow else 0.12, "weight_decay": 5e-4}
     shown, most = SHOWN if narrow else 600_000, 100 if tiny(facts) else 200
@@ -316,25 +318,15 @@ def _pairs(method: str, facts: Facts, own: dict[str, Any]) -> Config:
 
 @recipe
 def dcl_paper(facts: Facts) -> Config:
-    """DCL (Yeh et al., 2022): 200 epochs at batch 256, τ .1; the optimizer is SimCLR's at this batch."""
-    return paper(
-        "dcl",
-        facts,
-        encoder="resnet18" if small_images(facts) else "resnet50",
-        optimizer="lars",
-        lr=0.5 if small_images(facts) else 0.3,
-        batch_size=256,
-        weight_decay=1e-4,
-        epochs=200,
-        warmup_epochs=10.0,
-        temperature=0.1,
-    )
+    """DCL (Yeh et al., 2022): 200 epochs at batch 256, τ .1; the optimizer is SimCLR's, its rate halved with the batch."""
+    base = simclr_paper(facts)
+    return replace(base, method="dcl", batch_size=256, epochs=200, temperature=0.1, lr=base.lr / 2)
 
 
 @recipe
 def siglip_small(facts: Facts) -> Config:
-    """SigLIP for CPUs: the paper's scale 10 and bias −10, learned; AdamW, for which their gradients' size does not matter."""
-    return small("siglip", facts, **_adamw(facts))
+    """SigLIP for CPUs: the paper's scale 10 and bias −10; AdamW, as they are learned with gradients of another size."""
+    return small("siglip", facts, **ADAMW if tiny(facts) else ADAMW | {"lr": 2e-3})
 
 
 @recipe
@@ -345,54 +337,31 @@ def siglip_paper(facts: Facts) -> Config:
 
 @recipe
 def vicreg_small(facts: Facts) -> Config:
-    """VICReg for CPUs: three layers as in the paper, 256 (digits) or 512 dimensions; AdamW."""
-    return small("vicreg", facts, **_adamw(facts), **_expander(facts))
+    """VICReg for CPUs: three layers as in the paper, of 256 (digits) or 512; AdamW."""
+    return _wide(siglip_small(facts), "vicreg", 256 if tiny(facts) else 512, {})
 
 
 @recipe
 def vicreg_paper(facts: Facts) -> Config:
-    """VICReg (Bardes et al., 2022) on ImageNet, the authors' defaults: λ 25, μ 25, ν 1, three layers of 8192."""
-    return _dimensions("vicreg", facts, epochs=100, own={"invariance": 25.0, "variance": 25.0, "covariance": 1.0})
+    """VICReg (Bardes et al., 2022), as Barlow Twins, but 100 epochs: λ 25, μ 25, ν 1."""
+    return replace(barlow_paper(facts), method="vicreg", epochs=100, method_options={})
 
 
 @recipe
 def barlow_small(facts: Facts) -> Config:
-    """Barlow Twins for CPUs: three layers as in the paper, 256 (digits) or 512 dimensions, so λ .02; AdamW."""
-    return small("barlow", facts, **_adamw(facts), **_expander(facts), method_options={"weight": 0.02})
+    """Barlow Twins for CPUs: as VICReg; λ .02 for so few dimensions (on digits .005 to .02 do alike, .1 learns nothing)."""
+    return replace(vicreg_small(facts), method="barlow", method_options={"weight": 0.02})
 
 
 @recipe
 def barlow_paper(facts: Facts) -> Config:
-    """Barlow Twins (Zbontar et al., 2021) on ImageNet: λ .0051, three layers of 8192, 1000 epochs."""
-    return _dimensions("barlow", facts, epochs=1000, own={"weight": 0.0051})
+    """Barlow Twins (Zbontar et al., 2021), ImageNet: LARS, lr .2·B/256, 1000 epochs, three layers of 8192, λ .0051."""
+    base = replace(simclr_paper(facts), lr=0.4, weight_decay=1e-6, epochs=1000)
+    return _wide(base, "barlow", 8192, {"weight": 0.0051})
 
 
-def _adamw(facts: Facts) -> dict[str, Any]:
-    return {"optimizer": "adamw", "lr": 4e-3 if tiny(facts) else 2e-3, "weight_decay": 1e-4}
-
-
-def _expander(facts: Facts) -> dict[str, Any]:
-    dim = 256 if tiny(facts) else 512
-    return {"embedding_dim": dim, "head_hidden_dim": dim, "head_layers": 3}
-
-
-def _dimensions(method: str, facts: Facts, *, epochs: int, own: dict[str, Any]) -> Config:
-    """ImageNet: LARS, lr .2·B/256 at batch 2048 (512 here), weight decay 1e-6, 10 epochs of warm-up."""
-    return paper(
-        method,
-        facts,
-        encoder="resnet18" if small_images(facts) else "resnet50",
-        optimizer="lars",
-        lr=0.4,
-        batch_size=512,
-        weight_decay=1e-6,
-        epochs=epochs,
-        warmup_epochs=10.0,
-        embedding_dim=8192,
-        head_hidden_dim=8192,
-        head_layers=3,
-        method_options=own,
-    )
+def _wide(base: Config, method: str, dim: int, own: dict[str, Any]) -> Config:
+    return replace(base, method=method, method_options=own, embedding_dim=dim, head_hidden_dim=dim, head_layers=3)
 
 
 # The long-tail papers' training on CIFAR-LT: ResNet-32 there, ResNet-18 here; SGD, batch 128.
