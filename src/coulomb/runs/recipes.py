@@ -115,18 +115,8 @@ def supcon_small(facts: Facts) -> Config:
 @recipe
 def supcon_paper(facts: Facts) -> Config:
     """SupCon (Khosla et al., 2020), the authors' CIFAR setting: SGD lr .5 at batch 1024, τ .1, 1000 epochs, cosine."""
-    return paper(
-        "supcon",
-        facts,
-        encoder="resnet50",
-        optimizer="sgd",
-        lr=0.5,
-        batch_size=1024,
-        temperature=0.1,
-        epochs=1000,
-        weight_decay=1e-4,
-        warmup_epochs=10.0,
-    )
+    values = {"encoder": "resnet50", "optimizer": "sgd", "lr": 0.5, "batch_size": 1024, "temperature": 0.1}
+    return paper("supcon", facts, **values, epochs=1000, weight_decay=1e-4, warmup_epochs=10.0)
 
 
 @recipe
