@@ -51,17 +51,17 @@ def draw(chart: Chart | None) -> str:
         parts.append(text(x, TOP + INNER_HEIGHT + 18, tick.label, "middle"))
     box = f'x="{LEFT:g}" y="{TOP:g}" width="{INNER_WIDTH:g}" height="{INNER_HEIGHT:g}"'
     parts.append(f'<svg {box} viewBox="0 0 1000 1000" preserveAspectRatio="none" overflow="visible">')
-    labels = []
+    labels: list[tuple[float, float, str, str]] = []
     for curve in chart.curves:
         colour = COLOURS[int(curve.style[1])]
         dashed = " dashed" if curve.style.endswith("dashed") else ""
         parts.append(f'<path class="line{dashed}" style="stroke:{colour}" d="{curve.line}"/>')
         left, top, _ = curve.end
-        labels.append([TOP + INNER_HEIGHT * top / 100, LEFT + INNER_WIDTH * left / 100, curve.name, colour])
+        labels.append((TOP + INNER_HEIGHT * top / 100, LEFT + INNER_WIDTH * left / 100, curve.name, colour))
     parts.append("</svg>")
     labels.sort()
-    for before, here in itertools.pairwise(labels):
-        here[0] = max(here[0], before[0] + 17)
-    below = max(0.0, labels[-1][0] - (TOP + INNER_HEIGHT))
-    parts += [text(x + 8, y - below + 4, name, colour=colour) for y, x, name, colour in labels]
+    heights = list(itertools.accumulate((y for y, *_ in labels), lambda above, y: max(y, above + 17)))
+    below = max(0.0, heights[-1] - (TOP + INNER_HEIGHT))
+    for height, (_, x, name, colour) in zip(heights, labels, strict=True):
+        parts.append(text(x + 8, height - below + 4, name, colour=colour))
     return svg(WIDTH, HEIGHT, "\n".join(parts))
