@@ -12,8 +12,7 @@ import torch
 
 import coulomb
 from coulomb.data import Source
-from coulomb.data.source import CorruptImage
-from coulomb.errors import first_few
+from coulomb.data.source import CorruptImage, first_few
 from coulomb.similarity import products
 
 
