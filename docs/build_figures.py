@@ -1,18 +1,20 @@
-"""Draw the pictures of the guide, each from what the library computes: ``make docs`` writes docs/images/*.svg."""
+"""Computes the figures of the guide with the library and draws them: ``make docs`` writes docs/images/*.svg."""
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from svg import COLOURS, Curve, line_chart, svg, text
+from svg import COLOURS, draw, svg, text
 
-from coulomb.losses import HardContrastiveLoss, InfoNCELoss, SimpleContrastiveLoss
+from coulomb.losses import HardContrastiveLoss, InfoNCELoss, NTXentLoss, SimpleContrastiveLoss
 from coulomb.metrics.loss_floor import free_logits
+from coulomb.pages.chart import Series, line_chart
 
 FOLDER = Path(__file__).parent / "images"
 QUERY = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
@@ -24,7 +26,7 @@ def at(cosines: torch.Tensor) -> torch.Tensor:
 
 
 def pushes(loss: Callable[..., torch.Tensor], cosines: torch.Tensor, positive: float) -> torch.Tensor:
-    """∂loss/∂cos of each negative, by the library's own gradient: how hard the loss pushes it away."""
+    """Returns |∂loss/∂cos| of each negative, from the library's gradient: the force that pushes it away."""
     negatives = at(cosines).requires_grad_()
     loss(QUERY, at(torch.tensor([positive], dtype=torch.float64)), negatives).sum().backward()
     assert negatives.grad is not None
@@ -32,25 +34,29 @@ def pushes(loss: Callable[..., torch.Tensor], cosines: torch.Tensor, positive: f
     return negatives.grad.norm(dim=1) / (1 - cosines**2).sqrt()
 
 
+def _chart(series: Sequence[Series], **options: Any) -> str:
+    return draw(line_chart(series, title="", **options))
+
+
 def gradient_shares() -> str:
-    """Who gets the push: the share of the repulsion that a negative carries, by its cosine, for several temperatures."""
+    """The gradient of a negative relative to the mean, over its cosine, for several temperatures."""
     cosines = torch.linspace(-0.995, 0.995, 200, dtype=torch.float64)
     curves = []
     for colour, temperature in enumerate((0.05, 0.1, 0.2, 0.5, 2.0)):
         push = pushes(InfoNCELoss(temperature), cosines, 0.9)
         relative = (push / push.mean()).tolist()
-        curves.append(Curve(f"τ = {temperature:g}", list(zip(cosines.tolist(), relative, strict=True)), colour))
-    return line_chart(
+        curves.append(Series(f"τ = {temperature:g}", list(zip(cosines.tolist(), relative, strict=True)), f"k{colour}"))
+    return _chart(
         curves,
         x_label="cosine of the negative with the anchor",
-        y_label="push, relative to the mean push",
+        y_label="gradient, relative to the mean",
         log_y=True,
         y_range=(0.01, 50.0),
     )
 
 
 def three_losses() -> str:
-    """The push by cosine of InfoNCE, of the same on the hardest negatives, and of the simple loss."""
+    """Gradient shares over the cosine for InfoNCE, for the hardest negatives alone, and for the simple loss."""
     cosines = torch.linspace(-0.995, 0.995, 200, dtype=torch.float64)
     losses = {
         "InfoNCE, τ = 0.2": InfoNCELoss(0.2),
@@ -60,9 +66,10 @@ def three_losses() -> str:
     curves = []
     for colour, (name, loss) in enumerate(losses.items()):
         push = pushes(loss, cosines, 0.9)
-        curves.append(Curve(name, list(zip(cosines.tolist(), (push / push.sum() * 100).tolist(), strict=True)), colour))
-    return line_chart(
-        curves, x_label="cosine of the negative with the anchor", y_label="share of the push, %, 200 negatives"
+        shares = (push / push.sum() * 100).tolist()
+        curves.append(Series(name, list(zip(cosines.tolist(), shares, strict=True)), f"k{colour}"))
+    return _chart(
+        curves, x_label="cosine of the negative with the anchor", y_label="share of the gradient in %, 200 negatives"
     )
 
 
@@ -76,9 +83,7 @@ def embeddings() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def counted_negatives() -> str:
-    """How many negatives count, by temperature."""
-    from coulomb.losses import NTXentLoss
-
+    """The effective number of negatives over the temperature."""
     first, second = embeddings()
     points = []
     for step in range(41):
@@ -86,10 +91,10 @@ def counted_negatives() -> str:
         _, seen = NTXentLoss(temperature, diagnose=True)(first, second)
         points.append((temperature, float(seen.effective_negatives.mean())))
     everyone = [(x, 1022.0) for x, _ in points]
-    return line_chart(
-        [Curve("effective negatives", points, 0), Curve("all 1,022", everyone, 5, dashed=True)],
+    return _chart(
+        [Series("effective negatives", points, "k0"), Series("all 1,022", everyone, "k5", dashed=True)],
         x_label="temperature τ",
-        y_label="negatives that count",
+        y_label="effective negatives",
         log_x=True,
         log_y=True,
         y_range=(1.0, 1500.0),
@@ -97,7 +102,7 @@ def counted_negatives() -> str:
 
 
 def limits() -> str:
-    """τ·L against τ, between its two closed forms."""
+    """τ·L over τ, with its two closed forms."""
     cosines = torch.linspace(-0.6, 0.8, 50, dtype=torch.float64)
     positive = torch.tensor([0.6], dtype=torch.float64)
     rest = torch.cat([positive, cosines])
@@ -110,27 +115,28 @@ def limits() -> str:
         for row, value in zip(points, (temperature * loss, float(cosines.max() - positive), far), strict=True):
             row.append((temperature, value))
     curves = [
-        Curve(name, row, colour, colour > 0) for colour, (name, row) in enumerate(zip(names, points, strict=True))
+        Series(name, row, f"k{colour}", dashed=colour > 0)
+        for colour, (name, row) in enumerate(zip(names, points, strict=True))
     ]
-    return line_chart(curves, x_label="temperature τ", y_label="τ·loss", log_x=True, y_range=(-0.6, 4.0))
+    return _chart(curves, x_label="temperature τ", y_label="τ·loss", log_x=True, y_range=(-0.6, 4.0))
 
 
 def optimum() -> str:
-    """The probability that a loss wants each positive to have, by how many positives there are; found numerically."""
+    """The probability of each positive at the minimum of a loss, over the number of positives; computed numerically."""
     counts, alpha = [1, 2, 4, 8, 16, 32, 64, 128, 256], 0.05
 
-    def wanted(weights: list[float]) -> torch.Tensor:
+    def minimum(weights: list[float]) -> torch.Tensor:
         w = torch.tensor(weights, dtype=torch.float64)
         return free_logits(lambda x: -(w * x.log_softmax(0)).sum(), len(w)).softmax(0)
 
-    supcon = [(float(k), float(wanted([1.0] * k)[0])) for k in counts]
-    paco = [wanted([1.0] + [alpha] * k) for k in counts]
+    supcon = [(float(k), float(minimum([1.0] * k)[0])) for k in counts]
+    paco = [minimum([1.0] + [alpha] * k) for k in counts]
     curves = [
-        Curve("SupCon: 1/K", supcon, 1),
-        Curve("PaCo, centre", [(float(k), float(p[0])) for k, p in zip(counts, paco, strict=True)], 0),
-        Curve("PaCo, sample", [(float(k), float(p[1])) for k, p in zip(counts, paco, strict=True)], 2),
+        Series("SupCon: 1/K", supcon, "k1"),
+        Series("PaCo, centre", [(float(k), float(p[0])) for k, p in zip(counts, paco, strict=True)], "k0"),
+        Series("PaCo, sample", [(float(k), float(p[1])) for k, p in zip(counts, paco, strict=True)], "k2"),
     ]
-    return line_chart(
+    return _chart(
         curves,
         x_label="positives of the anchor, K",
         y_label="probability at the optimum (PaCo: α = 0.05)",
@@ -141,7 +147,7 @@ def optimum() -> str:
 
 
 def charges() -> str:
-    """Negatives around an anchor on the circle, each with its push as an arrow, at two temperatures."""
+    """Negatives around an anchor on the circle, each with its gradient as an arrow, at two temperatures."""
     cosines = torch.tensor([0.97, 0.86, 0.6, 0.25, -0.2, -0.6, -0.9], dtype=torch.float64)
     sides = [1, -1, 1, -1, 1, -1, 1]
     parts = []
@@ -186,5 +192,5 @@ FIGURES = {
 }
 
 if __name__ == "__main__":
-    for name, draw in FIGURES.items():
-        (FOLDER / f"{name}.svg").write_text(draw(), encoding="utf-8")
+    for name, figure in FIGURES.items():
+        (FOLDER / f"{name}.svg").write_text(figure(), encoding="utf-8")

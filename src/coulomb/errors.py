@@ -1,10 +1,6 @@
-"""Errors and warnings for users, and the text of their messages."""
+"""Errors and warnings for users."""
 
-import unicodedata
-from collections.abc import Iterable, Sequence
-
-# Control, format (bidi overrides too), surrogates, line and paragraph separators: invisible or able to move the cursor.
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
@@ -45,17 +41,3 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def visible(text: object, limit: int = 200) -> str:
-    """Returns ``text`` for one line of a terminal or log: control characters escaped, long text cut with an ellipsis."""
-    shown = "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in _HIDDEN else char for char in str(text)
-    )
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def first_few(names: Sequence[object], most: int = 5) -> str:
-    """Returns at most ``most`` of ``names`` in one line: ``a, b, c and 7 more``."""
-    listed = ", ".join(visible(name, 80) for name in names[:most])
-    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -264,7 +264,9 @@ class TestTraitsOfTheMethod:
         narrow = evidence(look={"embedding_rank": 2.5}, config={"embedding_dim": 4})
         assert state("dimensional-collapse", narrow) == "well"
 
-    @pytest.mark.parametrize("method", ["byol", "simsiam", "triplet", "arcface", "softmax", "balanced_softmax"])
+    @pytest.mark.parametrize(
+        "method", ["byol", "simsiam", "siglip", "vicreg", "barlow", "triplet", "arcface", "softmax", "balanced_softmax"]
+    )
     def test_no_temperature_without_negatives(self, method):
         for name in ("temperature-too-low", "temperature-too-high", "false-negatives"):
             found = evidence(
@@ -285,6 +287,14 @@ class TestTraitsOfTheMethod:
 
     def test_classifier_need_not_be_normalised(self):
         assert state("head-not-normalised", evidence("softmax", network={"scale_change": 1.0})) == "unknown"
+
+    def test_vicreg_sets_the_length_of_embeddings(self):
+        assert state("head-not-normalised", evidence("vicreg", network={"scale_change": 1.0})) == "unknown"
+        assert state("head-not-normalised", evidence("barlow", network={"scale_change": 1.0})) == "sick"
+
+    def test_loss_of_dcl_may_be_negative(self):
+        assert state("no-signal", evidence("dcl", step={"loss": -1.0, "no_signal": 5.5})) == "well"
+        assert state("no-signal", evidence("dcl", step={"loss": 5.5, "no_signal": 5.5})) == "sick"
 
     def test_queue_without_own_keys_may_be_long(self):
         long = MOCO | {"queue_size": 8192}

@@ -6,8 +6,8 @@ import pytest
 
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.lab import arms as module
-from coulomb.lab.arms import Arm, Settings, named, run_arm
-from coulomb.lab.experiment import over_seeds
+from coulomb.lab.arms import Arm, Settings, run_arm, select_arms
+from coulomb.lab.experiment import mean_over_seeds
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def training(monkeypatch):
 
     for name, made in {"start": start, "resume": resume, "measure": measure}.items():
         monkeypatch.setattr(module, name, made)
-    monkeypatch.setattr(module, "epochs_for", lambda options, minutes: int(10 * minutes))
+    monkeypatch.setattr(module, "epochs_within", lambda options, minutes: int(10 * minutes))
     return done
 
 
@@ -66,7 +66,7 @@ def test_one_that_had_not_begun_is_started_afresh(training, tmp_path):
     assert training[0][0] == "start" and not (tmp_path / "a").exists()
 
 
-def test_a_record_of_other_options_is_refused(training, tmp_path):
+def test_a_record_with_other_options_is_rejected(training, tmp_path):
     run_arm(ARM, Settings(epochs=2), tmp_path)
     with pytest.raises(InputError, match="epochs 2 then, 3 now.*another --out"):
         run_arm(ARM, Settings(epochs=3), tmp_path)
@@ -100,7 +100,7 @@ def test_how_long_a_run_is(training, tmp_path):
 
 def test_options_of_all_runs_and_of_one_are_joined():
     settings = Settings(options={"lr": 0.1, "method_options": {"queue_size": 8}}, test="t")
-    assert ARM.asked(settings, 5) == {
+    assert ARM.training_options(settings, 5) == {
         "data": "digits",
         "test": "t",
         "seed": 5,
@@ -111,13 +111,13 @@ def test_options_of_all_runs_and_of_one_are_joined():
 
 
 def test_runs_by_name():
-    assert named([Arm("a"), Arm("b")], ("b",)) == [Arm("b")]
+    assert select_arms([Arm("a"), Arm("b")], ("b",)) == [Arm("b")]
     with pytest.raises(InputError, match="only='c'.*there are a, b"):
-        named([Arm("a"), Arm("b")], ("c",))
+        select_arms([Arm("a"), Arm("b")], ("c",))
 
 
 def test_numbers_have_a_mean_and_a_deviation():
-    found = over_seeds([{"knn": 0.8, "epochs": 3}, {"knn": 0.9, "epochs": 3}])
+    found = mean_over_seeds([{"knn": 0.8, "epochs": 3}, {"knn": 0.9, "epochs": 3}])
     assert found["knn"] == pytest.approx(0.85) and found["knn_std"] == pytest.approx(0.0707, abs=1e-4)
     assert (found["epochs"], found["epochs_std"], found["seeds"]) == (3, 0.0, 2)
 
@@ -125,15 +125,15 @@ def test_numbers_have_a_mean_and_a_deviation():
 def test_lists_and_tables_are_averaged_by_place():
     first = {"course": [{"epoch": 1, "knn": 0.4}, {"epoch": 2, "knn": None}], "name": "a", "uneven": [1]}
     second = {"course": [{"epoch": 1, "knn": 0.6}, {"epoch": 2, "knn": 0.7}], "name": "b", "uneven": [1, 2]}
-    found = over_seeds([first, second])
+    found = mean_over_seeds([first, second])
     assert found["course"] == [{"epoch": 1, "knn": 0.5}, {"epoch": 2, "knn": 0.7}]
     assert (found["name"], found["uneven"]) == ("a", [1])
 
 
 def test_one_run_is_itself_and_failures_are_counted():
-    assert over_seeds([{"knn": 0.8}]) == {"knn": 0.8}
-    assert over_seeds([{"failed": "x"}, {"knn": 0.8}]) == {"knn": 0.8, "seeds": 1, "failed_seeds": 1}
-    assert over_seeds([{"failed": "x"}, {"failed": "y"}]) == {"failed": "x"}
+    assert mean_over_seeds([{"knn": 0.8}]) == {"knn": 0.8}
+    assert mean_over_seeds([{"failed": "x"}, {"knn": 0.8}]) == {"knn": 0.8, "seeds": 1, "failed_seeds": 1}
+    assert mean_over_seeds([{"failed": "x"}, {"failed": "y"}]) == {"failed": "x"}
 
 
 def test_how_many_seeds_there_are():

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from coulomb.cli import app
 from coulomb.doctor import RULES
 from coulomb.errors import InputError
-from coulomb.lab.doctor import END, START, images_of, main, perform, run_case, table, write_table
+from coulomb.lab.doctor import END, START, load_images, main, perform_cases, run_case, table, write_table
 from coulomb.lab.sick import CASES, HEALTHY, SICK
 from coulomb.methods import METHODS
 from coulomb.randomness import numpy_generator
@@ -46,7 +46,7 @@ def test_every_verdict_has_a_sick_run_and_every_method_a_healthy_one():
 def test_the_table_marks_what_was_found(tmp_path):
     text = table(RESULT)
     assert text.startswith(
-        "1 of 2 sicknesses found, 0 missed, 1 with a wrong cause; 0 false alarms in 1 healthy runs. 1 runs were skipped: "
+        "1 of 2 problems found, 0 missed, 1 with a wrong cause; 0 false alarms in 1 healthy runs. 1 runs were skipped: "
         "they need photos (--data)."
     )
     columns = ["no-signal", "temperature-too-high", "duplicates", "evaluation-leak"]
@@ -64,19 +64,19 @@ def test_a_page_gets_the_table_between_its_marks(tmp_path):
     write_table(RESULT, page)  # again: nothing is added twice
     assert page.read_text() == f"before\n{START}\n\n{table(RESULT)}\n\n{END}\nafter\n"
     page.write_text("no place")
-    with pytest.raises(InputError, match="no place for the table"):
+    with pytest.raises(InputError, match="no markers for the table"):
         write_table(RESULT, page)
 
 
-def test_images_of_the_digits_and_of_photos(tmp_path):
-    images, labels = images_of("digits")
+def test_load_images_the_digits_and_of_photos(tmp_path):
+    images, labels = load_images("digits")
     assert images.shape == (1797, 8, 8) and images.dtype == np.uint8 and len(labels) == 1797
     np.savez(tmp_path / "photos.npz", images=np.zeros((2000, 6, 6, 3), np.uint8), labels=np.arange(2000) % 4)
-    images, labels = images_of(str(tmp_path / "photos.npz"))
+    images, labels = load_images(str(tmp_path / "photos.npz"))
     assert images.shape == (1875, 6, 6, 3) and len(labels) == 1875
     np.save(tmp_path / "bare.npy", np.zeros((20, 6, 6, 3), np.uint8))
-    with pytest.raises(InputError, match="it has no labels"):
-        images_of(str(tmp_path / "bare.npy"))
+    with pytest.raises(InputError, match="no labels"):
+        load_images(str(tmp_path / "bare.npy"))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.data is not None], ids=lambda case: case.name)
@@ -89,7 +89,7 @@ def test_the_data_of_every_case_can_be_made(case, tmp_path):
 
 
 def test_cases_on_photos_are_skipped_and_counted_without_photos(tmp_path):
-    found = perform(tmp_path, ("photos-black", "photos-shuffled"))
+    found = perform_cases(tmp_path, ("photos-black", "photos-shuffled"))
     assert found == {
         "rows": [],
         "missed": [],

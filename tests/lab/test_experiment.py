@@ -10,7 +10,7 @@ from coulomb.errors import InputError
 from coulomb.lab import imbalance as imbalance_module
 from coulomb.lab.arms import Settings
 from coulomb.lab.experiment import perform
-from coulomb.lab.experiments import EXPERIMENTS, experiment_of, listing
+from coulomb.lab.experiments import EXPERIMENTS, find_experiment, listing
 from coulomb.lab.imbalance import optimum_table
 from coulomb.lab.page import conclusion, render_html, render_text
 from coulomb.methods import METHODS
@@ -41,7 +41,7 @@ def test_every_experiment_names_its_runs():
     assert [arm.name for arm in EXPERIMENTS["methods"].arms(Settings())].count("simclr") == 1
     assert {arm.name for arm in EXPERIMENTS["methods"].arms(Settings())} == set(METHODS)
     with pytest.raises(InputError, match="'nothing'.*longtail"):
-        experiment_of("nothing")
+        find_experiment("nothing")
 
 
 def test_nothing_is_judged_without_a_run(table, monkeypatch):
@@ -49,7 +49,7 @@ def test_nothing_is_judged_without_a_run(table, monkeypatch):
     for made in EXPERIMENTS.values():
         if made.name in UNTRAINED:
             continue
-        judged = made.judge({}, Settings())
+        judged = made.summarize({}, Settings())
         by_theory = ("free logits", "L_extra")
         claims = [claim for claim in judged["claims"] if not any(text in claim["claim"] for text in by_theory)]
         assert all(claim["holds"] is None for claim in claims) and claims
@@ -108,13 +108,13 @@ def test_several_seeds_have_a_mean_and_a_deviation(seeds):
 def test_an_experiment_without_runs_has_a_page(tmp_path):
     result = perform(EXPERIMENTS["two-infonce"], Settings(out=tmp_path))
     text, page = render_text(result), render_html(result)
-    assert "Every tensor on the way" in text and "Every tensor on the way" in page and "<h2>Runs" not in page
+    assert "All intermediate tensors" in text and "All intermediate tensors" in page and "<h2>Runs" not in page
 
 
 def test_text_and_page_say_the_same(longtail):
     result, _ = longtail
     text, page = render_text(result), render_html(result)
-    for said in ("raw pixels", "untrained encoder", "gradient b", "PaCo lifts rare classes", "α/(1+αK)"):
+    for said in ("raw pixels", "untrained encoder", "gradient b", "PaCo raises few-shot accuracy", "α/(1+αK)"):
         assert said in text and said in page
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<script") == 2 and "script-src 'sha256-" in page

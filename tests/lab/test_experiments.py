@@ -7,13 +7,13 @@ import torch
 from torch.nn.functional import normalize
 
 from coulomb.data.views import PRESETS
-from coulomb.lab.alignment_uniformity import agreement, others
+from coulomb.lab.alignment_uniformity import correlation_claim, read_other_runs
 from coulomb.lab.arms import Settings
-from coulomb.lab.augmentations import dropped
+from coulomb.lab.augmentations import removable_augmentations
 from coulomb.lab.experiments import EXPERIMENTS
 from coulomb.lab.infonce import gradient_cosines
-from coulomb.lab.negatives import memory_claims, push
-from coulomb.lab.temperature import COLD, limit_tables, limits
+from coulomb.lab.negatives import gradient_shares, memory_claims
+from coulomb.lab.temperature import COLD, limit_tables, temperature_limits
 from coulomb.runs.folder import write_json
 
 QUICK = Settings(quick=True)
@@ -25,7 +25,7 @@ def few(**figures):
 
 def held(name, rows, settings=QUICK):
     """Whether each claim holds, by its beginning."""
-    judged = EXPERIMENTS[name].judge(rows, settings)
+    judged = EXPERIMENTS[name].summarize(rows, settings)
     return {claim["claim"]: claim["holds"] for claim in judged["claims"]}, judged
 
 
@@ -39,7 +39,7 @@ def test_temperature():
     x = normalize(torch.randn(30, 8, dtype=torch.float64), dim=1)
     rows = {
         "tau0.07": {"few_5": 0.80, "uniformity": -3.9, "tolerance": 0.04},
-        "tau0.3": {"few_5": 0.90, "uniformity": -3.6, "tolerance": 0.2, "limits": limits(x, x.flip(0))},
+        "tau0.3": {"few_5": 0.90, "uniformity": -3.6, "tolerance": 0.2, "limits": temperature_limits(x, x.flip(0))},
         "tau0.7": {"few_5": 0.85, "uniformity": -3.2, "tolerance": 0.3},
         "tau1": {"few_5": 0.84, "uniformity": -3.0, "tolerance": 0.4},
         "hard-tau0.7": {"few_5": 0.86},
@@ -59,7 +59,7 @@ def test_hard_negatives():
     assert set(held("hard-negatives", rows)[0].values()) == {True}
     rows |= few(beta6=0.9, debiased=0.7)
     claims, _ = held("hard-negatives", rows)
-    assert starts(claims, "Too large") is False and starts(claims, "To allow") is False
+    assert starts(claims, "Too large") is False and starts(claims, "Correcting") is False
 
 
 def test_the_push_of_beta_zero_is_the_softmax_and_a_large_one_the_hardest():
@@ -67,8 +67,8 @@ def test_the_push_of_beta_zero_is_the_softmax_and_a_large_one_the_hardest():
     labels = torch.arange(20) % 2
     weights = (x @ x.T / 0.5).fill_diagonal_(-torch.inf).softmax(1)
     same = labels[:, None] == labels
-    assert push(x, labels, 0.5, 0.0)["same_class"] == pytest.approx(float((weights * same).sum(1).mean()))
-    assert push(x, labels, 0.5, 500.0)["top1pct"] == pytest.approx(1.0, abs=1e-2)
+    assert gradient_shares(x, labels, 0.5, 0.0)["same_class"] == pytest.approx(float((weights * same).sum(1).mean()))
+    assert gradient_shares(x, labels, 0.5, 500.0)["top1pct"] == pytest.approx(1.0, abs=1e-2)
 
 
 def test_nce():
@@ -107,23 +107,23 @@ def test_imbalance(monkeypatch):
     }
     claims, judged = held("imbalance", rows)
     assert set(claims.values()) == {True} and [s["name"] for s in judged["charts"][-1]["series"]][-1].startswith(
-        "found"
+        "numerical"
     )
     rows["paco"] = {"few": 0.4, "classifier": 0.9, "exponent": 0.9}
     claims, _ = held("imbalance", rows)
-    assert starts(claims, "SupCon's gradients") is False and starts(claims, "PaCo serves") is False
+    assert starts(claims, "SupCon's gradients") is False and starts(claims, "PaCo is better") is False
 
 
 def test_augmentations():
-    parts = list(dropped(PRESETS["digits"]()))
+    parts = list(removable_augmentations(PRESETS["digits"]()))
     assert parts == ["affine", "elastic", "jitter", "blur", "noise", "cutout"]
-    assert list(dropped(PRESETS["small-natural"]())) == ["crop", "flip", "jitter", "grey"]
+    assert list(removable_augmentations(PRESETS["small-natural"]())) == ["crop", "flip", "jitter", "grey"]
     rows = few(all=0.9, none=0.5) | {f"no-{part}": {"few_5": 0.85} for part in parts} | few(no_jitter=0.6)
     claims, judged = held("augmentations", rows)
     assert set(claims.values()) == {True} and judged["tables"][0]["rows"][0] == ["jitter", "60.0%", "−30.0"]
     rows |= few(no_blur=0.95, no_affine=0.4)
     claims, _ = held("augmentations", rows)
-    assert starts(claims, "Each of them") is False and starts(claims, "Changes of brightness") is False
+    assert starts(claims, "Every augmentation") is False and starts(claims, "Changes of brightness") is False
 
 
 def test_batch_size_and_its_memory(monkeypatch):
@@ -134,12 +134,14 @@ def test_batch_size_and_its_memory(monkeypatch):
         {"views": 4096, "dense": 200.0, "dense_measured": 199.0, "ours": 15.0},
         {"views": 65536, "dense": 51200.0, "dense_measured": None, "ours": None},
     ]
-    monkeypatch.setattr(negatives, "loss_memory", lambda settings: table)
+    monkeypatch.setattr(negatives, "measure_loss_memory", lambda settings: table)
     claims, _ = held("batch-size", few(batch32=0.7, batch512=0.8))
     assert set(claims.values()) == {True}
     assert starts(held("batch-size", few(batch32=0.9, batch512=0.8))[0], "A larger batch") is False
     told = memory_claims(table)[0].measured
-    assert "4,096 views: 199 MB measured" in told and "51 GB for the loss alone" in told and "some 82,000 views" in told
+    assert (
+        "4,096 views: 199 MB measured" in told and "51 GB for the loss alone" in told and "about 82,000 views" in told
+    )
     table[1]["ours"] = 60.0
     assert memory_claims(table)[1].holds is False
 
@@ -151,7 +153,7 @@ def test_alignment_and_uniformity(tmp_path):
     }
     write_json(tmp_path / "queue" / "m0.json", record) if (tmp_path / "queue").mkdir() is None else None
     write_json(tmp_path / "queue" / "result.json", {"rows": {}})
-    assert list(others(tmp_path, "digits")) == ["queue/m0"] and not others(tmp_path, "cifar")
+    assert list(read_other_runs(tmp_path, "digits")) == ["queue/m0"] and not read_other_runs(tmp_path, "cifar")
     course = [{"epoch": e, "uniformity": -float(e), "alignment": 0.1 * e} for e in range(3)]
     rows = {
         name: {"few_5": 0.6 + 0.05 * k, "uniformity": -float(k), "alignment": 0.1, "course": course}
@@ -160,9 +162,9 @@ def test_alignment_and_uniformity(tmp_path):
     claims, judged = held("alignment-uniformity", rows, Settings(quick=True, out=tmp_path))
     assert set(claims.values()) == {True}
     assert judged["charts"][0]["series"][0]["points"] == [(0.0, 0.0), (-1.0, 0.1), (-2.0, 0.2)]
-    assert agreement({k: rows[k] for k in list(rows)[:3]}, "few_5", "both", "").holds is None
+    assert correlation_claim({k: rows[k] for k in list(rows)[:3]}, "few_5", "both", "").holds is None
     turned = {name: {**row, "uniformity": -row["uniformity"]} for name, row in rows.items()}
-    assert agreement(turned, "few_5", "uniformity", "").holds is False
+    assert correlation_claim(turned, "few_5", "uniformity", "").holds is False
 
 
 def test_two_infonce_equal_to_rounding_but_not_everywhere():
@@ -176,7 +178,7 @@ def test_two_infonce_equal_to_rounding_but_not_everywhere():
 def closed_forms():
     torch.manual_seed(0)
     queries = normalize(torch.randn(40, 6, dtype=torch.float64), dim=1)
-    return limits(queries, normalize(queries + torch.randn(40, 6, dtype=torch.float64), dim=1))
+    return temperature_limits(queries, normalize(queries + torch.randn(40, 6, dtype=torch.float64), dim=1))
 
 
 def test_cold_is_the_hardest_negative_alone(closed_forms):

@@ -14,7 +14,7 @@ from method_cases import changed, encoder, state_of, views
 LABELS = torch.tensor([0, 0, 1, 1, -1, 2])
 INDEX = torch.tensor([3, 1, 4, 15, 9, 2])
 FACTS = {"num_images": 20, "class_counts": torch.tensor([9, 6, 3])}
-CONTRAST = ["simclr", "supcon", "debiased", "hard"]
+CONTRAST = ["simclr", "supcon", "debiased", "hard", "dcl", "vicreg", "barlow"]
 
 
 def made(name, seed=0, **own):

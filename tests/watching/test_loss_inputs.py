@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 
 from coulomb.losses import (
     DebiasedLoss,
+    DecoupledLoss,
     HardContrastiveLoss,
     HardNegativeLoss,
     InfoNCELoss,
@@ -34,6 +35,7 @@ QUEUE = rows(30, 2)
 CALLS = {
     "ntxent": (NTXentLoss, (STACKED,)),
     "ntxent of pairs": (NTXentLoss, tuple(STACKED.unbind(1))),
+    "decoupled": (DecoupledLoss, tuple(STACKED.unbind(1))),
     "debiased": (DebiasedLoss, tuple(STACKED.unbind(1))),
     "supcon": (SupConLoss, (STACKED, CLASSES)),
     "supcon without labels": (SupConLoss, (STACKED,)),

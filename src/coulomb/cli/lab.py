@@ -67,7 +67,7 @@ def lab(
     """
     from coulomb.lab.arms import Settings
     from coulomb.lab.experiment import perform
-    from coulomb.lab.experiments import experiment_of, listing
+    from coulomb.lab.experiments import find_experiment, listing
     from coulomb.lab.page import render_text, save_page
 
     if experiment is None:
@@ -94,7 +94,7 @@ def lab(
         result = suite(out / "doctor", tuple(only or ()), seed, None if data == "digits" else data)
         say(json.dumps(result) if as_json else table(result))
         raise typer.Exit(1 if result["missed"] or result["wrong"] or result["alarms"] else 0)
-    chosen = experiment_of(experiment)
+    chosen = find_experiment(experiment)
     settings = Settings(
         data=data,
         test=test,

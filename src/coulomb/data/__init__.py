@@ -3,13 +3,12 @@
 from coulomb.data.check import check, render_check
 from coulomb.data.images import Batch, Images
 from coulomb.data.labels import match_classes
-from coulomb.data.source import CorruptImage, Source
+from coulomb.data.source import CorruptImage, Source, visible
 from coulomb.data.sources import open_source
 from coulomb.data.sources.arrays import ArraySource
 from coulomb.data.sources.objects import DatasetSource
 from coulomb.data.split import p_no_positive, split_sentence, stratified_split
 from coulomb.data.survey import Survey, suggest_image_size, survey
-from coulomb.errors import visible
 
 __all__ = [
     "ArraySource",

@@ -10,10 +10,10 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from coulomb.data.check_labels import column_lines, label_findings, label_like, label_table
-from coulomb.data.source import CorruptImage, Header, Source
+from coulomb.data.source import CorruptImage, Header, Source, first_few, visible
 from coulomb.data.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
 from coulomb.data.workers import read_batches, split_batches, track
-from coulomb.errors import InputError, first_few, visible
+from coulomb.errors import InputError
 
 MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
 

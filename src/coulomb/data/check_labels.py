@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from coulomb.data.labels import LABEL_COLUMNS, read_labels
-from coulomb.data.source import Source
+from coulomb.data.source import Source, first_few
 from coulomb.data.split import class_probabilities, p_no_positive, smallest_batch
-from coulomb.errors import InputError, first_few
+from coulomb.errors import InputError
 
 HIGH = 0.5  # P(no positive) above which a class is listed: half of its anchors have only their own other view
 LISTED = 5  # classes

@@ -8,10 +8,10 @@ import torch
 from torch.utils.data import Dataset
 
 from coulomb.data.decode import to_canvas
-from coulomb.data.source import CorruptImage, Labels, Source
+from coulomb.data.source import CorruptImage, Labels, Source, visible
 from coulomb.data.survey import canvas_dtype
 from coulomb.data.workers import cores, read_batches, split_batches, track
-from coulomb.errors import InputError, visible
+from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.data.source import Labels, Source, natural_key
-from coulomb.errors import InputError, first_few, visible
+from coulomb.data.source import Labels, Source, first_few, natural_key, visible
+from coulomb.errors import InputError
 
 LABEL_COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 # Class numbers start at 0; a larger one is an id or a measurement.

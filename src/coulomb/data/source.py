@@ -2,7 +2,9 @@
 
 import os
 import re
+import unicodedata
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coulomb.errors import InputError, visible
+from coulomb.errors import InputError
 
 Labels = npt.NDArray[np.int64]
 Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
@@ -130,7 +132,24 @@ def array_header(image: Picture) -> Header:
     return Header(width, height, f"{image.dtype.name}×{channels}", channels, image.dtype.name)
 
 
+# File and class names are untrusted text: stored unchanged, and made harmless where they are displayed.
+# Control, format (bidi overrides too), surrogates, line and paragraph separators: invisible or able to move the cursor.
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _DIGITS = re.compile(r"([0-9]+)")
+
+
+def visible(text: object, limit: int = 200) -> str:
+    """Returns ``text`` for one line of a terminal or log: control characters escaped, long text cut with an ellipsis."""
+    shown = "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _HIDDEN else char for char in str(text)
+    )
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def first_few(names: Sequence[object], most: int = 5) -> str:
+    """Returns at most ``most`` of ``names`` in one line: ``a, b, c and 7 more``."""
+    listed = ", ".join(visible(name, 80) for name in names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 
 
 def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:

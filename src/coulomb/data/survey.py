@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from coulomb.data.decode import to_channels
-from coulomb.data.source import CorruptImage, Header, Picture, Source
-from coulomb.errors import InputError, first_few, visible
+from coulomb.data.source import CorruptImage, Header, Picture, Source, first_few, visible
+from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 
 

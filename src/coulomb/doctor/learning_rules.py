@@ -124,11 +124,14 @@ def perfect_loss(evidence: Evidence, no_signal: float) -> float:
     """Returns the loss of a perfect encoder, given that of constant embeddings.
 
     With M = e^no_signal − 1 orthogonal negatives and identical positives it is ln(1 + M·e^(−1/τ)). With labels, images of
-    the class stay in the denominator: ln(M·(1/C + e^(−1/τ))). That of a classifier is 0.
+    the class stay in the denominator: ln(M·(1/C + e^(−1/τ))). Without the positive in the denominator it is
+    no_signal − 1/τ. That of a classifier is 0.
     """
     floor, tau = evidence.traits.floor, float(evidence.config.get("temperature", 0.5))
     if floor == "zero":
         return 0.0
+    if floor == "decoupled":
+        return no_signal - 1 / tau
     negatives = math.expm1(min(no_signal, 700.0))
     if floor == "classes":
         return math.log1p(negatives * min(1.0, 1 / (evidence.classes or 1) + math.exp(-1 / tau)))

@@ -76,7 +76,7 @@ def check_false_negatives(evidence: Evidence) -> Judgement:
     if evidence.learns_from_labels:
         return unknown(f"{evidence.method} uses the labels: images of one class are no negatives")
     if not evidence.traits.negatives:
-        return unknown(f"{evidence.method} has no negatives")
+        return unknown(f"{evidence.method} has no weighted negatives")
     share = gradient_share(evidence, "false_negative_gradient")
     if share is None:
         return unknown("false negatives cannot be counted without labels")
@@ -146,6 +146,8 @@ def check_normalisation(evidence: Evidence) -> Judgement:
     """Whether the loss depends on the length of the embeddings."""
     if evidence.traits.classifier:
         return unknown("the head is a classifier, whose logits need not be normalised")
+    if not evidence.traits.normalised:
+        return unknown(f"{evidence.method} determines the length of the embeddings by its loss")
     change = evidence.network.get("scale_change")
     if change is None:
         return unknown("the loss was not measured for longer embeddings")

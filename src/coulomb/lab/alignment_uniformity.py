@@ -1,143 +1,132 @@
-"""`coulomb lab alignment-uniformity`: the way of every run through the plane of both."""
+"""`coulomb lab alignment-uniformity`: the trajectory of every run in the plane of alignment and uniformity."""
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from coulomb.lab.arms import Arm, Settings
-from coulomb.lab.claims import HEADLINES, NAMES, Claim, Rows, at_least, value
+from coulomb.lab.claims import ACCURACIES, NAMES, NOT_MEASURED, TRAINING, Claim, Rows, at_least, read_value, summary
 from coulomb.lab.experiment import Experiment
 from coulomb.pages.numbers import signed
 from coulomb.reading import read_json, table
 
-METHODS, QUICK = ("simclr", "moco", "instdisc", "byol", "simsiam", "supcon"), ("simclr", "moco", "byol", "supcon")
+METHODS = ("simclr", "moco", "instdisc", "byol", "simsiam", "supcon")
+QUICK_METHODS = ("simclr", "moco", "byol", "supcon")
 WITH_NEGATIVES = ("simclr", "moco", "instdisc")
-AGREE = 0.5  # rank correlation that is called agreement
-FEWEST = 6  # runs that a correlation needs
-WANG = "Wang & Isola (2020): both agree with accuracy, over hundreds of encoders on STL-10 and other data"
+MIN_CORRELATION = 0.5  # rank correlation that counts as agreement
+MIN_RUNS = 6  # for a correlation
+WANG = "Wang & Isola (2020): both correlate with accuracy, over hundreds of encoders on STL-10 and other data"
 
 
-def arms(settings: Settings) -> list[Arm]:
-    """Methods with negatives, without, and with labels."""
-    names = QUICK if settings.quick else METHODS
+def plane_arms(settings: Settings) -> list[Arm]:
+    """Methods with negatives, without negatives, and with labels."""
+    names = QUICK_METHODS if settings.quick else METHODS
     return [Arm(name, {"method": name, "knn_every": 1}, 12) for name in names]
 
 
-def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
-    """Trajectories; and whether aligned and uniform embeddings are good ones, over all runs of the lab on these data."""
-    elsewhere = others(settings.out, settings.data)
-    key = settings.headline
+def summarize_plane(rows: Rows, settings: Settings) -> dict[str, Any]:
+    """Shows trajectories, and correlates accuracy with both measures over all runs of the lab on these data."""
+    others, key = read_other_runs(settings.out, settings.data), settings.headline
+    without = "Without negatives (BYOL), embeddings are less uniform."
     claims = [
-        *(_more_uniform(name, rows[name]) for name in WITH_NEGATIVES if name in rows),
-        at_least(rows, "byol", "simclr", "uniformity", 0.0, "Without negatives (BYOL) embeddings are less uniform.", WANG),
-        agreement(rows | elsewhere, key, "uniformity", "Uniform embeddings are good ones."),
-        agreement(rows | elsewhere, key, "both", "Aligned and uniform embeddings are good ones."),
-    ]  # fmt: skip
-    here = [trajectory(name, found["course"]) for name, found in rows.items() if found.get("course")]
-    charts = [plane("Every run's way", here), *ways(elsewhere)]
-    return {
-        "claims": [asdict(claim) for claim in claims],
-        "charts": charts,
-        "tables": [_ends(elsewhere, key)] if elsewhere else [],
-        "notes": [
-            "Alignment: mean ‖x − y‖² of two views of held-out images; uniformity: log mean e^(−2‖x − x'‖²). Less is "
-            "better of both; embeddings that are all alike are at (0, 0), where untrained networks begin. The dot is the end.",
-            f"{len(elsewhere)} runs of other experiments in the same folder, of the same data, are looked at too.",
-        ],
-    }
+        *(_uniformity_claim(name, rows[name]) for name in WITH_NEGATIVES if name in rows),
+        at_least(rows, "byol", "simclr", "uniformity", 0.0, without, WANG),
+        correlation_claim(rows | others, key, "uniformity", "Uniform embeddings are more accurate."),
+        correlation_claim(rows | others, key, "both", "Aligned and uniform embeddings are more accurate."),
+    ]
+    here = [_trajectory(name, row["course"]) for name, row in rows.items() if row.get("course")]
+    by_experiment: dict[str, list[dict[str, Any]]] = {}
+    for name, row in others.items():
+        experiment, _, run = name.partition("/")
+        if row.get("course"):
+            by_experiment.setdefault(experiment, []).append(_trajectory(run, row["course"]))
+    charts = [
+        _plane("Trajectory of every run", here),
+        *(_plane(name, series) for name, series in by_experiment.items()),
+    ]
+    notes = [
+        "Alignment: mean ‖x − y‖² of two views of held-out images; uniformity: log mean e^(−2‖x − x'‖²). Lower is better for "
+        "both. Constant embeddings are at (0, 0), near where training starts. Arrows point to the end of training.",
+        f"{len(others)} runs of other experiments on the same data in this folder are included.",
+    ]
+    return summary(claims, charts=charts, notes=notes, tables=[_end_table(others, key)] if others else [])
 
 
-def others(out: Path, data: str) -> Rows:
-    """Finished runs of the lab's other experiments on the same data, none of a long tail, by ``experiment/run``."""
-    found: Rows = {}
+def read_other_runs(out: Path, data: str) -> Rows:
+    """Returns finished runs of the lab's other experiments on the same data without a long tail, by ``experiment/run``."""
+    rows: Rows = {}
     for path in sorted(out.glob("*/*.json")):
         if path.parent.name == ALIGNMENT_UNIFORMITY.name:
             continue
         record = read_json(path)
         if not isinstance(record, dict) or not table.fits(record.get("figures")) or not table.fits(record.get("asked")):
-            continue  # another file than the record of a finished run
-        figures = record["figures"]
-        if figures.get("uniformity") is not None and _comparable(record["asked"], data):
-            found[f"{path.parent.name}/{path.stem}"] = figures
-    return found
+            continue  # not the record of a finished run
+        figures, options = record["figures"], record["asked"]
+        same_data = options.get("data") == data and options.get("long_tail") is None
+        if figures.get("uniformity") is not None and same_data:
+            rows[f"{path.parent.name}/{path.stem}"] = figures
+    return rows
 
 
-def _comparable(asked: dict[str, Any], data: str) -> bool:
-    return asked.get("data") == data and asked.get("long_tail") is None
+def _trajectory(name: str, course: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = ("uniformity", "alignment")
+    points = [tuple(epoch[key] for key in keys) for epoch in course if all(epoch.get(key) is not None for key in keys)]
+    return {"name": name, "points": points}
 
 
-def ways(rows: Rows) -> list[dict[str, Any]]:
-    """A plane for each of the other experiments."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, figures in rows.items():
-        experiment, _, run = name.partition("/")
-        if figures.get("course"):
-            found.setdefault(experiment, []).append(trajectory(run, figures["course"]))
-    return [plane(experiment, series) for experiment, series in found.items()]
-
-
-def trajectory(name: str, course: list[dict[str, Any]]) -> dict[str, Any]:
-    """A series in the plane."""
-    known = [at for at in course if at.get("uniformity") is not None and at.get("alignment") is not None]
-    return {"name": name, "points": [(at["uniformity"], at["alignment"]) for at in known]}
-
-
-def plane(title: str, series: list[dict[str, Any]]) -> dict[str, Any]:
-    """Uniformity across, alignment up."""
-    labels = {"x_label": "uniformity: to the left is even", "y_label": "alignment: down is together"}
+def _plane(title: str, series: list[dict[str, Any]]) -> dict[str, Any]:
+    labels = {"x_label": "uniformity (left: more uniform)", "y_label": "alignment (down: views closer together)"}
     return {"title": title, **labels, "path": True, "series": series}
 
 
-def _more_uniform(name: str, found: dict[str, Any]) -> Claim:
-    claim = f"Contrast spreads embeddings: {name} grows uniform in training."
-    points = trajectory(name, found.get("course") or [])["points"]
+def _uniformity_claim(name: str, row: dict[str, Any]) -> Claim:
+    claim = f"Contrastive training spreads embeddings: the uniformity of {name} improves."
+    points = _trajectory(name, row.get("course") or [])["points"]
     if len(points) < 2:
-        return Claim(claim, WANG, "not measured", None)
+        return Claim(claim, WANG, NOT_MEASURED, None)
     text = f"uniformity {points[0][0]:.2f} → {points[-1][0]:.2f}, alignment {points[0][1]:.3f} → {points[-1][1]:.3f}"
     return Claim(claim, WANG, text, points[-1][0] < points[0][0])
 
 
-def agreement(rows: Rows, key: str, which: str, claim: str) -> Claim:
-    """Rank correlation of accuracy with −uniformity, or with −(uniformity + alignment)."""
+def correlation_claim(rows: Rows, key: str, which: str, claim: str) -> Claim:
+    """Checks the rank correlation of accuracy with −uniformity, or with −(uniformity + alignment)."""
     from scipy.stats import spearmanr
 
     points = []
     for name in rows:
-        accuracy, even, near = (value(rows, name, k) for k in (key, "uniformity", "alignment"))
-        if accuracy is not None and even is not None and near is not None:
-            points.append((accuracy, -even - (near if which == "both" else 0.0)))
-    if len(points) < FEWEST:
-        return Claim(claim, WANG, f"not measured: {len(points)} runs, {FEWEST} are needed", None)
-    found = float(spearmanr([x for x, _ in points], [y for _, y in points]).statistic)
-    of = "−uniformity" if which == "uniformity" else "−(alignment + uniformity)"
-    text = f"rank correlation of {NAMES.get(key, key)} with {of} over {len(points)} runs: {signed(found, 2)}"
-    chance = abs(found - AGREE) < 1 / math.sqrt(len(points) - 1)  # its deviation
-    return Claim(claim, WANG, text, None if math.isnan(found) else found >= AGREE, chance)
+        accuracy, uniformity, alignment = (read_value(rows, name, k) for k in (key, "uniformity", "alignment"))
+        if accuracy is not None and uniformity is not None and alignment is not None:
+            points.append((accuracy, -uniformity - (alignment if which == "both" else 0.0)))
+    if len(points) < MIN_RUNS:
+        return Claim(claim, WANG, f"not measured: {len(points)} runs, {MIN_RUNS} are needed", None)
+    correlation = float(spearmanr([x for x, _ in points], [y for _, y in points]).statistic)
+    other = "−uniformity" if which == "uniformity" else "−(alignment + uniformity)"
+    text = f"rank correlation of {NAMES.get(key, key)} with {other} over {len(points)} runs: {signed(correlation, 2)}"
+    chance = abs(correlation - MIN_CORRELATION) < 1 / math.sqrt(len(points) - 1)  # its standard deviation
+    return Claim(claim, WANG, text, None if math.isnan(correlation) else correlation >= MIN_CORRELATION, chance)
 
 
-def _ends(rows: Rows, key: str) -> dict[str, Any]:
+def _end_table(rows: Rows, key: str) -> dict[str, Any]:
     lines = [
-        [name, f"{found.get(key, math.nan):.1%}", f"{found['alignment']:.3f}", f"{found['uniformity']:.2f}"]
-        for name, found in rows.items()
+        [name, f"{row.get(key, math.nan):.1%}", f"{row['alignment']:.3f}", f"{row['uniformity']:.2f}"]
+        for name, row in rows.items()
     ]
     head = ["", NAMES.get(key, key), "alignment", "uniformity"]
-    return {"title": "Runs of the other experiments", "lead": "Where they end.", "head": head, "rows": lines}
+    return {"title": "Runs of the other experiments", "lead": "At the end of training.", "head": head, "rows": lines}
 
 
 ALIGNMENT_UNIFORMITY = Experiment(
     name="alignment-uniformity",
     title="Alignment and uniformity",
-    question="Which way does training take through the plane of both, and does accuracy follow?",
-    arms=arms,
-    judge=judge,
+    question="How do alignment and uniformity change in training, and do they predict accuracy?",
+    arms=plane_arms,
+    summarize=summarize_plane,
     columns=(
-        *HEADLINES,
+        *ACCURACIES,
         ("alignment", "alignment", "figure"),
         ("uniformity", "uniformity", "figure"),
         ("tolerance", "tolerance", "figure"),
         ("embedding_rank", "rank, embeddings", "figure"),
-        ("epochs", "epochs", "count"),
-        ("seconds", "training", "duration"),
+        *TRAINING,
     ),
 )

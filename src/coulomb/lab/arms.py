@@ -1,6 +1,5 @@
-"""The runs of an experiment: common settings, and one run with its record."""
+"""The runs of an experiment: settings that they share, and one run with its record."""
 
-import dataclasses
 import logging
 import shutil
 from collections.abc import Callable
@@ -19,23 +18,27 @@ from coulomb.runs.prepare import Prepared
 from coulomb.training.launch import resume, start
 
 TAIL = "exponential:100"
+RECORD = {"asked": table, "figures": maybe(table)}
+Measure = Callable[[RunFolder, Prepared], dict[str, Any]]  # what an experiment measures in addition
+
+log = logging.getLogger("coulomb")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for all runs of an experiment.
+    """The settings of all runs of an experiment.
 
     Args:
         data, test: images with labels, as for training.
-        out: folder; each experiment has one of its own in it.
-        quick: a few epochs each, about three minutes in all on two cores for digits; to see it work, not to judge by.
-        epochs: of every run; None: each method's own recipe.
-        budget: minutes of training for every run, instead of epochs; a short measurement says how many epochs that is.
-        seed: of all; the first of several.
-        seeds: how many, one after the other; figures are then mean ± deviation. None: 1 for a quick look, else 3.
-        long_tail: split of the experiment ``longtail``.
-        only: names of runs; None: all.
-        options: any further options of training, for all runs.
+        out: folder that gets a subfolder for each experiment.
+        quick: a few epochs per run, about three minutes in total for digits on two cores.
+        epochs: epochs of every run; by default those of each method's recipe.
+        budget: minutes of training per run, in place of epochs; a short measurement converts them to epochs.
+        seed: of all random draws; the first of several.
+        seeds: number of seeds; results are then mean ± standard deviation. By default 3, or 1 for a quick run.
+        long_tail: split of the experiments ``longtail`` and ``imbalance``.
+        only: names of runs; by default all.
+        options: further options of training for all runs.
     """
 
     data: str = "digits"
@@ -51,11 +54,11 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        chosen = [name for name in ("quick", "epochs", "budget") if getattr(self, name)]
-        if len(chosen) > 1:
-            raise InputError(f"{' and '.join(chosen)}: each says how long to train; give one of them")
+        lengths = [name for name in ("quick", "epochs", "budget") if getattr(self, name)]
+        if len(lengths) > 1:
+            raise InputError(f"{' and '.join(lengths)}: each sets the length of the training; give one of them")
         if self.budget is not None and not 0 < self.budget < float("inf"):
-            raise InputError(f"budget={self.budget!r}: minutes, more than 0")
+            raise InputError(f"budget={self.budget!r}: must be a positive number of minutes")
         if self.epochs is not None and self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r}: must be at least 1")
         if self.seeds is not None and self.seeds < 1:
@@ -63,17 +66,17 @@ class Settings:
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """Every run is done with each of these."""
+        """The seeds that every run is repeated with."""
         return tuple(range(self.seed, self.seed + (self.seeds or (1 if self.quick else 3))))
 
     @property
     def digits(self) -> bool:
-        """Whether the data are the built-in digits, whose kNN is near its ceiling before any training."""
+        """True for the built-in digits, whose kNN accuracy is near its ceiling before any training."""
         return self.data == "digits"
 
     @property
     def headline(self) -> str:
-        """The figure that claims are judged by: five labels a class on digits, kNN elsewhere."""
+        """The result that claims are checked with: 5 labels per class for digits, kNN for other data."""
         return "few_5" if self.digits else "knn"
 
     @property
@@ -82,79 +85,60 @@ class Settings:
         return 5 if self.quick else 20
 
 
-def epochs_for(options: dict[str, Any], minutes: float) -> int:
-    """Passes over the training images that ``minutes`` of training allow on this machine, at least 1.
-
-    Measured on a few steps of the configuration that ``options`` make; on a machine with other work it is a rough figure, and
-    the time that a run took stands in its row.
-    """
-    planned = plan(options)
-    return max(1, int(60 * minutes / (estimate(planned)["seconds_per_step"] * planned.steps_per_epoch)))
-
-
-RECORD = {"asked": table, "figures": maybe(table)}
-More = Callable[[RunFolder, Prepared], dict[str, Any]]  # what an experiment measures of a run besides
-
-log = logging.getLogger("coulomb")
-
-
 @dataclass(frozen=True)
 class Arm:
-    """A run: its ``name`` (folder and row), and the options of training that set it apart.
-
-    ``quick`` is how many epochs ``--quick`` gives it on digits.
-    """
+    """A run: its ``name`` (folder and row) and its training options; ``quick``: its epochs with ``--quick`` on digits."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     quick: int = 10
 
-    def asked(self, settings: Settings, seed: int) -> dict[str, Any]:
-        """All options that are given to training; the rest is the recipe's."""
-        asked: dict[str, Any] = {"data": settings.data, "seed": seed}
+    def training_options(self, settings: Settings, seed: int) -> dict[str, Any]:
+        """Returns all options that differ from the recipe."""
+        options: dict[str, Any] = {"data": settings.data, "seed": seed}
         if settings.test is not None:
-            asked["test"] = settings.test
+            options["test"] = settings.test
         epochs = settings.epochs or (self.quick if settings.quick and settings.digits else None)
         if epochs is not None:
-            asked["epochs"] = epochs
+            options["epochs"] = epochs
         own = settings.options.get("method_options", {}) | self.options.get("method_options", {})
-        return asked | settings.options | self.options | ({"method_options": own} if own else {})
+        return options | settings.options | self.options | ({"method_options": own} if own else {})
 
 
-def folder_of(arm: Arm, settings: Settings, folder: Path, seed: int) -> RunFolder:
-    """``NAME/`` of the first seed, ``NAME-seed1/`` and so on of the others."""
+def arm_folder(arm: Arm, settings: Settings, folder: Path, seed: int) -> RunFolder:
+    """Returns ``NAME/`` for the first seed, ``NAME-seed1/`` and so on for the others."""
     return RunFolder(folder / (arm.name if seed == settings.seed else f"{arm.name}-seed{seed}"))
 
 
 def run_arm(
-    arm: Arm, settings: Settings, folder: Path, seed: int | None = None, more: More | None = None
+    arm: Arm, settings: Settings, folder: Path, seed: int | None = None, measure_more: Measure | None = None
 ) -> dict[str, Any]:
-    """The arm's figures; from the record beside its run folder where it is finished, continued where it was interrupted.
+    """Trains and measures a run, unless its record exists already; an interrupted run is resumed. Returns the record.
 
-    ``NAME.json`` holds the options asked for and, in the end, the figures, with those that ``more`` adds; ``NAME/`` is an
-    ordinary run folder.
+    The record ``NAME.json`` has the options and, in the end, the results, including those of ``measure_more``. ``NAME/``
+    is an ordinary run folder.
 
     Raises:
-        InputError: the record is of other options.
+        InputError: the record is of a run with other options.
     """
     seed = settings.seed if seed is None else seed
-    run = folder_of(arm, settings, folder, seed)
+    run = arm_folder(arm, settings, folder, seed)
     record_path = folder / f"{run.path.name}.json"
-    asked = arm.asked(settings, seed)
-    about = {"asked": asked, "budget": settings.budget, "draws": settings.draws}
+    options = arm.training_options(settings, seed)
+    about = {"asked": options, "budget": settings.budget, "draws": settings.draws}
     record: dict[str, Any] = read_object(record_path, RECORD) if record_path.is_file() else about | {"figures": None}
     if any(record.get(key) != value for key, value in about.items()):
         raise InputError(
-            f"{record_path}: is of another experiment ({_differences(record, about)}); give another --out, or remove it"
+            f"{record_path}: the options differ ({_differences(record, about)}); give another --out, or remove the file"
         )
     if record["figures"] is not None:
-        log.info("%s: finished before", run.path.name)
+        log.info("%s: already finished", run.path.name)
         return record
     write_json(record_path, record)
     try:
-        prepared = _train(asked, settings, run)
-        figures = measure(run, prepared, settings.draws)
-        record["figures"] = figures if more is None else figures | more(run, prepared)
+        prepared = _train(options, settings, run)
+        results = measure(run, prepared, settings.draws)
+        record["figures"] = results if measure_more is None else results | measure_more(run, prepared)
     except NonFiniteError as error:
         record["figures"] = {"failed": str(error)}
     except BaseException:
@@ -165,16 +149,25 @@ def run_arm(
     return record
 
 
-def _train(asked: dict[str, Any], settings: Settings, run: RunFolder) -> Any:
+def _train(options: dict[str, Any], settings: Settings, run: RunFolder) -> Any:
     if run.config.is_file():
-        return resume(run.path, Objects().with_options(asked), progress=False)[1]
+        return resume(run.path, Objects().with_options(options), progress=False)[1]
     if run.path.exists():
-        shutil.rmtree(run.path)  # stopped before it had begun: nothing is in it but an empty folder and a log
-    options = asked | {"out": str(run.path)}
+        shutil.rmtree(run.path)  # stopped before training began: only an empty folder and a log
+    options = options | {"out": str(run.path)}
     minutes = settings.budget or (0.12 if settings.quick and not settings.digits else None)
     if minutes is not None and "epochs" not in options:
-        options["epochs"] = epochs_for(options, minutes)
+        options["epochs"] = epochs_within(options, minutes)
     return start(options, Objects(), progress=False)[1]
+
+
+def epochs_within(options: dict[str, Any], minutes: float) -> int:
+    """Returns how many epochs, at least 1, take ``minutes`` on this machine.
+
+    Estimated from a few steps, so approximate on a busy machine; the table shows the actual time.
+    """
+    planned = plan(options)
+    return max(1, int(60 * minutes / (estimate(planned)["seconds_per_step"] * planned.steps_per_epoch)))
 
 
 def _differences(record: dict[str, Any], about: dict[str, Any]) -> str:
@@ -185,21 +178,16 @@ def _differences(record: dict[str, Any], about: dict[str, Any]) -> str:
     return ", ".join(f"{key} {before.get(key)!r} then, {now.get(key)!r} now" for key in different)
 
 
-def named(arms: list[Arm], only: tuple[str, ...] | None) -> list[Arm]:
-    """The arms asked for by name.
+def select_arms(arms: list[Arm], only: tuple[str, ...] | None) -> list[Arm]:
+    """Returns the runs with the given names, or all of them.
 
     Raises:
-        InputError: a name that is none.
+        InputError: a name does not exist.
     """
     if only is None:
         return arms
-    known = [arm.name for arm in arms]
+    names = [arm.name for arm in arms]
     for name in only:
-        if name not in known:
-            raise InputError(f"only={name!r}: no such run; there are {', '.join(known)}")
+        if name not in names:
+            raise InputError(f"only={name!r}: no such run; there are {', '.join(names)}")
     return [arm for arm in arms if arm.name in only]
-
-
-def described(arm: Arm) -> dict[str, Any]:
-    """For JSON."""
-    return dataclasses.asdict(arm)

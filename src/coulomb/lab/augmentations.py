@@ -1,112 +1,120 @@
-"""`coulomb lab augmentations`: drop one at a time."""
+"""`coulomb lab augmentations`: leave out one augmentation at a time."""
 
-from dataclasses import asdict
 from typing import Any
 
 from coulomb.data.views import PRESETS, ViewSpec
 from coulomb.data.views.spec import PROBABILITIES
 from coulomb.lab.arms import Arm, Settings
-from coulomb.lab.claims import HEADLINES, Claim, Rows, at_least, doubt, told, value
+from coulomb.lab.claims import (
+    ACCURACIES,
+    NOT_MEASURED,
+    TRAINING,
+    Claim,
+    Rows,
+    at_least,
+    chance_note,
+    format_value,
+    read_value,
+    summary,
+)
 from coulomb.lab.experiment import Experiment
 from coulomb.pages.numbers import signed
 
-CHEN = "SimCLR, ImageNet: crops with colour distortion count most, no single one suffices (Chen et al., 2020, fig. 5)"
-OWN = "this project's log for digits: without changes of brightness an encoder learns how bright images are"
+CHEN = "SimCLR, ImageNet: crops with colour distortion matter most, none suffices alone (Chen et al., 2020, fig. 5)"
+NOTE = "Alignment is measured with the views of each run: weaker views alone lower it."
+OWN_LOG = "this project's log for digits: without changes of brightness an encoder learns the brightness of images"
 
 
-def preset_of(settings: Settings) -> str:
-    """The views that the runs are of: those asked for, or the recipe's for digits and for small photographs."""
+def view_preset(settings: Settings) -> str:
+    """Returns the preset of the views: the user's, or that of the recipe for digits or for small photos."""
     return str(settings.options.get("views", "digits" if settings.digits else "small-natural"))
 
 
-def dropped(spec: ViewSpec) -> dict[str, dict[str, Any]]:
-    """What can be left out of the views → the options that leave it out."""
-    found: dict[str, dict[str, Any]] = {}
+def removable_augmentations(spec: ViewSpec) -> dict[str, dict[str, Any]]:
+    """Returns the augmentations of a preset with the options that turn each of them off."""
+    parts: dict[str, dict[str, Any]] = {}
     if tuple(spec.crop_area) != (1.0, 1.0):
-        found["crop"] = {"crop_area": [1.0, 1.0], "crop_ratio": [1.0, 1.0]}
-    return found | {name: {name: 0.0} for name in PROBABILITIES if getattr(spec, name) > 0}
+        parts["crop"] = {"crop_area": [1.0, 1.0], "crop_ratio": [1.0, 1.0]}
+    return parts | {name: {name: 0.0} for name in PROBABILITIES if getattr(spec, name) > 0}
 
 
-def arms(settings: Settings) -> list[Arm]:
-    """All of them, each but one, none."""
-    preset = preset_of(settings)
-    parts = dropped(PRESETS[preset]())
+def augmentation_arms(settings: Settings) -> list[Arm]:
+    """All augmentations, all but one, and none."""
+    preset = view_preset(settings)
+    parts = removable_augmentations(PRESETS[preset]())
     shared = {"method": "simclr", "views": preset}
     nothing = {name: value for options in parts.values() for name, value in options.items()}
-    made = [Arm("all", shared, 10)]
-    made += [Arm(f"no-{name}", shared | {"view_options": options}, 10) for name, options in parts.items()]
-    return [*made, Arm("none", shared | {"view_options": nothing}, 10)]
+    without: dict[str, dict[str, Any]] = (
+        {"all": {}} | {f"no-{name}": options for name, options in parts.items()} | {"none": nothing}
+    )
+    return [Arm(name, shared | ({"view_options": options} if options else {}), 10) for name, options in without.items()]
 
 
-def judge(rows: Rows, settings: Settings) -> dict[str, Any]:
-    """Which augmentation is missed most."""
+def summarize_augmentations(rows: Rows, settings: Settings) -> dict[str, Any]:
+    """Ranks the augmentations by the accuracy that is lost without them."""
     key = settings.headline
-    parts = list(dropped(PRESETS[preset_of(settings)]()))
-    missed, source = ("affine", OWN) if settings.digits else ("crop", CHEN)
-    claims = [
-        at_least(rows, "all", "none", key, 0.01, "Without augmentations contrast has little to teach.", CHEN),
-        _worst(rows, parts, key, "Changes of brightness and colour are missed most.", "jitter", source),
-        at_least(rows, "all", f"no-{missed}", key, 0.0, f"Geometry ({missed}) is needed.", CHEN),
-        _all_needed(rows, parts, key),
-    ]  # fmt: skip
-    return {
-        "claims": [asdict(claim) for claim in claims],
-        "charts": [],
-        "tables": [_losses(rows, parts, key)] if value(rows, "all", key) is not None else [],
-        "notes": ["Alignment is of views made as in training: with weaker views it is lower for that alone."],
+    parts = list(removable_augmentations(PRESETS[view_preset(settings)]()))
+    drops = {
+        part: whole - without
+        for part in parts
+        if (whole := read_value(rows, "all", key)) is not None
+        and (without := read_value(rows, f"no-{part}", key)) is not None
     }
+    geometry, source = ("affine", OWN_LOG) if settings.digits else ("crop", CHEN)
+    claims = [
+        at_least(rows, "all", "none", key, 0.01, "Contrastive learning needs augmentations.", CHEN),
+        _largest_claim(rows, parts, drops, key, "jitter", source),
+        at_least(rows, "all", f"no-{geometry}", key, 0.0, f"Geometric augmentations ({geometry}) are needed.", CHEN),
+        _all_needed_claim(rows, parts, drops, key),
+    ]
+    order = sorted(drops, key=lambda part: -drops[part])
+    lines = [[part, format_value(rows, f"no-{part}", key), signed(-100 * drops[part])] for part in order]
+    effects = {
+        "title": "Effect of each augmentation",
+        "lead": "",
+        "head": ["left out", "accuracy", "points"],
+        "rows": lines,
+    }
+    return summary(claims, notes=[NOTE], tables=[effects] if drops else [])
 
 
-def _drop(rows: Rows, part: str, key: str) -> float | None:
-    whole, without = value(rows, "all", key), value(rows, f"no-{part}", key)
-    return None if whole is None or without is None else whole - without
-
-
-def _worst(rows: Rows, parts: list[str], key: str, claim: str, expected: str, published: str) -> Claim:
-    drops = {part: drop for part in parts if (drop := _drop(rows, part, key)) is not None}
+def _largest_claim(
+    rows: Rows, parts: list[str], drops: dict[str, float], key: str, expected: str, published: str
+) -> Claim:
+    claim = "Changes of brightness and colour matter most."
     if expected not in drops or len(drops) < len(parts):
-        return Claim(claim, published, "not measured", None)
+        return Claim(claim, published, NOT_MEASURED, None)
     worst = max(drops, key=lambda part: drops[part])
     rival = max(set(drops) - {worst}, key=lambda part: drops[part])
-    text = ", ".join(
-        f"{signed(-100 * drops[part])} points without {part}" for part in dict.fromkeys((worst, rival, expected))
-    )
+    named = dict.fromkeys((worst, rival, expected))
+    text = ", ".join(f"{signed(-100 * drops[part])} points without {part}" for part in named)
     against = rival if worst == expected else expected
-    doubtful = doubt(rows, f"no-{worst}", f"no-{against}", key, drops[worst] - drops[against])
-    return Claim(claim, published, text + doubtful, worst == expected, bool(doubtful))
+    note = chance_note(rows, f"no-{worst}", f"no-{against}", key, drops[worst] - drops[against])
+    return Claim(claim, published, text + note, worst == expected, bool(note))
 
 
-def _all_needed(rows: Rows, parts: list[str], key: str) -> Claim:
-    claim = "Each of them helps: leaving any out costs accuracy."
-    drops = {part: drop for part in parts if (drop := _drop(rows, part, key)) is not None}
+def _all_needed_claim(rows: Rows, parts: list[str], drops: dict[str, float], key: str) -> Claim:
+    claim = "Every augmentation helps: leaving out any of them costs accuracy."
     if not drops or len(drops) < len(parts):
-        return Claim(claim, CHEN, "not measured", None)
+        return Claim(claim, CHEN, NOT_MEASURED, None)
     idle = {part: drop for part, drop in drops.items() if drop <= 0}
-    text = ", ".join(f"{part} ({signed(-100 * drop)} points without it)" for part, drop in idle.items())
-    unsure = [bool(doubt(rows, "all", f"no-{part}", key, drop)) for part, drop in (idle or drops).items()]
-    chance = all(unsure) if idle else any(unsure)
-    return Claim(claim, CHEN, f"not missed: {text}" if idle else "all are missed", not idle, chance)
-
-
-def _losses(rows: Rows, parts: list[str], key: str) -> dict[str, Any]:
-    drops = {part: drop for part in parts if (drop := _drop(rows, part, key)) is not None}
-    order = sorted(drops, key=lambda part: -drops[part])
-    lines = [[part, told(rows, f"no-{part}", key), signed(-100 * drops[part])] for part in order]
-    return {"title": "What each is worth", "lead": "", "head": ["left out", "accuracy", "points"], "rows": lines}
+    listed = ", ".join(f"{part} ({signed(-100 * drop)} points without it)" for part, drop in idle.items())
+    unsure = [bool(chance_note(rows, "all", f"no-{part}", key, drop)) for part, drop in (idle or drops).items()]
+    text = f"no loss of accuracy without: {listed}" if idle else "each costs accuracy"
+    return Claim(claim, CHEN, text, not idle, all(unsure) if idle else any(unsure))
 
 
 AUGMENTATIONS = Experiment(
     name="augmentations",
     title="Augmentations, one left out at a time",
-    question="Which changes to an image does contrast learn from?",
-    arms=arms,
-    judge=judge,
+    question="Which augmentations does contrastive learning need?",
+    arms=augmentation_arms,
+    summarize=summarize_augmentations,
     columns=(
-        *HEADLINES,
+        *ACCURACIES,
         ("alignment", "alignment", "figure"),
         ("uniformity", "uniformity", "figure"),
         ("loss", "last loss", "figure"),
-        ("epochs", "epochs", "count"),
-        ("seconds", "training", "duration"),
+        *TRAINING,
     ),
 )

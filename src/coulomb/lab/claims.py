@@ -1,19 +1,18 @@
-"""Claims of the literature, checked against the results, and charts of a figure over an option."""
+"""Claims of the literature, checked against results, and charts of a result over an option."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from coulomb.lab.arms import Arm
-from coulomb.pages.numbers import signed
-from coulomb.pages.numbers import significant as plain
+from coulomb.pages.numbers import signed, significant
 
-Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its figures
+Rows = dict[str, dict[str, Any]]  # name of a run or baseline → its results
+Places = Sequence[tuple[float, str]]  # position on an axis, and the name of the run
 
-CHANCE = 0.01  # of one seed: a difference that another may turn round, and so the text says
-
+ONE_SEED = 0.01  # with one seed, a smaller difference of accuracies may be chance
 NAMES = {
     "knn": "kNN",
     "linear": "linear probe",
@@ -24,15 +23,17 @@ NAMES = {
     "alignment": "alignment",
     "tolerance": "tolerance",
 }
-SHARES = {"knn", "linear", "few_1", "few_5", "few_10", "classifier", "many", "medium", "few"}  # told in percent
-Places = Sequence[tuple[float, str]]  # where on an axis, and the name of the run
+SHARES = {"knn", "linear", "few_1", "few_5", "few_10", "classifier", "many", "medium", "few"}  # written in percent
+ACCURACIES = (("knn", "kNN", "percent"), ("linear", "linear", "percent"), ("few_5", "5 labels", "percent"))
+TRAINING = (("epochs", "epochs", "count"), ("seconds", "training", "duration"))  # columns of every table
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the field says, what was published, what was measured here, and whether it ``holds`` (None: not measured).
+    """A claim, its source with the published result, and the result here.
 
-    ``chance``: by so little, or fails by so little, that another seed may turn it round.
+    ``holds`` is None if it was not measured. ``chance``: the difference is so small that another seed may reverse it.
     """
 
     claim: str
@@ -42,130 +43,132 @@ class Claim:
     chance: bool = False
 
 
-def value(rows: Rows, name: str, key: str) -> float | None:
-    """A figure; None where the run or the figure is missing."""
-    found = rows.get(name, {}).get(key)
-    return None if found is None else float(found)
+def read_value(rows: Rows, name: str, key: str) -> float | None:
+    """Returns a result of a run; None if the run or the result is missing."""
+    result = rows.get(name, {}).get(key)
+    return None if result is None else float(result)
 
 
-def written(key: str, figure: float) -> str:
-    """A figure as claims tell it."""
-    return f"{figure:.1%}" if key in SHARES else plain(figure)
+def read_values(rows: Rows, names: Iterable[str], key: str) -> dict[str, float]:
+    """Returns a result of several runs, without those that are missing."""
+    return {name: value for name in names if (value := read_value(rows, name, key)) is not None}
 
 
-def told(rows: Rows, name: str, key: str) -> str:
-    """A figure and, of several seeds, its deviation: ``86.0% ± 0.4``."""
-    figure, std = value(rows, name, key), value(rows, name, f"{key}_std")
-    if figure is None:
-        return "not measured"
-    around = "" if std is None else f" ± {100 * std:.1f}" if key in SHARES else f" ± {plain(std, 2)}"
-    return written(key, figure) + around
+def format_value(rows: Rows, name: str, key: str) -> str:
+    """Formats a result, with its standard deviation over seeds if there is one: ``86.0% ± 0.4``."""
+    value, std = read_value(rows, name, key), read_value(rows, name, f"{key}_std")
+    if value is None:
+        return NOT_MEASURED
+    deviation = "" if std is None else f" ± {100 * std:.1f}" if key in SHARES else f" ± {significant(std, 2)}"
+    return (f"{value:.1%}" if key in SHARES else significant(value)) + deviation
 
 
-def doubt(rows: Rows, first: str, second: str, key: str, beyond: float) -> str:
-    """What is to be said of a difference that is ``beyond`` its bound by so little that it may be chance."""
-    stds = [value(rows, name, f"{key}_std") for name in (first, second)]
+def chance_note(rows: Rows, first: str, second: str, key: str, difference: float) -> str:
+    """Returns a clause if the difference of two runs may be chance, else ''."""
+    stds = [read_value(rows, name, f"{key}_std") for name in (first, second)]
     if None in stds:
-        return "; less than a point may be chance" if key in SHARES and abs(beyond) < CHANCE else ""
-    return (
-        "; that is within the deviation over seeds" if abs(beyond) < math.hypot(*[std or 0.0 for std in stds]) else ""
-    )
+        return "; less than a point may be chance" if key in SHARES and abs(difference) < ONE_SEED else ""
+    spread = math.hypot(*[std or 0.0 for std in stds])
+    return "; this is within the standard deviation over seeds" if abs(difference) < spread else ""
 
 
 def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: str, published: str) -> Claim:
-    """``high``'s figure is at least ``low``'s plus ``margin``; accuracies are told in points."""
-    first, second = value(rows, high, key), value(rows, low, key)
+    """The result of ``high`` is at least that of ``low`` plus ``margin``."""
+    first, second = read_value(rows, high, key), read_value(rows, low, key)
     if first is None or second is None:
-        return Claim(claim, published, "not measured", None)
-    apart = f"{signed(100 * (first - second))} points" if key in SHARES else f"a difference of {plain(first - second)}"
-    text = f"{NAMES.get(key, key)} {told(rows, high, key)} of {high}, {told(rows, low, key)} of {low}: {apart}"
-    doubtful = doubt(rows, high, low, key, first - second - margin)
-    return Claim(claim, published, text + doubtful, first - second >= margin - 1e-9, bool(doubtful))
+        return Claim(claim, published, NOT_MEASURED, None)
+    apart = f"{signed(100 * (first - second))} points" if key in SHARES else f"difference {significant(first - second)}"
+    values = f"{high} {format_value(rows, high, key)}, {low} {format_value(rows, low, key)}"
+    note = chance_note(rows, high, low, key, first - second - margin)
+    text = f"{NAMES.get(key, key)}: {values}: {apart}{note}"
+    return Claim(claim, published, text, first - second >= margin - 1e-9, bool(note))
 
 
 def monotone(rows: Rows, places: Places, key: str, rises: bool, claim: str, published: str) -> Claim:
-    """The figures rise (or fall) from each place on the axis to the next."""
-    found = [value(rows, name, key) for _, name in sorted(places)]
-    figures = [figure for figure in found if figure is not None]
-    if len(figures) < len(found) or len(figures) < 2:
-        return Claim(claim, published, "not measured", None)
-    steps = [after - before for before, after in itertools.pairwise(figures)]
-    text = f"{NAMES.get(key, key)}: " + ", ".join(f"{told(rows, name, key)} of {name}" for _, name in sorted(places))
+    """The results rise, or fall, from each place on the axis to the next."""
     names = [name for _, name in sorted(places)]
-    sure = [not doubt(rows, a, b, key, step) for (a, b), step in zip(itertools.pairwise(names), steps, strict=True)]
+    values = list(read_values(rows, names, key).values())
+    if len(values) < len(names) or len(values) < 2:
+        return Claim(claim, published, NOT_MEASURED, None)
+    steps = [after - before for before, after in itertools.pairwise(values)]
+    clear = [
+        not chance_note(rows, a, b, key, step) for (a, b), step in zip(itertools.pairwise(names), steps, strict=True)
+    ]
     right = [step > 0 if rises else step < 0 for step in steps]
-    against = any(certain and not fits for certain, fits in zip(sure, right, strict=True))
-    return Claim(claim, published, text, all(right), not against and not all(sure))
+    refuted = any(is_clear and not is_right for is_clear, is_right in zip(clear, right, strict=True))
+    return Claim(claim, published, _listing(rows, names, key), all(right), not refuted and not all(clear))
 
 
 def best_inside(rows: Rows, places: Places, key: str, claim: str, published: str) -> Claim:
-    """The best figure lies at neither end of the axis."""
-    found = {name: value(rows, name, key) for _, name in sorted(places)}
-    if len(found) < 3 or any(figure is None for figure in found.values()):
-        return Claim(claim, published, "not measured", None)
-    names = list(found)
-    best = max(names, key=lambda name: found[name] or 0.0)
-    ends = (names[0], names[-1])
-    text = f"{NAMES.get(key, key)}: " + ", ".join(f"{told(rows, name, key)} of {name}" for name in names)
-    nearest = max(ends, key=lambda name: found[name] or 0.0)
-    rival = nearest if best not in ends else max(set(names) - set(ends), key=lambda name: found[name] or 0.0)
-    doubtful = doubt(rows, best, rival, key, (found[best] or 0.0) - (found[rival] or 0.0))
-    return Claim(claim, published, text + doubtful, best not in ends, bool(doubtful))
+    """The highest result is at neither end of the axis."""
+    names = [name for _, name in sorted(places)]
+    values = read_values(rows, names, key)
+    if len(values) < max(3, len(names)):
+        return Claim(claim, published, NOT_MEASURED, None)
+    best, ends = max(values, key=lambda name: values[name]), {names[0], names[-1]}
+    rival = max(ends if best not in ends else set(names) - ends, key=lambda name: values[name])
+    note = chance_note(rows, best, rival, key, values[best] - values[rival])
+    return Claim(claim, published, _listing(rows, names, key) + note, best not in ends, bool(note))
 
 
-def all_above(rows: Rows, names: Iterable[str], key: str, bound: float, claim: str, published: str) -> Claim:
-    """Every one of ``names`` that was measured reaches ``bound``; those that do not are named."""
-    found = {name: figure for name in names if (figure := value(rows, name, key)) is not None}
-    if not found:
-        return Claim(claim, published, "not measured", None)
+def _listing(rows: Rows, names: Sequence[str], key: str) -> str:
+    return f"{NAMES.get(key, key)}: " + ", ".join(f"{name} {format_value(rows, name, key)}" for name in names)
+
+
+def all_at_least(rows: Rows, names: Iterable[str], key: str, bound: float, claim: str, published: str) -> Claim:
+    """Every measured run of ``names`` reaches ``bound``; the others are named."""
+    values = read_values(rows, names, key)
+    if not values:
+        return Claim(claim, published, NOT_MEASURED, None)
     write = (lambda x: f"{x:.1f}") if key in ("rank", "embedding_rank") else (lambda x: f"{x:.1%}")
-    short = {name: figure for name, figure in found.items() if figure < bound - 1e-9}
-    text = f"{len(found) - len(short)} of {len(found)} reach {write(bound)} ({NAMES.get(key, key)})"
-    lowest = min(found, key=lambda name: found[name])
-    below = sorted(short, key=lambda name: short[name])
-    text += f"; below it: {', '.join(f'{name} {write(short[name])}' for name in below)}" if short else ""
-    text += "" if short else f"; the least: {lowest} {write(found[lowest])}"
-    return Claim(claim, published, text, not short)
+    below = sorted((name for name, value in values.items() if value < bound - 1e-9), key=lambda name: values[name])
+    text = f"{len(values) - len(below)} of {len(values)} reach {write(bound)} ({NAMES.get(key, key)})"
+    lowest = min(values, key=lambda name: values[name])
+    text += f"; below: {', '.join(f'{name} {write(values[name])}' for name in below)}" if below else ""
+    text += "" if below else f"; the lowest: {lowest} {write(values[lowest])}"
+    return Claim(claim, published, text, not below)
 
 
-def within(rows: Rows, names: Iterable[str], key: str, most: float, claim: str, published: str) -> Claim:
-    """The figures of ``names`` lie within ``most`` of each other."""
-    found = {name: value(rows, name, key) for name in names}
-    if any(figure is None for figure in found.values()):
-        return Claim(claim, published, "not measured", None)
-    figures = {name: float(figure) for name, figure in found.items() if figure is not None}
-    spread = max(figures.values()) - min(figures.values())
-    listed = ", ".join(f"{name} {figure:.1%}" for name, figure in figures.items())
-    return Claim(claim, published, f"{NAMES.get(key, key)}: {listed}; {100 * spread:.1f} points apart", spread <= most)
+def all_within(rows: Rows, names: Sequence[str], key: str, most: float, claim: str, published: str) -> Claim:
+    """The results of ``names`` differ by at most ``most``."""
+    values = read_values(rows, names, key)
+    if len(values) < len(names):
+        return Claim(claim, published, NOT_MEASURED, None)
+    spread = max(values.values()) - min(values.values())
+    listed = ", ".join(f"{name} {value:.1%}" for name, value in values.items())
+    return Claim(claim, published, f"{NAMES.get(key, key)}: {listed}; range {100 * spread:.1f} points", spread <= most)
 
 
-HEADLINES = (("knn", "kNN", "percent"), ("linear", "linear", "percent"), ("few_5", "5 labels", "percent"))
-
-
-def sweep(
+def sweep_arms(
     values: Sequence[float], name: Callable[[float], str], options: Callable[[float], dict[str, Any]], quick: int
 ) -> list[Arm]:
-    """A run for each value."""
-    return [Arm(name(at), options(at), quick) for at in values]
+    """Returns a run for each value of an option."""
+    return [Arm(name(value), options(value), quick) for value in values]
 
 
-def curve(rows: Rows, places: Places, key: str, name: str) -> dict[str, Any]:
-    """A series for a chart: a figure of the runs at their places on the axis, with deviations."""
+def result_series(rows: Rows, places: Places, key: str, name: str) -> dict[str, Any]:
+    """Returns a series for a chart: a result of the runs at their places on the axis, with deviations."""
     points = [
-        (at, figure, value(rows, run, f"{key}_std") or 0.0)
-        for at, run in sorted(places)
-        if (figure := value(rows, run, key)) is not None
+        (place, value, read_value(rows, run, f"{key}_std") or 0.0)
+        for place, run in sorted(places)
+        if (value := read_value(rows, run, key)) is not None
     ]
     return {"name": name, "points": points}
 
 
-def published(points: Sequence[tuple[float, float]], name: str) -> dict[str, Any]:
-    """A series that others measured: dashed."""
+def published_series(points: Sequence[tuple[float, float]], name: str) -> dict[str, Any]:
+    """Returns a dashed series of published results."""
     return {"name": name, "points": list(points), "dashed": True}
 
 
-def chart(title: str, key: str, x_label: str, series: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """A chart of one figure; a logarithmic axis unless ``more`` says otherwise."""
-    share = key in SHARES
-    drawn = {"title": title, "y_label": NAMES.get(key, key), "x_label": x_label, "log_x": True, "percent": share}
-    return drawn | {"series": series} | more
+def chart_spec(title: str, key: str, x_label: str, series: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Returns a chart of one result; its x-axis is logarithmic unless ``more`` says otherwise."""
+    labels = {"title": title, "y_label": NAMES.get(key, key), "x_label": x_label}
+    return labels | {"log_x": True, "percent": key in SHARES, "series": series} | more
+
+
+def summary(
+    claims: Sequence[Claim], *, charts: Sequence[dict[str, Any]] = (), notes: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
+    """Returns the result of an experiment's ``summarize``, ready for JSON."""
+    return {"claims": [asdict(claim) for claim in claims], "charts": list(charts), "notes": list(notes)} | more

@@ -1,4 +1,4 @@
-"""`coulomb lab doctor`: does the doctor find every sickness, and none where there is none?"""
+"""`coulomb lab doctor`: does the doctor find every known problem, and none in healthy runs?"""
 
 import argparse
 import logging
@@ -24,20 +24,20 @@ from coulomb.training.launch import start
 
 log = logging.getLogger("coulomb")
 
-PHOTOS_USED = 1_875
+MAX_PHOTOS = 1_875  # 1,500 of them for training
 START, END = "<!-- confusion table: python -m coulomb.lab.doctor -->", "<!-- end of the confusion table -->"
 
 
-def images_of(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of the built-in digits, or of 1,875 photos drawn from ``data``: 1,500 to train on.
+def load_images(data: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns images and labels of the built-in digits, or of 1,875 random photos of ``data``.
 
     Raises:
         InputError: ``data`` has no labels, or its images differ in size.
     """
     source = open_source(data)
     if source.labels is None:
-        raise InputError(f"data={data!r}: it has no labels; the cases of shuffled labels need them")
-    chosen = numpy_generator(0, "photos").permutation(len(source))[:PHOTOS_USED]
+        raise InputError(f"data={data!r}: no labels; the cases with shuffled labels need them")
+    chosen = numpy_generator(0, "photos").permutation(len(source))[:MAX_PHOTOS]
     if data == "digits":
         chosen = np.arange(len(source))
     images = [np.asarray(source.image(int(index))) for index in chosen]
@@ -51,13 +51,13 @@ def images_of(data: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None) -> dict[str, Any]:
-    """Train a case unless it is trained already, and diagnose it; returns the content of its ``doctor.json``."""
+    """Trains a case unless it is finished, diagnoses it, and returns the content of its ``doctor.json``."""
     run, objects = RunFolder(folder / case.name), Objects(method=load_own_method(case.method))
     prepared, data = None, case.data or (plain if case.photos else None)
-    named: dict[str, Any] = {}
+    data_options: dict[str, Any] = {}
     if data is not None:
-        images, labels = images_of(photos if case.photos and photos else "digits")
-        named = data(folder / "data" / case.name, images, labels)
+        images, labels = load_images(photos if case.photos and photos else "digits")
+        data_options = data(folder / "data" / case.name, images, labels)
     if case.views is not None:
         size, channels = (images.shape[1], 3) if case.photos else (16, 1)
         objects.views = OwnViews(case.views, size=size, channels=channels)
@@ -65,7 +65,7 @@ def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None)
         options = SMALL | case.options | {"out": str(run.path), "seed": seed}
         if case.method is not None:
             options["method"] = OWN + case.method.__name__
-        options |= named
+        options |= data_options
         with suppress(NonFiniteError):
             _, prepared = start(options, objects, progress=False)
         if case.evaluate:
@@ -73,11 +73,12 @@ def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None)
     return examine(run, prepared, objects, progress=False)
 
 
-def perform(folder: Path, only: tuple[str, ...] = (), seed: int = 0, photos: str | None = None) -> dict[str, Any]:
-    """All cases: ``rows`` [{"case", "expected", "sick", "warnings", "found"}]; by case ``missed`` (no verdict that says
-    sick), ``wrong`` (sick, but not of what was expected), ``alarms``, and ``skipped`` for want of photos.
+def perform_cases(folder: Path, only: tuple[str, ...] = (), seed: int = 0, photos: str | None = None) -> dict[str, Any]:
+    """Runs all cases; returns ``rows`` and the names of cases by outcome.
 
-    ``found``: of a sick run, whether its verdict is among those given; of a healthy one, whether there is none that says sick.
+    A row has ``case``, ``expected``, ``sick`` and ``warnings`` (findings by severity), and ``found``: whether the expected
+    finding is among ``sick``, or, for a healthy run, whether ``sick`` is empty. The outcomes are ``missed`` (no finding),
+    ``wrong`` (another finding than expected), ``alarms`` (findings in healthy runs) and ``skipped`` (no photos).
     """
     rows, skipped = [], []
     for case in CASES:
@@ -109,25 +110,25 @@ def perform(folder: Path, only: tuple[str, ...] = (), seed: int = 0, photos: str
 
 
 def suite(folder: Path, only: tuple[str, ...] = (), seed: int = 0, photos: str | None = None) -> dict[str, Any]:
-    """`perform`, with the result in ``folder/confusion.json``.
+    """Performs the cases and stores the result in ``folder/confusion.json``.
 
     Raises:
-        InputError: ``only`` names no case.
+        InputError: ``only`` names a case that does not exist.
     """
     if unknown := set(only) - {case.name for case in CASES}:
         raise InputError(f"only={sorted(unknown)[0]!r}: no such case; there are {', '.join(c.name for c in CASES)}")
-    result = perform(folder, only, seed, photos)
+    result = perform_cases(folder, only, seed, photos)
     write_json(folder / "confusion.json", result)
     return result
 
 
 def table(result: dict[str, Any]) -> str:
-    """The confusion table in Markdown: a row a run, a column a verdict that any run got."""
+    """Returns the confusion table in Markdown: one row per run, one column per finding."""
     given = {name for row in result["rows"] for name in row["sick"] + row["warnings"]}
     expected = {row["expected"] for row in result["rows"]}
     columns = [rule.name for rule in RULES if rule.name in given | expected]
     numbers = {name: str(number) for number, name in enumerate(columns, 1)}
-    lines = ["| run | made sick by design | " + " | ".join(numbers.values()) + " |"]
+    lines = ["| run | expected finding | " + " | ".join(numbers.values()) + " |"]
     lines.append("|---|---|" + "---|" * len(columns))
     for row in result["rows"]:
         marks = [
@@ -135,46 +136,46 @@ def table(result: dict[str, Any]) -> str:
         ]
         marks = ["○" if c in row["warnings"] else mark for c, mark in zip(columns, marks, strict=True)]
         lines.append(f"| {row['case']} | {row['expected'] or 'healthy'} | " + " | ".join(marks) + " |")
-    named = ", ".join(f"{number} {name}" for name, number in numbers.items())
+    legend = ", ".join(f"{number} {name}" for name, number in numbers.items())
     sick, healthy = ([r for r in result["rows"] if bool(r["expected"]) is kind] for kind in (True, False))
-    told = (
-        f"{sum(r['found'] for r in sick)} of {len(sick)} sicknesses found, {len(result['missed'])} missed, "
+    text = (
+        f"{sum(r['found'] for r in sick)} of {len(sick)} problems found, {len(result['missed'])} missed, "
         f"{len(result['wrong'])} with a wrong cause; {len(result['alarms'])} false alarms in {len(healthy)} healthy runs."
     )
     if result["skipped"]:
-        told += f" {len(result['skipped'])} runs were skipped: they need photos (--data)."
-    key = f"● sick, ○ warning; **●** the verdict that the run was made for. Columns: {named}."
-    return "\n".join([told, "", *lines, "", key])
+        text += f" {len(result['skipped'])} runs were skipped: they need photos (--data)."
+    key = f"● sick, ○ warning; **●** the expected finding. Columns: {legend}."
+    return "\n".join([text, "", *lines, "", key])
 
 
 def write_table(result: dict[str, Any], page: Path) -> None:
-    """Put the table between its marks in a Markdown page.
+    """Replaces the table between its markers in a Markdown page.
 
     Raises:
-        InputError: the page has no such marks.
+        InputError: the page has no markers.
     """
     text = page.read_text(encoding="utf-8")
-    before, found, rest = text.partition(START)
-    if not found or END not in rest:
-        raise InputError(f"{page}: no place for the table; it needs the lines {START!r} and {END!r}")
+    before, marker, rest = text.partition(START)
+    if not marker or END not in rest:
+        raise InputError(f"{page}: no markers for the table; add the lines {START!r} and {END!r}")
     after = rest.partition(END)[2]
     page.write_text(f"{before}{START}\n\n{table(result)}\n\n{END}{after}", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the suite; 0 if every sickness was found and no healthy run was called sick."""
+    """Runs the suite; returns 0 if every problem was found and no healthy run had findings."""
     parser = argparse.ArgumentParser(prog="python -m coulomb.lab.doctor", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/lab/doctor"), help="folder for runs and results")
-    parser.add_argument("--only", action="append", default=[], help="only this case; may be repeated")
-    parser.add_argument("--data", help="labelled photos of one size, such as CIFAR-10, for the runs on photos")
-    parser.add_argument("--seed", type=int, default=0, help="of every random draw")
-    parser.add_argument("--page", type=Path, help="Markdown page whose table is to be replaced")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--only", action="append", default=[], help="run only this case; may be repeated")
+    parser.add_argument("--data", help="labelled photos of equal size, such as CIFAR-10, for the cases on photos")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws")
+    parser.add_argument("--page", type=Path, help="Markdown page whose table is replaced")
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    result = suite(given.out, tuple(given.only), given.seed, given.data)
+    result = suite(options.out, tuple(options.only), options.seed, options.data)
     sys.stdout.write(table(result) + "\n")
-    if given.page is not None:
-        write_table(result, given.page)
+    if options.page is not None:
+        write_table(result, options.page)
     return 1 if result["missed"] or result["wrong"] or result["alarms"] else 0
 
 

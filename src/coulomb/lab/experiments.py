@@ -1,4 +1,4 @@
-"""What the lab can do, by name."""
+"""The experiments of the lab by name."""
 
 from coulomb.errors import InputError, did_you_mean
 from coulomb.lab.alignment_uniformity import ALIGNMENT_UNIFORMITY
@@ -24,31 +24,30 @@ ALL = (
     LONGTAIL,
     IMBALANCE,
 )
-EXPERIMENTS: dict[str, Experiment] = {made.name: made for made in ALL}
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in ALL}
 
-
-# What is no experiment with runs to judge: commands of their own, by name and question.
+# Further commands, by name and question.
 FURTHER = {
-    "doctor": "Does the doctor find every sickness, and none where there is none?",
-    "explore": "What does the temperature do? A page: drag points, move τ, see every push.",
+    "doctor": "Does the doctor find every known problem, and none in healthy runs?",
+    "explore": "What does the temperature do? An interactive page: drag points, change τ, see every gradient.",
 }
 
 
-def experiment_of(name: str) -> Experiment:
-    """The experiment of a name.
+def find_experiment(name: str) -> Experiment:
+    """Returns the experiment with this name.
 
     Raises:
-        InputError: there is none.
+        InputError: it does not exist.
     """
     if name not in EXPERIMENTS:
         names = [*EXPERIMENTS, *FURTHER]
         hint = did_you_mean(name, names)
-        raise InputError(f"experiment {name!r}: there is none; the lab has {', '.join(names)}{hint}")
+        raise InputError(f"experiment={name!r}: does not exist; there are {', '.join(names)}{hint}")
     return EXPERIMENTS[name]
 
 
 def listing() -> str:
-    """Names and questions, a line each."""
-    entries = [*((made.name, made.question) for made in EXPERIMENTS.values()), *FURTHER.items()]
+    """Returns names and questions, one per line."""
+    entries = [*((one.name, one.question) for one in EXPERIMENTS.values()), *FURTHER.items()]
     width = max(len(name) for name, _ in entries)
     return "\n".join(f"{name:<{width}}  {question}" for name, question in entries)

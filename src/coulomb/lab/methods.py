@@ -1,85 +1,78 @@
 """`coulomb lab methods` and `collapse`: all methods on the same images, and what prevents collapse."""
 
-from dataclasses import asdict
 from typing import Any
 
 from coulomb.doctor.learning_rules import DIRECTIONS, SPREAD
 from coulomb.lab.arms import Arm, Settings
-from coulomb.lab.claims import Claim, Rows, all_above, at_least, value, within
+from coulomb.lab.claims import (
+    NOT_MEASURED,
+    TRAINING,
+    Claim,
+    Rows,
+    all_at_least,
+    all_within,
+    at_least,
+    read_value,
+    summary,
+)
 from coulomb.lab.experiment import Experiment
 from coulomb.methods import METHODS
 
-ABOVE_PIXELS = 0.04  # on digits, with 5 labels a class
-ABOVE_UNTRAINED = 0.12  # elsewhere, kNN
-RANK = 5.0  # effective rank of embeddings that is far above collapse, which is 1
-BENCHMARK = (
-    "CIFAR-10, ResNet-18, 200 epochs, kNN: SimCLR 84.8, MoCo 84.7, BYOL 86.8, SimSiam 76.4 (lightly's benchmark)"
-)
+ABOVE_PIXELS = 0.04  # on digits, with 5 labels per class
+ABOVE_UNTRAINED = 0.12  # on other data, kNN
+MIN_RANK = 5.0  # of the embeddings; complete collapse is 1
+LIGHTLY = "CIFAR-10, ResNet-18, 200 epochs, kNN: SimCLR 84.8, MoCo 84.7, BYOL 86.8, SimSiam 76.4 (lightly's benchmark)"
+KHOSLA = "CIFAR-10, ResNet-50: SupCon 96.0, SimCLR 93.6, cross-entropy 95.0 (Khosla et al., 2020)"
 
 
 def needs_labels(name: str) -> bool:
-    """Whether a method learns from labels."""
+    """Returns whether a method learns from labels."""
     return bool(getattr(METHODS[name], "needs_labels", False))
 
 
 def method_arms(settings: Settings) -> list[Arm]:
     """One run per method, self-supervised methods first."""
-    names = sorted(METHODS, key=needs_labels)
-    return [Arm(name, {"method": name}) for name in names]
+    return [Arm(name, {"method": name}) for name in sorted(METHODS, key=needs_labels)]
 
 
-def judge_methods(rows: Rows, settings: Settings) -> dict[str, Any]:
-    """The claims of the field's comparisons."""
+def summarize_methods(rows: Rows, settings: Settings) -> dict[str, Any]:
+    """Compares the methods with the baselines and with each other."""
     trained = [name for name in rows if name in METHODS]
     for name in trained:
         rows[name]["learns"] = "labels" if needs_labels(name) else "images"
-    unlabelled = [name for name in trained if not needs_labels(name)]
     claims: list[Claim] = []
     if settings.digits and "raw_pixels" in rows:
         bound = rows["raw_pixels"]["few_5"] + ABOVE_PIXELS
-        claim = f"Every method is at least {100 * ABOVE_PIXELS:.0f} points above raw pixels with 5 labels a class."
-        claims.append(all_above(rows, trained, "few_5", bound, claim, "this project's aim for digits"))
+        claim = f"With 5 labels per class, every method is at least {100 * ABOVE_PIXELS:.0f} points above raw pixels."
+        claims.append(all_at_least(rows, trained, "few_5", bound, claim, "target of this project for digits"))
     elif "untrained" in rows:
         bound = rows["untrained"]["knn"] + ABOVE_UNTRAINED
         claim = (
-            f"Without labels, every method is at least {100 * ABOVE_UNTRAINED:.0f} points above the untrained encoder."
+            f"Every self-supervised method is at least {100 * ABOVE_UNTRAINED:.0f} points above the untrained encoder."
         )
-        claims.append(all_above(rows, unlabelled, "knn", bound, claim, "this project's aim for natural images"))
+        unlabelled = [name for name in trained if not needs_labels(name)]
+        claims.append(all_at_least(rows, unlabelled, "knn", bound, claim, "target of this project for photos"))
+    claim = "SimCLR, MoCo and BYOL differ by at most 6 points."
+    claims.append(all_within(rows, ("simclr", "moco", "byol"), "knn", 0.06, claim, LIGHTLY))
+    claim = "No method collapses: the effective rank of the embeddings is far above 1."
+    claims.append(all_at_least(rows, trained, "embedding_rank", MIN_RANK, claim, f"here: at least {MIN_RANK:.0f}"))
     claims.append(
-        within(
-            rows,
-            ("simclr", "moco", "byol"),
-            "knn",
-            0.06,
-            "SimCLR, MoCo and BYOL come within 6 points of each other.",
-            BENCHMARK,
-        )
+        at_least(rows, "supcon", "simclr", "linear", 0.0, "Labels help: SupCon is better than SimCLR.", KHOSLA)
     )
-    claim = "No method collapses: the embeddings' effective rank stays far above 1."
-    claims.append(all_above(rows, trained, "embedding_rank", RANK, claim, f"here: at least {RANK:.0f}"))
-    claim = "Labels help: supervised contrast is above SimCLR."
-    published = "CIFAR-10, ResNet-50: SupCon 96.0, SimCLR 93.6, cross-entropy 95.0 (Khosla et al., 2020)"
-    claims.append(at_least(rows, "supcon", "simclr", "linear", 0.0, claim, published))
-    return {"claims": [asdict(claim) for claim in claims], "charts": [], "notes": _notes(settings)}
-
-
-def _notes(settings: Settings) -> list[str]:
-    notes = ["Those that learn from labels have seen the training images' classes; the others have not."]
+    notes = ["Methods that learn from labels use the classes of the training images; the others do not."]
     if settings.budget is None:
-        notes.append(
-            "The same number of epochs for all, unless a recipe says otherwise; --budget gives all the same time."
-        )
+        notes.append("All methods have the same number of epochs unless a recipe differs; --budget gives equal time.")
     if settings.digits:
-        notes.append("On digits kNN is near its ceiling before any training; few labels tell encoders apart.")
-    return notes
+        notes.append("On digits, kNN is near its ceiling before training; few-shot accuracy separates the encoders.")
+    return summary(claims, notes=notes)
 
 
 METHODS_TABLE = Experiment(
     name="methods",
-    title="Every method, the same images",
-    question="What is each way of training worth, with the same encoder on the same images?",
+    title="All methods on the same images",
+    question="How do the methods compare, with the same encoder on the same images?",
     arms=method_arms,
-    judge=judge_methods,
+    summarize=summarize_methods,
     columns=(
         ("learns", "learns from", "text"),
         ("knn", "kNN", "percent"),
@@ -89,92 +82,84 @@ METHODS_TABLE = Experiment(
         ("few_10", "10 labels", "percent"),
         ("rank", "rank, features", "figure"),
         ("embedding_rank", "rank, embeddings", "figure"),
-        ("epochs", "epochs", "count"),
-        ("seconds", "training", "duration"),
+        *TRAINING,
     ),
 )
 
 
-PARTS = {"no-stop-gradient": {"stop_gradient": False}, "no-predictor": {"use_predictor": False}}
-PUBLISHED = {
+REMOVED = {"no-stop-gradient": {"stop_gradient": False}, "no-predictor": {"use_predictor": False}}
+COLLAPSE_SOURCES = {
     "simsiam": "SimSiam, ImageNet: 68.1 (100 epochs); without stop-gradient the loss falls to −1 at once (Chen & He, 2021)",
     "byol": "BYOL, ImageNet: 74.3; without target network or predictor it collapses (Grill et al., 2020)",
 }
 
 
 def collapse_arms(settings: Settings) -> list[Arm]:
-    """SimSiam and BYOL, whole, without stop-gradient, without predictor."""
-    made = []
+    """SimSiam and BYOL: complete, without stop-gradient, without predictor."""
+    arms = []
     for method in ("simsiam", "byol"):
-        made.append(Arm(method, {"method": method}, quick=16))
-        made += [
-            Arm(f"{method}-{name}", {"method": method, "method_options": options}, quick=16)
-            for name, options in PARTS.items()
-        ]
-    return made
+        arms.append(Arm(method, {"method": method}, quick=16))
+        for name, options in REMOVED.items():
+            arms.append(Arm(f"{method}-{name}", {"method": method, "method_options": options}, quick=16))
+    return arms
 
 
-def collapsed(figures: dict[str, Any]) -> bool | None:
-    """Whether held-out embeddings have collapsed, by the doctor's thresholds: effective rank or spread too small.
+def has_collapsed(row: dict[str, Any]) -> bool | None:
+    """Returns whether held-out embeddings have collapsed by the doctor's thresholds for effective rank and spread.
 
-    Batch norm at the end of SimSiam's head keeps a spread: embeddings then collapse to a line (rank 1 to 2), not to a point.
+    Batch norm at the end of SimSiam's head keeps a spread, so its embeddings collapse to a line (rank 1 to 2), not a point.
     """
-    rank, spread = figures.get("embedding_rank"), figures.get("embedding_std")
+    rank, spread = row.get("embedding_rank"), row.get("embedding_std")
     if rank is None:
         return None
     return bool(rank < DIRECTIONS or (spread is not None and spread < SPREAD))
 
 
-def judge_collapse(rows: Rows, settings: Settings) -> dict[str, Any]:
-    """Collapse where it was expected, and only there."""
+def summarize_collapse(rows: Rows, settings: Settings) -> dict[str, Any]:
+    """Checks that exactly the incomplete methods collapse."""
     claims = []
-    for method in ("simsiam", "byol"):
-        claims.append(
-            _collapse_claim(rows, method, f"{method} as published does not collapse.", False, PUBLISHED[method])
-        )
-        for name in PARTS:
+    for method, source in COLLAPSE_SOURCES.items():
+        claims.append(_collapse_claim(rows, method, f"{method} as published does not collapse.", False, source))
+        for name in REMOVED:
             arm = f"{method}-{name}"
-            claims.append(
-                _collapse_claim(rows, arm, f"{arm.replace('-', ' ')}: it collapses.", True, PUBLISHED[method])
-            )
+            claims.append(_collapse_claim(rows, arm, f"{arm.replace('-', ' ')} collapses.", True, source))
+    labels = {
+        "embedding_rank": ("Effective rank of the embeddings", "1: complete collapse"),
+        "embedding_std": ("Spread of the embeddings", "√D·std of unit vectors; 1: uniform, 0: collapse"),
+    }
     charts = [
         {
             "title": title,
             "y_label": label,
             "x_label": "epoch",
             "series": [
-                {"name": name, "points": [(at["epoch"], at[key]) for at in found["course"] if at.get(key) is not None]}
-                for name, found in rows.items()
-                if found.get("course")
+                {"name": name, "points": [(at["epoch"], at[key]) for at in row["course"] if at.get(key) is not None]}
+                for name, row in rows.items()
+                if row.get("course")
             ],
         }
-        for key, title, label in (
-            ("embedding_rank", "Effective rank of the embeddings", "1 is complete collapse"),
-            ("embedding_std", "Spread of the embeddings", "√D·std of unit vectors: 1 is even, 0 is collapse"),
-        )
+        for key, (title, label) in labels.items()
     ]
-    notes = [
-        f"Collapse is detected by an effective rank below {DIRECTIONS:g} or a spread below {SPREAD:g} of held-out embeddings."
-    ]
-    return {"claims": [asdict(claim) for claim in claims], "charts": charts, "notes": notes}
+    note = f"Collapse: effective rank below {DIRECTIONS:g} or spread below {SPREAD:g} of held-out embeddings."
+    return summary(claims, charts=charts, notes=[note])
 
 
 def _collapse_claim(rows: Rows, name: str, claim: str, expected: bool, published: str) -> Claim:
-    found = collapsed(rows.get(name, {}))
-    if found is None:
-        return Claim(claim, published, "not measured", None)
-    rank, spread, knn = (value(rows, name, key) for key in ("embedding_rank", "embedding_std", "knn"))
-    told = f"effective rank {rank:.2f}" + ("" if spread is None else f", spread {spread:.3f}")
-    told += f", kNN {knn:.1%}: {'collapsed' if found else 'not collapsed'}"
-    return Claim(claim, published, told, found == expected)
+    collapsed = has_collapsed(rows.get(name, {}))
+    if collapsed is None:
+        return Claim(claim, published, NOT_MEASURED, None)
+    rank, spread, knn = (read_value(rows, name, key) for key in ("embedding_rank", "embedding_std", "knn"))
+    text = f"effective rank {rank:.2f}" + ("" if spread is None else f", spread {spread:.3f}")
+    text += f", kNN {knn:.1%}: {'collapsed' if collapsed else 'not collapsed'}"
+    return Claim(claim, published, text, collapsed == expected)
 
 
 COLLAPSE = Experiment(
     name="collapse",
     title="Collapse without negatives",
-    question="What keeps SimSiam and BYOL from giving every image the same embedding?",
+    question="What prevents SimSiam and BYOL from giving all images the same embedding?",
     arms=collapse_arms,
-    judge=judge_collapse,
+    summarize=summarize_collapse,
     columns=(
         ("embedding_rank", "rank, embeddings", "figure"),
         ("embedding_std", "spread", "figure"),

@@ -1,4 +1,4 @@
-"""Deliberately sick runs, at least one for each verdict of the doctor, and healthy ones of all methods."""
+"""Runs with deliberate problems, at least one for each rule of the doctor, and healthy runs of all methods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from coulomb.randomness import numpy_generator
 
 SMALL = {"data": "digits", "encoder_width": 16, "epochs": 10, "knn_every": 2}
 NO_VIEWS = {"affine": 0.0, "elastic": 0.0, "jitter": 0.0, "blur": 0.0, "noise": 0.0, "cutout": 0.0}
-EPOCHS = {"byol": 60}  # a healthy run whose momentum encoder has to leave its random start first
+EPOCHS = {"byol": 60}  # its momentum encoder needs longer to leave its random initialization
 HEALTHY_EPOCHS = 20
 
 
@@ -25,14 +25,14 @@ class Case:
     """A run of the suite.
 
     Args:
-        name: its folder.
-        expected: the verdict that must be found; None: none may be.
-        options: of training.
-        method: a class of its own, where the sickness is one of code.
-        data: (folder, images, labels) → further options, where the sickness is one of data; it saves changed images there.
-        views: a function of views of its own, as `OwnViews` takes it.
+        name: name of the case and its folder.
+        expected: the finding that the doctor must report; None for a healthy run.
+        options: training options.
+        method: a method class with an error in its code.
+        data: (folder, images, labels) → further options, for problems of the data; saves changed images in the folder.
+        views: a function that makes the views, as for `OwnViews`.
         photos: uses photos (``coulomb lab doctor --data``) in place of digits; skipped without them.
-        evaluate: measure it as `coulomb train` does: accuracy by class is needed.
+        evaluate: whether to evaluate the run, for rules that need accuracies per class.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Case:
 
 
 class Bottleneck(SimCLR):
-    """SimCLR whose head ends in two directions."""
+    """SimCLR with a head whose output has rank two."""
 
     def __init__(self, encoder: Any, *, embedding_dim: int = 64, temperature: float = 0.2, seed: int = 0):
         super().__init__(encoder, embedding_dim=embedding_dim, temperature=temperature, seed=seed)
@@ -55,18 +55,18 @@ class Bottleneck(SimCLR):
 
 
 class Mispaired(SimCLR):
-    """SimCLR whose second views are those of the image before: the classical mistake in a loader."""
+    """SimCLR whose second views belong to the previous image: a classic mistake in a data loader."""
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """The loss of pairs that do not belong together."""
+        """Returns the loss of mismatched pairs."""
         return super().forward([views[0], views[1].roll(1, 0)], labels, index)
 
 
 class Unnormalised(SimCLR):
-    """Cross-entropy of plain inner products, as in many a first implementation."""
+    """Cross-entropy of inner products without normalization, a common first implementation."""
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Each view 0 must find its view 1."""
+        """Returns the loss of matching each view 0 with its view 1."""
         first, second = self.head(self.encoder(torch.cat(views))).chunk(2)
         return functional.cross_entropy(first @ second.T, torch.arange(len(first)))
 
@@ -79,20 +79,20 @@ def _saved(folder: Path, name: str, images: np.ndarray, labels: np.ndarray) -> s
 
 
 def two_kinds(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Zeros and ones alone: every second negative is of the anchor's class."""
+    """Only zeros and ones: every second negative has the anchor's class."""
     chosen = labels < 2
     return {"data": _saved(folder, "two-kinds", images[chosen], labels[chosen]), "views": "digits"}
 
 
 def with_copies(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """A third of the images once more, and a sixth again a little brighter."""
+    """A third of the images twice, and a sixth again, slightly darker."""
     copied, brighter = images[:600], (images[600:900] * 0.9).astype(images.dtype)
     whole = np.concatenate([images, copied, brighter]), np.concatenate([labels, labels[:900]])
     return {"data": _saved(folder, "copies", *whole), "views": "digits"}
 
 
 def leaking(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """A tenth of the test images was trained on."""
+    """A tenth of the test images are training images too."""
     order = numpy_generator(0, "leak").permutation(len(images))
     train, test = order[:1400], np.concatenate([order[1400:], order[:40]])
     return {
@@ -103,7 +103,7 @@ def leaking(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, A
 
 
 def plain(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """The images as they are."""
+    """The unchanged images."""
     return {"data": _saved(folder, "plain", images, labels)}
 
 
@@ -118,13 +118,13 @@ def shuffled(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, 
 
 
 def noise(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Images of noise: there is nothing to learn."""
+    """Images of random noise, from which nothing can be learned."""
     drawn = numpy_generator(0, "noise").integers(0, 256, images.shape, dtype=np.uint8)
     return {"data": _saved(folder, "noise", drawn, labels), "views": "digits"}
 
 
 def bar_code(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """32 × 32 pixels: a bar code of 16 bits, different in every image, above a digit of 16 × 16."""
+    """32 × 32 pixels: a bar code of 16 random bits per image above a digit of 16 × 16."""
     page = np.zeros((len(images), 32, 32), dtype=np.uint8)
     page[:, 14:30, 8:24] = np.kron(images, np.ones((1, 2, 2), dtype=np.uint8))
     bits = numpy_generator(0, "bar code").integers(0, 2, (len(images), 1, 16)).astype(np.uint8) * 255
@@ -132,12 +132,12 @@ def bar_code(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, 
     return {"data": _saved(folder, "bar-code", page, labels), "views": "digits"}
 
 
-def same(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Views that are the image itself."""
+def identity_views(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the image itself as its view."""
     return images
 
 
-SHORT = {"epochs": 4, "knn_every": 2}  # the data, the method or the options alone tell
+SHORT = {"epochs": 4, "knn_every": 2}  # enough for problems that the data, the method or the options show
 SICK = (
     Case("collapse", "complete-collapse", {"method": "byol", "method_options": {"stop_gradient": False}}),
     Case("bottleneck", "dimensional-collapse", {"temperature": 0.2}, Bottleneck),
@@ -170,7 +170,7 @@ SICK = (
     Case("copies", "duplicates", SHORT, data=with_copies),
     Case("leak", "evaluation-leak", SHORT, data=leaking),
     Case("tau-001", "temperature-too-low", {"temperature": 0.001}),
-    Case("identical-views", "augmentation-too-weak", views=same),
+    Case("identical-views", "augmentation-too-weak", views=identity_views),
     Case("black", "images-blank", SHORT, data=black),
     Case("black-byol", "images-blank", SHORT | {"method": "byol"}, data=black),
     Case("shuffled-supcon", "labels-unrelated", {"method": "supcon"}, data=shuffled),
@@ -181,7 +181,7 @@ SICK = (
 )
 PHOTOS = (
     Case("photos-tau-001", "temperature-too-low", {"temperature": 0.001, "epochs": 6}, photos=True),
-    Case("photos-identical-views", "augmentation-too-weak", {"epochs": 6}, views=same, photos=True),
+    Case("photos-identical-views", "augmentation-too-weak", {"epochs": 6}, views=identity_views, photos=True),
     Case("photos-black", "images-blank", SHORT, data=black, photos=True),
     Case("photos-shuffled", "labels-unrelated", {"method": "supcon", "epochs": 8}, data=shuffled, photos=True),
     Case("photos-batch-of-4", "batch-too-small", {"batch_size": 4, "epochs": 1, "knn_every": 1}, photos=True),

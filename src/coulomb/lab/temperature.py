@@ -1,18 +1,30 @@
 """`coulomb lab temperature`: the effect of τ on accuracy, uniformity and tolerance, and its limits 0 and ∞."""
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
 
 from coulomb.lab.arms import Arm, Settings
-from coulomb.lab.claims import HEADLINES, Claim, Rows, at_least, best_inside, chart, curve, monotone, published, sweep
+from coulomb.lab.claims import (
+    ACCURACIES,
+    NOT_MEASURED,
+    TRAINING,
+    Claim,
+    Rows,
+    at_least,
+    best_inside,
+    chart_spec,
+    monotone,
+    published_series,
+    result_series,
+    summary,
+    sweep_arms,
+)
 from coulomb.lab.experiment import Experiment
-from coulomb.lab.measure import trained
+from coulomb.lab.measure import load_trained, query_gradient
 from coulomb.losses import InfoNCELoss, SimpleContrastiveLoss
 from coulomb.metrics.hardness import hardness_at
 from coulomb.runs.folder import RunFolder
@@ -20,90 +32,10 @@ from coulomb.runs.prepare import Prepared
 
 COLD = (0.1, 0.03, 0.01, 0.003, 0.001)
 WARM = (1.0, 3.0, 10.0, 30.0, 100.0)
-
-
-def limits(queries: Tensor, keys: Tensor) -> dict[str, list[dict[str, float]]]:
-    """``cold`` and ``warm``: the loss at low and at high τ, its closed form, and how far they are apart.
-
-    InfoNCE of ``queries`` [N, D] against ``keys`` [N, D], float64, the positive on the diagonal, mean over N:
-
-        τ → 0    τ·L → max(hardest − s⁺, 0), and exceeds it by τ·ln N at most
-        τ → ∞    L = ln N − (s⁺ − s̄)/τ + Var(s)/2τ² + O(τ⁻³), s̄ and Var over all N keys: the simple loss with λ = 1/N;
-                 off by R³/(36√3·τ³) at most, R the range of s: a third cumulant is at most R³/(6√3)
-
-    ``cosine``: of the gradient by all queries with that of the limit.
-    """
-    cosines = queries @ keys.T
-    n, own = len(cosines), cosines.diagonal()
-    others = cosines.masked_fill(torch.eye(n, dtype=torch.bool), -torch.inf)
-    limit = float((others.amax(1) - own).clamp_min(0).mean())
-    hinge = _query_gradient(queries, keys, _hinge)
-    simple = _query_gradient(queries, keys, SimpleContrastiveLoss(1 / max(n - 1, 1)))
-    spread = float((cosines.amax(1) - cosines.amin(1)).max())
-    cold, warm = [], []
-    for tau in COLD:
-        loss = InfoNCELoss(temperature=tau)
-        found = tau * float(loss(queries, keys))
-        cosine = float(cosine_similarity(_query_gradient(queries, keys, loss), hinge, dim=0))
-        cold.append(
-            {"tau": tau, "found": found, "limit": limit, "error": found - limit, "bound": tau * math.log(n)}
-            | {"cosine": cosine}
-        )
-    for tau in WARM:
-        loss = InfoNCELoss(temperature=tau)
-        found = float(loss(queries, keys))
-        form = math.log(n) - float((own - cosines.mean(1)).mean()) / tau
-        form += float(cosines.var(1, correction=0).mean()) / (2 * tau**2)
-        cosine = float(cosine_similarity(_query_gradient(queries, keys, loss), simple, dim=0))
-        warm.append(
-            {"tau": tau, "found": found, "limit": form, "error": abs(found - form), "cosine": cosine}
-            | {"bound": spread**3 / (36 * math.sqrt(3) * tau**3)}
-        )
-    return {"cold": cold, "warm": warm}
-
-
-def _hinge(queries: Tensor, keys: Tensor) -> Tensor:
-    cosines = torch.nn.functional.normalize(queries, dim=1) @ keys.T
-    others = cosines.masked_fill(torch.eye(len(cosines), dtype=torch.bool), -torch.inf)
-    return (others.amax(1) - cosines.diagonal()).clamp_min(0).mean()
-
-
-def _query_gradient(queries: Tensor, keys: Tensor, loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    leaf = queries.clone().requires_grad_()
-    (found,) = torch.autograd.grad(loss(leaf, keys), leaf)
-    return found.flatten()
-
-
-def limit_tables(found: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
-    """For the page."""
-    cold = [[_text(row[key]) for key in ("tau", "found", "limit", "error", "bound", "cosine")] for row in found["cold"]]
-    warm = [[_text(row[key]) for key in ("tau", "found", "limit", "error", "bound", "cosine")] for row in found["warm"]]
-    return [
-        {
-            "title": "Cold: towards max(hardest − positive, 0)",
-            "lead": "InfoNCE times τ on trained embeddings. The excess is between 0 and τ·ln N, and the gradient turns into "
-            "that of a triplet of the anchor, its positive and its hardest negative.",
-            "head": ["τ", "τ·loss", "limit", "excess", "τ·ln N", "cosine of the gradients"],
-            "rows": cold,
-        },
-        {
-            "title": "Warm: towards the simple loss",
-            "lead": "The same beside ln N − (s⁺ − s̄)/τ + Var/2τ²: ten times the τ, a thousandth of the error, "
-            "and the gradient turns into that of the simple loss, which pushes all negatives alike.",
-            "head": ["τ", "loss", "closed form", "off by", "at most, by theory", "cosine of the gradients"],
-            "rows": warm,
-        },
-    ]
-
-
-def _text(number: float) -> str:
-    return f"{number:.6g}"
-
-
 TAUS = (0.07, 0.3, 0.7, 1.0)  # of the paper's tables
-FULL = (0.03, *TAUS, 2.0)
-HARD = 0.7  # τ of the hard loss in a quick look; else all of TAUS
-SWEPT = (0.01, 0.03, 0.07, 0.2, 0.5, 1.0, 3.0)  # without training, on the embeddings of a run
+ALL_TAUS = (0.03, *TAUS, 2.0)
+HARD_TAU = 0.7  # of the hard loss in a quick run; otherwise all of TAUS
+REWEIGHTED = (0.01, 0.03, 0.07, 0.2, 0.5, 1.0, 3.0)  # τ at which the embeddings of a run are examined
 WANG = "Wang & Liu (2021), ResNet-18, linear accuracy"
 CIFAR = f"{WANG}, CIFAR-10: τ = .07 / .3 / .7 / 1: 79.75 / 83.27 / 82.69 / 82.21"
 HARDS = f"{CIFAR}; hard: 79.2 / 83.63 / 84.19 / 84.19; simple 74.83, hard simple 84.84"
@@ -112,132 +44,206 @@ TOLERANT = "Wang & Liu (2021), CIFAR-10: tolerance .04 / .178 / .333 / .372 at �
 
 
 def tau_name(tau: float) -> str:
-    """The run of plain contrast at a temperature."""
+    """Returns the name of the contrastive run with temperature ``tau``."""
     return f"tau{tau:g}"
 
 
 def hard_name(tau: float) -> str:
-    """The run of the hard loss at a temperature."""
+    """Returns the name of the run of the hard loss with temperature ``tau``."""
     return f"hard-tau{tau:g}"
 
 
-def swept(settings: Settings) -> tuple[float, ...]:
-    """The temperatures of plain contrast."""
-    return TAUS if settings.quick else FULL
+def contrastive_taus(settings: Settings) -> tuple[float, ...]:
+    """Returns the temperatures of the contrastive loss."""
+    return TAUS if settings.quick else ALL_TAUS
 
 
 def temperature_arms(settings: Settings) -> list[Arm]:
-    """SimCLR over τ; the hard loss; the simple and the hard simple loss, which have no τ."""
+    """SimCLR and the hard loss over τ; the simple and the hard simple loss, which have no τ."""
     shared = {"method": "simclr"}
 
-    def made(loss: str) -> dict[str, Any]:
+    def with_loss(loss: str) -> dict[str, Any]:
         return shared | {"method_options": {"loss": loss}}
 
-    hard = (HARD,) if settings.quick else TAUS
+    hard = (HARD_TAU,) if settings.quick else TAUS
     return [
-        *sweep(swept(settings), tau_name, lambda tau: shared | {"temperature": tau}, 15),
-        *sweep(hard, hard_name, lambda tau: made("hard") | {"temperature": tau}, 15),
-        Arm("simple", made("simple"), 15),
-        Arm("hard-simple", made("hard_simple"), 15),
+        *sweep_arms(contrastive_taus(settings), tau_name, lambda tau: shared | {"temperature": tau}, 15),
+        *sweep_arms(hard, hard_name, lambda tau: with_loss("hard") | {"temperature": tau}, 15),
+        Arm("simple", with_loss("simple"), 15),
+        Arm("hard-simple", with_loss("hard_simple"), 15),
     ]
 
 
 def measure_limits(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
-    """Both limits on the run's embeddings, and how many negatives its loss would look at, by τ."""
-    found = trained(run, prepared)
-    ids, labels = torch.arange(len(found.first)), found.labels
-    looked = hardness_at(found.first, SWEPT, found.second, ids=ids, key_ids=ids, labels=labels, key_labels=labels)
-    told = [
+    """Returns both limits for the run's embeddings, and the effective negatives of the loss over τ."""
+    trained = load_trained(run, prepared)
+    ids, labels = torch.arange(len(trained.first)), trained.labels
+    hardness = hardness_at(
+        trained.first, REWEIGHTED, trained.second, ids=ids, key_ids=ids, labels=labels, key_labels=labels
+    )
+    swept = [
         {"tau": one.temperature, "effective": one.effective_negatives / one.negatives, "same_class": one.same_class}
-        for one in looked
+        for one in hardness
         if one is not None
     ]
-    return {"limits": limits(found.first, found.second), "swept": told}
+    return {"limits": temperature_limits(trained.first, trained.second), "swept": swept}
 
 
-def judge_temperature(rows: Rows, settings: Settings) -> dict[str, Any]:
-    """The paper's tables, its two closed forms, and how the push gathers on the hardest."""
-    key, taus = settings.headline, [(tau, tau_name(tau)) for tau in swept(settings)]
+def temperature_limits(queries: Tensor, keys: Tensor) -> dict[str, list[dict[str, float]]]:
+    """Compares InfoNCE with its closed forms at low (``cold``) and at high (``warm``) temperatures.
+
+    InfoNCE of ``queries`` [N, D] against ``keys`` [N, D], float64, positives on the diagonal, mean over N:
+
+        τ → 0    τ·L → max(hardest − s⁺, 0), and exceeds it by τ·ln N at most
+        τ → ∞    L = ln N − (s⁺ − s̄)/τ + Var(s)/2τ² + O(τ⁻³), s̄ and Var over all N keys: the simple loss with λ = 1/N;
+                 the error is at most R³/(36√3·τ³), R the range of s: a third cumulant is at most R³/(6√3)
+
+    Returns rows of ``tau``, ``found`` (the loss, times τ for cold), ``limit`` (the closed form), ``error``, ``bound`` (the
+    largest error that theory allows) and ``cosine`` (of the gradients of loss and limit with respect to all queries).
+    """
+    cosines = queries @ keys.T
+    n, own = len(cosines), cosines.diagonal()
+    itself = torch.eye(n, dtype=torch.bool)
+    hardest = cosines.masked_fill(itself, -torch.inf).amax(1)
+    spread = float((cosines.amax(1) - cosines.amin(1)).max())
+
+    def hinge(q: Tensor) -> Tensor:
+        scores = normalize(q, dim=1) @ keys.T
+        return (scores.masked_fill(itself, -torch.inf).amax(1) - scores.diagonal()).clamp_min(0).mean()
+
+    def row(tau: float, scale: float, limit: float, bound: float, limit_gradient: Tensor) -> dict[str, float]:
+        loss = InfoNCELoss(temperature=tau)
+        value = scale * float(loss(queries, keys))
+        cosine = cosine_similarity(query_gradient(lambda q: loss(q, keys), queries), limit_gradient, dim=0)
+        return {
+            "tau": tau,
+            "found": value,
+            "limit": limit,
+            "error": value - limit,
+            "bound": bound,
+            "cosine": float(cosine),
+        }
+
+    hinge_gradient = query_gradient(hinge, queries)
+    cold_limit = float((hardest - own).clamp_min(0).mean())
+    cold = [row(tau, tau, cold_limit, tau * math.log(n), hinge_gradient) for tau in COLD]
+    simple = SimpleContrastiveLoss(1 / max(n - 1, 1))
+    simple_gradient = query_gradient(lambda q: simple(q, keys), queries)
+    gap, variance = float((own - cosines.mean(1)).mean()), float(cosines.var(1, correction=0).mean())
+    warm = [
+        row(
+            tau,
+            1.0,
+            math.log(n) - gap / tau + variance / (2 * tau**2),
+            spread**3 / (36 * math.sqrt(3) * tau**3),
+            simple_gradient,
+        )
+        for tau in WARM
+    ]
+    return {"cold": cold, "warm": [one | {"error": abs(one["error"])} for one in warm]}
+
+
+def limit_tables(limits: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """Returns the tables of both limits."""
+    keys = ("tau", "found", "limit", "error", "bound", "cosine")
+    rows = {end: [[f"{row[key]:.6g}" for key in keys] for row in limits[end]] for end in ("cold", "warm")}
+    return [
+        {
+            "title": "Low temperature: towards max(hardest − positive, 0)",
+            "lead": "InfoNCE times τ on trained embeddings. The excess is between 0 and τ·ln N, and the gradient approaches "
+            "that of a triplet of the anchor, its positive and its hardest negative.",
+            "head": ["τ", "τ·loss", "limit", "excess", "τ·ln N", "cosine of the gradients"],
+            "rows": rows["cold"],
+        },
+        {
+            "title": "High temperature: towards the simple loss",
+            "lead": "The loss compared with ln N − (s⁺ − s̄)/τ + Var/2τ²: ten times the τ has a thousandth of the error, and "
+            "the gradient approaches that of the simple loss, which weights all negatives equally.",
+            "head": ["τ", "loss", "closed form", "error", "theoretical bound", "cosine of the gradients"],
+            "rows": rows["warm"],
+        },
+    ]
+
+
+def summarize_temperature(rows: Rows, settings: Settings) -> dict[str, Any]:
+    """Checks the paper's tables, the two limits, and the concentration of the gradient on the hardest negatives."""
+    key, taus = settings.headline, [(tau, tau_name(tau)) for tau in contrastive_taus(settings)]
     hard = [(tau, hard_name(tau)) for tau in TAUS]
+    claim_hard = f"At τ = {HARD_TAU:g}, hard negatives are better than all negatives."
     claims = [
-        monotone(rows, taus, "uniformity", True, "A low τ spreads embeddings evenly: uniformity grows with τ.", UNIFORM),
-        monotone(rows, taus, "tolerance", True, "A high τ leaves one class together: tolerance grows with τ.", TOLERANT),
-        best_inside(rows, taus, key, "Accuracy is best at a middling τ, at neither end.", CIFAR),
-        at_least(rows, "tau0.3", "simple", key, 0.01, "The simple loss, the limit of a high τ, is worse than τ = .3.", HARDS),
-        at_least(rows, hard_name(HARD), tau_name(HARD), key, 0.0, f"At τ = {HARD:g} hard negatives beat all.", HARDS),
-        at_least(rows, "hard-simple", "simple", key, 0.0, "Without τ too: hard simple beats simple.", HARDS),
+        monotone(rows, taus, "uniformity", True, "A low τ spreads embeddings evenly: uniformity rises with τ.", UNIFORM),
+        monotone(rows, taus, "tolerance", True, "A high τ keeps classes together: tolerance rises with τ.", TOLERANT),
+        best_inside(rows, taus, key, "Accuracy is best at an intermediate τ.", CIFAR),
+        at_least(rows, "tau0.3", "simple", key, 0.01, "The simple loss, the limit of high τ, is worse than τ = .3.", HARDS),
+        at_least(rows, hard_name(HARD_TAU), tau_name(HARD_TAU), key, 0.0, claim_hard, HARDS),
+        at_least(rows, "hard-simple", "simple", key, 0.0, "Without τ too: hard simple is better than simple.", HARDS),
         *limit_claims(rows.get("tau0.3", {}).get("limits")),
     ]  # fmt: skip
     charts = [
-        chart("Accuracy", key, "τ", [curve(rows, taus, key, "contrastive"), curve(rows, hard, key, "hard")]),
-        chart("Uniformity", "uniformity", "τ", [
-            curve(rows, taus, "uniformity", "here"),
-            published([(0.07, -3.86), (0.3, -3.60), (0.7, -3.17), (1.0, -2.96)], "published, CIFAR-10"),
+        chart_spec("Accuracy", key, "τ", [
+            result_series(rows, taus, key, "contrastive"),
+            result_series(rows, hard, key, "hard"),
         ]),
-        chart("Tolerance", "tolerance", "τ", [
-            curve(rows, taus, "tolerance", "here"),
-            published([(0.07, 0.04), (0.3, 0.178), (0.7, 0.333), (1.0, 0.372)], "published, CIFAR-10"),
+        chart_spec("Uniformity", "uniformity", "τ", [
+            result_series(rows, taus, "uniformity", "here"),
+            published_series([(0.07, -3.86), (0.3, -3.60), (0.7, -3.17), (1.0, -2.96)], "published, CIFAR-10"),
         ]),
-        chart("Who is pushed", "effective", "τ at which the embeddings are looked at; nothing is trained for this", [
-            {"name": name, "points": [(one["tau"], one["effective"]) for one in found["swept"]]}
-            for name, found in rows.items()
-            if name.startswith("tau") and found.get("swept")
-        ], y_label="effective negatives, share of all", percent=True),
+        chart_spec("Tolerance", "tolerance", "τ", [
+            result_series(rows, taus, "tolerance", "here"),
+            published_series([(0.07, 0.04), (0.3, 0.178), (0.7, 0.333), (1.0, 0.372)], "published, CIFAR-10"),
+        ]),
+        chart_spec("Effective negatives", "effective", "τ of the loss, for embeddings trained with the τ in the legend", [
+            {"name": name, "points": [(one["tau"], one["effective"]) for one in row["swept"]]}
+            for name, row in rows.items()
+            if name.startswith("tau") and row.get("swept")
+        ], y_label="share of all negatives", percent=True),
     ]  # fmt: skip
-    found = rows.get("tau0.3", {}).get("limits")
+    limits = rows.get("tau0.3", {}).get("limits")
     notes = [
-        "Uniformity is log mean e^(−2d²) of held-out embeddings, less is more even; tolerance is the mean cosine of pairs of "
-        "a class.",
-        "The hard losses keep the nearer half of an image's negatives (the paper: 4,095 of some 50,000, a share that "
+        "Uniformity is log mean e^(−2d²) of held-out embeddings, lower is more uniform; tolerance is the mean cosine of pairs "
+        "of the same class.",
+        "The hard losses use the nearer half of an image's negatives (the paper uses 4,095 of about 50,000, a share that "
         "collapses on digits); the simple loss has λ = 1/K.",
-        "The limits are of the held-out embeddings of tau0.3, in float64. In the fourth chart the same embeddings are looked "
-        "at with other temperatures: the effective number of negatives is e^entropy of their shares of the push.",
+        "The limits are computed for the held-out embeddings of tau0.3 in float64. The fourth chart shows e^entropy of the "
+        "negatives' gradient shares, for the same embeddings at other temperatures.",
     ]
-    return {
-        "claims": [asdict(claim) for claim in claims],
-        "charts": charts,
-        "notes": notes,
-        "tables": limit_tables(found) if found else [],
-    }
+    return summary(claims, charts=charts, notes=notes, tables=limit_tables(limits) if limits else [])
 
 
-def limit_claims(found: dict[str, list[dict[str, float]]] | None) -> list[Claim]:
-    """The closed forms of both ends."""
-    cold = "Cold, τ·loss is max(hardest − positive, 0), within τ·ln N."
-    warm = "Warm, the loss is ln N − (s⁺ − s̄)/τ + Var(s)/2τ², and its gradient the simple loss's."
+def limit_claims(limits: dict[str, list[dict[str, float]]] | None) -> list[Claim]:
+    """Checks the closed forms of both limits."""
+    cold_claim = "For τ → 0, τ·loss is max(hardest − positive, 0), within τ·ln N."
+    warm_claim = "For τ → ∞, the loss is ln N − (s⁺ − s̄)/τ + Var(s)/2τ², with the gradient of the simple loss."
     theory = "by theory (Wang & Liu, 2021)"
-    if found is None:
-        return [Claim(text, theory, "not measured", None) for text in (cold, warm)]
-    inside = all(-1e-9 <= row["error"] <= row["bound"] for row in found["cold"])
-    last, end = found["cold"][-1], found["warm"][-1]
-    measured = (
-        f"at τ = {last['tau']:g}: {last['found']:.5f}, the limit {last['limit']:.5f}, {last['bound']:.5f} more allowed"
-    )
-    measured += f"; the gradients' cosine is {last['cosine']:.4f}"
-    near = all(row["error"] <= row["bound"] for row in found["warm"])
-    told = ", ".join(f"off by {row['error']:.2g} at τ = {row['tau']:g}" for row in found["warm"][::2])
-    told += f", {'within' if near else 'beyond'} what O(τ⁻³) allows; the gradients' cosine at τ = {end['tau']:g} is "
-    told += f"{end['cosine']:.6f}"
+    if limits is None:
+        return [Claim(text, theory, NOT_MEASURED, None) for text in (cold_claim, warm_claim)]
+    inside = all(-1e-9 <= row["error"] <= row["bound"] for row in limits["cold"])
+    cold, warm = limits["cold"][-1], limits["warm"][-1]
+    values = f"{cold['found']:.5f}, limit {cold['limit']:.5f}, allowed excess {cold['bound']:.5f}"
+    cold_text = f"at τ = {cold['tau']:g}: {values}; cosine of the gradients {cold['cosine']:.4f}"
+    near = all(row["error"] <= row["bound"] for row in limits["warm"])
+    errors = ", ".join(f"{row['error']:.2g} at τ = {row['tau']:g}" for row in limits["warm"][::2])
+    warm_text = f"error {errors}, {'within' if near else 'beyond'} the O(τ⁻³) bound; "
+    warm_text += f"cosine of the gradients at τ = {warm['tau']:g}: {warm['cosine']:.6f}"
     return [
-        Claim(cold, theory, measured, inside and last["cosine"] > 0.99),
-        Claim(warm, theory, told, near and end["cosine"] > 0.999),
+        Claim(cold_claim, theory, cold_text, inside and cold["cosine"] > 0.99),
+        Claim(warm_claim, theory, warm_text, near and warm["cosine"] > 0.999),
     ]
 
 
 TEMPERATURE = Experiment(
     name="temperature",
     title="Temperature",
-    question="What does τ do to embeddings and accuracy, and what lies beyond both its ends?",
+    question="How does τ affect embeddings and accuracy, and what are its limits?",
     arms=temperature_arms,
-    judge=judge_temperature,
-    more=measure_limits,
+    summarize=summarize_temperature,
+    measure=measure_limits,
     columns=(
-        *HEADLINES,
+        *ACCURACIES,
         ("uniformity", "uniformity", "figure"),
         ("tolerance", "tolerance", "figure"),
         ("alignment", "alignment", "figure"),
         ("embedding_rank", "rank, embeddings", "figure"),
-        ("epochs", "epochs", "count"),
-        ("seconds", "training", "duration"),
+        *TRAINING,
     ),
 )

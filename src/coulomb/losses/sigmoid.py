@@ -1,7 +1,7 @@
 """Sigmoid: every pair of a query and a key is classified on its own, as positive or negative."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,9 @@ class SigmoidLoss(ContrastiveLoss):
 
     def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
-        scale, bias = (self.scale, self.bias) if self.log_scale is None else (self.log_scale.exp(), self.learned_bias)
+        log_scale: Any = self.log_scale
+        bias: Any = self.bias if log_scale is None else self.learned_bias
+        scale = self.scale if log_scale is None else log_scale.exp()
         if ids is not None:
             check_shape("query", query)
             check_batch("query", query)

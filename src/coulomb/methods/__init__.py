@@ -5,18 +5,22 @@ A method of your own is a class in a file, used with ``coulomb train --method my
 
 from coulomb.methods.arcface import ArcFace
 from coulomb.methods.balanced_softmax import BalancedSoftmax
+from coulomb.methods.barlow import BarlowTwins
 from coulomb.methods.byol import BYOL
+from coulomb.methods.dcl import DCL
 from coulomb.methods.debiased import Debiased
 from coulomb.methods.hard import Hard
 from coulomb.methods.instdisc import InstDisc
 from coulomb.methods.interface import Method
 from coulomb.methods.moco import MoCo
 from coulomb.methods.paco import PaCo
+from coulomb.methods.siglip import SigLIP
 from coulomb.methods.simclr import SimCLR
 from coulomb.methods.simsiam import SimSiam
 from coulomb.methods.softmax import Softmax
 from coulomb.methods.supcon import SupCon
 from coulomb.methods.triplet import Triplet
+from coulomb.methods.vicreg import VICReg
 
 METHODS: dict[str, type[Method]] = {
     "simclr": SimCLR,
@@ -26,6 +30,10 @@ METHODS: dict[str, type[Method]] = {
     "simsiam": SimSiam,
     "debiased": Debiased,
     "hard": Hard,
+    "dcl": DCL,
+    "siglip": SigLIP,
+    "vicreg": VICReg,
+    "barlow": BarlowTwins,
     "supcon": SupCon,
     "triplet": Triplet,
     "arcface": ArcFace,
@@ -36,18 +44,22 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "BYOL",
+    "DCL",
     "METHODS",
     "ArcFace",
     "BalancedSoftmax",
+    "BarlowTwins",
     "Debiased",
     "Hard",
     "InstDisc",
     "Method",
     "MoCo",
     "PaCo",
+    "SigLIP",
     "SimCLR",
     "SimSiam",
     "Softmax",
     "SupCon",
     "Triplet",
+    "VICReg",
 ]

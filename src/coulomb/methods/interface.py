@@ -24,9 +24,10 @@ class Traits:
         queue: may keep keys of past batches.
         classifier: its head is a classifier, whose output length is its confidence.
         floor: how far below ``no_signal`` the loss can fall: ``"instances"``, ``"classes"`` (images of the class stay in
-            the denominator), or ``"zero"``.
+            the denominator), ``"decoupled"`` (1/τ below ``no_signal``), or ``"zero"``.
         ceiling: a loss above ``no_signal`` is worse than that of constant embeddings. False with a margin, which raises
             the loss of all but very certain predictions.
+        normalised: its loss does not depend on the length of the embeddings.
     """
 
     negatives: bool = False
@@ -35,6 +36,7 @@ class Traits:
     classifier: bool = False
     floor: str = "instances"
     ceiling: bool = True
+    normalised: bool = True
 
 
 class Method(nn.Module):

@@ -3,10 +3,8 @@
 from torch import nn
 
 from coulomb.errors import InputError
+from coulomb.models.backbones import LARGEST, LARGEST_NETWORK
 from coulomb.randomness import seeded_initialisation
-
-LARGEST_DEPTH = 128
-LARGEST_NETWORK = 2**31  # parameters, 8 GiB in float32
 
 
 def projection_head(
@@ -41,10 +39,10 @@ def projection_head(
     for name, value in (("in_dim", in_dim), ("hidden_dim", hidden), ("out_dim", out_dim), ("layers", layers)):
         if value < 1:
             raise InputError(f"{name}={value} must be at least 1")
-    if layers > LARGEST_DEPTH or in_dim * hidden + (layers - 2) * hidden**2 + hidden * out_dim > LARGEST_NETWORK:
+    if layers > LARGEST["depth"] or in_dim * hidden + (layers - 2) * hidden**2 + hidden * out_dim > LARGEST_NETWORK:
         raise InputError(
-            f"layers={layers}, hidden_dim={hidden}, out_dim={out_dim}: a projection head has at most {LARGEST_DEPTH} layers "
-            f"and {LARGEST_NETWORK:.2g} parameters; make it smaller"
+            f"layers={layers}, hidden_dim={hidden}, out_dim={out_dim}: a projection head has at most "
+            f"{LARGEST['depth']} layers and {LARGEST_NETWORK:.2g} parameters; make it smaller"
         )
     with seeded_initialisation(seed, "projection head"):
         parts: list[nn.Module] = []

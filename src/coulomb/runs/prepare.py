@@ -18,9 +18,10 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
+from coulomb.data.source import first_few, visible
 from coulomb.data.split import LongTail, imbalance, long_tail_subset, most_frequent_class
 from coulomb.data.workers import cores
-from coulomb.errors import InputError, first_few, visible
+from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 from coulomb.runs.config import Config
 

@@ -1,6 +1,7 @@
 """Recipes: functions that return the complete configuration of a run, for a method and a preset."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from coulomb.errors import InputError
@@ -53,6 +54,7 @@ def small_images(facts: Facts) -> bool:
     return facts.image_size <= 64
 
 
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 1e-4}
 SHOWN = 2_000_000  # images in the whole training, about twenty minutes for a ConvNet of width 32 on two cores
 
 
@@ -65,7 +67,7 @@ def small(method: str, facts: Facts, **changes: Any) -> Config:
     values = by_images(facts)
     narrow = facts.image_size <= 40
     if tiny(facts):
-        values |= {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 1e-4}
+        values |= ADAMW
     else:
         values |= {"optimizer": "sgd", "lr": 0.06 if narrow else 0.12, "weight_decay": 5e-4}
     shown, most = SHOWN if narrow else 600_000, 100 if tiny(facts) else 200
@@ -113,18 +115,8 @@ def supcon_small(facts: Facts) -> Config:
 @recipe
 def supcon_paper(facts: Facts) -> Config:
     """SupCon (Khosla et al., 2020), the authors' CIFAR setting: SGD lr .5 at batch 1024, τ .1, 1000 epochs, cosine."""
-    return paper(
-        "supcon",
-        facts,
-        encoder="resnet50",
-        optimizer="sgd",
-        lr=0.5,
-        batch_size=1024,
-        temperature=0.1,
-        epochs=1000,
-        weight_decay=1e-4,
-        warmup_epochs=10.0,
-    )
+    values = {"encoder": "resnet50", "optimizer": "sgd", "lr": 0.5, "batch_size": 1024, "temperature": 0.1}
+    return paper("supcon", facts, **values, epochs=1000, weight_decay=1e-4, warmup_epochs=10.0)
 
 
 @recipe
@@ -312,6 +304,54 @@ def _pairs(method: str, facts: Facts, own: dict[str, Any]) -> Config:
         head_hidden_dim=512,
         method_options=own,
     )
+
+
+@recipe
+def dcl_paper(facts: Facts) -> Config:
+    """DCL (Yeh et al., 2022): 200 epochs at batch 256, τ .1; the optimizer is SimCLR's, its rate halved with the batch."""
+    base = simclr_paper(facts)
+    return replace(base, method="dcl", batch_size=256, epochs=200, temperature=0.1, lr=base.lr / 2)
+
+
+@recipe
+def siglip_small(facts: Facts) -> Config:
+    """SigLIP for CPUs: the paper's scale 10 and bias −10; AdamW, as they are learned with gradients of another size."""
+    return small("siglip", facts, **ADAMW if tiny(facts) else ADAMW | {"lr": 2e-3})
+
+
+@recipe
+def siglip_paper(facts: Facts) -> Config:
+    """The loss of SigLIP (Zhai et al., 2023: image–text pairs), scale 10 and bias −10, in the setting of hard negatives."""
+    return _pairs("siglip", facts, {"scale": 10.0, "bias": -10.0})
+
+
+@recipe
+def vicreg_small(facts: Facts) -> Config:
+    """VICReg for CPUs: three layers as in the paper, of 256 (digits) or 512; AdamW."""
+    return _wide(siglip_small(facts), "vicreg", 256 if tiny(facts) else 512, {})
+
+
+@recipe
+def vicreg_paper(facts: Facts) -> Config:
+    """VICReg (Bardes et al., 2022), as Barlow Twins, but 100 epochs: λ 25, μ 25, ν 1."""
+    return replace(barlow_paper(facts), method="vicreg", epochs=100, method_options={})
+
+
+@recipe
+def barlow_small(facts: Facts) -> Config:
+    """Barlow Twins for CPUs: as VICReg; λ .02 for so few dimensions (on digits .005 to .02 do alike, .1 learns nothing)."""
+    return replace(vicreg_small(facts), method="barlow", method_options={"weight": 0.02})
+
+
+@recipe
+def barlow_paper(facts: Facts) -> Config:
+    """Barlow Twins (Zbontar et al., 2021), ImageNet: LARS, lr .2·B/256, 1000 epochs, three layers of 8192, λ .0051."""
+    base = replace(simclr_paper(facts), lr=0.4, weight_decay=1e-6, epochs=1000)
+    return _wide(base, "barlow", 8192, {"weight": 0.0051})
+
+
+def _wide(base: Config, method: str, dim: int, own: dict[str, Any]) -> Config:
+    return replace(base, method=method, method_options=own, embedding_dim=dim, head_hidden_dim=dim, head_layers=3)
 
 
 # The long-tail papers' training on CIFAR-LT: ResNet-32 there, ResNet-18 here; SGD, batch 128.

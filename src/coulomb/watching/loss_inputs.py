@@ -10,6 +10,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from coulomb.losses import (
     DebiasedLoss,
+    DecoupledLoss,
     HardContrastiveLoss,
     HardNegativeLoss,
     InfoNCELoss,
@@ -164,6 +165,7 @@ def _bank(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labe
 
 READERS = {
     NTXentLoss: _pair_of_views,
+    DecoupledLoss: _pair_of_views,
     DebiasedLoss: _pair_of_views,
     HardNegativeLoss: _pair_of_views,
     SupConLoss: _supcon,

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from coulomb.data.labels import read_labels
-from coulomb.data.source import Source, natural_key, portable
+from coulomb.data.source import Source, first_few, natural_key, portable, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
 from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
 from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_footer
 from coulomb.data.sources.objects import DatasetSource, ImageListSource
-from coulomb.errors import InputError, first_few, visible
+from coulomb.errors import InputError
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
 _TABLES = {"file list", "parquet", "hub"}

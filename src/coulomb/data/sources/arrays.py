@@ -9,8 +9,8 @@ import numpy as np
 
 from coulomb.data.decode import checked_unit_range
 from coulomb.data.labels import read_labels
-from coulomb.data.source import Picture, Source, portable
-from coulomb.errors import InputError, first_few, visible
+from coulomb.data.source import Picture, Source, first_few, portable, visible
+from coulomb.errors import InputError
 from coulomb.reading import MIB, open_arrays
 
 MOST_CHANNELS = 16  # a longer axis is taken as a side of the image unless the layout is given

@@ -12,8 +12,8 @@ import numpy as np
 
 from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, EncodedSource, image_extensions
 from coulomb.data.labels import choose_label_column, read_labels
-from coulomb.data.source import CorruptImage, Labels, natural_key, portable
-from coulomb.errors import InputError, first_few, visible
+from coulomb.data.source import CorruptImage, Labels, first_few, natural_key, portable, visible
+from coulomb.errors import InputError
 
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")

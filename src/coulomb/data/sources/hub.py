@@ -14,9 +14,9 @@ import numpy as np
 
 from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import choose_label_column, read_labels
-from coulomb.data.source import CorruptImage, Labels, portable
+from coulomb.data.source import CorruptImage, Labels, first_few, portable, visible
 from coulomb.data.sources.files import is_inside
-from coulomb.errors import InputError, first_few, visible
+from coulomb.errors import InputError
 from coulomb.reading import parse_json
 
 IMAGE_COLUMNS = ("image", "img")

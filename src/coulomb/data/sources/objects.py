@@ -10,9 +10,9 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header
 from coulomb.data.labels import read_labels
-from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header
+from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
-from coulomb.errors import InputError, visible
+from coulomb.errors import InputError
 
 
 class DatasetSource(Source):

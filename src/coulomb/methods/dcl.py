@@ -1,0 +1,53 @@
+"""DCL: SimCLR without the positive in the denominator."""
+
+import math
+from typing import Unpack
+
+from coulomb.losses import DecoupledLoss
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
+from coulomb.models import Encoder
+
+
+class DCL(ProjectionMethod):
+    """Decoupled contrastive learning (Yeh et al., 2022).
+
+        z = head(encoder(view))         both views in one forward pass, which share the batch statistics
+        loss = Decoupled(z0, z1)        −s⁺ + LSE over the 2N − 2 views of other images; no lower bound of 0
+
+    Args:
+        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        temperature: τ; .1 in the paper.
+        embedding_dim: output width of the head (default and paper: 128).
+        head_layers: linear layers in the head (default and paper: 2).
+        head_hidden_dim: width between them; None is the feature width, as in the paper.
+        weighted: DCLW, which pulls distant positives more; see `DecoupledLoss`.
+        sigma: σ of its weights; .5 in the paper.
+        seed: seed of the head's initial weights.
+    """
+
+    traits = Traits(negatives=True, floor="decoupled")
+    most_views = 2
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        temperature: float = 0.1,
+        weighted: bool = False,
+        sigma: float = 0.5,
+        seed: int = 0,
+        **head: Unpack[HeadOptions],
+    ):
+        super().__init__(encoder, seed=seed, **head)
+        self.temperature = temperature
+        self.criterion = DecoupledLoss(temperature, weighted, sigma)
+
+    def no_signal(self, batch: int, views: int) -> float:
+        """Returns the loss when all embeddings are equal, ln(2N − 2)."""
+        return math.log(max(2 * batch - 2, 1))
+
+    def floor(self, batch: int, views: int) -> float | None:
+        """Returns the smallest loss, ln(2N − 2) − (1 + 1/(N − 1))/τ, that of `SimCLR.floor`'s simplex; None if weighted."""
+        if self.criterion.weighted or batch < 2:
+            return None
+        return self.no_signal(batch, views) - (1 + 1 / (batch - 1)) / self.temperature
