@@ -13,13 +13,7 @@ import torch
 import coulomb
 from coulomb import machine
 from coulomb.data import Source
-<<<<<<< HEAD
-from coulomb.data.source import CorruptImage
-from coulomb.errors import first_few
-=======
 from coulomb.data.source import CorruptImage, first_few
-from coulomb.similarity import products
->>>>>>> main
 
 
 def environment() -> dict[str, Any]:
