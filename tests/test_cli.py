@@ -290,7 +290,7 @@ def test_runs_side_by_side(run, tmp_path):
     shutil.copytree(run, tmp_path / "again", ignore=shutil.ignore_patterns("checkpoints", "*.safetensors"))
     result = coulomb("report", run, "again", cwd=tmp_path)
     assert "comparison: compare.html" in result.stdout
-    assert "2 runs side by side" in (tmp_path / "compare.html").read_text()
+    assert "2 runs compared" in (tmp_path / "compare.html").read_text()
     coulomb("report", "again", "--out", "mine.html", cwd=tmp_path)
     assert (tmp_path / "mine.html").stat().st_size > 10_000
 

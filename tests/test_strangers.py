@@ -234,7 +234,7 @@ def test_seeds_of_the_wrong_shape(pristine, tmp_path):
         ('{"seeds": [0, 0], "options": {}}', "'seeds' is"),
         ('{"seeds": [0], "options": []}', "'options' is"),
         ('{"seeds": [0], "options": {"resume_from": "x"}}', "unknown option 'resume_from'"),
-        ('{"seeds": [0], "options": {"out": "x"}}', "holds the option 'out'"),
+        ('{"seeds": [0], "options": {"out": "x"}}', "contains the option 'out'"),
         ("[" * 100_000, "nested"),
     ):
         (out / "seeds.json").write_text(content)

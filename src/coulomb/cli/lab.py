@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,51 +14,30 @@ from coulomb.cli.app import app, fail, note, parse_pairs, say
 from coulomb.cli.options import JSON, examples
 from coulomb.errors import InputError, Stopped
 
+_data, _training, _run = (partial(typer.Option, rich_help_panel=panel) for panel in ("Data", "Training", "Run"))
+
 
 @app.command(
     epilog=examples("coulomb lab temperature --quick", "coulomb lab methods --data photos/ --epochs 20 --seeds 3")
 )
 def lab(
     experiment: Annotated[str | None, typer.Argument(help="name; without one, all experiments are listed")] = None,
-    data: Annotated[str, typer.Option(help="labelled images, as for train", rich_help_panel="Data")] = "digits",
-    test: Annotated[
-        str | None, typer.Option(help="held-out images; default: a split of the data", rich_help_panel="Data")
-    ] = None,
-    long_tail: Annotated[
-        str, typer.Option(help="long tail of the experiment longtail", rich_help_panel="Data")
-    ] = "exponential:100",
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="a few epochs per run: about three minutes for digits", rich_help_panel="Training"
-        ),
-    ] = False,
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="epochs of every run; default: those of its recipe", min=1, rich_help_panel="Training"),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(help="minutes of training for every run, instead of epochs", rich_help_panel="Training"),
-    ] = None,
+    data: Annotated[str, _data(help="labelled images, as for train")] = "digits",
+    test: Annotated[str | None, _data(help="held-out images; default: a split of the data")] = None,
+    long_tail: Annotated[str, _data(help="long tail of the experiment longtail")] = "exponential:100",
+    quick: Annotated[bool, _training("--quick", help="a few epochs per run: about three minutes for digits")] = False,
+    epochs: Annotated[int | None, _training(help="epochs of every run; default: those of its recipe", min=1)] = None,
+    budget: Annotated[float | None, _training(help="minutes of training for every run, instead of epochs")] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="an option of train; may be repeated", rich_help_panel="Training"
-        ),
+        list[str] | None, _training("--set", metavar="NAME=VALUE", help="an option of train; may be repeated")
     ] = None,
     seeds: Annotated[
-        int | None,
-        typer.Option(
-            help="seeds per run, for mean ± deviation; default: 3, with --quick 1", min=1, rich_help_panel="Training"
-        ),
+        int | None, _training(help="seeds per run, for mean ± deviation; default: 3, with --quick 1", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="first seed", rich_help_panel="Training")] = 0,
-    only: Annotated[
-        list[str] | None, typer.Option(help="only this run; may be repeated", rich_help_panel="Run")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="folder for runs and results", rich_help_panel="Run")] = Path("runs/lab"),
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object", rich_help_panel="Run")] = False,
+    seed: Annotated[int, _training(help="first seed")] = 0,
+    only: Annotated[list[str] | None, _run(help="only this run; may be repeated")] = None,
+    out: Annotated[Path, _run(help="folder for runs and results")] = Path("runs/lab"),
+    as_json: Annotated[bool, _run("--json", help="print one JSON object")] = False,
 ) -> None:
     """Reproduce a published experiment: a table, and which of its claims hold here. Resumes if interrupted.
 

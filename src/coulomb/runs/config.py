@@ -4,6 +4,7 @@ import dataclasses
 import math
 import typing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def _option(panel: str, default: Any, text: str, **limits: Any) -> Any:
     return field(default=default, metadata=_about(panel, text, **limits))
 
 
+_data, _method, _optimisation, _views, _run, _evaluation = (
+    partial(_option, panel) for panel in ("Data", "Method", "Optimisation", "Views", "Run", "Evaluation")
+)
+
+
 @dataclass(frozen=True)
 class Config:
     """The complete configuration of a run. None means that the recipe decides from the data; the result is then saved.
@@ -37,100 +43,82 @@ class Config:
     The checks are written by hand, because no dependency validates dataclasses with messages that say what to do.
     """
 
-    data: str = _option(
-        "Data", "digits", "images: digits, a folder, a CSV or Parquet list, Parquet with images, .npy/.npz, a hub name"
+    data: str = _data(
+        "digits", "images: digits, a folder, a CSV or Parquet list, Parquet with images, .npy/.npz, a hub name"
     )
-    test: str | None = _option("Data", None, "held-out images; default: a stratified split of DATA, which is saved")
-    labels: str | None = _option("Data", None, "column of a table that holds the labels; 'none' ignores all labels")
-    test_fraction: float = _option("Data", 0.2, "fraction of DATA that is held out without --test", least=0.0)
-    long_tail: str | None = _option(
-        "Data",
-        None,
-        "subsample the training images: exponential:100 or step:100 (largest over smallest class); own: unchanged",
+    test: str | None = _data(None, "held-out images; default: a stratified split of DATA, which is saved")
+    labels: str | None = _data(None, "column of a table that holds the labels; 'none' ignores all labels")
+    test_fraction: float = _data(0.2, "fraction of DATA that is held out without --test", least=0.0)
+    long_tail: str | None = _data(
+        None, "subsample the training images: exponential:100 or step:100 (largest over smallest class); own: unchanged"
     )
-    sampler: str = _option(
-        "Data", "uniform", "how often each class is drawn; all but uniform need labels", choices=tuple(SAMPLERS)
+    sampler: str = _data(
+        "uniform", "how often each class is drawn; all but uniform need labels", choices=tuple(SAMPLERS)
     )
-    root: str | None = _option(
-        "Data", None, "folder that the paths of a list are relative to; they must stay inside it"
+    root: str | None = _data(None, "folder that the paths of a list are relative to; they must stay inside it")
+    cache_gb: float = _data(1.0, "keep decoded images in memory up to this size (GiB)", least=0.0)
+    workers: int | None = _data(None, "processes that decode images; default: the number of cores, at most 8", least=0)
+    max_corrupt: float = _data(0.01, "stop if more than this fraction of the images is unreadable", least=0.0)
+    method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
+    encoder: str | None = _method(
+        None, "convnet, resnet10, resnet18, resnet34, resnet50, vit, hf:NAME, timm:NAME, or my_file.py:MyEncoder"
     )
-    cache_gb: float = _option("Data", 1.0, "keep decoded images in memory up to this size (GiB)", least=0.0)
-    workers: int | None = _option(
-        "Data", None, "processes that decode images; default: the number of cores, at most 8", least=0
-    )
-    max_corrupt: float = _option("Data", 0.01, "stop if more than this fraction of the images is unreadable", least=0.0)
-    method: str = _option("Method", "simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
-    encoder: str | None = _option(
-        "Method",
-        None,
-        "convnet, resnet10, resnet18, resnet34, resnet50, vit, hf:NAME, timm:NAME, or my_file.py:MyEncoder",
-    )
-    temperature: float = _option("Method", 0.5, "temperature τ, which divides the similarities", least=1e-4)
-    preset: str = _option(
-        "Method", "small", "small is for CPUs, paper has the authors' settings", choices=("small", "paper")
-    )
+    temperature: float = _method(0.5, "temperature τ, which divides the similarities", least=1e-4)
+    preset: str = _method("small", "small is for CPUs, paper has the authors' settings", choices=("small", "paper"))
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("Method", "an option of the method; may be repeated")
     )
-    embedding_dim: int = _option("Method", 128, "output width of the projection head", least=1)
-    head_layers: int = _option("Method", 2, "linear layers in the projection head", least=1)
-    head_hidden_dim: int | None = _option(
-        "Method", None, "hidden width of the projection head; default: the feature width", least=1
+    embedding_dim: int = _method(128, "output width of the projection head", least=1)
+    head_layers: int = _method(2, "linear layers in the projection head", least=1)
+    head_hidden_dim: int | None = _method(
+        None, "hidden width of the projection head; default: the feature width", least=1
     )
-    encoder_width: int | None = _option("Method", None, "channels of the encoder's first stage", least=1)
-    epochs: int = _option("Optimisation", 100, "passes over the training images", least=0)
-    batch_size: int = _option(
-        "Optimisation", 256, "images per step and process; the contrastive batch spans all processes", least=2
+    encoder_width: int | None = _method(None, "channels of the encoder's first stage", least=1)
+    epochs: int = _optimisation(100, "passes over the training images", least=0)
+    batch_size: int = _optimisation(
+        256, "images per step and process; the contrastive batch spans all processes", least=2
     )
-    lr: float = _option("Optimisation", 0.06, "peak learning rate", least=0.0)
-    optimizer: str = _option("Optimisation", "sgd", "optimizer", choices=("sgd", "adamw", "lars"))
-    weight_decay: float = _option("Optimisation", 5e-4, "weight decay, not applied to norms and biases", least=0.0)
-    warmup_epochs: float = _option("Optimisation", 0.0, "epochs of linear warm-up before the schedule", least=0.0)
-    schedule: str = _option("Optimisation", "cosine", "learning rate after the warm-up", choices=SCHEDULES)
+    lr: float = _optimisation(0.06, "peak learning rate", least=0.0)
+    optimizer: str = _optimisation("sgd", "optimizer", choices=("sgd", "adamw", "lars"))
+    weight_decay: float = _optimisation(5e-4, "weight decay, not applied to norms and biases", least=0.0)
+    warmup_epochs: float = _optimisation(0.0, "epochs of linear warm-up before the schedule", least=0.0)
+    schedule: str = _optimisation("cosine", "learning rate after the warm-up", choices=SCHEDULES)
     lr_drops: list[float] = field(
         default_factory=lambda: [0.6, 0.8],
         metadata=_about(
             "Optimisation", "with --schedule step: fractions of the run at which the learning rate is divided by ten"
         ),
     )
-    momentum: float = _option("Optimisation", 0.9, "momentum of SGD and LARS", least=0.0)
-    accumulate: int = _option(
-        "Optimisation",
-        1,
-        "steps whose gradients are averaged for one update; this does NOT enlarge the contrastive batch",
-        least=1,
+    momentum: float = _optimisation(0.9, "momentum of SGD and LARS", least=0.0)
+    accumulate: int = _optimisation(
+        1, "steps whose gradients are averaged for one update; this does NOT enlarge the contrastive batch", least=1
     )
-    precision: str = _option("Optimisation", "32", "arithmetic of the network", choices=("32", "bf16"))
-    views: str | None = _option("Views", None, "augmentation preset: natural, small-natural, digits, single-channel")
+    precision: str = _optimisation("32", "arithmetic of the network", choices=("32", "bf16"))
+    views: str | None = _views(None, "augmentation preset: natural, small-natural, digits, single-channel")
     view_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("Views", "an augmentation strength; may be repeated")
     )
-    n_views: int = _option("Views", 2, "views per image in a batch; most methods need 2", least=1)
-    image_size: int | None = _option("Views", None, "side of the network's input in pixels", least=4)
-    channels: int | None = _option("Views", None, "channels of the network's input: 1 grey, 3 colour", least=1)
-    out: str | None = _option("Run", None, "run folder to create; default: runs/NAME-METHOD")
-    seed: int = _option("Run", 0, "seed of every random draw")
-    accelerator: str = _option("Run", "auto", "where to train", choices=("auto", "cpu", "gpu"))
-    devices: int | None = _option(
-        "Run", None, "processes on this machine, one per GPU; default: one on the CPU, all GPUs otherwise", least=1
+    n_views: int = _views(2, "views per image in a batch; most methods need 2", least=1)
+    image_size: int | None = _views(None, "side of the network's input in pixels", least=4)
+    channels: int | None = _views(None, "channels of the network's input: 1 grey, 3 colour", least=1)
+    out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
+    seed: int = _run(0, "seed of every random draw")
+    accelerator: str = _run("auto", "where to train", choices=("auto", "cpu", "gpu"))
+    devices: int | None = _run(
+        None, "processes on this machine, one per GPU; default: one on the CPU, all GPUs otherwise", least=1
     )
-    num_nodes: int = _option("Run", 1, "machines that train together", least=1)
-    pulse: int = _option(
-        "Run",
-        10,
-        "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none",
-        least=0,
+    num_nodes: int = _run(1, "machines that train together", least=1)
+    pulse: int = _run(
+        10, "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none", least=0
     )
-    checkpoint_every: int = _option("Run", 200, "updates between checkpoints, in addition to one per epoch", least=1)
-    knn_every: int | None = _option("Evaluation", None, "epochs between live kNN evaluations; 0 for none", least=0)
-    knn_k: int = _option("Evaluation", 200, "neighbours in the kNN evaluation", least=1)
-    knn_sigma: float = _option("Evaluation", 0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
-    many_above: int = _option(
-        "Evaluation", MANY_ABOVE, "classes with more training images than this are the 'many' ones", least=0
+    checkpoint_every: int = _run(200, "updates between checkpoints, in addition to one per epoch", least=1)
+    knn_every: int | None = _evaluation(None, "epochs between live kNN evaluations; 0 for none", least=0)
+    knn_k: int = _evaluation(200, "neighbours in the kNN evaluation", least=1)
+    knn_sigma: float = _evaluation(0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
+    many_above: int = _evaluation(
+        MANY_ABOVE, "classes with more training images than this are the 'many' ones", least=0
     )
-    few_below: int = _option(
-        "Evaluation", FEW_BELOW, "classes with fewer training images than this are the 'few' ones", least=0
-    )
+    few_below: int = _evaluation(FEW_BELOW, "classes with fewer training images than this are the 'few' ones", least=0)
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(Config)
