@@ -9,7 +9,6 @@ from torch.nn.functional import softplus
 
 from coulomb.checked import readable
 from coulomb.losses.inputs import (
-    check_batch,
     check_shape,
     check_tensor,
     class_ids,
@@ -62,8 +61,6 @@ def class_scores(
     """Checks the arguments and compares features [B, D] with centres [C, D]; ``bias`` and log π of ``counts`` are added."""
     check_shape("features", features)
     check_shape("centers", centers, like=features)
-    check_batch("features", features)
-    check_batch("centers", centers)
     labels = class_ids(labels, len(features), features, classes=len(centers))
     known = known_labels(labels)
     if len(centers) == 1:

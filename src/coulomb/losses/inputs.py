@@ -14,8 +14,13 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # d
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
 
 
-def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None) -> None:
-    """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``."""
+def check_shape(
+    name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None, least: int = 1
+) -> None:
+    """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``.
+
+    ``least``: number of samples needed.
+    """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
     check_dense(name, value)
@@ -23,6 +28,8 @@ def check_shape(name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like:
         raise ValueError(f"{name} must have {' or '.join(map(str, ndim))} dimensions, got shape {tuple(value.shape)}")
     if value.shape[-1] == 0:
         raise ValueError(f"{name} has no dimensions: shape {tuple(value.shape)}")
+    if len(value) < least:
+        raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
     if like is not None and value.device != like.device:
         raise ValueError(f"{name} is on {value.device}, the other features on {like.device}")
     if like is not None and value.shape[-1] != like.shape[-1]:
@@ -54,24 +61,16 @@ def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like:
         raise ValueError(f"{name} is on {value.device}, the features on {like.device}")
 
 
-def check_batch(name: str, value: Tensor) -> None:
-    """Raises ValueError for an empty batch."""
-    if len(value) == 0:
-        raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
-
-
-def unit_rows(
-    name: str, value: Tensor, *, normalize: bool, ndim: tuple[int, ...] = (2,), like: Tensor | None = None
-) -> Tensor:
+def unit_rows(name: str, value: Tensor, *, normalize: bool, like: Tensor | None = None, **options: Any) -> Tensor:
     """Checks ``value`` and returns it in fp32 or fp64, with rows (last dimension) of unit length if ``normalize``.
 
-    A row of zeros stays zero, gets no gradient, and is counted in a `CoulombWarning`.
+    A row of zeros stays zero, gets no gradient, and is counted in a `CoulombWarning`. ``options``: of `check_shape`.
 
     Raises:
         TypeError, ValueError: not a floating tensor; wrong number of dimensions, no samples, another device or width
             than ``like``; NaN or infinite values (checked by the norms in every call, which on a GPU waits for the device).
     """
-    check_shape(name, value, ndim=ndim, like=like)
+    check_shape(name, value, like=like, **options)
     return normalized((name,), value, normalize=normalize)
 
 
@@ -81,7 +80,6 @@ def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normal
     check_shape(names[1], second, like=first)
     if first.shape != second.shape:
         raise ValueError(f"{names[1]} has shape {tuple(second.shape)}, {names[0]} {tuple(first.shape)}: they are pairs")
-    check_batch(names[0], first)
     return normalized(names, torch.cat(promoted(first, second)), normalize=normalize, degree=degree)
 
 

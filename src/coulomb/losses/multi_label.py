@@ -3,17 +3,36 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_tensor
-from coulomb.losses.negatives import own_rows
+from coulomb.losses.inputs import check_tensor, class_ids, flat_labels
+from coulomb.losses.negatives import own_rows, unique_ids
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_rows
 from coulomb.similarity.products import full_precision, matmul
 
 OVERLAPS = ("any", "count", "jaccard")
 STRIP = 2**22  # elements in a strip of rows of the overlaps [B, B]
+
+
+def relations(
+    labels: Tensor | None, mask: Tensor | None, batch: int, like: Tensor, group: dist.ProcessGroup | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """(ids [B], mask [B, B], multi-hot labels [B, C]) of SupCon's arguments, of which at most one is not None."""
+    labels = None if labels is None else flat_labels(labels)
+    if mask is not None:
+        if labels is not None:
+            raise ValueError("give labels or mask, not both: the mask replaces labels")
+        check_tensor("mask", mask, "a boolean or real", (batch, batch), like)
+        return None, mask, None
+    if labels is None:
+        return None, None, None
+    if isinstance(labels, Tensor) and labels.ndim == 2:
+        return None, None, checked_multi_hot(labels, batch, like)
+    # An unknown sample is a class of one, so that its other views are positives.
+    return unique_ids(group, class_ids(labels, batch, like)), None, None
 
 
 def checked_multi_hot(labels: Tensor, batch: int, like: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class NCELoss(Loss):
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
-        check_shape("noise", noise, ndim=(3,), like=query)
+        check_shape("noise", noise, ndim=(3,), like=query, least=0)
         batch, m = noise.shape[:2]
         if batch != len(query) or m == 0:
             raise ValueError(f"noise must have shape [{len(query)}, m, D] with m at least 1, got {tuple(noise.shape)}")
@@ -149,7 +149,7 @@ def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
     noise = noise.to(query.dtype)
     length = lengths(("noise",), noise).squeeze(2) if normalize else None
     if not normalize:
-        unit_rows("noise", noise, normalize=False, ndim=(3,))
+        unit_rows("noise", noise, normalize=False, ndim=(3,), least=0)
     products = torch.cat([matmul(chunk, query[:, :, None]).squeeze(2) for chunk in noise.split(CHUNK, 1)], 1)
     return products if length is None else products / length
 

@@ -78,7 +78,7 @@ class ContrastiveLoss(Loss):
             over, keys = "negatives", positive
         else:
             over = "all" if ids[0] is None else "negatives"
-            keys = unit_rows("negatives", negatives, normalize=self.normalize, like=query)
+            keys = unit_rows("negatives", negatives, normalize=self.normalize, like=query, least=0)
         similarity = Similarity(
             query,
             keys,

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.inputs import check_batch, check_shape, normalized, warn_counted
+from coulomb.losses.inputs import check_shape, normalized, warn_counted
 from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
 from coulomb.losses.temperature import inverse
@@ -60,7 +60,6 @@ class NTXentLoss(ContrastiveLoss):
         return self._result(contrast, contrast.similarity.contrast(contrast.positives))
 
     def _more_views(self, views: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
-        check_batch("view0", views)
         n, v, dim = views.shape
         if v < 2:
             raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, dataclass_transform
 from torch import Tensor, nn
 
 from coulomb.checked import checked_flag, checked_number, checked_whole
-from coulomb.losses.names_elsewhere import unknown_option
 from coulomb.losses.temperature import LearnableTemperature, Temperature, checked_temperature
+from coulomb.names_elsewhere import unknown_option
 from coulomb.similarity.collectives import checked_gather
 
 Check = Callable[[str, Any], Any]

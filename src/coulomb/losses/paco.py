@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from torch.nn.functional import softplus
 
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, normalized, reduced, unless_all, warn_counted
+from coulomb.losses.inputs import check_shape, class_ids, normalized, reduced, unless_all, warn_counted
 from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
-from coulomb.losses.temperature import LearnableTemperature, inverse
+from coulomb.losses.temperature import check_base, inverse
 from coulomb.similarity import Similarity
 
 
@@ -105,8 +105,7 @@ class PaCoLoss(Loss):
 
     def __post_init__(self, class_counts: Tensor | Sequence[float] | None) -> None:
         self.register_buffer("class_counts", optional(checked_counts)("class_counts", class_counts))
-        if self.base_temperature is not None and isinstance(self.temperature, LearnableTemperature):
-            raise ValueError("base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0")
+        check_base(self.base_temperature, self.temperature)
         if self.alpha == self.beta == 0:
             raise ValueError("alpha and beta are both 0: nothing would attract an anchor; set one above 0")
 
@@ -118,15 +117,8 @@ class PaCoLoss(Loss):
         features = normalized(("features",), features, normalize=self.normalize)
         ids, keys = labels[:anchors], None if anchors == len(features) else features
         key_ids = None if keys is None else labels
-        similarity = Similarity(
-            features[:anchors],
-            keys,
-            scale=scale,
-            query_ids=ids,
-            key_ids=key_ids,
-            queries_lead_keys=True,
-            unit=self.normalize,
-        )
+        options: dict[str, Any] = {"scale": scale, "queries_lead_keys": True, "unit": self.normalize}
+        similarity = Similarity(features[:anchors], keys, query_ids=ids, key_ids=key_ids, **options)
         own, rest = own_and_rest(centers, ids)
         log_sum, count, attraction = _feature_sums(similarity, labels)
         if self.gamma:
@@ -152,7 +144,6 @@ class PaCoLoss(Loss):
     def _checked_logits(self, features: Tensor, center_logits: Tensor) -> Tensor:
         """(W h + b + log π)/τ_sup, [B, C]."""
         check_shape("features", features)
-        check_batch("features", features)
         check_shape("center_logits", center_logits)
         if center_logits.device != features.device:
             raise ValueError(f"center_logits is on {center_logits.device}, features on {features.device}")

@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 
 from coulomb.checked import checked_number
 from coulomb.losses.diagnosis import Diagnosis
-from coulomb.losses.inputs import check_batch, check_shape, class_ids
+from coulomb.losses.inputs import check_shape, class_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids
 from coulomb.losses.options import Flag, Positive
 from coulomb.similarity.collectives import gather_group
@@ -71,7 +71,6 @@ class SigmoidLoss(ContrastiveLoss):
         scale = self.scale if log_scale is None else log_scale.exp()
         if ids is not None:
             check_shape("query", query)
-            check_batch("query", query)
             ids = unique_ids(gather_group(self.gather), class_ids(ids, len(query), query, name="ids"))
         contrast = self._pairs(query, positive, None, scale, (ids, ids))
         if ids is None:

@@ -1,26 +1,17 @@
 """SupCon: all samples of an anchor's class are its positives."""
 
 from dataclasses import KW_ONLY
-from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from torch import Tensor
 
 from coulomb.checked import readable
 from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
-from coulomb.losses.inputs import (
-    check_batch,
-    check_shape,
-    check_tensor,
-    class_ids,
-    flat_labels,
-    normalized,
-    warn_counted,
-)
-from coulomb.losses.multi_label import OVERLAPS, checked_multi_hot, overlap_matrix, overlap_mean
-from coulomb.losses.negatives import reduced_over, summed_over, unique_ids
+from coulomb.losses.inputs import check_shape, normalized, warn_counted
+from coulomb.losses.multi_label import OVERLAPS, overlap_matrix, overlap_mean, relations
+from coulomb.losses.negatives import reduced_over, summed_over
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
-from coulomb.losses.temperature import LearnableTemperature, inverse
+from coulomb.losses.temperature import check_base, inverse
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group
 
@@ -96,38 +87,26 @@ class SupConLoss(Loss):
     gather: Gather = "auto"
 
     def __post_init__(self) -> None:
-        if self.base_temperature is not None and isinstance(self.temperature, LearnableTemperature):
-            raise ValueError("base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0")
+        check_base(self.base_temperature, self.temperature)
 
     def forward(
         self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
         """The loss; see the class."""
         check_shape("features", features, ndim=(2, 3))
-        check_batch("features", features)
         batch, views = len(features), features[..., 0].numel() // len(features)
         rows = normalized(("features",), features, normalize=self.normalize)
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
-        multi_hot, ids, group = None, None, gather_group(self.gather)
-        labels = None if labels is None else flat_labels(labels)
-        if mask is not None:
-            if labels is not None:
-                raise ValueError("give labels or mask, not both: the mask replaces labels")
-            check_tensor("mask", mask, "a boolean or real", (batch, batch), keys)
-        elif isinstance(labels, Tensor) and labels.ndim == 2:
-            multi_hot = checked_multi_hot(labels, batch, keys)
-        elif labels is not None:  # an unknown sample is a class of one, so that its other views are positives
-            ids = unique_ids(group, class_ids(labels, batch, keys)).repeat(views)
-        first, others, scale = keys[:anchors], None if anchors == len(keys) else keys, inverse(self.temperature)
-        compare = partial(
-            Similarity, first, others, scale=scale, queries_lead_keys=True, unit=self.normalize, half=features.dtype
-        )
-        if ids is None:
-            compare = partial(compare, instances=batch)
-        else:
-            compare = partial(compare, query_ids=ids[:anchors], key_ids=None if others is None else ids)
-        similarity = own = compare(group=group)
+        group = gather_group(self.gather)
+        ids, mask, multi_hot = relations(labels, mask, batch, keys, group)
+        options: dict[str, Any] = {"instances": batch}
+        if ids is not None:
+            ids = ids.repeat(views)
+            options = {"query_ids": ids[:anchors], "key_ids": None if anchors == len(keys) else ids}
+        options |= {"scale": inverse(self.temperature), "unit": self.normalize, "half": features.dtype}
+        first, others = keys[:anchors], None if anchors == len(keys) else keys
+        similarity = own = Similarity(first, others, queries_lead_keys=True, group=group, **options)
         if multi_hot is not None:
             if self.positives == "out" and not self.diagnose:
                 return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
@@ -137,10 +116,10 @@ class SupConLoss(Loss):
                 )
             mask = overlap_matrix(multi_hot, self.overlap)
         positive: str | Tensor = "positives"
-        if mask is not None:
+        if mask is not None:  # about the samples of this process
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
-            own = compare()  # a mask is about the samples of this process
+            own = Similarity(first, others, queries_lead_keys=True, **options)
         count = own.count(positive)
         has = count > 0
         if self.positives == "out":

@@ -76,3 +76,9 @@ def checked_temperature(name: str, temperature: Any) -> Temperature:
 def inverse(temperature: Temperature) -> float | Tensor:
     """The scale of the similarities, 1/τ; with a gradient for a `LearnableTemperature`."""
     return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
+
+
+def check_base(base: float | None, temperature: Temperature) -> None:
+    """Raises ValueError for a ``base_temperature`` of a learned temperature."""
+    if base is not None and isinstance(temperature, LearnableTemperature):
+        raise ValueError("base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_batch, check_shape, class_ids, unit_rows, warn_counted
+from coulomb.losses.inputs import check_shape, class_ids, unit_rows, warn_counted
 from coulomb.losses.negatives import own_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
@@ -75,7 +75,6 @@ class TripletLoss(Loss):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss; see the class."""
         check_shape("embeddings", embeddings)
-        check_batch("embeddings", embeddings)
         labels = class_ids(labels, len(embeddings), embeddings)
         rows = unit_rows("embeddings", embeddings, normalize=self.normalize)
         group = gather_group(self.gather)

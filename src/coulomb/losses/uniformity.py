@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.losses.inputs import check_batch, check_shape, normalized, reduced, warn_counted
+from coulomb.losses.inputs import check_shape, normalized, reduced, warn_counted
 from coulomb.losses.negatives import summed_over
 from coulomb.losses.options import Flag, Gather, Loss, Positive, Reduction
 from coulomb.similarity import Similarity
@@ -61,7 +61,6 @@ class UniformityLoss(Loss):
     def forward(self, x: Tensor) -> Tensor:
         """The loss; see the class."""
         check_shape("x", x)
-        check_batch("x", x)
         x, group = normalized(("x",), x, normalize=self.normalize), gather_group(self.gather)
         shift: float | Tensor
         if self.normalize:  # −t‖x − y‖² = 2t·x·y − 2t

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from coulomb.checked import ZERO, checked_share, checked_whole
-from coulomb.negatives.mapped import MappedRows
+from coulomb.mapped_rows import MappedRows
 from coulomb.negatives.rows import integers, unit_rows
 from coulomb.randomness import derive_seed
 from coulomb.similarity.collectives import Gather, checked_gather, gather_group, gather_rows

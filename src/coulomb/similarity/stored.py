@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.streaming import Gradients, Needs, Reduced, row_weights, scaled, slopes_, terms_
-from coulomb.similarity.tiles import LOG2E, Problem, below
+from coulomb.similarity.tiles import LOG2E, Problem, below, powered
 
 
 def forward(problem: Problem) -> Reduced:
@@ -31,7 +31,7 @@ def forward(problem: Problem) -> Reduced:
         if not problem.bounded:
             sums, softmaxes = zip(*[_softmax(problem, tile, power, 1) for power in problem.powers], strict=True)
             return Reduced(torch.stack(sums), cached=[torch.stack(softmaxes)])
-        exponentials = _powers(tile, problem.powers)
+        exponentials = torch.stack(powers) if len(powers := powered(tile, problem.powers)) > 1 else powers[0][None]
         if weights is not None:
             exponentials.mul_(weights)
         column_sums = exponentials[0].sum(0).log2_().mul_(1 / LOG2E) if problem.both else None
@@ -80,16 +80,6 @@ def _exponents(problem: Problem) -> Tensor:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
         tile.masked_fill_(tile < below(last, problem.scale * LOG2E), -torch.inf)
     return tile
-
-
-def _powers(tile: Tensor, powers: tuple[float, ...]) -> Tensor:
-    """exp2(p·t) for each power, [P, N, M]; the square instead of a second exponential where that is the same."""
-    if powers == (1.0,):
-        return tile.exp2_()[None]
-    first = torch.mul(tile, powers[0]).exp2_()
-    if len(powers) == 1:
-        return first[None]
-    return torch.stack([first, first * first if powers[1] == 2 * powers[0] else tile.mul_(powers[1]).exp2_()])
 
 
 def _softmax(problem: Problem, tile: Tensor, power: float, dim: int) -> tuple[Tensor, Tensor]:

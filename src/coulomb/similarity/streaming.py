@@ -9,7 +9,7 @@ Exponentials are powers of two: t = s·log2(e), exp s = exp2(t). If |t| is bound
 needed, so that one exponential serves row i and column j; otherwise an online maximum keeps any magnitude exact.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -134,7 +134,6 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
     out_PN = tiles.queries_ND.new_empty(len(powers), len(tiles.queries_ND))
     columns_M = torch.zeros_like(tiles.keys_MD[:, 0]) if problem.both else None
     attended_ND = torch.zeros_like(tiles.queries_ND) if attend else None
-    scratch = tiles.new_buffer() if len(powers) > 1 else None
     for rows in tiles.row_strips():
         total_PR = torch.zeros_like(out_PN[:, rows])
         largest = total_PR.new_full(total_PR.shape[1:], 0 if bounded else -torch.inf)
@@ -154,7 +153,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
                     mean_key.mul_(fade[:, None])
                 tile.sub_(reference[:, None])
                 largest = now
-            for p, last in enumerate(powered(tile, powers, scratch)):
+            for p, last in enumerate(powered(tile, powers)):
                 total_PR[p] += (last if weights is None else last * weights).sum(1)
             if weights is not None:
                 last.mul_(weights)
@@ -187,14 +186,14 @@ def _rows_backward(
     grad_ND = torch.zeros_like(tiles.queries_ND) if wanted[0] else None
     grad_MD = torch.zeros_like(tiles.keys_MD) if wanted[1] else None
     grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if wanted[2] else None
-    scratch, cached = None if thin else tiles.new_buffer(), iter(reduced.cached)
+    cached = iter(reduced.cached)
     for rows in tiles.row_strips():
         weighted_DR = weighted_ND[rows].T.contiguous() if wanted[1] else None
         for cols in tiles.column_tiles(rows):
             weight_RC = None if weight_M is None else weight_M[cols]
             exponential = next(cached, None)
-            if exponential is not None and weight_RC is not None and scratch is not None:
-                tile = weighted(exponential, weight_PN[0, rows], weight_RC, scratch)
+            if exponential is not None and weight_RC is not None:
+                tile = (weight_PN[0, rows, None] + weight_RC).mul_(exponential)
             elif problem.reduction != "lse":
                 tile = slopes_(problem, tiles.exponents(rows, cols))
             elif thin:
@@ -202,7 +201,7 @@ def _rows_backward(
                 tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
             else:
                 tile = tiles.exponents(rows, cols)
-                tile = _weighted_powers(problem, tile, weight_PN[:, rows], reference_PN, rows, weight_RC, scratch)
+                tile = _weighted_powers(problem, tile, weight_PN[:, rows], reference_PN, rows, weight_RC)
             weights = tiles.pairs.weights(rows, cols)
             if weights is not None:
                 tile = tile.mul_(weights)
@@ -229,12 +228,6 @@ def row_weights(problem: Problem, lse: Tensor, grad: Tensor) -> tuple[Tensor, Te
     return weight, None if problem.bounded else lse2
 
 
-def weighted(exponential_RC: Tensor, weight_R: Tensor, weight_C: Tensor, scratch: Tensor) -> Tensor:
-    """E∘(w_i + w_j) in ``scratch`` (flat), since a cached E may be needed again."""
-    out = scratch[: exponential_RC.numel()].view_as(exponential_RC)
-    return torch.add(weight_R[:, None], weight_C, out=out).mul_(exponential_RC)
-
-
 def _weighted_powers(
     problem: Problem,
     tile: Tensor,
@@ -242,18 +235,15 @@ def _weighted_powers(
     reference_PN: Tensor | None,
     rows: slice,
     weight_C: Tensor | None,
-    scratch: Tensor | None,
 ) -> Tensor:
     """G on a tile of exponents t, for two powers or both directions."""
-    assert scratch is not None
-    out = scratch[: tile.numel()].view_as(tile)
     if weight_C is not None:
-        return tile.exp2_().mul_(torch.add(weight_PR[0, :, None], weight_C, out=out))
+        return tile.exp2_().mul_(weight_PR[0, :, None] + weight_C)
     if reference_PN is None:
-        first, second = powered(tile, problem.powers, scratch)
+        first, second = powered(tile, problem.powers)
     else:
         (power0, power1), (reference0, reference1) = problem.powers, reference_PN[:, rows, None]
-        first = torch.sub(torch.mul(tile, power0, out=out), reference0, out=out).exp2_()
+        first = (tile * power0).sub_(reference0).exp2_()
         second = tile.mul_(power1).sub_(reference1).exp2_()
     return first.mul_(weight_PR[0, :, None]).addcmul_(second, weight_PR[1, :, None])
 
@@ -262,9 +252,9 @@ def _triangle(problem: Problem, room: int) -> Reduced:
     """S = Sᵀ: each tile above the diagonal is summed along its rows and along its columns."""
     tiles, powers = Tiles(problem), problem.powers
     total_PN = tiles.queries_ND.new_zeros(len(powers), len(tiles.queries_ND))
-    scratch, cache = tiles.new_buffer() if len(powers) > 1 else None, _Cache(room)
+    cache = _Cache(room)
     for rows, cols in tiles.triangle():
-        for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols), powers, scratch), strict=True):
+        for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols), powers), strict=True):
             total[rows] += tile.sum(1)
             if rows != cols:
                 total[cols] += tile.sum(0)
@@ -276,18 +266,15 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
     """(G + Gᵀ) Q, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
     tiles, powers = Tiles(problem), problem.powers
     weight_PN, _ = row_weights(problem, reduced.rows_PN, grad_PN)
-    grad_ND, scratch = torch.zeros_like(tiles.queries_ND), tiles.new_buffer()
-    second_scratch = tiles.new_buffer() if len(powers) > 1 else None
+    grad_ND, cached = torch.zeros_like(tiles.queries_ND), iter(reduced.cached)
     strip, strip_DR = slice(0, 0), tiles.factors_MD[:0].T
-    cached = iter(reduced.cached)
     for rows, cols in tiles.triangle():
         exponential = next(cached, None)
-        if exponential is not None:
-            tile = weighted(exponential, weight_PN[0, rows], weight_PN[0, cols], scratch)
-        else:
-            tile = _sum_weighted(
-                powered(tiles.exponents(rows, cols), powers, second_scratch), weight_PN, rows, cols, scratch
-            )
+        parts = powered(tiles.exponents(rows, cols), powers) if exponential is None else [exponential]
+        products = [
+            (weight_N[rows, None] + weight_N[cols]).mul_(part) for weight_N, part in zip(weight_PN, parts, strict=True)
+        ]
+        tile = products[0] if len(products) == 1 else products[0].add_(products[1])
         tile = tiles.operand(tile)
         add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
         if rows != cols:
@@ -295,16 +282,6 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
                 strip, strip_DR = rows, tiles.factors_MD[rows].T.contiguous()
             add_product(grad_ND[cols].T, strip_DR, tile.T)
     return grad_ND
-
-
-def _sum_weighted(
-    exponentials: Iterator[Tensor], weight_PN: Tensor, rows: slice, cols: slice, scratch: Tensor
-) -> Tensor:
-    """Σ_p E_p∘(w_pi + w_pj), in place."""
-    every = list(exponentials)
-    for each, weight_N in zip(every, weight_PN, strict=True):
-        each.mul_(torch.add(weight_N[rows, None], weight_N[cols], out=scratch[: each.numel()].view_as(each)))
-    return every[0] if len(every) == 1 else every[0].add_(every[1])
 
 
 def _two_passes(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:

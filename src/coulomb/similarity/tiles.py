@@ -145,10 +145,6 @@ class Tiles:
         """``value`` in the precision of the products' operands."""
         return value if self.half is None else value.to(self.half)
 
-    def new_buffer(self) -> Tensor:
-        """Memory for one tile, flat."""
-        return self.queries_ND.new_empty(self.rows * self.cols)
-
     def exponents(self, rows: slice, cols: slice) -> Tensor:
         """t on one tile, −inf for pairs that do not count; a new tensor."""
         if self._strip is None or self._strip[0] != rows:
@@ -177,22 +173,12 @@ class Tiles:
         return (tile for tile in triangle(0, len(self.queries_ND), self.tile) if self.pairs.touches(*tile))
 
 
-def powered(tile_RC: Tensor, powers: Sequence[float], scratch: Tensor | None) -> Iterator[Tensor]:
-    """exp2(p·t) for each power p, ascending; the last one in place. ``scratch`` (flat) is needed for more than one.
-
-    A power that is twice the first one is its square, which needs no exponential.
-    """
+def powered(tile_RC: Tensor, powers: Sequence[float]) -> list[Tensor]:
+    """exp2(p·t) for each power p, ascending, the last one in place; the square of the first if that is the same."""
     if len(powers) == 1:
-        yield (tile_RC if powers[0] == 1 else tile_RC.mul_(powers[0])).exp2_()
-        return
-    assert scratch is not None
-    out = scratch[: tile_RC.numel()].view_as(tile_RC)
-    first, second = powers
-    yield torch.exp2(torch.mul(tile_RC, first, out=out), out=out)
-    if second == 2 * first:
-        yield torch.mul(out, out, out=tile_RC)
-    else:
-        yield tile_RC.mul_(second).exp2_()
+        return [(tile_RC if powers[0] == 1 else tile_RC.mul_(powers[0])).exp2_()]
+    first = (tile_RC * powers[0]).exp2_()
+    return [first, first * first if powers[1] == 2 * powers[0] else tile_RC.mul_(powers[1]).exp2_()]
 
 
 def below(last: Tensor, scale: float | Tensor) -> Tensor:
