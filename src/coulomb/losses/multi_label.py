@@ -18,9 +18,9 @@ STRIP = 2**22  # elements in a strip of rows of the overlaps [B, B]
 
 
 def relations(
-    labels: Tensor | None, mask: Tensor | None, batch: int, like: Tensor, group: dist.ProcessGroup | None
+    labels: Tensor | None, mask: Tensor | None, batch: int, views: int, like: Tensor, group: dist.ProcessGroup | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """(ids [B], mask [B, B], multi-hot labels [B, C]) of SupCon's arguments, of which at most one is not None."""
+    """(ids [V·B], mask [B, B], multi-hot labels [B, C]) of SupCon's arguments, of which at most one is not None."""
     labels = None if labels is None else flat_labels(labels)
     if mask is not None:
         if labels is not None:
@@ -32,7 +32,7 @@ def relations(
     if isinstance(labels, Tensor) and labels.ndim == 2:
         return None, None, checked_multi_hot(labels, batch, like)
     # An unknown sample is a class of one, so that its other views are positives.
-    return unique_ids(group, class_ids(labels, batch, like)), None, None
+    return unique_ids(group, class_ids(labels, batch, like)).repeat(views), None, None
 
 
 def checked_multi_hot(labels: Tensor, batch: int, like: Tensor) -> Tensor:

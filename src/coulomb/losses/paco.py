@@ -120,10 +120,13 @@ class PaCoLoss(Loss):
         options: dict[str, Any] = {"scale": scale, "queries_lead_keys": True, "unit": self.normalize}
         similarity = Similarity(features[:anchors], keys, query_ids=ids, key_ids=key_ids, **options)
         own, rest = own_and_rest(centers, ids)
-        log_sum, count, attraction = _feature_sums(similarity, labels)
+        log_sum, count, attraction = (
+            similarity.lse("others"),
+            similarity.count("positives"),
+            similarity.sum("positives"),
+        )
         if self.gamma:
-            log_sum = log_sum if self.gamma == 1 else log_sum + math.log(self.gamma)
-            rest = torch.stack([rest, log_sum]).logsumexp(0)
+            rest = torch.logaddexp(rest, log_sum + math.log(self.gamma))
         count = count.to(own.dtype)
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
@@ -148,22 +151,10 @@ class PaCoLoss(Loss):
         if center_logits.device != features.device:
             raise ValueError(f"center_logits is on {center_logits.device}, features on {features.device}")
         if not 1 <= len(center_logits) <= len(features):
-            shape = tuple(center_logits.shape)
-            raise ValueError(
-                f"center_logits must have one row per anchor, 1 to {len(features)} rows; got shape {shape}"
-            )
+            most, given = len(features), tuple(center_logits.shape)
+            raise ValueError(f"center_logits must have one row per anchor, 1 to {most} rows; got shape {given}")
         logits = normalized(("center_logits",), center_logits, normalize=False, degree=0)
         counts = self.get_buffer("class_counts")
         if counts is not None:
             logits = logits + log_frequencies(counts, logits.shape[1], logits, "center_logits")
         return logits if self.supervised_temperature == 1 else logits / self.supervised_temperature
-
-
-def _feature_sums(similarity: Similarity, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(LSE over the other features, number of positives, Σ s over them), each [anchors]."""
-    if not similarity.is_stored:
-        return similarity.lse("others"), similarity.count("positives"), similarity.sum("positives")
-    scores, anchors = similarity.matrix, labels[: similarity.shape[0], None]
-    itself = torch.eye(*similarity.shape, dtype=torch.bool, device=labels.device)
-    same = (anchors == labels) & (anchors >= 0) & ~itself
-    return scores.masked_fill(itself, -torch.inf).logsumexp(1), same.sum(1), (scores * same).sum(1)

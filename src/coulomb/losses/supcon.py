@@ -99,13 +99,12 @@ class SupConLoss(Loss):
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
         anchors = batch if self.contrast_mode == "one" else len(keys)
         group = gather_group(self.gather)
-        ids, mask, multi_hot = relations(labels, mask, batch, keys, group)
+        ids, mask, multi_hot = relations(labels, mask, batch, views, keys, group)
+        first, others = keys[:anchors], None if anchors == len(keys) else keys
         options: dict[str, Any] = {"instances": batch}
         if ids is not None:
-            ids = ids.repeat(views)
-            options = {"query_ids": ids[:anchors], "key_ids": None if anchors == len(keys) else ids}
+            options = {"query_ids": ids[:anchors], "key_ids": None if others is None else ids}
         options |= {"scale": inverse(self.temperature), "unit": self.normalize, "half": features.dtype}
-        first, others = keys[:anchors], None if anchors == len(keys) else keys
         similarity = own = Similarity(first, others, queries_lead_keys=True, group=group, **options)
         if multi_hot is not None:
             if self.positives == "out" and not self.diagnose:
@@ -120,8 +119,7 @@ class SupConLoss(Loss):
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
             own = Similarity(first, others, queries_lead_keys=True, **options)
-        count = own.count(positive)
-        has = count > 0
+        has = (count := own.count(positive)) > 0
         if self.positives == "out":
             attraction = own.mean(positive)
         else:

@@ -270,11 +270,13 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
     strip, strip_DR = slice(0, 0), tiles.factors_MD[:0].T
     for rows, cols in tiles.triangle():
         exponential = next(cached, None)
-        parts = powered(tiles.exponents(rows, cols), powers) if exponential is None else [exponential]
-        products = [
-            (weight_N[rows, None] + weight_N[cols]).mul_(part) for weight_N, part in zip(weight_PN, parts, strict=True)
-        ]
-        tile = products[0] if len(products) == 1 else products[0].add_(products[1])
+        if exponential is None:
+            tile, *second = powered(tiles.exponents(rows, cols), powers)
+            tile.mul_(weight_PN[0, rows, None] + weight_PN[0, cols])
+            if second:
+                tile.addcmul_(second[0], weight_PN[1, rows, None] + weight_PN[1, cols])
+        else:
+            tile = (weight_PN[0, rows, None] + weight_PN[0, cols]).mul_(exponential)
         tile = tiles.operand(tile)
         add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
         if rows != cols:

@@ -174,11 +174,12 @@ class Tiles:
 
 
 def powered(tile_RC: Tensor, powers: Sequence[float]) -> list[Tensor]:
-    """exp2(p·t) for each power p, ascending, the last one in place; the square of the first if that is the same."""
-    if len(powers) == 1:
-        return [(tile_RC if powers[0] == 1 else tile_RC.mul_(powers[0])).exp2_()]
-    first = (tile_RC * powers[0]).exp2_()
-    return [first, first * first if powers[1] == 2 * powers[0] else tile_RC.mul_(powers[1]).exp2_()]
+    """exp2(p·t) for each of one or two powers p, one of them in place; a square instead of a second exponential."""
+    squared = len(powers) > 1 and powers[1] == 2 * powers[0]
+    if len(powers) > 1 and not squared:
+        return [(tile_RC * powers[0]).exp2_(), tile_RC.mul_(powers[1]).exp2_()]
+    first = (tile_RC if powers[0] == 1 else tile_RC.mul_(powers[0])).exp2_()
+    return [first, first * first] if squared else [first]
 
 
 def below(last: Tensor, scale: float | Tensor) -> Tensor:
