@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coulomb.bench.cases import BY_NAME, CASES, LABELS, Case, ntxent
-from coulomb.bench.contenders import UnavailableError, peak_of_fresh_process, run_of
+from coulomb.bench.contenders import UnavailableError, bind, peak_of_fresh_process
 from coulomb.bench.measure import Bench, compare
 from coulomb.bench.timing import describe_machine, interleaved, medians
 from coulomb.errors import InputError
@@ -39,7 +39,7 @@ def _point(bench: Bench, n: int, dim: int) -> dict[str, Any]:
     del right
     bench.say(f"growth: time at N = {n:,}")
     steps = {"coulomb": step} | steps
-    runs = {name: run_of(each, inputs) for name, each in steps.items()}
+    runs = {name: bind(each, inputs) for name, each in steps.items()}
     rounds = bench.repeats * max(1, 8192 // n) if n <= 8192 else min(3, bench.repeats)
     point["seconds"] = medians(interleaved(runs, rounds))
     if bench.memory:
@@ -92,6 +92,10 @@ SMALL = (
     _case("TripletLoss, hard", "TripletLoss", "labelled", "triplet_hard", margin=0.2, mining="hard"),
     _case("AlignmentLoss", "AlignmentLoss", "pairs", "alignment", alpha=2.0),
     _case("UniformityLoss", "UniformityLoss", "rows", "uniformity", t=2.0),
+    _case("SigmoidLoss", "SigmoidLoss", "pairs", "sigmoid", scale=10.0, bias=-10.0, learnable=False),
+    _case("DecoupledLoss", "DecoupledLoss", "views", "decoupled", temperature=0.1),
+    _case("VICRegLoss", "VICRegLoss", "pairs", "vicreg", invariance=25.0, variance=25.0, covariance=1.0),
+    _case("BarlowTwinsLoss", "BarlowTwinsLoss", "pairs", "barlow_twins", weight=0.0051),
     _case("NegativeCosineLoss", "NegativeCosineLoss", "pairs, one side learning", "negative_cosine"),
 )
 
@@ -127,7 +131,7 @@ def _cell(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
     steps, reasons = replace(bench, contenders=("dense",), say=lambda text: None).rivals(case, inputs, right)
     if reasons:
         raise UnavailableError(reasons["dense"])
-    runs = {"coulomb": run_of(step, inputs), "dense": run_of(steps["dense"], inputs)}
+    runs = {"coulomb": bind(step, inputs), "dense": bind(steps["dense"], inputs)}
     once = sum(medians(interleaved(runs, 3)).values())
     seconds = medians(interleaved(runs, max(3, min(400, int(budget / once)))))
     own, theirs = seconds["coulomb"], seconds["dense"]
