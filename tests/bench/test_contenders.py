@@ -151,7 +151,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     code, said = run("--list")
     assert code == 0 and "ntxent-8192x128" in said.out and "≥ 4.5×" in said.out
     code, said = run("--case", "nothing", "--out", str(tmp_path))
-    assert code == 2 and "unknown case nothing" in said.err
+    assert code == 2 and "case=nothing: unknown" in said.err
     assert list(tmp_path.iterdir()) == []
     case = SMALL_CASES[0]
     monkeypatch.setattr("coulomb.bench.losses.CASES", (replace(case, name="queue-256x65536x128"),))

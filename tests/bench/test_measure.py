@@ -10,7 +10,7 @@ from coulomb import machine
 from coulomb.bench import contenders, losses, measure
 from coulomb.bench.cases import BY_NAME, CASES, Target
 from coulomb.bench.contenders import CONTENDERS
-from coulomb.bench.losses import NAMES, bench_losses, list_of_cases
+from coulomb.bench.losses import NAMES, bench_losses, case_listing
 from coulomb.bench.measure import KERNELS, Bench, check_target
 from coulomb.bench.results import one_line, render_text
 from coulomb.errors import InputError
@@ -146,7 +146,7 @@ def test_choosing_cases(monkeypatch):
     seen.clear()
     bench_losses(quick=True)
     assert 0 < len(seen) < len(NAMES)
-    with pytest.raises(InputError, match="unknown case nothing; there are: ntxent-8192x128"):
+    with pytest.raises(InputError, match="case=nothing: unknown; there are ntxent-8192x128"):
         bench_losses(["nothing"])
     with pytest.raises(InputError, match="repeats"):
         bench_losses(repeats=0)
@@ -155,7 +155,7 @@ def test_choosing_cases(monkeypatch):
 def test_the_table_of_cases():
     assert len(BY_NAME) == len(CASES)
     assert {target.other for case in CASES for target in case.targets if target.kind == "ratio"} <= set(BY_NAME)
-    assert all(name in list_of_cases() for name in NAMES)
+    assert all(name in case_listing() for name in NAMES)
     assert BY_NAME["ntxent-8192x128"].flops == 4 * 8192**2 * 128
     assert BY_NAME["queue-256x65536x128"].flops == 4 * 256 * 65536 * 128
 
