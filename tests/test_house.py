@@ -34,7 +34,7 @@ FLOORS = {
     "evaluation": 7,
     "report": 8,
     "bench": 8,
-    "lab": 9,  # shows its results with the report's pieces
+    "lab": 9,  # measures memory with bench
     "api": 9,
     "cli": 10,
     "__init__": 11,
