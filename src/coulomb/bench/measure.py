@@ -96,8 +96,9 @@ def torch_mm(queries: Tensor, keys: Tensor, buffer: Tensor) -> Tensor:
 
 # The kernels that the engine chooses from. The floor that targets refer to is the faster one.
 KERNELS: dict[str, Product] = {"torch.mm": torch_mm}
-if (linear := machine.find_linear()) is not None:  # allocates its result
-    KERNELS["oneDNN"] = lambda queries, keys, buffer: linear(queries, keys, None, "none", [], "")
+linear = machine.find_linear()
+if linear is not None:  # oneDNN allocates its result
+    KERNELS["oneDNN"] = lambda queries, keys, buffer, linear=linear: linear(queries, keys, None, "none", [], "")  # type: ignore[misc]
 
 
 class Floor:
