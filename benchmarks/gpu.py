@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from coulomb.bench.cases import Case, Inputs, make_inputs, ntxent
-from coulomb.bench.contenders import Step, UnavailableError, ours, run_of
+from coulomb.bench.contenders import Step, UnavailableError, bind, ours
 from coulomb.bench.losses import SMALL
 from coulomb.bench.measure import Bench, compare, reference
 from coulomb.bench.timing import interleaved, medians
@@ -98,7 +98,7 @@ def measure(case: Case, device: str, flops_a_second: float, repeats: int, rivals
     steps, result["skipped"] = Bench(contenders=rivals).rivals(case, inputs, right)
     steps = {"coulomb": step} | steps
     del right
-    runs = {name: run_of(each, inputs) for name, each in steps.items()}
+    runs = {name: bind(each, inputs) for name, each in steps.items()}
     result["seconds"] = seconds = medians(interleaved(runs, repeats, warmup=2, synchronize=waiting(device)))
     if device == "cuda":
         result["memory_mb"] = {name: peak_mb(each, inputs) for name, each in steps.items()}

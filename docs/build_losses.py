@@ -49,22 +49,22 @@ START = re.compile(r"(Call with|In a compiled graph)\b|([A-Z][\w ]+?)( from the 
 # For the table of all losses: positives, negatives, labels, several processes.
 FACTS = {
     "AlignmentLoss": ("the other view", "none", "no", "nothing to gather"),
-    "ArcFaceLoss": ("the own centre", "the other centres", "yes", "nothing to gather"),
-    "BalancedSoftmaxLoss": ("the own centre", "the other centres", "yes, and counts", "nothing to gather"),
+    "ArcFaceLoss": ("the class centre", "the other centres", "yes", "nothing to gather"),
+    "BalancedSoftmaxLoss": ("the class centre", "the other centres", "yes, and counts", "nothing to gather"),
     "BarlowTwinsLoss": ("the same dimension", "the other dimensions", "no", "`gather`"),
     "DebiasedLoss": ("the other view", "views of other samples, less τ⁺ of them", "no", "`gather`"),
     "DecoupledLoss": ("the other view", "views of other samples", "no", "`gather`"),
     "HardContrastiveLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
-    "HardNegativeLoss": ("the other view", "views of other samples, near ones more", "no", "`gather`"),
+    "HardNegativeLoss": ("the other view", "views of other samples, near ones weighted more", "no", "`gather`"),
     "HardSimpleLoss": ("the paired key", "the top k of batch or queue", "no", "`gather`"),
     "InfoNCELoss": ("the paired key", "keys of batch or queue", "no", "`gather`"),
-    "NCELoss": ("the own memory", "m drawn memories", "no", "nothing to gather"),
+    "NCELoss": ("its entry in the bank", "m drawn entries", "no", "nothing to gather"),
     "NTXentLoss": ("the other views", "views of other samples", "no", "`gather`"),
     "NegativeCosineLoss": ("the target", "none", "no", "nothing to gather"),
-    "PaCoLoss": ("the own centre, the same label", "all centres and features", "yes, −1 allowed", "own keys alone"),
+    "PaCoLoss": ("the class centre, the same label", "all centres and features", "yes, −1 allowed", "own keys only"),
     "SigmoidLoss": ("the paired key, or equal ids", "all other keys of the batch", "no", "`gather`"),
-    "SimpleContrastiveLoss": ("the paired key", "keys of batch or queue, all alike", "no", "`gather`"),
-    "SoftmaxLoss": ("the own centre", "the other centres", "yes", "nothing to gather"),
+    "SimpleContrastiveLoss": ("the paired key", "keys of batch or queue, weighted equally", "no", "`gather`"),
+    "SoftmaxLoss": ("the class centre", "the other centres", "yes", "nothing to gather"),
     "SupConLoss": ("the same label", "all other samples", "yes, −1 allowed", "`gather`"),
     "TripletLoss": ("the same label", "other labels", "yes, −1 left out", "`gather`"),
     "UniformityLoss": ("none", "all other samples", "no", "`gather`"),
@@ -198,9 +198,9 @@ def page(name: str) -> str:
 
 
 def parts_page() -> str:
-    """The page of what losses are given and give back."""
+    """The page of the objects that losses take and return."""
     chapters = [f"## {name}\n\n{body(name, cls, '###')}" for name, cls in PARTS.items()]
-    text = "\n\n".join(["# Parts that losses take and give", *chapters])
+    text = "\n\n".join(["# Parts that losses take and return", *chapters])
     return f"{text}\n\n---\n\n[All losses](README.md) · made by `make docs` from the docstrings\n"
 
 

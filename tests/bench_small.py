@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from coulomb.bench.cases import BY_NAME
-from coulomb.bench.losses import SMALL, counted, measure_growth, measure_small
+from coulomb.bench.losses import SMALL, count_results, measure_growth, measure_small
 from coulomb.bench.measure import Bench
 from coulomb.bench.timing import describe_machine
 
@@ -21,4 +21,4 @@ def small_result(contenders=("dense",), memory=False):
         "small": measure_small(bench, SMALL[:3], (16, 32), budget=0.0),
     }
     told = {"machine": describe_machine(), "command": "coulomb bench losses", "repeats": 1, "quick": False}
-    return told | found | {"counts": counted(found)}
+    return told | found | {"counts": count_results(found)}

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).parents[1] / "src" / "coulomb"
+ROOT = Path(__file__).parents[1]
+HOUSE = ROOT / "src" / "coulomb"
 
 # Lower floors know nothing of higher ones; two places on one floor do not import each other.
 FLOORS = {
@@ -36,7 +38,7 @@ FLOORS = {
     "evaluation": 7,
     "report": 8,
     "bench": 8,
-    "lab": 9,  # shows its results with the report's pieces
+    "lab": 9,  # measures memory with bench
     "api": 9,
     "cli": 10,
     "__init__": 11,
@@ -165,6 +167,39 @@ def top_level_imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_contributing_lists_every_room_once_with_its_floor():
+    rows = re.findall(r"^\| (\d+) \| `([\w./]+)` \|", CONTRIBUTING, flags=re.M)
+    rooms = [room for _, room in rows]
+    assert all((HOUSE / room).exists() for room in rooms), rooms
+    assert len(rooms) == len(set(rooms))
+    floors = {room.rstrip("/").removesuffix(".py"): int(floor) for floor, room in rows}
+    assert floors == {room: floor for room, floor in FLOORS.items() if not room.startswith("__")}
+    directories = {path.name for path in HOUSE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert directories == {room.rstrip("/") for room in rooms if room.endswith("/")}
+    anywhere = re.search(r"may be imported from everywhere: (.*?)\. ", CONTRIBUTING, flags=re.S)
+    assert anywhere is not None
+    assert set(re.findall(r"`(\w+)`", anywhere[1])) == GROUND
+
+
+def test_files_that_contributing_names_exist():
+    prose = re.sub(r"^    .*$", "", CONTRIBUTING, flags=re.M)
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?|\w+\.(?:py|md))`", prose)
+    assert len(paths) > 50
+    for path in paths:
+        assert (ROOT / path).exists() or (HOUSE / path).exists(), path
+
+
+def test_names_that_contributing_places_in_files_are_there():
+    places = re.findall(r"`(\w+)` (?:or `(\w+)` )?in\s`([\w/]+\.py)`", CONTRIBUTING)
+    assert len(places) > 5
+    for name, other, path in places:
+        for each in filter(None, (name, other)):
+            assert re.search(rf"\b{each}\b", (ROOT / path).read_text(encoding="utf-8")), f"{each} in {path}"
 
 
 CORE_IMPORT = """

@@ -22,6 +22,19 @@ def test_python_blocks_run(block, photos):
     run_block(block.replace("epochs=20", "epochs=1, batch_size=4, progress=False"), "README.md", strict=False)
 
 
+def test_losses_and_methods_are_counted_and_named():
+    import coulomb.losses
+    from coulomb.losses.options import Loss
+    from coulomb.methods import METHODS
+
+    losses = [name for name in coulomb.losses.__all__ if issubclass(getattr(coulomb.losses, name), Loss)]
+    assert f"There are {len(losses)} losses" in README
+    assert f"There are {len(METHODS)} methods" in README
+    assert {name for name in METHODS if f"`{name}`" not in README} == set()
+    self_supervised = [name for name, method in METHODS.items() if not method.needs_labels]
+    assert f"| self-supervised methods | {len(self_supervised)} |" in README
+
+
 def test_there_is_a_block_for_each_kind_of_user():
     assert len(BLOCKS) == 3
     assert all(len(block.strip().splitlines()) <= 12 for block in BLOCKS)

@@ -1,10 +1,10 @@
-"""What options of the same purpose are called in other libraries and in authors' code, for error messages."""
+"""Names of options in other libraries and in authors' code, which error messages translate to the names used here."""
 
 from collections.abc import Sequence
 
 from coulomb.errors import did_you_mean
 
-# Name elsewhere → (option here, remark). An option that the loss does not have is not suggested.
+# Name elsewhere → (option here, remark). Suggested only if the loss has this option.
 RENAMED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("tau", "temp", "T", "softmax_temperature"), ("temperature", "")),
     **dict.fromkeys(("scale", "logit_scale", "inv_temperature"), ("temperature", "temperature is 1/scale")),
@@ -39,28 +39,28 @@ RENAMED: dict[str, tuple[str, str]] = {
 }
 
 _QUEUE = (
-    "negatives from earlier batches are an argument: InfoNCELoss()(query, positive, queue.keys()) with negatives.Queue"
+    "pass negatives from earlier batches in the call: InfoNCELoss()(query, positive, queue.keys()) with negatives.Queue"
 )
-_READ = "it is read from the tensors of each call, so leave it out"
-# Name elsewhere → what to do instead, where no option corresponds.
+_READ = "it is inferred from the tensors of each call; omit it"
+# Name elsewhere → what to do instead, if there is no corresponding option.
 REPLACED: dict[str, str] = {
     **dict.fromkeys(("memory_bank_size", "memory_size", "queue_size", "memory_bank", "K", "bank_size"), _QUEUE),
     **dict.fromkeys(("batch_size", "device", "n_views", "feature_size"), _READ),
-    **dict.fromkeys(("world_size", "rank"), "it is read from torch.distributed, so leave it out"),
-    **dict.fromkeys(("eps", "epsilon"), "the losses are computed without it, so leave it out"),
-    **dict.fromkeys(("mini_batch_size", "chunk_size"), "memory is linear in the batch already, so leave it out"),
-    **dict.fromkeys(("ignore_index", "ignore_label"), "unknown samples have the label -1"),
+    **dict.fromkeys(("world_size", "rank"), "it is read from torch.distributed; omit it"),
+    **dict.fromkeys(("eps", "epsilon"), "the losses are computed without it; omit it"),
+    **dict.fromkeys(("mini_batch_size", "chunk_size"), "memory is already linear in the batch; omit it"),
+    **dict.fromkeys(("ignore_index", "ignore_label"), "use the label -1 for unknown samples"),
     **dict.fromkeys(
         ("distance", "similarity"), "this loss uses cosine similarity, or dot products with normalize=False"
     ),
     **dict.fromkeys(("embedding_regularizer", "embedding_reg_weight", "collect_stats"), "this loss has no such term"),
-    "negative_mode": "negatives [K, D] are given in the call and shared by all queries",
+    "negative_mode": "negatives [K, D] are passed in the call and shared by all queries",
     "model": "the loss takes embeddings, not a model: call it with the model's output",
 }
 
 
 def unknown_option(loss: str, name: str, options: Sequence[str]) -> str:
-    """The message for an option ``name`` that the constructor of ``loss`` does not have."""
+    """Returns the error message for an option ``name`` that ``loss`` does not have."""
     what = f"{loss} has no option {name!r}"
     here, remark = RENAMED.get(name, ("", ""))
     if here in options:

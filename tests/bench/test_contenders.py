@@ -54,7 +54,7 @@ def test_half_precision_is_held_to_the_error_of_dense():
     inputs = make_inputs(case)
     assert inputs.arguments[0].dtype == torch.bfloat16
     right = reference(case, inputs)
-    assert right.made_by == "dense, fp64" and right.tolerance[0] > 1e-5
+    assert right.method == "dense, fp64" and right.tolerance[0] > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_floors_count_their_flops(name):
     floor = measure.Floor(case, lambda q, k, buffer: counted.append(2 * len(q) * len(k) * q.shape[1]))
     floor()
     assert sum(counted) == pytest.approx(floor.share * case.flops)
-    assert sum(counted) <= 1.01 * measure.LARGEST
-    assert floor.share == pytest.approx(min(1, measure.LARGEST / case.flops), rel=0.01)
+    assert sum(counted) <= 1.01 * measure.MAX_FLOPS
+    assert floor.share == pytest.approx(min(1, measure.MAX_FLOPS / case.flops), rel=0.01)
 
 
 @pytest.mark.parametrize("kernel", measure.KERNELS)
@@ -151,7 +151,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     code, said = run("--list")
     assert code == 0 and "ntxent-8192x128" in said.out and "≥ 4.5×" in said.out
     code, said = run("--case", "nothing", "--out", str(tmp_path))
-    assert code == 2 and "unknown case nothing" in said.err
+    assert code == 2 and "case=nothing: unknown" in said.err
     assert list(tmp_path.iterdir()) == []
     case = SMALL_CASES[0]
     monkeypatch.setattr("coulomb.bench.losses.CASES", (replace(case, name="queue-256x65536x128"),))

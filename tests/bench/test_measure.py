@@ -10,8 +10,8 @@ from coulomb import machine
 from coulomb.bench import contenders, losses, measure
 from coulomb.bench.cases import BY_NAME, CASES, Target
 from coulomb.bench.contenders import CONTENDERS
-from coulomb.bench.losses import NAMES, bench_losses, list_of_cases
-from coulomb.bench.measure import KERNELS, Bench, judged
+from coulomb.bench.losses import NAMES, bench_losses, case_listing
+from coulomb.bench.measure import KERNELS, Bench, check_target
 from coulomb.bench.results import one_line, render_text
 from coulomb.errors import InputError
 
@@ -100,7 +100,7 @@ def test_targets_are_judged():
         (Target("memory", 101), 100.0, True),
     ]
     for target, value, met in expected:
-        assert (judged(target, found)["value"], judged(target, found)["met"]) == (value, met)
+        assert (check_target(target, found)["value"], check_target(target, found)["met"]) == (value, met)
 
 
 def test_a_contender_that_fails_or_differs_is_left_out_with_a_reason(monkeypatch):
@@ -114,7 +114,7 @@ def test_a_contender_that_fails_or_differs_is_left_out_with_a_reason(monkeypatch
     result = Bench(repeats=1, memory=False, contenders=("dense", "compiled")).measure(SMALL_CASES[0])
     assert result["status"] == "measured" and result["speedup"] == {}
     assert result["skipped"]["compiled"] == "failed: RuntimeError: no compiler"
-    assert result["skipped"]["dense"].startswith("another result: loss 1e+00")
+    assert result["skipped"]["dense"].startswith("differs: loss by 1e+00")
 
 
 def test_what_does_not_fit_is_skipped_with_a_reason(monkeypatch):
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_skipped_with_a_reason(monkeypatch):
 
 def test_choosing_cases(monkeypatch):
     seen = []
-    monkeypatch.setattr(Bench, "measure", lambda self, case: seen.append(case.name) or measure.empty(case))
+    monkeypatch.setattr(Bench, "measure", lambda self, case: seen.append(case.name) or measure.empty_result(case))
     monkeypatch.setattr(losses, "measure_growth", lambda bench, sizes: seen.append("growth"))
     monkeypatch.setattr(losses, "measure_small", lambda bench, *a: seen.append("small"))
     bench_losses(["small", "queue-256x65536x128"])
@@ -146,7 +146,7 @@ def test_choosing_cases(monkeypatch):
     seen.clear()
     bench_losses(quick=True)
     assert 0 < len(seen) < len(NAMES)
-    with pytest.raises(InputError, match="unknown case nothing; there are: ntxent-8192x128"):
+    with pytest.raises(InputError, match="case=nothing: unknown; there are ntxent-8192x128"):
         bench_losses(["nothing"])
     with pytest.raises(InputError, match="repeats"):
         bench_losses(repeats=0)
@@ -155,7 +155,7 @@ def test_choosing_cases(monkeypatch):
 def test_the_table_of_cases():
     assert len(BY_NAME) == len(CASES)
     assert {target.other for case in CASES for target in case.targets if target.kind == "ratio"} <= set(BY_NAME)
-    assert all(name in list_of_cases() for name in NAMES)
+    assert all(name in case_listing() for name in NAMES)
     assert BY_NAME["ntxent-8192x128"].flops == 4 * 8192**2 * 128
     assert BY_NAME["queue-256x65536x128"].flops == 4 * 256 * 65536 * 128
 

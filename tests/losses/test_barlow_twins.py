@@ -55,7 +55,7 @@ def test_constant_dimensions_have_no_correlation_and_no_gradient():
 
 def test_a_single_sample_is_a_counted_warning():
     x = normal(1, 3).requires_grad_()
-    with pytest.warns(CoulombWarning, match="1 of 1 samples is alone"):
+    with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
         loss = BarlowTwinsLoss()(x, x)
     (grad,) = torch.autograd.grad(loss, x)
     assert loss.item() == 3

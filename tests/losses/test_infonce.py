@@ -97,7 +97,7 @@ def test_a_query_whose_every_negative_is_its_own_has_no_loss():
 def test_ids_come_together_and_with_negatives():
     pair = torch.ones(2, 3)
     for ids in ({"query_ids": torch.arange(2)}, {"query_ids": torch.arange(2), "negative_ids": torch.arange(2)}):
-        with pytest.raises(ValueError, match="query_ids and negative_ids come together"):
+        with pytest.raises(ValueError, match="query_ids and negative_ids must be given together"):
             InfoNCELoss()(pair, pair, **ids)
 
 

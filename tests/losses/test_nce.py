@@ -164,15 +164,15 @@ def test_arguments():
         NCELoss(5)(query, positive, noise[:, :0])
     with pytest.raises(ValueError, match="noise must have 3 dimensions"):
         NCELoss(5)(query, positive, noise[0])
-    with pytest.raises(ValueError, match="noise has 2 dimensions, the other features 3"):
+    with pytest.raises(ValueError, match="noise has 2 dimensions, but the other features have 3"):
         NCELoss(5)(query, positive, noise[..., :2])
     index = torch.zeros(4, 7, dtype=torch.long)
     weighted = NCELoss(5, noise_log_prob=torch.zeros(5).log_softmax(0))
-    with pytest.raises(ValueError, match="noise_index is needed with noise_log_prob"):
+    with pytest.raises(ValueError, match="noise_index .* is required with noise_log_prob"):
         weighted(query, positive, noise)
-    with pytest.raises(ValueError, match=r"noise_index must have shape \[4, 7\], the positive's first"):
+    with pytest.raises(ValueError, match=r"noise_index must have shape \[4, 7\], with the positive first"):
         weighted(query, positive, noise, index[:, 1:])
-    with pytest.raises(ValueError, match="noise_index must be from 0 to 4, got 5…5"):
+    with pytest.raises(ValueError, match="noise_index must be from 0 to 4, got values from 5 to 5"):
         weighted(query, positive, noise, index + 5)
     with pytest.raises(TypeError, match="noise_index must be an integer tensor, got torch.float32"):
         weighted(query, positive, noise, index.float())

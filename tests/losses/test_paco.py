@@ -178,11 +178,11 @@ def test_centres_are_a_linear_layer():
 
 def test_arguments_are_named():
     features, labels, centers = batch()
-    with pytest.raises(ValueError, match="center_logits has 3 classes, class_counts 2"):
+    with pytest.raises(ValueError, match="center_logits has 3 classes, but class_counts has 2"):
         PaCoLoss([1, 2])(features, labels, centers)
     with pytest.raises(ValueError, match="center_logits must have one row per anchor"):
         PaCoLoss()(features[:3], labels[:3], centers)
-    with pytest.raises(ValueError, match="labels must be below the number of classes, 3; got 5"):
+    with pytest.raises(ValueError, match="labels must be below the number of classes, 3, got 5"):
         PaCoLoss()(features, labels + 3, centers)
     for options, message in [
         ({"alpha": -1}, "alpha must be"),

@@ -83,7 +83,7 @@ def test_ids_are_checked():
     x = normal(4, 3)
     with pytest.raises(ValueError, match=r"^ids must have shape \[4\]"):
         SigmoidLoss()(x, x, torch.arange(3))
-    with pytest.raises(ValueError, match="^ids must be integers from 0, or −1 for unknown; got -2"):
+    with pytest.raises(ValueError, match="^ids must be integers from 0, or −1 for unknown, got -2"):
         SigmoidLoss()(x, x, torch.tensor([0, 1, 2, -2]))
 
 

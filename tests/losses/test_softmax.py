@@ -61,7 +61,7 @@ def test_unknown_labels_are_left_out_and_counted():
 
 def test_a_single_class_is_not_a_silent_zero():
     features, labels, centers, _ = batch()
-    with pytest.warns(CoulombWarning, match="9 of 9 samples have one class"):
+    with pytest.warns(CoulombWarning, match="9 of 9 samples belong to the only class"):
         assert float(SoftmaxLoss()(features, torch.zeros_like(labels), centers[:1])) == 0
 
 
@@ -72,13 +72,13 @@ def test_a_loss_near_zero_keeps_its_digits():
 
 def test_arguments_are_named():
     features, labels, centers, bias = batch()
-    with pytest.raises(ValueError, match="labels must be below the number of classes, 4; got 4"):
+    with pytest.raises(ValueError, match="labels must be below the number of classes, 4, got 4"):
         SoftmaxLoss()(features, labels + 1, centers)
     with pytest.raises(ValueError, match=r"bias must have shape \[4\]"):
         SoftmaxLoss()(features, labels, centers, bias[:3])
-    with pytest.raises(ValueError, match="centers has 4 dimensions, the other features 5"):
+    with pytest.raises(ValueError, match="centers has 4 dimensions, but the other features have 5"):
         SoftmaxLoss()(features, labels, centers[:, :4])
-    with pytest.raises(ValueError, match="centers has 4 classes, class_counts 2"):
+    with pytest.raises(ValueError, match="centers has 4 classes, but class_counts has 2"):
         BalancedSoftmaxLoss([1, 2])(features, labels, centers)
     for counts, message in [
         ([3, 0], "got 0 for class 1"),

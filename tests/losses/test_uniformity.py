@@ -51,7 +51,7 @@ def test_it_is_trainable():
 @pytest.mark.parametrize("unit", [True, False])
 def test_a_single_sample_is_not_a_silent_zero(unit):
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    with pytest.warns(CoulombWarning, match="1 of 1 samples has no other"):
+    with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
         loss = UniformityLoss(normalize=unit)(x)
     loss.backward()
     assert loss.item() == 0

@@ -40,7 +40,7 @@ def test_the_reductions_are_over_dimensions():
 
 
 def test_a_single_sample_is_a_counted_warning():
-    with pytest.warns(CoulombWarning, match="1 of 1 samples is alone"):
+    with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
         loss = VICRegLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]]))
     assert loss.item() == pytest.approx(25 * 0.5 + 25 * 0.99)
 

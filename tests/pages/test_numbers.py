@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from coulomb.pages.numbers import count, duration, percent, plural, shorten, signed, significant, trim_zeros
+from coulomb.pages.numbers import axis_value, count, duration, percent, plural, shorten, signed, significant, trim_zeros
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,10 @@ def test_tick_labels_have_no_needless_zeros():
         "200",
         "1.50·10⁻⁷",
     ]
+
+
+def test_axis_values():
+    assert [axis_value(x) for x in (30, 1200.0, 2.5, -3, None)] == ["30", "1,200", "2.50", "−3", "–"]
 
 
 def test_differences_have_a_sign():

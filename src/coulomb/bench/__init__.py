@@ -1,1 +1,1 @@
-"""Measurements of speed and memory, beside the alternatives, interleaved in one run."""
+"""Benchmarks of speed and memory compared with alternatives, interleaved in one run."""

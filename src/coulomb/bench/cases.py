@@ -13,13 +13,14 @@ from coulomb.randomness import generator
 
 @dataclass(frozen=True)
 class Target:
-    """A number that a case should reach.
+    """A target of a case.
 
     Args:
-        kind: ``"speedup"`` (times faster than dense eager, at least ``value``), ``"floor"`` (times the matrix products
-            alone, at most), ``"ratio"`` (times the case ``other``, at most), ``"memory"`` (MB above the inputs, at most).
-        value: the number.
-        other: for a ratio, the name of the other case.
+        kind: ``"speedup"`` (at least ``value`` times faster than dense eager), ``"floor"`` (at most ``value`` times the matrix
+            products alone), ``"ratio"`` (at most ``value`` times the case ``other``), ``"memory"`` (at most ``value`` MB above
+            the inputs).
+        value: the limit.
+        other: name of the other case, for a ratio.
     """
 
     kind: str
@@ -27,7 +28,7 @@ class Target:
     other: str = ""
 
     def text(self) -> str:
-        """The target in words."""
+        """Returns the target in words."""
         return {
             "speedup": f"≥ {self.value:g}× faster than dense",
             "floor": f"≤ {self.value:g} × floor",
@@ -38,17 +39,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem: plain data, so that a fresh process can be told about it.
+    """A problem, as plain data that can be passed to a fresh process.
 
     Args:
         name, title: for the command line and for readers.
-        loss: class in `coulomb.losses`; ``options`` its arguments, which the dense reference takes too.
+        loss: class in `coulomb.losses`; ``options`` are its arguments and those of the dense reference.
         inputs: a function of `coulomb.bench.cases`.
         n, m, dim: rows and columns of the similarity matrix, and dimensions.
-        dense: a function of `coulomb.bench.dense`, the usual implementation with the matrix stored.
+        dense: a function of `coulomb.bench.dense`, the usual implementation, which stores the matrix.
         products: flops of the floor in units of u = n·m·dim (a product is 2u; 4u where S = Sᵀ).
         dtype: of the inputs.
-        targets: what it should reach on two CPU cores.
+        targets: for two CPU cores.
         quick: part of the quick run.
     """
 
@@ -68,19 +69,19 @@ class Case:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """``dtype`` as torch knows it."""
-        found = getattr(torch, self.dtype)
-        assert isinstance(found, torch.dtype)
-        return found
+        """``dtype`` as a torch.dtype."""
+        dtype = getattr(torch, self.dtype)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
 
     @property
     def flops(self) -> int:
-        """Of the floor."""
+        """Flops of the floor."""
         return self.products * self.n * self.m * self.dim
 
 
 def ntxent(n: int, dim: int, **options: Any) -> Case:
-    """NT-Xent on n/2 pairs of views."""
+    """Returns a case of NT-Xent on n/2 pairs of views."""
     dtype = options.get("dtype", "float32")
     suffix = "" if dtype == "float32" else "-bf16"
     name = f"ntxent-{n}x{dim}{suffix}"
@@ -128,19 +129,19 @@ LABELS, NOISE = 10, 64
 
 @dataclass(frozen=True)
 class Inputs:
-    """A loss's call arguments, and the positions of those whose gradient is asked for."""
+    """Arguments of a loss, and the positions of those that need a gradient."""
 
     arguments: tuple[Tensor, ...]
     learning: tuple[int, ...]
 
     def to(self, dtype: torch.dtype) -> "Inputs":
-        """The same with floating arguments in another type."""
+        """Returns the inputs with floating-point arguments in another type."""
         cast = (a.to(dtype) if a.is_floating_point() else a for a in self.arguments)
         return Inputs(tuple(cast), self.learning)
 
 
 def make_inputs(case: Case, device: str = "cpu") -> Inputs:
-    """The arguments of the case, on the device, in its type."""
+    """Returns the seeded inputs of a case on a device, in its type."""
     made = MAKERS[case.inputs](case)
     return Inputs(tuple(a.to(device) for a in made.arguments), made.learning).to(case.torch_dtype)
 
@@ -169,7 +170,7 @@ def _labelled_views(case: Case) -> Inputs:
 
 
 def _queue(case: Case) -> Inputs:
-    """Of unit length, as a momentum queue holds them."""
+    """The queue has unit length, as in MoCo."""
     negatives = normalize(torch.randn(case.m, case.dim, generator=_draws("queue")))
     return Inputs((*_two(case, case.n), negatives), (0,))
 

@@ -1,4 +1,4 @@
-"""The implementations that are compared: coulomb, plain PyTorch, and other libraries where they are installed."""
+"""The compared implementations: coulomb, plain PyTorch, and other libraries if they are installed."""
 
 import contextlib
 import dataclasses
@@ -23,11 +23,11 @@ from coulomb import losses
 from coulomb.bench import dense
 from coulomb.bench.cases import Case, Inputs, make_inputs
 
-SHARE = 0.75  # of the free memory that a contender may be expected to need
+MAX_SHARE = 0.75  # of the free memory that a contender may need
 
 
 def free_bytes(device: str = "cpu") -> int:
-    """Memory that new work can have, of the machine or of a GPU."""
+    """Returns the free memory of the machine or of a GPU."""
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
     with contextlib.suppress(OSError, StopIteration):
@@ -37,15 +37,15 @@ def free_bytes(device: str = "cpu") -> int:
 
 
 def dense_bytes(case: Case, itemsize: int | None = None) -> int:
-    """About what the dense implementation needs for one step."""
+    """Returns about how much memory a step of the dense implementation needs."""
     itemsize = itemsize or max(4, case.torch_dtype.itemsize)
     return dense.COPIES.get(case.dense, 6) * case.n * case.m * itemsize
 
 
 def too_large(needed: int, device: str = "cpu") -> str | None:
-    """Why ``needed`` bytes do not fit; None if they do."""
+    """Returns the reason if ``needed`` bytes do not fit into memory, else None."""
     free = free_bytes(device)
-    if needed <= SHARE * free:
+    if needed <= MAX_SHARE * free:
         return None
     return f"does not fit: needs about {_gb(needed)}, {_gb(free)} are free"
 
@@ -58,19 +58,19 @@ Step = Callable[[Inputs], tuple[Tensor, ...]]
 
 
 class UnavailableError(Exception):
-    """A contender cannot take part, and the message says why."""
+    """A contender cannot compute a case, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who computes a case.
+    """An implementation of the cases.
 
     Args:
-        label: for readers.
-        make: case → step; raises `UnavailableError`, or whatever the other project raises.
-        applies: has it this loss at all?
-        needs: bytes that a step takes, about.
-        fresh: is the peak of a fresh process's first step its own (not that of a compiler)?
+        label: its name for readers.
+        make: case → step; raises `UnavailableError` or an error of the other library.
+        applies: case → whether it has this loss.
+        needs: case → approximate bytes of a step.
+        fresh: whether the peak memory of the first step in a fresh process is that of the step (not of a compiler).
     """
 
     label: str
@@ -81,7 +81,7 @@ class Contender:
 
 
 def differentiated(loss: Callable[..., Tensor]) -> Step:
-    """The step of a function: its value and the gradients that the inputs ask for."""
+    """Returns a step that computes a function and its gradients."""
 
     def step(inputs: Inputs) -> tuple[Tensor, ...]:
         arguments = list(inputs.arguments)
@@ -94,21 +94,21 @@ def differentiated(loss: Callable[..., Tensor]) -> Step:
     return step
 
 
-def run_of(step: Step, inputs: Inputs) -> Callable[[], object]:
-    """The step on these inputs, for `timing.interleaved`."""
+def bind(step: Step, inputs: Inputs) -> Callable[[], object]:
+    """Returns the step on these inputs as a function without arguments."""
     return lambda: step(inputs)
 
 
 def ours(case: Case) -> Step:
-    """The loss of `coulomb.losses`."""
-    made = getattr(losses, case.loss, None)
-    if made is None:
+    """Returns a step of the loss in `coulomb.losses`."""
+    loss_class = getattr(losses, case.loss, None)
+    if loss_class is None:
         raise UnavailableError(f"coulomb.losses has no {case.loss}")
-    module = made(**case.options)
-    owned = [name for name, _ in module.named_parameters()]
-    if not owned:
+    module = loss_class(**case.options)
+    parameters = [name for name, _ in module.named_parameters()]
+    if not parameters:
         return differentiated(module)
-    (name,) = owned  # the last argument stands for it, so that everybody has the same
+    (name,) = parameters  # passed as the last argument, as for the other contenders
     delattr(module, name)
 
     def loss(*arguments: Tensor) -> Tensor:
@@ -120,18 +120,17 @@ def ours(case: Case) -> Step:
 
 
 def dense_loss(case: Case) -> Callable[..., Tensor]:
-    """The function of `coulomb.bench.dense`, its options filled in."""
-    found = getattr(dense, case.dense)
-    return partial(found, **case.options)
+    """Returns the function of `coulomb.bench.dense` with its options."""
+    return partial(getattr(dense, case.dense), **case.options)
 
 
 def dense_eager(case: Case) -> Step:
-    """Plain PyTorch."""
+    """Returns a step of plain PyTorch."""
     return differentiated(dense_loss(case))
 
 
 def dense_compiled(case: Case) -> Step:
-    """The same by torch.compile; it is compiled at the first call, and every error of that is a reason to leave it out."""
+    """Returns the same step under torch.compile, which compiles at the first call."""
     torch._dynamo.reset()
     compiled = torch.compile(dense_loss(case), dynamic=False)
     step = differentiated(compiled)
@@ -151,7 +150,7 @@ PLAIN = {
 }
 
 
-STRIP = 1024  # sentence-transformers' mini-batch of rows; their default of 32 is slower
+STRIP = 1024  # mini-batch of sentence-transformers; the default of 32 is slower
 
 
 def _module(name: str, package: str) -> ModuleType:
@@ -167,7 +166,7 @@ def _module(name: str, package: str) -> ModuleType:
 
 
 def linear_cross_entropy(case: Case) -> Step:
-    """torch's chunked cross-entropy of a linear layer: the positives are the layer's weight."""
+    """Returns a step of torch's chunked cross-entropy of a linear layer, with the positives as its weight."""
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
         raise UnavailableError(f"needs torch ≥ 2.13, this is {torch.__version__}")
@@ -186,7 +185,7 @@ def linear_cross_entropy(case: Case) -> Step:
 
 
 def metric_learning(case: Case) -> Step:
-    """pytorch-metric-learning: rows with labels."""
+    """Returns a step of pytorch-metric-learning, on rows with labels."""
     theirs = _module("pytorch_metric_learning.losses", "pytorch-metric-learning")
     made = getattr(theirs, case.loss)(temperature=case.options["temperature"])
 
@@ -203,20 +202,20 @@ def metric_learning(case: Case) -> Step:
 
 
 def metric_learning_bytes(case: Case) -> int:
-    """Their NT-Xent compares each positive pair with each negative pair: N³ elements."""
+    """Returns the memory of pytorch-metric-learning: its NT-Xent compares all positive and negative pairs, N³ elements."""
     if case.loss == "NTXentLoss":
         return 3 * case.n * case.n * case.m * case.torch_dtype.itemsize
     return 2 * dense_bytes(case)
 
 
 def lightly(case: Case) -> Step:
-    """lightly's NT-Xent."""
+    """Returns a step of lightly's NT-Xent."""
     theirs = _module("lightly.loss.ntx_ent_loss", "lightly")
     return differentiated(theirs.NTXentLoss(temperature=case.options["temperature"]))
 
 
 def sentence_transformers(case: Case) -> Step:
-    """The loss stage of sentence-transformers' cached loss, on embeddings that are already there."""
+    """Returns a step of the loss stage of sentence-transformers' cached loss, on given embeddings."""
     name = "sentence_transformers.sentence_transformer.losses.cached_multiple_negatives_ranking"
     found = _module(name, "sentence-transformers").CachedMultipleNegativesRankingLoss
     both: dict[str, Any] = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
@@ -261,23 +260,23 @@ STATUS = Path("/proc/self/status")
 
 
 def peak_of_fresh_process(contender: str, case: Case) -> float | None:
-    """MB that one step takes at its peak above its inputs, in a process of its own; None where that cannot be told."""
+    """Returns the peak memory in MB of one step above its inputs, in a fresh process; None if it cannot be measured."""
     if not STATUS.exists():
         return None
-    told = json.dumps(dataclasses.asdict(case) | {"targets": ()})
+    spec = json.dumps(dataclasses.asdict(case) | {"targets": ()})
     code = "import sys; from coulomb.bench.contenders import print_peak; print_peak(*sys.argv[1:])"
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, contender, told], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", code, contender, spec], capture_output=True, text=True, check=False
     )
     return float(run.stdout.split()[-1]) if run.returncode == 0 else None
 
 
-def print_peak(contender: str, told: str) -> None:
-    """For that process: the peak of its memory in its first step, in MB above what it held with its inputs made."""
-    case = Case(**json.loads(told))
+def print_peak(contender: str, spec: str) -> None:
+    """Prints the peak memory of the first step in MB above the inputs; runs in the fresh process."""
+    case = Case(**json.loads(spec))
     step = CONTENDERS[contender].make(case)
     inputs = make_inputs(case)
-    with contextlib.suppress(OSError):  # forget earlier peaks
+    with contextlib.suppress(OSError):  # resets the recorded peak
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _held("VmRSS")
     step(inputs)
@@ -285,6 +284,6 @@ def print_peak(contender: str, told: str) -> None:
 
 
 def _held(field: str) -> float:
-    # Not ru_maxrss: a child process starts with its parent's.
+    # Not ru_maxrss, which a child process inherits from its parent.
     lines = STATUS.read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024

@@ -196,3 +196,40 @@ def triplet_hard(embeddings: Tensor, labels: Tensor, margin: float, mining: str)
     nearest = distances.masked_fill(same, torch.inf).amin(1)
     terms = (farthest - nearest + margin).clamp_min(0)
     return terms.sum() / (terms > 0).sum().clamp_min(1)
+
+
+def sigmoid(query: Tensor, positive: Tensor, scale: float, bias: float, learnable: bool) -> Tensor:
+    """SigLIP: a binary classification of every pair."""
+    assert not learnable
+    logits = scale * normalize(query) @ normalize(positive).T + bias
+    signs = 2 * torch.eye(len(logits), dtype=logits.dtype, device=logits.device) - 1
+    return -logsigmoid(signs * logits).sum(1).mean()
+
+
+def decoupled(view0: Tensor, view1: Tensor, temperature: float) -> Tensor:
+    """NT-Xent without the positive in the denominator."""
+    rows = normalize(torch.cat([view0, view1]))
+    scores = rows @ rows.T / temperature
+    index = torch.arange(len(rows), device=rows.device)
+    own = scores[index, index.roll(len(view0))]
+    negatives = scores.masked_fill((index[:, None] - index) % len(view0) == 0, -torch.inf)
+    return (negatives.logsumexp(1) - own).mean()
+
+
+def vicreg(view0: Tensor, view1: Tensor, invariance: float, variance: float, covariance: float) -> Tensor:
+    """As in the authors' code."""
+    dim, total = view0.shape[1], invariance * (view0 - view1).square().mean()
+    for view in (view0, view1):
+        centered = view - view.mean(0)
+        total = total + variance / 2 * (1 - (view.var(0) + 1e-4).sqrt()).clamp_min(0).mean()
+        products = centered.T @ centered / (len(view) - 1)
+        total = total + covariance * (products.square().sum() - products.diagonal().square().sum()) / dim
+    return total
+
+
+def barlow_twins(view0: Tensor, view1: Tensor, weight: float) -> Tensor:
+    """As in the authors' code, with batch normalization."""
+    x, y = ((view - view.mean(0)) / (view.var(0, correction=0) + 1e-5).sqrt() for view in (view0, view1))
+    correlation = x.T @ y / len(view0)
+    own = correlation.diagonal()
+    return (own - 1).square().sum() + weight * (correlation.square().sum() - own.square().sum())

@@ -6,21 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 from coulomb.bench.cases import BY_NAME, CASES, LABELS, Case, ntxent
-from coulomb.bench.contenders import UnavailableError, peak_of_fresh_process, run_of
+from coulomb.bench.contenders import UnavailableError, bind, peak_of_fresh_process
 from coulomb.bench.measure import Bench, compare
 from coulomb.bench.timing import describe_machine, interleaved, medians
 from coulomb.errors import InputError
 
 GROWTH_SIZES = tuple(2**power for power in range(10, 16))
 GROWTH_CONTENDERS = ("coulomb", "dense")
-FITTED = 3  # doublings at the large end that slopes are fitted over: below, what every call costs shows
+FITTED = 3  # doublings that slopes are fitted over, the largest ones: small sizes are dominated by overhead
 
 
 def measure_growth(bench: Bench, sizes: Sequence[int] = GROWTH_SIZES, dim: int = 128) -> dict[str, Any]:
-    """``{"dim", "points": [{"n", "status", "reason", "seconds", "memory_mb", "skipped"}], "slopes"}``.
+    """Measures NT-Xent for growing N; returns ``{"dim", "points", "slopes"}``.
 
-    ``slopes[name]["seconds" | "memory_mb"]``: exponent of N fitted to the largest sizes, and from which N on; 2 is
-    quadratic, 1 linear. A size whose result is wrong has no figures.
+    A point is ``{"n", "status", "reason", "seconds", "memory_mb", "skipped"}``, without times if the result is wrong.
+    ``slopes[name]["seconds" | "memory_mb"]`` is the exponent of N fitted to the largest sizes and the smallest of these.
     """
     points = [_point(replace(bench, contenders=("dense",)), n, dim) for n in sizes]
     return {"dim": dim, "points": points, "slopes": {name: _slopes(points, name) for name in GROWTH_CONTENDERS}}
@@ -34,12 +34,12 @@ def _point(bench: Bench, n: int, dim: int) -> dict[str, Any]:
     except UnavailableError as reason:
         return point | {"status": "skipped", "reason": str(reason)}
     if not compare(step, inputs, right)["ok"]:
-        return point | {"status": "wrong", "reason": "its loss or gradient is not the reference's"}
+        return point | {"status": "wrong", "reason": "loss or gradient differ from the reference"}
     steps, point["skipped"] = bench.rivals(case, inputs, right)
     del right
     bench.say(f"growth: time at N = {n:,}")
     steps = {"coulomb": step} | steps
-    runs = {name: run_of(each, inputs) for name, each in steps.items()}
+    runs = {name: bind(each, inputs) for name, each in steps.items()}
     rounds = bench.repeats * max(1, 8192 // n) if n <= 8192 else min(3, bench.repeats)
     point["seconds"] = medians(interleaved(runs, rounds))
     if bench.memory:
@@ -56,7 +56,7 @@ def _slopes(points: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The exponent k of y ∝ xᵏ, by least squares on logarithms."""
+    """Returns the exponent k of y ∝ xᵏ by least squares on logarithms."""
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
     above = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
@@ -64,15 +64,15 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 SMALL_SIZES = (64, 128, 256, 512, 1024)
-SHARE, SECONDS = 0.05, 50e-6  # slower than dense by at most one of these
+SHARE, SECONDS = 0.05, 50e-6  # the limit: slower than dense by at most one of these
 
 
 def _case(name: str, loss: str, inputs: str, dense: str, **options: Any) -> Case:
     return Case(name, name, loss, options, inputs, 0, 0, 128, dense, 6)
 
 
-TOP = 8  # of these inputs, the 8th and 9th negative of no anchor are alike to rounding
-COUNTS = tuple(range(100, 0, -10))  # images of each class, a long tail
+TOP = 8  # no anchor has equal 8th and 9th negatives, up to rounding
+COUNTS = tuple(range(100, 0, -10))  # images per class, long-tailed
 SMALL = (
     _case("NTXentLoss", "NTXentLoss", "views", "ntxent", temperature=0.5),
     _case("SupConLoss", "SupConLoss", "labelled_views", "supcon", temperature=0.5),
@@ -92,6 +92,10 @@ SMALL = (
     _case("TripletLoss, hard", "TripletLoss", "labelled", "triplet_hard", margin=0.2, mining="hard"),
     _case("AlignmentLoss", "AlignmentLoss", "pairs", "alignment", alpha=2.0),
     _case("UniformityLoss", "UniformityLoss", "rows", "uniformity", t=2.0),
+    _case("SigmoidLoss", "SigmoidLoss", "pairs", "sigmoid", scale=10.0, bias=-10.0, learnable=False),
+    _case("DecoupledLoss", "DecoupledLoss", "views", "decoupled", temperature=0.1),
+    _case("VICRegLoss", "VICRegLoss", "pairs", "vicreg", invariance=25.0, variance=25.0, covariance=1.0),
+    _case("BarlowTwinsLoss", "BarlowTwinsLoss", "pairs", "barlow_twins", weight=0.0051),
     _case("NegativeCosineLoss", "NegativeCosineLoss", "pairs, one side learning", "negative_cosine"),
 )
 
@@ -99,9 +103,10 @@ SMALL = (
 def measure_small(
     bench: Bench, cases: Sequence[Case] = SMALL, sizes: Sequence[int] = SMALL_SIZES, budget: float = 0.5
 ) -> dict[str, Any]:
-    """``{"dim", "sizes", "rows": [{"name", "status", "reason", "cells"}]}``; ``budget`` seconds for each cell.
+    """Measures losses on small batches; returns ``{"dim", "sizes", "rows": [{"name", "status", "reason", "cells"}]}``.
 
-    A cell: ``{"n", "parity", "coulomb", "dense", "slower_us", "ratio", "met"}``, seconds, None where parity failed.
+    A cell is ``{"n", "parity", "coulomb", "dense", "slower_us", "ratio", "met"}``; times are in seconds, and None if the
+    result is wrong. ``budget``: seconds per cell.
     """
     rows = []
     for case in cases:
@@ -113,7 +118,10 @@ def measure_small(
             row |= {"status": "skipped", "reason": str(reason)}
         wrong = sum(not cell["parity"]["ok"] for cell in row["cells"])
         if wrong:
-            row |= {"status": "wrong", "reason": f"{wrong} of {len(sizes)} sizes: not the reference's loss or gradient"}
+            row |= {
+                "status": "wrong",
+                "reason": f"{wrong} of {len(sizes)} sizes: loss or gradient differ from the reference",
+            }
         rows.append(row)
     return {"dim": 128, "sizes": list(sizes), "rows": rows}
 
@@ -127,7 +135,7 @@ def _cell(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
     steps, reasons = replace(bench, contenders=("dense",), say=lambda text: None).rivals(case, inputs, right)
     if reasons:
         raise UnavailableError(reasons["dense"])
-    runs = {"coulomb": run_of(step, inputs), "dense": run_of(steps["dense"], inputs)}
+    runs = {"coulomb": bind(step, inputs), "dense": bind(steps["dense"], inputs)}
     once = sum(medians(interleaved(runs, 3)).values())
     seconds = medians(interleaved(runs, max(3, min(400, int(budget / once)))))
     own, theirs = seconds["coulomb"], seconds["dense"]
@@ -137,7 +145,7 @@ def _cell(bench: Bench, case: Case, budget: float) -> dict[str, Any]:
 
 GROWTH, SMALL_BATCHES = "growth", "small"
 NAMES = (*BY_NAME, GROWTH, SMALL_BATCHES)
-NOT_WHEN_QUICK = ("compiled",)  # compiling takes longer than all the rest
+NOT_WHEN_QUICK = ("compiled",)  # compilation takes longer than everything else
 
 
 def bench_losses(
@@ -149,28 +157,28 @@ def bench_losses(
     command: str = "coulomb bench losses",
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Forward and backward of each case, interleaved with its peers, medians of ``repeats`` rounds.
+    """Measures forward and backward of each case, interleaved with other implementations: medians of ``repeats`` rounds.
 
     Args:
-        cases: names in ``NAMES``; none means all.
-        quick: two cases, few small batches, nothing compiled: about a minute.
-        repeats: rounds.
-        memory: also peak memory, in a fresh process each.
-        command: recorded in the result.
-        say: called with what is being done.
+        cases: names in ``NAMES``; by default all.
+        quick: two cases, fewer small batches, no compilation: about a minute.
+        repeats: rounds per case.
+        memory: whether to measure peak memory, in fresh processes.
+        command: stored in the result.
+        say: called with progress messages.
 
     Returns:
         ``{"machine", "command", "repeats", "quick", "cases", "growth", "small", "counts"}``: see `Bench.measure`,
-        `measure_growth` and `measure_small`; the latter two None if not asked for.
+        `measure_growth` and `measure_small`; ``growth`` and ``small`` are None if they were not requested.
 
     Raises:
-        InputError: unknown case, repeats below 1.
+        InputError: unknown case, or repeats below 1.
     """
     if repeats < 1:
-        raise InputError(f"repeats must be at least 1, got {repeats}")
+        raise InputError(f"repeats={repeats}: must be at least 1")
     unknown = sorted(set(cases) - set(NAMES))
     if unknown:
-        raise InputError(f"unknown case {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+        raise InputError(f"case={', '.join(unknown)}: unknown; there are {', '.join(NAMES)}")
     wanted = list(cases) or [
         *(c.name for c in CASES if c.quick or not quick),
         *(() if quick else (GROWTH,)),
@@ -179,18 +187,18 @@ def bench_losses(
     bench = Bench(min(repeats, 3) if quick else repeats, memory, say=say)
     if quick:
         bench.contenders = tuple(name for name in bench.contenders if name not in NOT_WHEN_QUICK)
-    results = [bench.measure(case) for case in CASES if case.name in wanted]
+    measured = [bench.measure(case) for case in CASES if case.name in wanted]
     growth = measure_growth(bench, GROWTH_SIZES[:3] if quick else GROWTH_SIZES) if GROWTH in wanted else None
     small = None
     if SMALL_BATCHES in wanted:
         small = measure_small(bench, SMALL, SMALL_SIZES[::2] if quick else SMALL_SIZES, 0.1 if quick else 0.5)
-    found = {"cases": results, "growth": growth, "small": small}
-    told = {"machine": describe_machine(), "command": command, "repeats": bench.repeats, "quick": quick}
-    return told | found | {"counts": counted(found)}
+    results = {"cases": measured, "growth": growth, "small": small}
+    about = {"machine": describe_machine(), "command": command, "repeats": bench.repeats, "quick": quick}
+    return about | results | {"counts": count_results(results)}
 
 
-def list_of_cases() -> str:
-    """The names for ``cases``, with titles and targets."""
+def case_listing() -> str:
+    """Returns the names for ``cases`` with titles and targets."""
     lines = [f"{c.name:26}{c.title}" + "".join(f"; {target.text()}" for target in c.targets) for c in CASES]
     sizes = f"NT-Xent from N = {GROWTH_SIZES[0]:,} to {GROWTH_SIZES[-1]:,}, time and memory"
     small = (
@@ -199,11 +207,11 @@ def list_of_cases() -> str:
     return "\n".join([*lines, f"{GROWTH:26}{sizes}", f"{SMALL_BATCHES:26}{small}"])
 
 
-def counted(found: dict[str, Any]) -> dict[str, int]:
-    """Cases measured, wrong and skipped; targets met, missed and not measured; small batches likewise."""
-    cases = found["cases"]
+def count_results(results: dict[str, Any]) -> dict[str, int]:
+    """Counts cases and small batches by status, and targets by result."""
+    cases = results["cases"]
     targets = [target["met"] for case in cases for target in case["targets"]]
-    rows = found["small"]["rows"] if found["small"] else []
+    rows = results["small"]["rows"] if results["small"] else []
     cells = [cell["met"] for row in rows for cell in row["cells"]]
     counts = {status: sum(case["status"] == status for case in cases) for status in ("measured", "wrong", "skipped")}
     counts |= {"met": targets.count(True), "missed": targets.count(False), "unknown": targets.count(None)}

@@ -1,4 +1,4 @@
-"""What the pulse costs a training: steps with and without it, in turns."""
+"""`coulomb bench pulse`: the overhead of the measurements during training (the pulse), with and without interleaved."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,9 @@ from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.watching.pulse import Pulse
 
-TARGET = 0.03  # of a step's time
+TARGET = 0.03  # overhead, of the training time
 PERIOD = int(Config().pulse)
-IMAGES = 2048  # as if trained on
+IMAGES = 2048  # size of the simulated data set
 CASES: dict[str, dict[str, Any]] = {
     "digits: simclr": {"method": "simclr", "channels": 1, "size": 16},
     "digits: moco, queue of 1024": {"method": "moco", "channels": 1, "size": 16, "own": {"queue_size": 1024}},
@@ -26,15 +26,19 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def bench_pulse(batch: int = 128, repeats: int = 5, cases: list[str] | None = None) -> dict[str, Any]:
-    """Seconds of a training step with and without the pulse (medians), and the pulse's share of training at its period.
+    """Measures training steps with and without the pulse, and the pulse's share of the training time at its period.
 
-    As the small preset has them: ConvNets of width 32, batches of 128. A step is the method's forward, backward and update
-    on random images of a batch; making the views, which training spends time on too, is left out, so the share is an upper
-    one. The first update of a run, which is looked at too, is not counted. Returns ``{"batch", "period", "threads",
-    "repeats", "cases": {case: {"step", "with_pulse", "share"}}}``. Raises `InputError` for numbers that are too small.
+    The setting is that of the small preset: ConvNets of width 32, batches of 128. A step is the method's forward, backward and
+    update on random images. Making views is left out, so the share is an upper bound, and so is the pulse of the first update.
+
+    Returns:
+        ``{"batch", "period", "threads", "repeats", "cases": {case: {"step", "with_pulse", "share"}}}``; medians in seconds.
+
+    Raises:
+        InputError: a number is too small.
     """
     if batch < 2 or repeats < 1:
-        raise InputError(f"batch={batch} must be at least 2, repeats={repeats} at least 1")
+        raise InputError(f"batch={batch}: must be at least 2; repeats={repeats}: must be at least 1")
     found = {}
     for name, case in CASES.items():
         if cases is not None and name not in cases:
@@ -48,7 +52,7 @@ def bench_pulse(batch: int = 128, repeats: int = 5, cases: list[str] | None = No
 
 
 def render(result: dict[str, Any]) -> str:
-    """A table of `bench_pulse`'s result for the terminal."""
+    """Returns the result of `bench_pulse` as a table."""
     lines = [
         f"the pulse every {result['period']} updates: batch {result['batch']}, {result['threads']} threads, "
         f"median of {result['repeats']}; at most {TARGET:.0%} of training",
@@ -60,7 +64,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 class _Steps:
-    """A method and its optimiser, stepped as the trainer steps them."""
+    """A method and its optimizer, with the steps of the trainer."""
 
     def __init__(self, batch: int, *, method: str, channels: int, size: int, own: dict[str, Any] | None = None):
         network = build_encoder("convnet", channels=channels, image_size=size, width=32)
@@ -94,7 +98,7 @@ class _Steps:
         self._tell("after_update", 0.5)
         pulse.on_train_batch_end(trainer, module, {}, batch, 0)
         if period and "gradient_norm" not in pulse.figures:
-            raise RuntimeError("the pulse was not taken: this would measure nothing")
+            raise RuntimeError("the pulse was not measured")
 
     def _tell(self, hook: str, *arguments: float) -> None:
         with torch.no_grad():

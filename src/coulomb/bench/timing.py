@@ -22,10 +22,10 @@ Run = Callable[[], object]
 def interleaved(
     runs: Mapping[str, Run], repeats: int, *, warmup: int = 1, synchronize: Callable[[], object] | None = None
 ) -> dict[str, list[float]]:
-    """Seconds of each run in each of ``repeats`` rounds, in turns, after ``warmup`` rounds that do not count.
+    """Returns the seconds of each run in each of ``repeats`` rounds, after ``warmup`` rounds.
 
-    The order turns by one from round to round, so that nobody always follows the same neighbour. Python's garbage
-    collector waits meanwhile. ``synchronize`` waits for a device before each look at the clock.
+    Every round times all runs, so that other load affects all of them, and the order rotates by one. The garbage collector
+    is disabled meanwhile. ``synchronize`` waits for a device before each reading of the clock.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs.items())
@@ -53,12 +53,12 @@ def interleaved(
 
 
 def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """The median of each."""
+    """Returns the median time of each run."""
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, threads, memory, versions and the date."""
+    """Returns processor, threads, memory, versions and date."""
     return {
         "processor": machine.processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -76,7 +76,7 @@ def describe_machine() -> dict[str, Any]:
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A function to call with what is being done."""
+    """Yields a function that shows progress on stderr: one changing line on a terminal, else a line per message."""
     if quiet:
         yield lambda text: None
     elif sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""How fast views are made, beside kornia."""
+"""`coulomb bench views`: the speed of augmentations compared with kornia."""
 
 import warnings
 from collections.abc import Callable
@@ -12,16 +12,21 @@ from coulomb.data.views import Views, make_views
 from coulomb.errors import InputError
 from coulomb.randomness import generator
 
-TARGETS = {"without blur": 50_000, "with blur": 25_000}  # views a second, 32×32×3, two cores
+TARGETS = {"without blur": 50_000, "with blur": 25_000}  # views per second, 32×32×3, two cores
 
 
 def bench_views(batch: int = 512, size: int = 32, repeats: int = 15) -> dict[str, Any]:
-    """Views a second of the SimCLR chain (crop, flip, jitter p=.8, grey p=.2; with and without blur p=.5), medians.
+    """Measures views per second of the SimCLR chain (crop, flip, jitter p=.8, grey p=.2; with and without blur p=.5).
 
-    Ours and kornia's take turns, so that a busy machine is busy for both; each turn makes one view of ``batch`` random
-    uint8 pictures. Returns ``{"batch", "size", "threads", "repeats", "cases": {case: {"coulomb", "coulomb, linear hue",
-    "kornia"}}, "kornia_version"}``, kornia's figures None where it is not installed. Raises InputError for numbers
-    below 1.
+    coulomb and kornia are timed alternately, so that other load affects both; each round makes one view of ``batch`` random
+    uint8 images. Rates are medians.
+
+    Returns:
+        ``{"batch", "size", "threads", "repeats", "cases": {case: {"coulomb", "coulomb, linear hue", "kornia"}},
+        "kornia_version"}``; kornia's rates are None if it is not installed.
+
+    Raises:
+        InputError: a number is too small.
     """
     for name, value in (("batch", batch), ("size", size - 1), ("repeats", repeats)):
         if value < 1:
@@ -53,9 +58,9 @@ def bench_views(batch: int = 512, size: int = 32, repeats: int = 15) -> dict[str
 
 
 def render(result: dict[str, Any]) -> str:
-    """A table of `bench_views`' result for the terminal."""
+    """Returns the result of `bench_views` as a table."""
     lines = [
-        f"views a second: {result['size']}×{result['size']}×3, batch {result['batch']}, {result['threads']} threads, "
+        f"views per second: {result['size']}×{result['size']}×3, batch {result['batch']}, {result['threads']} threads, "
         f"median of {result['repeats']}",
         f"{'':22}" + "".join(f"{case:>16}" for case in result["cases"]),
     ]
@@ -66,7 +71,7 @@ def render(result: dict[str, Any]) -> str:
     if result["size"] == 32:
         lines.append(f"{'target':22}" + "".join(f"{TARGETS[case]:>16,}" for case in result["cases"]))
     if result["kornia_version"] is None:
-        lines.append("kornia is not installed: pip install kornia, to see it beside")
+        lines.append("kornia is not installed; for the comparison: pip install kornia")
     else:
         lines.append(f"kornia {result['kornia_version']}")
     return "\n".join(lines)
@@ -78,7 +83,7 @@ def _ours(views: Views, canvas: Tensor) -> Callable[[], object]:
 
 
 def _kornia_chain(size: int, blur: float) -> tuple[Callable[[Tensor], Tensor], str] | None:
-    """kornia's equivalent chain, its parameters per sample too, and its version; None where it is missing."""
+    """Returns kornia's equivalent chain, with parameters per sample, and its version; None if it is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its own dependencies' deprecations
         try:

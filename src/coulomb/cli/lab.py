@@ -144,12 +144,12 @@ def bench_losses_command(
     list_cases: Annotated[bool, typer.Option("--list", help="list the cases and their targets")] = False,
 ) -> None:
     """Measure time and memory of the losses, compared with other implementations and with matrix products alone."""
-    from coulomb.bench.losses import bench_losses, list_of_cases
+    from coulomb.bench.losses import bench_losses, case_listing
     from coulomb.bench.results import render_text, save
     from coulomb.bench.timing import progress
 
     if list_cases:
-        say(list_of_cases())
+        say(case_listing())
         return
     command = shlex.join(["coulomb", *sys.argv[1:]])
     with progress(quiet=as_json) as doing:

@@ -1,4 +1,4 @@
-"""Contrastive losses on the streaming engine: plain modules that need torch alone, with memory linear in the batch."""
+"""Contrastive losses as plain modules that need only torch, with memory linear in the batch."""
 
 from coulomb.losses.alignment import AlignmentLoss
 from coulomb.losses.arcface import ArcFaceLoss

@@ -13,13 +13,14 @@ from coulomb.losses.options import Flag, Loss, Reduction, number
 class AlignmentLoss(Loss):
     """L_i = ‖x_i − y_i‖^α   (Wang & Isola, 2020)
 
-    Half of what contrastive losses do; the other is `UniformityLoss`. With unit rows and α = 2 this is 2 − 2cos.
+    One of the two properties that contrastive losses optimise; the other is `UniformityLoss`. For unit rows and α = 2,
+    L_i = 2 − 2cos.
 
-    When to use: to train, or to watch, what contrastive losses do by implication. Always beside `UniformityLoss`: alone
-    it is least when all samples lie in one place.
+    When to use: to optimise or monitor directly what contrastive losses optimise implicitly. For training, add
+    `UniformityLoss`, because alignment by itself is minimal when all embeddings are equal.
     Needs: two views of each sample. No labels, no negatives.
-    Temperature: none. α says how much far pairs count: the pull grows as ‖x−y‖^(α−1), so α = 1 pulls all pairs alike
-    and a larger α cares for the far ones.
+    Temperature: none. The gradient of a pair grows as ‖x − y‖^(α−1): with α = 1 all pairs are pulled with equal force,
+    with a larger α distant pairs are pulled more.
     Cost: O(N·D).
     Reference: Wang & Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity on the
     Hypersphere, ICML 2020, arXiv:2005.10242.
@@ -29,14 +30,14 @@ class AlignmentLoss(Loss):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over samples, ``"sum"``, or ``"none"`` ([N]).
 
-    Call with x [N, D] and y [N, D], both views of the same samples.
+    Call with x [N, D] and y [N, D], two views of the same samples.
 
-    Deviation: the authors leave the scaling to unit length to the caller.
-    Degenerate input: equal x_i and y_i have loss 0 and gradient 0, also for α = 1. A row of zeros gets no gradient, and
-    is counted in a `CoulombWarning`.
+    Deviation: the authors' function expects rows of unit length.
+    Degenerate input: where x_i = y_i, the loss and its gradient are 0, also for α = 1. A row of zeros gets no gradient;
+    a `CoulombWarning` counts such rows.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> AlignmentLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
     tensor(2.)
@@ -48,7 +49,7 @@ class AlignmentLoss(Loss):
     reduction: Reduction = "mean"
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         x, y = paired_rows(("x", "y"), x, y, normalize=self.normalize).chunk(2)
         squared = (x - y).square().sum(1)
         if self.alpha == 2:

@@ -33,9 +33,9 @@ class ArcFaceLoss(Loss):
     When to use: all samples are labelled, there are many classes, and the angles themselves are used later: faces,
     products, retrieval of unseen classes.
     Needs: labels. The centres belong to the loss.
-    Temperature: s is 1/τ (64: τ = 0.016). The angle to the own centre must be smaller than all others by the margin m. A
-    large m may prevent training from starting; a smaller one or ``easy_margin`` helps.
-    Cost: 6u, u = B·C·D (8u for ``reduction="none"``); memory linear.
+    Temperature: s is 1/τ (64: τ = 0.016). The angle to the centre of the sample's class must be smaller than all others by
+    the margin m. A large m may prevent training from starting; a smaller one or ``easy_margin`` helps.
+    Cost: 6u with u = B·C·D (8u for ``reduction="none"``). Memory is linear in B and C.
     Reference: Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019,
     arXiv:1801.07698.
 
@@ -49,18 +49,18 @@ class ArcFaceLoss(Loss):
         generator: for the initial centres, normal with standard deviation 0.01 (only the direction matters).
         normalize: scale features and centres to unit length; False assumes that they already are.
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
-        diagnose: return (loss, `Diagnosis`); the positive is the own centre, the negatives are the others.
+        diagnose: return (loss, `Diagnosis`); the positive is the centre of the sample's class, the negatives are the others.
 
     Call with features [B, D] and labels [B] (−1: unknown). `logits` returns s·cos θ without margin, for predictions.
 
     Deviations from the authors' code: it adds the margin outside the graph, so that the gradient of the target is that
-    without margin; here it is the true one, s·sin(θ+m)/sin θ (if cos θ rounds to ±1 and sin θ to 0, the infinite part
-    counts as 0). Their newer code has no special case for θ + m > π; this is the one of their first code.
+    without margin; here it is exact, s·sin(θ+m)/sin θ (if cos θ rounds to ±1 and sin θ to 0, the infinite part counts
+    as 0). Their newer code has no special case for θ + m > π; this loss has that of their first code.
     Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
-    them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is given.
+    them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> loss = ArcFaceLoss(num_classes=2, dim=2, scale=1.0, margin=math.pi / 2)
     >>> with torch.no_grad():
@@ -87,7 +87,7 @@ class ArcFaceLoss(Loss):
         nn.init.normal_(self.centers, std=0.01, generator=generator)
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         scores = class_scores(features, labels, self.centers, scale=self.scale, normalize=self.normalize)
         own = self.scale * self._with_margin(scores.own / self.scale)
         losses = scores.contrast(own)
@@ -100,13 +100,13 @@ class ArcFaceLoss(Loss):
         return loss, diagnose_rows(scores.similarity, positive=scores.own, has_positive=scores.known)
 
     def logits(self, features: Tensor) -> Tensor:
-        """s·cos θ, [B, C], without margin: for predictions."""
+        """Returns s·cos θ, [B, C], without margin, for predictions."""
         features = unit_rows("features", features, normalize=self.normalize)
         centers = unit_rows("centers", self.centers, normalize=self.normalize, like=features)
         return self.scale * linear(features.to(centers.dtype), centers)
 
     def _with_margin(self, cos: Tensor) -> Tensor:
-        """cos(θ + m); where θ + m > π, cos θ − m·sin m; with ``easy_margin`` cos θ where θ > π/2."""
+        """Returns cos(θ + m); where θ + m > π, cos θ − m·sin m; with ``easy_margin`` cos θ where θ > π/2."""
         sine = ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).tiny).sqrt()  # never 0
         moved = cos * math.cos(self.margin) - sine * math.sin(self.margin)
         if self.easy_margin:
@@ -114,5 +114,5 @@ class ArcFaceLoss(Loss):
         return torch.where(cos > -math.cos(self.margin), moved, cos - self.margin * math.sin(self.margin))
 
     def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
+        """Returns the options for ``print(loss)``."""
         return "num_classes={}, dim={}, ".format(*self.centers.shape) + super().extra_repr()

@@ -16,30 +16,31 @@ class BarlowTwinsLoss(Loss):
     """L = Σ_d [(1 − c_dd)² + λ Σ_{e≠d} c_de²],  c_de = corr_i(x_id, y_ie)   (Barlow Twins, Zbontar et al., 2021)
 
     The diagonal makes each dimension agree between the views; the rest makes different dimensions independent, which also
-    excludes collapse. No sample is compared with another.
+    prevents collapse. No sample is compared with another.
 
-    When to use: no labels, no negatives, and no predictor or momentum encoder either; batches may be small.
+    When to use: training without labels, negatives, a predictor or a momentum encoder, even with small batches.
     Needs: two views of each sample, and embeddings of many dimensions (the authors: 8,192, from a projection head of three
-    layers; fewer do worse). No labels.
+    layers; fewer perform worse). No labels.
     Temperature: none. λ should fall with D, as each dimension has D − 1 others.
-    Cost: 6u, u = N·D²; memory D², linear in N.
+    Cost: 6u with u = N·D². Memory is linear in N, and D² for the statistics.
     Reference: Zbontar et al., Barlow Twins: Self-Supervised Learning via Redundancy Reduction, ICML 2021,
     arXiv:2103.03230.
 
     Args:
         weight: λ; 0.0051 as in the paper, for D = 8,192.
         reduction: ``"sum"`` over dimensions, L itself; ``"mean"``, or ``"none"`` ([D]).
-        gather: statistics of all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. L is then that of all samples, on every process.
+        gather: compute the statistics over the batches of all processes. True, False, or ``"auto"``: True if
+            torch.distributed is initialised with several processes, which must then all call the loss. L then covers all
+            samples and is equal on every process.
 
-    Call with view0 [N, D] and view1 [N, D]. They are standardised over the batch inside: their scale does not matter.
+    Call with view0 [N, D] and view1 [N, D]. The loss standardises them over the batch, so their scale does not matter.
 
-    Deviation: none. As in the authors' code, 10⁻⁵ is added to the variance, with which the views are standardised.
+    Deviation: none. As in the authors' code, 10⁻⁵ is added to the variance by which the views are standardised.
     Degenerate input: a dimension that is constant in a view has c_dd = 0, so equal features give D. N = 1 has no variance:
-    the loss is D, and a `CoulombWarning` says so.
+    the loss is D, and a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> BarlowTwinsLoss()(torch.ones(8, 3), torch.ones(8, 3))  # no correlation in 3 dimensions
     tensor(3.)
@@ -51,7 +52,7 @@ class BarlowTwinsLoss(Loss):
     gather: Gather = "auto"
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         views = two_views(view0, view1, self.gather, degree=2)
         centered = views.centered()
         variance = views.sum(centered.square().sum(1, keepdim=True)) / views.samples

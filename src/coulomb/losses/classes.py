@@ -1,4 +1,4 @@
-"""Parts of the losses over class centres: the similarities of samples and centres, class frequencies."""
+"""Common parts of the losses over class centres: similarities of samples and centres, and class frequencies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class ClassScores:
 
     Attributes:
         similarity: samples × centres; the centre of a sample's label is its positive, the others are its negatives.
-        known: which labels are known, [B]; None: all.
-        own: s_iy, [B]; of class 0 if the label is unknown.
+        known: mask of known labels, [B]; None: all are known.
+        own: s_iy, [B]; class 0 takes the place of an unknown label.
         rest: LSE_{c≠y} s_ic, [B], if the similarities are few enough to be stored; else None.
     """
 
@@ -36,14 +36,17 @@ class ClassScores:
     rest: Tensor | None = None
 
     def contrast(self, own: Tensor) -> Tensor:
-        """softplus(LSE_{c≠y} s_ic − own_i), [B]."""
+        """Returns softplus(LSE_{c≠y} s_ic − own_i), [B]."""
         if self.rest is None:
             return self.similarity.contrast(own, counted=self.known)
         return softplus(self.rest - own, threshold=50)
 
 
 def own_and_rest(logits_BC: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
-    """(logit of the own class, LSE of the others), [B]: softplus(rest − own) is the cross-entropy, without cancellation."""
+    """Returns (logit of the sample's class, LSE of the other logits), [B] each.
+
+    softplus(rest − own) is the cross-entropy, without cancellation.
+    """
     target = labels_B[:, None].clamp_min(0)
     return logits_BC.gather(1, target).squeeze(1), logits_BC.scatter(1, target, -torch.inf).logsumexp(1)
 
@@ -64,7 +67,7 @@ def class_scores(
     labels = class_ids(labels, len(features), features, classes=len(centers))
     known = known_labels(labels)
     if len(centers) == 1:
-        warn_counted(len(labels), len(labels), "samples have one class: the loss gives no gradient")
+        warn_counted(len(labels), len(labels), "samples belong to the only class: the loss gives no gradient")
     features = normalized(("features",), features, normalize=normalize)
     centers = normalized(("centers",), centers, normalize=normalize)
     if bias is not None:
@@ -83,7 +86,7 @@ def class_scores(
 
 
 def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
-    """Positive numbers of samples per class as a new tensor [C]; integers stay integers.
+    """Returns positive numbers of samples per class as a new tensor [C]; integers stay integers.
 
     Raises:
         TypeError, ValueError: not real numbers, not one dimension, or not positive and finite.
@@ -91,7 +94,7 @@ def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
     try:
         counts = torch.as_tensor(class_counts).detach().clone()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise TypeError(f"{name} must be numbers, one per class; got {type(class_counts).__name__}") from error
+        raise TypeError(f"{name} must be numbers, one per class, got {type(class_counts).__name__}") from error
     check_tensor(name, counts, "a real", (max(1, counts.numel()),), counts, ", one count per class")
     bad = ~((counts > 0) & counts.isfinite())
     if readable(bad) and bad.any():
@@ -103,12 +106,12 @@ def checked_counts(name: str, class_counts: Tensor | Sequence[float]) -> Tensor:
 
 
 def log_frequencies(counts: Tensor, classes: int, like: Tensor, source: str) -> Tensor:
-    """log π_c = log(n_c / Σ n), [C], which a balanced softmax adds to the logits.
+    """Returns log π_c = log(n_c / Σ n), [C], which a balanced softmax adds to the logits.
 
     Raises:
-        ValueError: ``counts`` does not have as many ``classes`` as the argument ``source``.
+        ValueError: the number of ``counts`` differs from the number of ``classes`` of the argument ``source``.
     """
     if len(counts) != classes:
-        raise ValueError(f"{source} has {classes} classes, class_counts {len(counts)}")
+        raise ValueError(f"{source} has {classes} classes, but class_counts has {len(counts)}")
     counts = counts.to(like)
     return (counts / counts.sum()).log()

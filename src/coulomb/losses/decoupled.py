@@ -18,9 +18,9 @@ class DecoupledLoss(ContrastiveLoss):
 
     When to use: no labels and a small batch (256 or fewer), where NT-Xent learns slowly.
     Needs: two views of each sample. No labels.
-    Temperature: a negative is pushed in proportion to its softmax e^{s_ik} among the negatives, as by NT-Xent; the pull
-    of the positive is 1/τ, however near it is.
-    Cost: 4u, u = (2N)²·D; memory linear.
+    Temperature: a negative is pushed in proportion to its softmax e^{s_ik} among the negatives, as in NT-Xent; the pull
+    of the positive is 1/τ, regardless of its similarity.
+    Cost: 4u with u = (2N)²·D. Memory is linear in N.
     Reference: Yeh et al., Decoupled Contrastive Learning, ECCV 2022, arXiv:2110.06848.
 
     Args:
@@ -31,18 +31,18 @@ class DecoupledLoss(ContrastiveLoss):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([2N]: all of view 0, then all of view 1).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
-        gather: negatives (and the mean of the weights) from all processes' batches: True, False, or ``"auto"``, when
-            torch.distributed is initialised with several processes, which must then all call the loss. See
+        gather: use the samples of all processes as negatives (and for the mean of the weights). True, False, or ``"auto"``:
+            True if torch.distributed is initialised with several processes, which must then all call the loss. See
             `coulomb.losses.negatives` for the convention.
 
     Call with view0 [N, D] and view1 [N, D].
 
     Deviation: none in value from raminnakhli/Decoupled-Contrastive-Learning on unit rows, both directions averaged; it adds
     −103 to masked similarities where this loss leaves them out. lightly's DCLWLoss passes no gradient through the weights.
-    Degenerate input: N = 1 has no negatives: the loss is 0, and a `CoulombWarning` says so. Equal features give ln(2N − 2).
+    Degenerate input: N = 1 has no negatives: the loss is 0, and a `CoulombWarning` is issued. Equal features give ln(2N − 2).
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> DecoupledLoss()(torch.ones(8, 3), torch.ones(8, 3))  # ln 14
     tensor(2.6391)
@@ -53,7 +53,7 @@ class DecoupledLoss(ContrastiveLoss):
     sigma: Positive = 0.5
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         contrast = self._views(view0, view1, inverse(self.temperature))
         if contrast.count == 0:
             return self._result(contrast, 0 * contrast.positives)
@@ -61,7 +61,7 @@ class DecoupledLoss(ContrastiveLoss):
         return self._result(contrast, contrast.similarity.lse("negatives") - positives)
 
     def _weights(self, contrast: Contrast) -> Tensor:
-        """2 − N·softmax(cos⁺/σ) over the samples of all processes, [2N]."""
-        scores = contrast.positives / (contrast.similarity.scale * self.sigma)  # twice the N samples
+        """Returns 2 − N·softmax(cos⁺/σ) over the samples of all processes, [2N]."""
+        scores = contrast.positives / (contrast.similarity.scale * self.sigma)  # each of the N samples twice
         log_sum = gather_rows(contrast.group, scores).logsumexp(0)
         return 2 - contrast.anchors * (scores - log_sum).exp()

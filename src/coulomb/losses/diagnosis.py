@@ -1,4 +1,4 @@
-"""What a loss sees in its batch, anchor by anchor: how near its positives are, how hard its negatives."""
+"""Statistics of a batch for each anchor: how similar its positives and how hard its negatives are."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from coulomb.similarity import Similarity
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Row statistics of one call, given beside the loss with ``diagnose=True``. No gradients.
+    """Statistics of each anchor in one call, returned with the loss by ``diagnose=True``. They carry no gradient.
 
     Similarities are s/scale, which is the cosine for unit rows (``normalize=True``).
 
     Attributes:
-        positive: mean similarity of each anchor with its positives, [anchors]; NaN where it has none.
-        hardest_negative: largest similarity with a negative, [anchors]; −inf where it has none.
-        effective_negatives: exp(entropy of the softmax over the negatives), [anchors]: from 1 (one negative has all
-            the weight) to their number (all alike; a high temperature); 0 where there is none.
-        without_positive: how many anchors have no positive, a 0-dim integer.
+        positive: mean similarity of each anchor to its positives, [anchors]; NaN if it has none.
+        hardest_negative: largest similarity to a negative, [anchors]; −inf if it has none.
+        effective_negatives: exponential of the entropy of the softmax over the negatives, [anchors]: from 1 (one negative
+            has all the weight) to the number of negatives (equal weights, as at a high temperature); 0 if there are none.
+        without_positive: number of anchors without a positive, a 0-dim integer tensor.
 
     >>> from coulomb.losses import NTXentLoss
-    >>> loss, seen = NTXentLoss(temperature=0.5, diagnose=True)(torch.eye(3), torch.eye(3))
-    >>> seen.positive, seen.hardest_negative, seen.effective_negatives  # two views alike, all else at right angles
+    >>> loss, diagnosis = NTXentLoss(temperature=0.5, diagnose=True)(torch.eye(3), torch.eye(3))
+    >>> diagnosis.positive, diagnosis.hardest_negative, diagnosis.effective_negatives  # equal views, orthogonal samples
     (tensor([1., 1., 1., 1., 1., 1.]), tensor([0., 0., 0., 0., 0., 0.]), tensor([4., 4., 4., 4., 4., 4.]))
     """
 
@@ -42,14 +42,14 @@ def diagnose_rows(
     positive: Tensor | None = None,
     has_positive: Tensor | None = None,
 ) -> Diagnosis:
-    """The `Diagnosis` of a loss, at the cost of one more pass over the tiles.
+    """Computes the `Diagnosis` of a loss in one more pass over the tiles.
 
     Args:
         similarity: anchors × keys, without a column bias.
-        over: the negatives.
-        lse: the log-sum-exp over them, where it is known already.
-        positive: mean s_ip over each anchor's positives, in the engine's scale, [N]; None: over ``"positives"``.
-        has_positive: boolean [N]; None: all have one (or, with ``positive`` None, those that count one).
+        over: which pairs are negatives.
+        lse: log-sum-exp over the negatives, if it has already been computed.
+        positive: mean s_ip over each anchor's positives, including the scale, [N]; None: computed over ``"positives"``.
+        has_positive: boolean [N]; None: True for all (if ``positive`` is None, for anchors with at least one positive).
 
     >>> S = Similarity(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), query_ids=torch.tensor([0, 0, 1]), scale=5.0)
     >>> diagnose_rows(S).positive, diagnose_rows(S).without_positive

@@ -1,4 +1,4 @@
-"""Hard contrastive: InfoNCE against the nearest negatives of each anchor only."""
+"""Hard contrastive: InfoNCE over only the nearest negatives of each anchor."""
 
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -12,36 +12,39 @@ from coulomb.losses.temperature import inverse
 class HardContrastiveLoss(ContrastiveLoss):
     """L_i = log(e^{s_i⁺} + Σ_{k ∈ top} e^{s_ik}) − s_i⁺,  s = cos/τ   (the hard contrastive loss of Wang & Liu, 2021)
 
-    InfoNCE whose sum keeps an anchor's ``top_k`` nearest negatives; they are found by a streamed threshold, one more pass.
+    InfoNCE over the ``top_k`` nearest negatives of each anchor. A streamed threshold selects them, at the cost of one more
+    pass over the similarities.
 
-    When to use: many negatives (a long queue), most of them too easy to teach anything, and a τ that need not be low
-    for it.
-    Needs: one positive a query, and more negatives than ``top_k``. No labels. Not too small a ``top_k``: the nearer the
-    top k lie than the positive at the start of a training, the likelier all embeddings shrink to a point, where the loss
-    is log(1 + k) (as with the hardest triplets).
-    Temperature: as in `InfoNCELoss`, within the top k: τ → 0 the hardest alone, τ → ∞ the top k alike. The choice by
-    rank stands in for a low τ.
-    Cost: 10u, u = N²·D, or 6u, u = N·K·D, with a queue that has no gradient; and a top-k a row; memory linear.
+    When to use: many negatives (a long queue), most of them too easy to give a useful gradient. The selection emphasises
+    hard negatives without a low τ.
+    Needs: one positive per query, and more negatives than ``top_k``. No labels. If ``top_k`` is small, the selected
+    negatives can be much closer to the query than its positive at the start of training; all embeddings may then collapse
+    to one point, where the loss is log(1 + k) (as with the hardest triplets).
+    Temperature: as in `InfoNCELoss`, among the top k: as τ → 0 only the hardest negative is pushed, as τ → ∞ all k are
+    pushed equally. Selecting by rank takes the place of a low τ.
+    Cost: 10u with u = N²·D; 6u with u = N·K·D for a queue without gradient; plus one top-k per row. Memory is linear in N
+    and K.
     Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
 
     Args:
-        temperature: τ, or a `LearnableTemperature`. 0.07 as for `InfoNCELoss`; the paper compares many.
-        top_k: how many negatives count; 4095 as in the paper. As many as there are, if there are fewer: InfoNCE.
+        temperature: τ, or a `LearnableTemperature`; 0.07 as in `InfoNCELoss`. The paper compares many values.
+        top_k: number of negatives that count; 4095 as in the paper. If there are no more than that, all of them count, as
+            in InfoNCE.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
-        diagnose: return (loss, `Diagnosis`) of all negatives.
-        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
-            Does not concern ``negatives`` that are given: those are this process's own.
+        diagnose: return (loss, `Diagnosis`); the diagnosis covers all negatives.
+        gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            convention. ``negatives`` are never gathered: each process uses its own.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; without, the negatives of a query are the
-    positives of the other samples.
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
+    are the positives of the other samples.
 
-    Deviation: negatives that equal the last of the top k to rounding count too.
-    Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is 0, and a `CoulombWarning` says so.
+    Deviation: negatives that tie with the k-th nearest up to rounding also count.
+    Degenerate input: without negatives (N = 1 in-batch, or K = 0) the loss is 0, and a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> queue = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
     >>> HardContrastiveLoss(1.0, top_k=1)(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]), queue)  # log(e + 1) − 1
@@ -54,7 +57,7 @@ class HardContrastiveLoss(ContrastiveLoss):
     def forward(
         self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         contrast = self._pairs(query, positive, negatives, inverse(self.temperature))
         top_k = self.top_k if self.top_k < contrast.count else None
         lse = contrast.similarity.lse(contrast.over, top_k=top_k)

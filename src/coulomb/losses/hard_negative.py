@@ -15,31 +15,32 @@ from coulomb.losses.temperature import inverse
 class HardNegativeLoss(ContrastiveLoss):
     """L_i = softplus(log N_g − s⁺),  N_g = max((R − τ⁺M e^{s⁺})/(1−τ⁺), M e^{−1/τ})   (Robinson et al., 2021)
 
-    R = M Σ_k e^{(1+β)s_ik} / Σ_k e^{βs_ik}, the debiased loss with negatives drawn in proportion to e^{βs}: log R =
-    log M + LSE((1+β)s) − LSE(βs), both from one pass over the similarities.
+    The debiased loss with negatives drawn in proportion to e^{βs}: R = M Σ_k e^{(1+β)s_ik} / Σ_k e^{βs_ik}, computed as
+    log R = log M + LSE((1+β)s) − LSE(βs) in one pass over the similarities.
 
-    When to use: no labels, and most negatives are too easy: the near ones should count more, and false negatives be
-    allowed for.
-    Needs: two views of each sample, a guess of τ⁺, and β (begin with 1; too large a β rests on the false negatives).
-    Temperature: as in `DebiasedLoss`, with β on top: a negative's push is (1+β)·softmax((1+β)s) − β·softmax(βs), which
-    sums to 1; near ones get more than by NT-Xent, far ones may even be pulled. β → ∞ leaves the hardest alone.
-    Cost: 4u, u = (2N)²·D, with two exponentials a pair; memory linear.
+    When to use: unlabelled data in which most negatives are too easy. Near negatives get more weight, and τ⁺ corrects for
+    false negatives.
+    Needs: two views of each sample, an estimate of τ⁺, and β (start with 1; a large β concentrates on false negatives).
+    Temperature: as in `DebiasedLoss`, and in addition β: the push on a negative is (1+β)·softmax((1+β)s) − β·softmax(βs),
+    which sums to 1. Near negatives get more of it than in NT-Xent; distant ones may even be pulled. As β → ∞, only the
+    hardest negative is pushed.
+    Cost: 4u with u = (2N)²·D, and two exponentials per pair. Memory is linear in N.
     Reference: Robinson et al., Contrastive Learning with Hard Negative Samples, ICLR 2021, arXiv:2010.04592.
 
     Args:
-        temperature: τ, or a `LearnableTemperature`. 0.5 as in the authors' code.
-        beta: β ≥ 0, how much nearer negatives are preferred; 1 as in the authors' code. 0 is `DebiasedLoss`, and with
+        temperature: τ, or a `LearnableTemperature`; 0.5 as in the authors' code.
+        beta: β ≥ 0, how strongly near negatives are preferred; 1 as in the authors' code. 0 gives `DebiasedLoss`, and with
             ``tau_plus=0`` NT-Xent. The attribute may be changed during training (annealing).
-        tau_plus: τ⁺ in [0, 1), the chance that a random sample has the anchor's class. 0.1 as in the authors' code.
+        tau_plus: τ⁺ in [0, 1), the probability that a random sample has the anchor's class; 0.1 as in the authors' code.
         normalize, reduction, diagnose, gather: as in `DebiasedLoss`.
 
     Call with view0 [N, D] and view1 [N, D].
 
-    Deviation: none in value. The authors' exponentials overflow in fp32 when (1+β)/τ > 88; these do not.
+    Deviation: none in value. The authors' exponentials overflow in fp32 if (1+β)/τ > 88; this implementation does not.
     Degenerate input and Raises: as for `DebiasedLoss`.
 
     >>> view = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> HardNegativeLoss(1.0, beta=2.0, tau_plus=0.0)(view, view)  # all negatives alike: log(e + 2) − 1
+    >>> HardNegativeLoss(1.0, beta=2.0, tau_plus=0.0)(view, view)  # equal negatives: log(e + 2) − 1
     tensor(0.5514)
     """
 
@@ -48,7 +49,7 @@ class HardNegativeLoss(ContrastiveLoss):
     tau_plus: Share = 0.1
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         contrast = self._views(view0, view1, inverse(self.temperature))
         if self.beta == 0 or contrast.count == 0:
             log_negatives = contrast.similarity.lse("negatives")

@@ -11,42 +11,43 @@ from coulomb.losses.temperature import inverse
 class InfoNCELoss(ContrastiveLoss):
     """L_i = log(e^{s_i⁺} + Σ_k e^{s_ik}) − s_i⁺ = softplus(LSE_k s_ik − s_i⁺),  s = cos/τ   (van den Oord et al., 2018)
 
-    With ``negatives`` given (a queue or bank: MoCo, He et al., 2020) k runs over them; without, over the positives of
-    the other samples in the batch. This is cross-entropy with the positive as the right class, written without the
-    cancellation of LSE − s⁺, so that a loss near 0 keeps its digits.
+    k runs over ``negatives`` (a queue or memory bank: MoCo, He et al., 2020) if they are given, otherwise over the positives
+    of the other samples in the batch. This is cross-entropy with the positive as the target class, computed without the
+    cancellation in LSE − s⁺, so that a loss near 0 keeps its precision.
 
-    When to use: pairs of two kinds, as image and text (``symmetric=True``), or queries against a queue of a momentum
-    encoder's keys, which gives many negatives at a small batch.
-    Needs: one positive a query. No labels. Put the positives into the queue after the loss, not before: they would be
+    When to use: pairs from two modalities, such as image and text (``symmetric=True``), or queries against a queue of keys
+    from a momentum encoder, which provides many negatives with a small batch.
+    Needs: one positive per query. No labels. Add the positives to the queue after computing the loss; otherwise they are
     negatives of their own queries.
-    Temperature: negative k is pushed in proportion to its softmax e^{s_ik}, and all together as much as the positive
-    pulls. τ → 0 leaves the hardest alone (τL → max(s_max − s⁺, 0) in cosines), τ → ∞ pushes all alike. CLIP learns it.
-    Cost: 6u, u = N²·D, in one direction (8u at a τ below .018, or with more than 32,768 keys of D < 128), 8u in
-    both; 4u, u = N·K·D, with a queue that has no gradient; memory linear.
+    Temperature: negative k is pushed in proportion to its softmax e^{s_ik}, and all negatives together are pushed as much
+    as the positive is pulled. As τ → 0 only the hardest negative is pushed (τL → max(s_max − s⁺, 0) in cosines), as τ → ∞
+    all are pushed equally. CLIP learns τ.
+    Cost: 6u with u = N²·D in one direction (8u if τ < 0.018, or with more than 32,768 keys of D < 128), 8u in both; 4u with
+    u = N·K·D for a queue without gradient. Memory is linear in N and K.
     Reference: van den Oord, Li & Vinyals, Representation Learning with Contrastive Predictive Coding, 2018,
     arXiv:1807.03748; He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020,
     arXiv:1911.05722; Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
     arXiv:2103.00020.
 
     Args:
-        temperature: τ, or a `LearnableTemperature`. 0.07 as in MoCo (v2: 0.2).
-        symmetric: average both directions, query→positive and positive→query (in-batch only; CLIP).
+        temperature: τ, or a `LearnableTemperature`; 0.07 as in MoCo (v2: 0.2).
+        symmetric: average the losses of both directions, query→positive and positive→query (CLIP; in-batch only).
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
-        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
-            Does not concern ``negatives`` that are given: those are this process's own.
+        gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            convention. ``negatives`` are never gathered: each process uses its own.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; each may or may not carry a gradient. With
-    integers ``query_ids`` [N] and ``negative_ids`` [K] (−1: unknown), negatives with the query's own id are left out, such
-    as keys of the same image from an epoch before.
+    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; any of them may require a gradient. With
+    integers ``query_ids`` [N] and ``negative_ids`` [K] (−1: unknown), negatives with the query's id are left out, such as
+    keys of the same image from an earlier epoch.
 
-    Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; here neither.
-    Degenerate input: without any negative (N = 1 in-batch, K = 0) the loss is 0 and a `CoulombWarning` says so.
+    Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; this implementation does neither.
+    Degenerate input: without negatives (N = 1 in-batch, or K = 0) the loss is 0, and a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> query = positive = torch.eye(4)
     >>> InfoNCELoss(temperature=1.0)(query, positive)  # log(e + 3) − 1
@@ -65,13 +66,11 @@ class InfoNCELoss(ContrastiveLoss):
         query_ids: Tensor | None = None,
         negative_ids: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         if (query_ids is None) != (negative_ids is None) or (query_ids is not None and negatives is None):
-            raise ValueError("query_ids and negative_ids come together, and with negatives: ids of a queue's keys")
+            raise ValueError("query_ids and negative_ids must be given together, and only with negatives")
         if negatives is not None and self.symmetric:
-            raise ValueError(
-                "negatives with symmetric=True: the positives have no queue of their own; use symmetric=False"
-            )
+            raise ValueError("negatives with symmetric=True: they apply to the queries only; use symmetric=False")
         ids = query_ids, negative_ids
         contrast = self._pairs(query, positive, negatives, inverse(self.temperature), ids)
         loss = contrast.similarity.contrast(contrast.positives, contrast.over, both=self.symmetric)

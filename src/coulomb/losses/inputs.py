@@ -1,4 +1,4 @@
-"""Checked inputs of the losses (features as unit rows, labels) and the reduction of their values."""
+"""Checks of the inputs of losses, normalisation of features, and reductions."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,9 +31,9 @@ def check_shape(
     if len(value) < least:
         raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
     if like is not None and value.device != like.device:
-        raise ValueError(f"{name} is on {value.device}, the other features on {like.device}")
+        raise ValueError(f"{name} is on {value.device}, but the other features are on {like.device}")
     if like is not None and value.shape[-1] != like.shape[-1]:
-        raise ValueError(f"{name} has {value.shape[-1]} dimensions, the other features {like.shape[-1]}")
+        raise ValueError(f"{name} has {value.shape[-1]} dimensions, but the other features have {like.shape[-1]}")
 
 
 def check_dense(name: str, value: Tensor) -> None:
@@ -58,13 +58,13 @@ def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like:
     if value.shape != shape:
         raise ValueError(f"{name} must have shape {list(shape)}{remark}, got {tuple(value.shape)}")
     if value.device != like.device:
-        raise ValueError(f"{name} is on {value.device}, the features on {like.device}")
+        raise ValueError(f"{name} is on {value.device}, but the features are on {like.device}")
 
 
 def unit_rows(name: str, value: Tensor, *, normalize: bool, like: Tensor | None = None, **options: Any) -> Tensor:
     """Checks ``value`` and returns it in fp32 or fp64, with rows (last dimension) of unit length if ``normalize``.
 
-    A row of zeros stays zero, gets no gradient, and is counted in a `CoulombWarning`. ``options``: of `check_shape`.
+    A row of zeros stays zero and gets no gradient; a `CoulombWarning` counts such rows. ``options``: of `check_shape`.
 
     Raises:
         TypeError, ValueError: not a floating tensor; wrong number of dimensions, no samples, another device or width
@@ -75,16 +75,18 @@ def unit_rows(name: str, value: Tensor, *, normalize: bool, like: Tensor | None 
 
 
 def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:
-    """Two tensors [N, D] of equal shape as rows [2N, D], first one, then the other; otherwise as `normalized`."""
+    """Returns two tensors [N, D] of equal shape as one tensor of rows [2N, D], checked and scaled as by `normalized`."""
     check_shape(names[0], first)
     check_shape(names[1], second, like=first)
     if first.shape != second.shape:
-        raise ValueError(f"{names[1]} has shape {tuple(second.shape)}, {names[0]} {tuple(first.shape)}: they are pairs")
+        raise ValueError(
+            f"{names[1]} has shape {tuple(second.shape)}, but {names[0]} has {tuple(first.shape)}: they must be equal"
+        )
     return normalized(names, torch.cat(promoted(first, second)), normalize=normalize, degree=degree)
 
 
 def promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the wider of their dtypes."""
+    """Returns both tensors in the wider of their dtypes."""
     if first.dtype == second.dtype:
         return first, second
     wide = torch.promote_types(first.dtype, second.dtype)
@@ -92,9 +94,9 @@ def promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:
-    """`unit_rows` of a tensor whose shape was checked. It holds equally many rows of each argument in ``names``.
+    """Like `unit_rows`, for a tensor whose shape has been checked, with equally many rows of each argument in ``names``.
 
-    ``degree``: rows that are not normalised must be short enough for products of so many of them; 0 is any length.
+    ``degree``: rows that are not normalised must be short enough for products of this many of them; 0: of any length.
     """
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     below = LONGEST[value.dtype] ** (2 / degree) if degree and not normalize else math.inf
@@ -111,7 +113,7 @@ def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, degree
 
 
 def lengths(names: tuple[str, ...], value: Tensor, *, normalize: bool = True, below: float = math.inf) -> Tensor:
-    """‖x‖ along the last dimension, kept as a dimension of 1, checked by `check_norms`; ∞ for a row of zeros."""
+    """Returns ‖x‖ along the last dimension, kept as a dimension of 1, checked by `check_norms`; ∞ for a row of zeros."""
     norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
     if torch.compiler.is_compiling():
         norm = torch.ops.coulomb.checked_norms(norm, " ".join(names), normalize, below)
@@ -128,11 +130,11 @@ def _has_unit_rows(value: Tensor) -> bool:
 
 
 class UnitRows(torch.autograd.Function):
-    """z = x/‖x‖ with ∂L/∂x = (g − z (z·g))/‖x‖, in half the operations that autograd takes; keeps z and ‖x‖, not x."""
+    """z = x/‖x‖ with ∂L/∂x = (g − z (z·g))/‖x‖, in half the operations of autograd; saves z and ‖x‖ instead of x."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        """(z, ‖x‖ with ∞ for a row of zeros)."""
+        """Returns (z, ‖x‖ with ∞ for a row of zeros)."""
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
         if check_norms(norm, names, True):
             norm = norm.masked_fill_(norm < ZERO, torch.inf)
@@ -143,7 +145,7 @@ class UnitRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> tuple[Tensor | None, None]:
-        """Gradient of the rows."""
+        """Returns the gradient of ``value``."""
         rows, norm = ctx.saved_tensors
         out: Tensor | None = None
         if grad is not None:
@@ -155,7 +157,7 @@ class UnitRows(torch.autograd.Function):
 
 
 def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, below: float = math.inf) -> bool:
-    """`coulomb.checked.checked_norms` of features."""
+    """Checks the norms of features with `coulomb.checked.checked_norms`."""
     return checked.checked_norms(norm, names, normalize, ", no gradient", below)
 
 
@@ -171,7 +173,7 @@ _checked_norms.register_autograd(lambda ctx, grad: (grad, None, None, None))
 
 
 def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None = None, name: str = "labels") -> Tensor:
-    """Integer labels [B], −1 for unknown, as int64; a column [B, 1] is taken as [B].
+    """Checks integer labels [B], −1 for unknown, and returns them as int64; a column [B, 1] is accepted as [B].
 
     Values are checked only if they are `readable`.
 
@@ -183,24 +185,27 @@ def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None 
     if length and readable(labels):
         least, greatest = (int(one) for one in labels.aminmax())
         if least < -1:
-            raise ValueError(f"{name} must be integers from 0, or −1 for unknown; got {least}")
+            raise ValueError(f"{name} must be integers from 0, or −1 for unknown, got {least}")
         if classes is not None and greatest >= classes:
-            raise ValueError(f"{name} must be below the number of classes, {classes}; got {greatest}")
+            raise ValueError(f"{name} must be below the number of classes, {classes}, got {greatest}")
     return labels.long()
 
 
 def flat_labels(labels: Tensor) -> Tensor:
-    """Labels given as a column [B, 1], as in the authors' code of SupCon, as [B]; anything else unchanged."""
+    """Returns labels given as a column [B, 1], as in the authors' code of SupCon, as [B]; anything else unchanged."""
     return labels.squeeze(1) if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
 def known_labels(labels: Tensor) -> Tensor | None:
-    """Boolean [B], True for labels from 0; None if all are known. A `CoulombWarning` counts the others."""
-    return unless_all(labels >= 0, "labels are unknown (−1): left out of the mean, with a loss of 0")
+    """Returns a boolean mask [B] of labels from 0; None if all are known. A `CoulombWarning` counts the others."""
+    return unless_all(labels >= 0, "labels are unknown (−1): they are left out of the mean, with a loss of 0")
 
 
 def unless_all(counted: Tensor, what: str) -> Tensor | None:
-    """``counted`` [N], boolean, or None if all are True. A `CoulombWarning` counts ``what`` the others are, if `readable`."""
+    """Returns the boolean mask ``counted`` [N], or None if it is True everywhere.
+
+    If it is `readable`, a `CoulombWarning` counts the other samples, described by ``what``.
+    """
     if not readable(counted):
         return counted
     missing = len(counted) - int(counted.sum())
@@ -210,12 +215,12 @@ def unless_all(counted: Tensor, what: str) -> Tensor | None:
 
 
 def warn_counted(count: int, total: int, what: str) -> None:
-    """A `CoulombWarning` that begins with "count of total"."""
+    """Issues a `CoulombWarning` that begins with "count of total"."""
     warn(f"{count} of {total} {what}")
 
 
 def reduced(loss_N: Tensor, reduction: str, counted_N: Tensor | None = None) -> Tensor:
-    """The mean over the samples that count (all if None; 0 if none does), the sum, or the values, 0 for the others."""
+    """Returns the mean over the counted samples (None: all; 0 if there are none), their sum, or all values (others: 0)."""
     if counted_N is not None:
         loss_N = loss_N.masked_fill(~counted_N, 0)
     if reduction == "none":

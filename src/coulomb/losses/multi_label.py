@@ -1,4 +1,4 @@
-"""Positives of SupCon by a relation of pairs: a mask, or labels with several classes per sample."""
+"""Positives of SupCon for labels with several classes per sample, weighted by the overlap of the classes."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from coulomb.similarity.collectives import gather_rows
 from coulomb.similarity.products import full_precision, matmul
 
 OVERLAPS = ("any", "count", "jaccard")
-STRIP = 2**22  # elements in a strip of rows of the overlaps [B, B]
+STRIP = 2**22  # elements of the overlaps [B, B] computed at a time
 
 
 def relations(
@@ -36,7 +36,7 @@ def relations(
 
 
 def checked_multi_hot(labels: Tensor, batch: int, like: Tensor) -> Tensor:
-    """Zeros and ones [B, C] in the dtype of ``like``; values are checked only if they are `readable`."""
+    """Checks multi-hot labels [B, C] and returns them in the dtype of ``like``. Values are checked only if `readable`."""
     check_tensor("labels", labels, "a boolean or real", (batch, labels.shape[1]), like, f" or [{batch}]")
     if readable(labels) and not ((labels == 0) | (labels == 1)).all():
         raise ValueError("labels [B, C] must be 0 or 1 (multi-hot): 1 for each class of the sample")
@@ -44,7 +44,7 @@ def checked_multi_hot(labels: Tensor, batch: int, like: Tensor) -> Tensor:
 
 
 def overlaps(first_RC: Tensor, second_BC: Tensor, overlap: str) -> Tensor:
-    """w_ij of two sets of multi-hot rows, [R, B]: 1 if they share a class, |A∩B|, or |A∩B|/|A∪B|."""
+    """Returns w_ij for two sets of multi-hot rows, [R, B]: 1 if they share a class, |A∩B|, or |A∩B|/|A∪B|."""
     common = first_RC @ second_BC.T
     if overlap == "any":
         return (common > 0).to(common.dtype)
@@ -54,25 +54,25 @@ def overlaps(first_RC: Tensor, second_BC: Tensor, overlap: str) -> Tensor:
 
 
 def overlap_matrix(multi_hot_BC: Tensor, overlap: str) -> Tensor:
-    """w_ij of all pairs, [B, B], boolean for ``"any"``; a sample without classes has weight 1 with itself only."""
+    """Returns w_ij of all pairs, [B, B], boolean for ``"any"``. A sample without classes has weight 1 with itself only."""
     with full_precision(multi_hot_BC):
         matrix = overlaps(multi_hot_BC, multi_hot_BC, overlap) + (multi_hot_BC.sum(1) == 0).diag()
     return matrix > 0 if overlap == "any" else matrix
 
 
 def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, overlap: str) -> tuple[Tensor, Tensor]:
-    """Mean of s over an anchor's positives, weighted by `overlap_matrix`, and which anchors have any: [anchors] each.
+    """Returns the mean of s over each anchor's positives, weighted by `overlap_matrix`, and which anchors have positives.
 
-    No matrix of all pairs is stored.
+    Both have shape [anchors]. No matrix of all pairs is stored.
 
     Args:
-        similarity: anchors (all samples in one view after the other) × keys, over the processes of its group.
+        similarity: anchors (all samples of one view, then of the next) × keys of all processes of its group.
         features: unit rows [B, D] or [B, V, D] of this process.
         multi_hot: their classes [B, C].
     """
     batch, group = len(multi_hot), similarity.group
     views = features.reshape(batch, -1, features.shape[-1])
-    # Σ_j w_ij (z_j, 1) over the views of all samples, of which the anchor's own term is subtracted.
+    # Σ_j w_ij (z_j, 1) over the views of all samples; the anchor's own term is subtracted below.
     summands = torch.cat([views.sum(1), features.new_full((batch, 1), views.shape[1])], 1)
     own_batch = own_rows(group, batch, summands)
     sums = overlap_sums(gather_rows(group, multi_hot), gather_rows(group, summands), overlap)[own_batch]
@@ -86,7 +86,7 @@ def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, ov
 
 
 def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
-    """Σ_j w_ij v_j, [B, D]: `overlap_matrix` times the values, which alone get a gradient."""
+    """Returns Σ_j w_ij v_j, [B, D]: `overlap_matrix` times the values. Only the values get a gradient."""
     unknown = (multi_hot_BC.sum(1, keepdim=True) == 0).to(values_BD.dtype)
     if overlap == "count":  # M·(Mᵀ·V): O(B·C·D)
         sums = matmul(multi_hot_BC, matmul(multi_hot_BC.T, values_BD))
@@ -98,11 +98,11 @@ def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tenso
 
 
 class OverlapSums(torch.autograd.Function):
-    """overlaps(M, M) @ values, one strip of rows at a time. The overlaps are symmetric: the derivative is the same sum."""
+    """overlaps(M, M) @ values, computed in chunks of rows. The overlaps are symmetric: the backward pass is the same sum."""
 
     @staticmethod
     def forward(ctx: Any, multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:
-        """The sums."""
+        """Returns the sums."""
         ctx.overlap = overlap
         ctx.save_for_backward(multi_hot_BC)
         height = max(1, STRIP // max(1, len(values_BD)))
@@ -112,6 +112,6 @@ class OverlapSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_BD: Tensor) -> tuple[None, Tensor, None]:
-        """Gradient of the values."""
+        """Returns the gradient of the values."""
         (multi_hot_BC,) = ctx.saved_tensors
         return None, OverlapSums.apply(multi_hot_BC, grad_BD, ctx.overlap), None

@@ -1,4 +1,4 @@
-"""NCE: distinguish each sample's own memory from noise by binary classification."""
+"""NCE: distinguish each sample's entry in a memory bank from noise by binary classification."""
 
 import math
 from dataclasses import KW_ONLY, InitVar
@@ -36,7 +36,7 @@ class NCELoss(Loss):
     with the bank as its (normalised) centres is exact and needs no Z.
     Needs: the instance of each sample, and a bank from which the caller draws noise (m = 4096, uniform, with replacement)
     and which it updates after the step: v ← normalised (v + f)/2. No labels.
-    Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: close to 0 if it is far, 1/τ if it is near. Z depends on τ:
+    Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: close to 0 if it is distant, 1/τ if it is near. Z depends on τ:
     with a `LearnableTemperature` use ``normalizer="ema"``.
     Cost: 6u with u = B·m·D; 4u if the noise has no gradient. Memory is that of the noise, which the caller gathers.
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018,
@@ -55,17 +55,17 @@ class NCELoss(Loss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`), with the noise as negatives.
 
-    Call with query [B, D], positive [B, D] (the memory of the same instances), noise [B, m, D] (the memory of the drawn
-    instances) and, if ``noise_log_prob`` is set, noise_index [B, 1+m]: the instance of the positive, then those of the
+    Call with query [B, D], positive [B, D] (the bank's entries of the same instances), noise [B, m, D] (the entries of the
+    drawn instances) and, if ``noise_log_prob`` is set, noise_index [B, 1+m]: the instance of the positive, then those of the
     noise. Noise may contain the positive, as in the authors' code.
 
     Deviation: the authors add 1e-7 to both denominators (not needed in log space), and include the positive in the mean
     that estimates Z.
-    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; before the first estimate it is that of the batch.
-    Transforms of `torch.func` need a number for Z, since an estimate is written to a buffer.
+    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; before the first estimate, that of the batch
+    is used. Transforms of `torch.func` need a number for Z, since an estimate is written to a buffer.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> NCELoss(1000)(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4096, 3))
     tensor(9.3179)
@@ -89,7 +89,7 @@ class NCELoss(Loss):
     def forward(
         self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         check_shape("noise", noise, ndim=(3,), like=query, least=0)
         batch, m = noise.shape[:2]
@@ -107,26 +107,28 @@ class NCELoss(Loss):
         return (loss, _diagnosis(own.detach(), others.detach(), scale)) if self.diagnose else loss
 
     def _log_noise(self, index: Tensor | None, others: Tensor) -> tuple[float | Tensor, float | Tensor]:
-        """log Pₙ of the positives [B] and of the noise [B, m]."""
+        """Returns log Pₙ of the positives [B] and of the noise [B, m]."""
         batch, m = others.shape
         if index is not None:
-            check_tensor("noise_index", index, "an integer", (batch, 1 + m), others, ", the positive's first")
+            check_tensor("noise_index", index, "an integer", (batch, 1 + m), others, ", with the positive first")
             least, greatest = (int(one) for one in index.aminmax()) if readable(index) else (0, 0)
             if least < 0 or greatest >= self.num_instances:
-                raise ValueError(f"noise_index must be from 0 to {self.num_instances - 1}, got {least}…{greatest}")
+                raise ValueError(
+                    f"noise_index must be from 0 to {self.num_instances - 1}, got values from {least} to {greatest}"
+                )
         log_prob = self.get_buffer("noise_log_prob")
         if log_prob is None:
             return -math.log(self.num_instances), -math.log(self.num_instances)
         if index is None:
             raise ValueError(
-                f"noise_index is needed with noise_log_prob: [{batch}, {1 + m}], the positive's instance, then the noise's"
+                f"noise_index [{batch}, {1 + m}] is required with noise_log_prob: the positive's instance first"
             )
         log_prob = log_prob.to(others.dtype)[index.long()]
         return log_prob[:, 0], log_prob[:, 1:]
 
     @torch.no_grad()
     def _log_z(self, log_weights: Tensor) -> float | Tensor:
-        """log Z; ``log_weights`` [B, m] are log e^s/Pₙ of the noise, whose mean estimates Z."""
+        """Returns log Z. ``log_weights`` [B, m] are log e^s/Pₙ of the noise; the mean of e^s/Pₙ estimates Z."""
         if isinstance(self.normalizer, float):
             return math.log(self.normalizer)
         old = self.log_normalizer
@@ -142,9 +144,9 @@ class NCELoss(Loss):
 
 
 def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
-    """q·n/‖n‖, [B, m], without a normalised copy of the noise, which is by far the largest tensor.
+    """Returns q·n/‖n‖, [B, m], without a normalised copy of the noise, by far the largest tensor.
 
-    In chunks: the gradient of one batched product over 65,536 noise samples loses digits.
+    Computed in chunks, since the gradient of one batched product over 65,536 noise samples loses precision.
     """
     noise = noise.to(query.dtype)
     length = lengths(("noise",), noise).squeeze(2) if normalize else None

@@ -1,4 +1,4 @@
-"""Negative cosine, for methods without negatives (BYOL, SimSiam)."""
+"""Negative cosine similarity, for methods without negatives (BYOL, SimSiam)."""
 
 from dataclasses import KW_ONLY
 
@@ -11,30 +11,30 @@ from coulomb.losses.options import Flag, Loss, Reduction
 class NegativeCosineLoss(Loss):
     """L_i = −cos(p_i, sg(z_i))   (SimSiam, Chen & He, 2021; BYOL, Grill et al., 2020)
 
-    SimSiam is ½(L(p1, z2) + L(p2, z1)). BYOL is (2 + 2 L(p1, z2)) + (2 + 2 L(p2, z1)), with z of the target network; its
-    2 − 2cos is the squared distance of unit vectors. Nothing here keeps samples apart: the predictor, the stopped gradient
-    and (BYOL) the slow target do; without stopping the gradient SimSiam collapses to L = −1.
+    SimSiam is ½(L(p1, z2) + L(p2, z1)). BYOL is (2 + 2 L(p1, z2)) + (2 + 2 L(p2, z1)) with z from the target network, since
+    2 − 2cos is the squared distance of unit vectors. The loss itself does not prevent collapse; the predictor, the
+    stop-gradient and (in BYOL) the slowly updated target do. Without the stop-gradient, SimSiam collapses to L = −1.
 
-    When to use: no negatives are wanted, or the batch is too small for them, and a predictor (SimSiam) or a predictor
-    and a slow target network (BYOL) are at hand.
-    Needs: the output of a predictor for one view, and the target for the other. No labels, no negatives.
-    Temperature: none. The pull on p has size sin θ/‖p‖: strongest at a right angle, gone when the two agree.
+    When to use: training without negatives, or with batches too small for them, if the model has a predictor (SimSiam) or a
+    predictor and a momentum target network (BYOL).
+    Needs: the predictor's output for one view, and the target embedding of the other. No labels, no negatives.
+    Temperature: none. The gradient with respect to p has length sin θ/‖p‖: largest at a right angle, 0 if the two agree.
     Cost: O(N·D).
     Reference: Grill et al., Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning, NeurIPS 2020,
     arXiv:2006.07733; Chen & He, Exploring Simple Siamese Representation Learning, CVPR 2021, arXiv:2011.10566.
 
     Args:
-        stop_gradient: sg, the target gets no gradient.
-        normalize: scale rows to unit length; without, L = −p·z.
+        stop_gradient: sg, detach the target.
+        normalize: scale rows to unit length. If False, L = −p·z.
         reduction: ``"mean"`` over samples, ``"sum"``, or ``"none"`` ([N]).
 
-    Call with prediction [N, D] (of the predictor) and target [N, D].
+    Call with prediction [N, D] (the predictor's output) and target [N, D].
 
-    Deviation: none; the ½ of SimSiam and BYOL's 2 + 2L are left to the caller, who has both pairs.
-    Degenerate input: a row of zeros has cosine 0 and no gradient, and is counted in a `CoulombWarning`.
+    Deviation: none. The caller combines the two directions, with SimSiam's ½ or BYOL's 2 + 2L.
+    Degenerate input: a row of zeros has cosine 0 and gets no gradient; a `CoulombWarning` counts such rows.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> NegativeCosineLoss()(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 1.0]]))  # −cos 45°
     tensor(-0.7071)
@@ -46,7 +46,7 @@ class NegativeCosineLoss(Loss):
     reduction: Reduction = "mean"
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         target = target.detach() if self.stop_gradient and isinstance(target, Tensor) else target
         rows = paired_rows(("prediction", "target"), prediction, target, normalize=self.normalize)
         prediction, target = rows.chunk(2)

@@ -1,9 +1,9 @@
-"""Where negatives come from: the other samples of the batch (of all processes with ``gather``), or a tensor such as a queue.
+"""Negatives of a loss: other samples of the batch (of all processes with ``gather``), or a tensor such as a queue.
 
-With ``gather`` each process returns the mean over its own anchors against the keys of all processes, weighted by
-W·(its anchors)/(all anchors), which is 1 for equal batches. Gradients that other processes give to its embeddings are
-summed. Averaging over processes, as DistributedDataParallel does, then gives exactly the loss and the gradient of one
-process with the whole batch.
+With ``gather`` each process returns the mean over its own anchors against the keys of all W processes, weighted by
+W·(its anchors)/(all anchors), which is 1 for batches of equal size. The gradients that other processes compute for its
+embeddings are added. Averaging over processes, as DistributedDataParallel does, then gives exactly the loss and the
+gradient of one process with the whole batch.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -26,11 +26,11 @@ class Contrast:
 
     Attributes:
         similarity: anchors × keys.
-        over: the pairs that are negatives.
+        over: which pairs are negatives.
         positives: s⁺ of each anchor, [N].
         count: number of negatives per anchor.
-        anchors: number of anchors over all processes of the group.
-        group: the processes that share their keys; None for this one alone.
+        anchors: number of anchors in all processes of the group.
+        group: the processes that share their keys; None: this process only.
     """
 
     similarity: Similarity
@@ -42,7 +42,7 @@ class Contrast:
 
 
 class ContrastiveLoss(Loss):
-    """Parent of the losses with in-batch negatives: the options that they share."""
+    """Parent of the losses with in-batch negatives; declares their common options."""
 
     _: KW_ONLY
     normalize: Flag = True
@@ -51,7 +51,7 @@ class ContrastiveLoss(Loss):
     gather: Gather = "auto"
 
     def _views(self, view0: Tensor, view1: Tensor, scale: float | Tensor) -> Contrast:
-        """Two views [N, D] of each sample: 2N anchors, whose negatives are the 2N − 2 views of other samples."""
+        """Contrasts two views [N, D] of each sample: 2N anchors, whose negatives are the 2N − 2 views of other samples."""
         n, group = len(view0), gather_group(self.gather)
         rows = paired_rows(("view0", "view1"), view0, view1, normalize=self.normalize)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=view0.dtype, group=group)
@@ -70,7 +70,10 @@ class ContrastiveLoss(Loss):
         scale: float | Tensor,
         ids: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Contrast:
-        """Pairs [N, D]: the negatives of a query are the other samples' positives, or ``negatives`` [K, D], with other ids."""
+        """Contrasts pairs [N, D]. A query's negatives are the positives of the other samples, or ``negatives`` [K, D].
+
+        With ``ids`` of queries and keys, only keys with a different id are negatives.
+        """
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         n, dtype, group = len(query), query.dtype, gather_group(self.gather) if negatives is None else None
         query, positive = rows.view(2, n, -1).unbind()
@@ -98,7 +101,7 @@ class ContrastiveLoss(Loss):
         return Contrast(similarity, over, positives, count, anchors, group)
 
     def _result(self, contrast: Contrast, loss_N: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The reduced loss, and with ``diagnose`` the `Diagnosis`."""
+        """Returns the reduced loss, with its `Diagnosis` if ``diagnose``."""
         loss = reduced_over(contrast.group, loss_N, self.reduction, contrast.anchors)
         if not self.diagnose:
             return loss
@@ -106,9 +109,9 @@ class ContrastiveLoss(Loss):
 
 
 def reduced_over(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, anchors: int | Tensor) -> Tensor:
-    """`reduced` so that the mean over the processes of ``group`` is the mean over all their ``anchors``.
+    """Reduces the losses so that the mean over the processes of ``group`` is the mean over all their ``anchors``.
 
-    ``"sum"`` and ``"none"`` are of the anchors of this process.
+    ``"sum"`` and ``"none"`` cover only the anchors of this process.
     """
     if reduction != "mean":
         return reduced(loss_N, reduction)
@@ -116,17 +119,17 @@ def reduced_over(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str
 
 
 def world_size(group: dist.ProcessGroup | None) -> int:
-    """Number of processes in ``group``; 1 for None."""
+    """Returns the number of processes in ``group``; 1 for None."""
     return 1 if group is None else dist.get_world_size(group)
 
 
 def summed_over(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
-    """Σ over processes, without gradient."""
+    """Returns the sum over processes, without gradient."""
     return value.detach() if group is None else gather_rows(group, value.detach()[None]).sum(0)
 
 
 def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
-    """Labels as ids. Each unknown label (−1) becomes an id that no other sample of any process has."""
+    """Returns labels as ids. Each unknown label (−1) becomes an id that no other sample of any process has."""
     if group is None and readable(labels_N) and int(labels_N.min()) >= 0:
         return labels_N
     first = labels_N.max().clamp_min(0) + 1
@@ -137,7 +140,7 @@ def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
 
 
 def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
-    """Position of this process's rows in those gathered from all processes."""
+    """Returns the slice of this process's rows in the rows gathered from all processes."""
     if group is None:
         return slice(0, rows)
     sizes = gather_rows(group, torch.tensor([rows], device=like.device))

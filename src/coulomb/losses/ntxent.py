@@ -1,4 +1,4 @@
-"""NT-Xent: recognise the other view of the same sample among all views of the batch."""
+"""NT-Xent: identify the other view of the same sample among all views of the batch."""
 
 from torch import Tensor
 
@@ -14,16 +14,16 @@ from coulomb.similarity.collectives import gather_group
 class NTXentLoss(ContrastiveLoss):
     """L_i = LSE_{j≠i} s_ij − s_i⁺,  s = cos/τ, mean over all 2N anchors   (SimCLR, Chen et al., 2020)
 
-    Two views: computed as softplus(LSE over the negatives − s⁺), which is the same and does not cancel near 0.
+    Two views: computed as softplus(LSE over the negatives − s⁺), which is equal but does not cancel near 0.
     V views: the mean over an anchor's V−1 positives, L_i = LSE_{j≠i} s_ij − mean s_ip (SupCon without labels).
-    Features that are all equal give ln(2N−1), the value of "no signal".
+    If all features are equal, the loss is ln(2N−1), its value for constant embeddings.
 
-    When to use: images (or anything that can be augmented) without labels, two or more views each, in batches of some
-    hundreds or more.
-    Needs: the views alone. No labels; more samples in the batch are more negatives.
-    Temperature: a negative is pushed in proportion to its softmax e^{s_ij} among all others: τ → 0 pushes the hardest
-    alone, τ → ∞ all alike. A low τ spreads the samples evenly, but drives apart those that are alike as well.
-    Cost: 4u, u = (V·N)²·D; memory linear.
+    When to use: unlabelled images, or other data that can be augmented, with two or more views per sample and batches of
+    several hundred samples or more.
+    Needs: two or more views of each sample. No labels. More samples per batch give more negatives.
+    Temperature: a negative is pushed in proportion to its softmax e^{s_ij} among all other views: as τ → 0 only the hardest
+    is pushed, as τ → ∞ all are pushed equally. A low τ spreads the samples evenly, but also separates similar ones.
+    Cost: 4u with u = (V·N)²·D. Memory is linear in V·N.
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020,
     arXiv:2002.05709.
 
@@ -32,16 +32,17 @@ class NTXentLoss(ContrastiveLoss):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([V·N]: all of view 0, then all of view 1, …).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
-        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
+        gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            convention.
 
     Call with view0 [N, D] and view1 [N, D], or with all views as one tensor [N, V, D].
 
-    Deviation: the authors' TPU code returns twice the paper's value; this is the paper's.
-    Degenerate input: N = 1 has no negatives; a `CoulombWarning` says so.
+    Deviation: the authors' TPU code returns twice the paper's value; this loss returns the paper's value.
+    Degenerate input: N = 1 has no negatives; a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> NTXentLoss()(torch.ones(8, 3), torch.ones(8, 3))  # ln 15
     tensor(2.7081)
@@ -50,7 +51,7 @@ class NTXentLoss(ContrastiveLoss):
     temperature: Tau = 0.5
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
             if view0.shape[1] != 2:

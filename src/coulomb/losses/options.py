@@ -1,4 +1,4 @@
-"""`Loss`, the parent of all losses: options are declared like the fields of a dataclass and checked whenever they are set."""
+"""`Loss`, the parent of all losses. Options are declared like the fields of a dataclass and checked whenever they are set."""
 
 import functools
 import inspect
@@ -18,12 +18,12 @@ Check = Callable[[str, Any], Any]
 
 
 def number(*, at_least: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> Check:
-    """A check that the option is a finite number within these limits."""
+    """Returns a check that an option is a finite number within these limits."""
     return functools.partial(checked_number, at_least=at_least, above=above, below=below)
 
 
 def choice(*choices: str) -> Check:
-    """A check that the option is one of ``choices``."""
+    """Returns a check that an option is one of ``choices``."""
 
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -34,7 +34,7 @@ def choice(*choices: str) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """``check``, which also lets None pass."""
+    """Returns ``check`` extended to accept None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -65,7 +65,7 @@ class Loss(nn.Module):
     checks: ClassVar[Mapping[str, Check]] = {}
 
     def __new__(cls, *_: Any, **__: Any) -> "Loss":
-        """An initialised module, since the constructor of a dataclass sets attributes first."""
+        """Returns an initialised module, because the constructor of a dataclass sets attributes first."""
         self: Loss = super().__new__(cls)
         nn.Module.__init__(self)
         return self
@@ -89,7 +89,7 @@ class Loss(nn.Module):
         super().__setattr__(name, value if check is None else check(name, value))
 
     def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
+        """Returns the options for ``print(loss)``."""
         ordered = sorted(fields(self), key=lambda field: bool(field.kw_only))  # type: ignore[arg-type]
         return ", ".join(f"{field.name}={_described(getattr(self, field.name))}" for field in ordered)
 
@@ -103,10 +103,10 @@ def _described(value: Any) -> str:
 
 
 def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
-    """``init`` whose TypeError for an unknown option names the option to use instead."""
+    """Wraps ``init`` so that its TypeError for an unknown option names the option to use instead."""
     init.__annotations__ = {name: getattr(kind, "__origin__", kind) for name, kind in init.__annotations__.items()}
     parameters = inspect.signature(init).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed on to the parent, which checks them
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed to the parent, which checks them
         return init
     names = list(parameters)[1:]
 

@@ -21,35 +21,37 @@ class SigmoidLoss(ContrastiveLoss):
     Logistic regression on every pair. There is no softmax, so no pair depends on the others of its row. Computed as
     softplus(−s_i⁺) + Σ_{k≠i} softplus(s_ik).
 
-    When to use: pairs of two kinds, such as image and text, in place of `InfoNCELoss` with ``symmetric=True``; in the paper
-    it does better than that at batches below 16,384.
+    When to use: pairs from two modalities, such as image and text, in place of `InfoNCELoss` with ``symmetric=True``, which
+    it outperforms in the paper at batches below 16,384.
     Needs: one positive per query; the negatives are the positives of the other queries. With ``ids`` a query may have
-    several positives. No labels otherwise. If ``learnable``, ``loss.parameters()`` in the optimizer.
+    several positives. No labels. If ``learnable``, ``loss.parameters()`` in the optimizer.
     Temperature: 1/scale takes its place. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side
     of the threshold cos = −bias/scale, or near it, count. The bias balances one positive against N − 1 negatives at the
-    start.
-    Cost: 8u, u = N²·D; memory linear. ``ids`` add at most 8u.
+    start of training.
+    Cost: 8u with u = N²·D. Memory is linear in N. ``ids`` add at most 8u.
     Reference: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, arXiv:2303.15343.
 
     Args:
         scale: positive; 10 as in the paper. If ``learnable``, the initial value.
         bias: −10 as in the paper. If ``learnable``, the initial value.
-        learnable: learn log(scale) and the bias, the parameters ``log_scale`` and ``learned_bias``. Fixed at construction.
+        learnable: learn log(scale) and the bias, the parameters ``log_scale`` and ``learned_bias``. Cannot be changed
+            after construction.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
-        gather: negatives from all processes' batches: True, False, or ``"auto"``, when torch.distributed is initialised with
-            several processes, which must then all call the loss. See `coulomb.losses.negatives` for the convention.
+        gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
+            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            convention.
 
     Call with query [N, D] and positive [N, D], and optionally integers ``ids`` [N] (−1: unknown): all pairs of equal id are
     then positives, and the pair (i, i) always is.
 
     Deviation: none in value. As in the authors' code, the scale has no upper limit; the training script of open_clip limits
     it to 100.
-    Degenerate input: N = 1 has no negatives, and a `CoulombWarning` says so.
+    Degenerate input: N = 1 has no negatives, and a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> SigmoidLoss(scale=2.0, bias=-1.0, learnable=False)(torch.eye(2), torch.eye(2))  # 2 log(1 + 1/e)
     tensor(0.6265)
@@ -65,7 +67,7 @@ class SigmoidLoss(ContrastiveLoss):
             self.register_parameter(name, nn.Parameter(torch.tensor(value)) if self.learnable else None)
 
     def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         log_scale: Any = self.log_scale
         bias: Any = self.bias if log_scale is None else self.learned_bias
         scale = self.scale if log_scale is None else log_scale.exp()

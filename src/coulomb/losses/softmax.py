@@ -23,7 +23,7 @@ class SoftmaxLoss(Loss):
     Needs: labels, and centres (the weight of a linear layer).
     Temperature: with ``normalize=True`` the logits lie in ±1/τ, and the loss is at least log(1 + (C−1)e^{−2/τ}): the more
     classes, the lower τ must be. Without it, the lengths of features and centres play this role.
-    Cost: 6u, u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres; memory linear.
+    Cost: 6u with u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres. Memory is linear in B and C.
     Reference: label smoothing: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016,
     arXiv:1512.00567.
 
@@ -39,10 +39,10 @@ class SoftmaxLoss(Loss):
 
     Deviation: none; the values are those of `torch.nn.functional.cross_entropy`.
     Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
-    them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is given.
+    them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is issued.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> SoftmaxLoss()(torch.zeros(2, 3), torch.tensor([0, 4]), torch.ones(5, 3))  # ln 5
     tensor(1.6094)
@@ -55,7 +55,7 @@ class SoftmaxLoss(Loss):
     reduction: Reduction = "mean"
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         return cross_entropy(self, features, labels, centers, bias)
 
 
@@ -65,11 +65,11 @@ class BalancedSoftmaxLoss(Loss):
     Softmax cross-entropy for long-tailed training sets: in training, the log frequency of each class is added to its logit;
     predictions use the plain logits s, as if all classes were equally frequent.
 
-    When to use: a classifier that treats all classes alike, from labels with a long tail.
+    When to use: a classifier that treats all classes equally, trained on long-tailed labels.
     Needs: labels, centres, and the class counts of the data as it is sampled: with class-balanced sampling all counts are
     equal, and this is `SoftmaxLoss`.
     Temperature: as in `SoftmaxLoss`; it does not divide log π.
-    Cost: 6u, u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres; memory linear.
+    Cost: 6u with u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres. Memory is linear in B and C.
     Reference: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, arXiv:2007.10740.
 
     Args:
@@ -97,7 +97,7 @@ class BalancedSoftmaxLoss(Loss):
         self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         return cross_entropy(self, features, labels, centers, bias, self.get_buffer("class_counts"))
 
 
@@ -109,7 +109,7 @@ def cross_entropy(
     bias: Tensor | None,
     counts: Tensor | None = None,
 ) -> Tensor:
-    """softplus(LSE_{c≠y} s_ic − s_iy), with label smoothing, reduced as ``loss`` says."""
+    """Returns softplus(LSE_{c≠y} s_ic − s_iy), with the label smoothing and the reduction of ``loss``."""
     scale, normalize = inverse(loss.temperature), loss.normalize
     scores = class_scores(features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize)
     losses = scores.contrast(scores.own)

@@ -1,4 +1,4 @@
-"""A temperature that is learned, and the one place where a temperature becomes the engine's scale = 1/τ."""
+"""A learnable temperature, and the conversion of a temperature to the scale 1/τ of the similarities."""
 
 import math
 from typing import Any
@@ -10,20 +10,21 @@ from coulomb.checked import checked_number, readable, transformed
 
 
 class LearnableTemperature(nn.Module):
-    """τ = exp(−p) with a learned p = log(1/τ), as in CLIP (Radford et al., 2021); give it to a loss as ``temperature``.
+    """Learns log(1/τ), as in CLIP (Radford et al., 2021). Pass it to a loss as ``temperature``.
 
-    p itself is clamped to [log 1/maximum, log 1/minimum] whenever it is used, so that a parameter at the border still
-    has its gradient and can come back (a clamp inside the graph would hold it there for ever). Transforms of `torch.func`
-    may not modify a captured tensor: there p stays as it is, its clamped value is used, and the gradient is the same.
+    The parameter p = log(1/τ) is clamped in place to [log 1/maximum, log 1/minimum] whenever it is used, so that it still
+    has a gradient at the limits and can return into the range; with a clamp inside the graph the gradient would be 0.
+    Transforms of `torch.func` may not modify a captured tensor: there the parameter is left unchanged, its clamped value is
+    used, and the gradient is the same.
 
-    When to use: the best τ is not known, and the loss has a gradient for it (all that take ``temperature``).
-    Needs: ``loss.parameters()`` in the optimizer, best without weight decay, as in CLIP.
+    When to use: the best τ is not known. All losses with the option ``temperature`` have a gradient with respect to it.
+    Needs: ``loss.parameters()`` in the optimizer, preferably without weight decay, as in CLIP.
     Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
     arXiv:2103.00020.
 
     Args:
-        initial: τ to start from; 0.07 in CLIP and MoCo.
-        minimum, maximum: the range of τ; CLIP's minimum is 0.01 (scale at most 100).
+        initial: initial τ; 0.07 in CLIP and MoCo.
+        minimum, maximum: range of τ; CLIP's minimum is 0.01 (a scale of at most 100).
 
     >>> temperature = LearnableTemperature(0.2)
     >>> round(temperature().item(), 4), sum(p.numel() for p in temperature.parameters())
@@ -37,12 +38,12 @@ class LearnableTemperature(nn.Module):
             for name, value in (("initial", initial), ("minimum", minimum), ("maximum", maximum))
         )
         if not 0 < minimum <= initial <= maximum < math.inf:
-            raise ValueError(f"need 0 < minimum <= initial <= maximum, got {minimum}, {initial}, {maximum}")
+            raise ValueError(f"0 < minimum <= initial <= maximum is required, got {minimum=}, {initial=}, {maximum=}")
         self.minimum, self.maximum = minimum, maximum
         self.log_scale = nn.Parameter(torch.tensor(-math.log(initial)))
 
     def scale(self) -> Tensor:
-        """1/τ, with gradient."""
+        """Returns 1/τ, with gradient."""
         low, high = -math.log(self.maximum), -math.log(self.minimum)
         if transformed():
             return (self.log_scale + (self.log_scale.clamp(low, high) - self.log_scale).detach()).exp()
@@ -51,11 +52,11 @@ class LearnableTemperature(nn.Module):
         return self.log_scale.exp()
 
     def forward(self) -> Tensor:
-        """τ, with gradient."""
+        """Returns τ, with gradient."""
         return 1 / self.scale()
 
     def extra_repr(self) -> str:
-        """The options, for ``print(loss)``."""
+        """Returns the options for ``print(loss)``."""
         now = f"now={math.exp(-float(self.log_scale.detach())):.4g}, " if readable(self.log_scale) else ""
         return f"{now}minimum={self.minimum:g}, maximum={self.maximum:g}"
 
@@ -64,7 +65,7 @@ Temperature = float | LearnableTemperature
 
 
 def checked_temperature(name: str, temperature: Any) -> Temperature:
-    """``temperature`` if it is a positive number or a `LearnableTemperature`; else an error naming it."""
+    """Returns ``temperature`` if it is a positive number or a `LearnableTemperature`; else raises an error that names it."""
     if isinstance(temperature, LearnableTemperature):
         return temperature
     try:
@@ -74,7 +75,7 @@ def checked_temperature(name: str, temperature: Any) -> Temperature:
 
 
 def inverse(temperature: Temperature) -> float | Tensor:
-    """The scale of the similarities, 1/τ; with a gradient for a `LearnableTemperature`."""
+    """Returns the scale of the similarities, 1/τ, with gradient for a `LearnableTemperature`."""
     return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
 
 

@@ -27,7 +27,7 @@ class TripletLoss(Loss):
     Temperature: none. The margin m sets the distance that is enough; triplets beyond it give no gradient. A loss that stays
     at m means that all embeddings have collapsed to one point, which can happen with ``mining="hard"`` from a random
     initialisation. ``soft`` weights triplets by σ(d_ap − d_an).
-    Cost: ``"hard"``: 2u, u = N²·D, and memory linear; the others: 8u and the sorting.
+    Cost: ``"hard"``: 2u with u = N²·D, and memory linear in N; the others: 8u, and the time for sorting.
     Reference: Schroff, Kalenichenko & Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR
     2015, arXiv:1503.03832; Hermans, Beyer & Leibe, In Defense of the Triplet Loss for Person Re-Identification, 2017,
     arXiv:1703.07737.
@@ -43,8 +43,8 @@ class TripletLoss(Loss):
         reduction: ``"mean"`` over triplets that are not 0, ``"sum"``, or ``"none"``: each anchor's sum over its triplets
             ([N]).
         gather: triplets over the batches of all processes: True, False, or ``"auto"``, if torch.distributed is initialised
-            with several processes, which must then all call the loss. Each process gathers and mines all embeddings, for
-            the terms of its own anchors. See `coulomb.losses.negatives` for the convention.
+            with several processes, which must then all call the loss. Each process gathers and mines all embeddings, to
+            compute the terms of its own anchors. See `coulomb.losses.negatives` for the convention.
 
     Transforms of `torch.func` (grad, vmap, jvp) and second derivatives use a tensor of all triplets: N³ time and memory.
 
@@ -56,7 +56,7 @@ class TripletLoss(Loss):
     no triplet is above 0. A `CoulombWarning` counts them (not in a compiled graph).
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite embeddings are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite embeddings raise ValueError.
 
     >>> embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
     >>> TripletLoss(margin=0.2)(embeddings, labels)  # all distances are 1: only the margin is left
@@ -73,7 +73,7 @@ class TripletLoss(Loss):
     gather: Gather = "auto"
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         check_shape("embeddings", embeddings)
         labels = class_ids(labels, len(embeddings), embeddings)
         rows = unit_rows("embeddings", embeddings, normalize=self.normalize)
@@ -92,7 +92,7 @@ class TripletLoss(Loss):
         return reduced_over(group, sums[own], self.reduction, active.sum().clamp_min(1))
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """(term of each anchor with its farthest positive and nearest negative, whether it is a triplet that counts)."""
+        """Returns (term of each anchor with its farthest positive and nearest negative, whether this triplet counts)."""
         mine, euclidean = (
             hardest_pairs if torch.compiler.is_compiling() else hardest_columns,
             self.distance == "euclidean",

@@ -54,7 +54,7 @@ def significant(number: float | None, digits: int = 3) -> str:
 
 def axis_value(x: float | None) -> str:
     """An epoch or a step: '30', '1,200', '2.50'."""
-    return significant(x) if x is None or x % 1 else f"{x:,.0f}"
+    return significant(x) if x is None or x % 1 else f"{x:,.0f}".replace("-", "−")
 
 
 def trim_zeros(text: str) -> str:

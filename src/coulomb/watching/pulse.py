@@ -22,13 +22,13 @@ VIEWS = 32  # images on which the two encoders are compared
 class Pulse(pl.Callback):
     """Measures the first update and every ``period``-th one, and adds to its line in ``metrics.jsonl``:
 
-    - for the negatives of the loss (`coulomb.diagnostics.Hardness`; means over some anchors): their number
+    - for the negatives of the loss (`coulomb.metrics.hardness.Hardness`; means over some anchors): their number
       ``negatives``; ``effective_negatives``; ``top1_gradient``, ``top1pct_gradient``, ``top10pct_gradient``,
       the shares of the repulsive gradient; ``false_negative_gradient``, the share of negatives of the anchor's class, if
       labels exist and the loss does not use them;
     - ``train_positive_similarity``: mean cosine of two views of an image;
     - ``gradient_norm``: of all parameters together; ``update_ratio``: ‖Δθ‖/‖θ‖ of the encoder's weights over the update;
-    - ``drift``: `coulomb.diagnostics.drift` of the momentum encoder on views of the batch, both in eval mode.
+    - ``drift``: `coulomb.metrics.geometry.drift` of the momentum encoder on views of the batch, both in eval mode.
 
     Values that a method does not have are left out. The measurement does not affect the training: hooks exist for one batch
     only, no random number is drawn, and no state changes. With several processes, only the first one's images count.

@@ -1,4 +1,4 @@
-"""The temperature explorer: page, style and scripts → one HTML file that asks nothing of any network."""
+"""The temperature explorer: page, style and scripts become one HTML file that needs no network."""
 
 import base64
 import hashlib
@@ -8,7 +8,7 @@ from pathlib import Path
 from coulomb.errors import InputError
 from coulomb.models.saving import write_atomically
 
-# In this order: the mathematics first, then what draws it, then what listens.
+# In order: mathematics, drawing, interaction.
 SCRIPTS = (
     "losses.js",
     "measures.js",
@@ -27,24 +27,24 @@ SCRIPTS = (
 
 
 def build_explorer(path: Path | str) -> Path:
-    """Write the explorer to ``path`` (an ``.html`` file; its folder is made) and return the path.
+    """Writes the explorer to ``path``, an ``.html`` file whose folder is created, and returns the path.
 
-    The page is one file that works offline: its own security policy forbids requests, and allows this style and these
-    scripts alone, by their hashes. Its formulas are those of `coulomb.losses` (held by a test in a browser).
+    The page is one file that works offline: its own security policy forbids requests, and allows only this style and
+    these scripts, by their hashes. A browser test compares its formulas with `coulomb.losses`.
 
     Raises:
         InputError: ``path`` is a folder.
     """
     path = Path(path)
     if path.is_dir():
-        raise InputError(f"out {str(path)!r} is a folder: name the file to write, such as {str(path / 'index.html')!r}")
+        raise InputError(f"out={str(path)!r}: is a folder; give a file such as {str(path / 'index.html')!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, render_explorer().encode("utf-8"))
     return path
 
 
 def render_explorer() -> str:
-    """The page as text."""
+    """Returns the page as text."""
     style, script = _part("page.css"), "\n".join(_part(name).replace('"use strict";\n', "", 1) for name in SCRIPTS)
     parts = {"STYLE": style, "SCRIPT": '"use strict";\n' + script}
     page = _part("page.html")
