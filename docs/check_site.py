@@ -1,4 +1,4 @@
-"""Is the built site whole? No page asks the network for anything, no link leads nowhere: ``check_site.py FOLDER``."""
+"""Checks a built site: no page uses the network, no link is broken. Usage: ``check_site.py FOLDER``."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ OUTSIDE = re.compile(r"^(?:https?:)?//")
 
 
 class Page(HTMLParser):
-    """What a page loads, where its links go, and which anchors it has."""
+    """The resources that a page loads, its links and its anchors."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -30,47 +30,50 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect."""
-        found = {name: value or "" for name, value in attrs}
-        self.anchors |= {found[name] for name in ("id", "name") if name in found}
-        if tag == "link" and set(found.get("rel", "").split()) & LOADING_RELS:
-            self.loads.append(found.get("href", ""))
-        elif "href" in found and tag in ("a", "link"):
-            self.links.append(found["href"])
-        if tag in LOADS and LOADS[tag] in found:
-            self.loads.append(found[LOADS[tag]])
+        """Collects resources, links and anchors."""
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {attributes[name] for name in ("id", "name") if name in attributes}
+        if tag == "link" and set(attributes.get("rel", "").split()) & LOADING_RELS:
+            self.loads.append(attributes.get("href", ""))
+        elif "href" in attributes and tag in ("a", "link"):
+            self.links.append(attributes["href"])
+        if tag in LOADS and LOADS[tag] in attributes:
+            self.loads.append(attributes[LOADS[tag]])
 
 
 def requests(text: str) -> list[str]:
-    """Addresses outside that a style sheet or a page's style would fetch."""
-    found = re.findall(r"url\(\s*['\"]?([^'\")]+)", text) + re.findall(r"@import\s+['\"]([^'\"]+)", text)
-    return [address for address in found if OUTSIDE.match(address)]
+    """Returns external addresses in the styles of a page or style sheet."""
+    addresses = re.findall(r"url\(\s*['\"]?([^'\")]+)", text) + re.findall(r"@import\s+['\"]([^'\"]+)", text)
+    return [address for address in addresses if OUTSIDE.match(address)]
 
 
 def faults(site: Path) -> list[str]:
-    """One line for each request to the network, each link to a file or an anchor that is not there."""
+    """Returns one line per external resource and per link to a missing file or anchor."""
     pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
-    found = []
+    problems = []
     for path in [*pages, *site.resolve().rglob("*.css")]:
         name = path.relative_to(site.resolve())
-        found += [f"{name}: asks the network for {address}" for address in requests(path.read_text(encoding="utf-8"))]
+        problems += [
+            f"{name}: loads from the network: {address}" for address in requests(path.read_text(encoding="utf-8"))
+        ]
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
-        found += [f"{name}: asks the network for {address}" for address in page.loads if OUTSIDE.match(address)]
+        problems += [f"{name}: loads from the network: {address}" for address in page.loads if OUTSIDE.match(address)]
         for address in {*page.loads, *page.links}:
             parts = urlsplit(address)
             if parts.scheme or OUTSIDE.match(address):
                 continue
             there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not there.is_file():
-                found.append(f"{name}: {address} leads to no file")
+                problems.append(f"{name}: {address}: no such file")
             elif parts.fragment and there in pages and unquote(parts.fragment) not in pages[there].anchors:
-                found.append(f"{name}: {address} leads to no anchor")
-    return sorted(found) if pages else [f"{site}: no pages"]
+                problems.append(f"{name}: {address}: no such anchor")
+    return sorted(problems) if pages else [f"{site}: no pages"]
 
 
 if __name__ == "__main__":
     site = Path(sys.argv[1])
-    wrong = faults(site)
-    print("\n".join(wrong) or f"{site}: {len(list(site.rglob('*.html')))} pages, no request, no broken link")  # noqa: T201
-    sys.exit(bool(wrong))
+    problems = faults(site)
+    good = f"{site}: {len(list(site.rglob('*.html')))} pages, no external resources, no broken links"
+    print("\n".join(problems) or good)  # noqa: T201
+    sys.exit(bool(problems))

@@ -1,4 +1,4 @@
-"""What the tests of README, the pages of losses and the guide share: a page's code, its links, its anchors."""
+"""Helpers for tests of Markdown pages: code blocks, links, anchors and commands."""
 
 import contextlib
 import io
@@ -14,24 +14,24 @@ ROOT = Path(__file__).parents[1]
 
 
 def blocks_of(page, kind="python"):
-    """The fenced blocks of a language, in order."""
+    """Returns the fenced blocks of a language, in order."""
     return re.findall(rf"```{kind}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
 
 
 def run_block(block, name, names=None, strict=True):
-    """Execute a block; what it prints must be what its comments `# → …` say, if it has any."""
+    """Executes a block. If it has comments `# → …`, its output must equal them."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         if strict:
             warnings.simplefilter("error")
         exec(compile(block, str(name), "exec"), {} if names is None else names)
-    said = re.findall(r"^# → (.*)", block, flags=re.M)
-    if said:
-        assert printed.getvalue().splitlines() == said, printed.getvalue()
+    shown = re.findall(r"^# → (.*)", block, flags=re.M)
+    if shown:
+        assert printed.getvalue().splitlines() == shown, printed.getvalue()
 
 
 def make_photos(folder):
-    """photos/ and more-photos/, of twelve pictures of noise each."""
+    """Creates photos/ and more-photos/ with twelve images of noise each."""
     rng = np.random.default_rng(0)
     for name in ("photos", "more-photos"):
         (folder / name).mkdir()
@@ -41,27 +41,27 @@ def make_photos(folder):
 
 
 def prose_of(page):
-    """A page without its code."""
+    """Returns a page without its code."""
     text = re.sub(r"^(`{3,}).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     return re.sub(r"`[^`\n]*`", "`…`", text)
 
 
 def links_of(page):
-    """Where a page points, other pages of the web left out."""
+    """Returns the links of a page, without external ones."""
     text = prose_of(page)
     found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
     return [target for target in found if not target.startswith("https://")]
 
 
 def anchors_of(page):
-    """The anchors that a page's titles make."""
+    """Returns the anchors of the headings of a page."""
     text = re.sub(r"^(`{3,}).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     titles = re.findall(r"^#+ (.*)", text, re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken_links(page):
-    """Links that lead to no file, or to no title of a page."""
+    """Returns the links to missing files or headings."""
     broken = []
     for target in links_of(page):
         file, _, anchor = target.partition("#")
@@ -72,21 +72,21 @@ def broken_links(page):
 
 
 def parse_command(line):
-    """A line for the shell: what it names must exist, options and types must be those of the command line itself."""
+    """Parses a shell line: its command and options must exist, and their values have the right types."""
     import typer.main
 
     from coulomb.cli import app
 
     words = shlex.split(line, comments=True)
-    while words and re.fullmatch(r"\w+=\S*", words[0]):  # settings of the environment
+    while words and re.fullmatch(r"\w+=\S*", words[0]):  # environment variables
         words = words[1:]
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
         return
-    assert words[0] in ("coulomb", "pip"), f"what is {words[0]}?"
+    assert words[0] in ("coulomb", "pip"), f"unknown program {words[0]}"
     if words[0] == "coulomb":
         command, rest = typer.main.get_command(app), words[1:]
         while hasattr(command, "commands"):
-            assert rest and rest[0] in command.commands, f"there is no command {rest[:1]}"
+            assert rest and rest[0] in command.commands, f"unknown command {rest[:1]}"
             command, rest = command.commands[rest[0]], rest[1:]
         command.make_context("coulomb", list(rest))

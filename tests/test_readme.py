@@ -1,4 +1,4 @@
-"""What the README tells a reader to type works as it stands."""
+"""Code, commands, counts and links of the README are correct."""
 
 import re
 
@@ -35,7 +35,7 @@ def test_losses_and_methods_are_counted_and_named():
     assert f"| self-supervised methods | {len(self_supervised)} |" in README
 
 
-def test_there_is_a_block_for_each_kind_of_user():
+def test_there_is_one_short_block_per_use():
     assert len(BLOCKS) == 3
     assert all(len(block.strip().splitlines()) <= 12 for block in BLOCKS)
 

@@ -1,1 +1,1 @@
-"""What the documentation asks of Sphinx beyond Sphinx."""
+"""Sphinx extensions of the documentation."""

@@ -1,6 +1,6 @@
-"""Docstrings as they are written here, made into what autodoc reads.
+"""Converts the docstrings of the library for autodoc.
 
-They are plain text with `code` marks, formulas and drawings made of letters, and say so nowhere in reStructuredText.
+They are plain text with `code`, formulas and indented drawings, without reStructuredText directives.
 """
 
 import re
@@ -14,7 +14,7 @@ SHARED = ("Args:", "Returns:", "Raises:", "Attributes:", "Yields:")
 
 
 def _loss(name: str) -> list[str]:
-    """A loss in short: its formula and what it is; the page made from the same docstring has the rest."""
+    """Returns the formula and the description of a loss; its page, made from the same docstring, has the rest."""
     everything = build_losses.LOSSES | build_losses.PARTS
     found = build_losses.sections(everything[name].__doc__ or "")
     text = re.sub(r"(?<!`)`([\w.]+)`(?!`)", r"``\1``", found["Text"])
@@ -30,7 +30,7 @@ def _loss(name: str) -> list[str]:
 
 
 def _escaped(line: str) -> str:
-    """Letters that reStructuredText would take for marks, outside ``code``."""
+    """Escapes characters outside ``code`` that reStructuredText would read as markup."""
     parts = re.split(r"(``.+?``|`[^`]+`)", line)
     for place in range(0, len(parts), 2):
         parts[place] = re.sub(r"(?<![\w*])(\*\*?)(?=\w)", lambda m: "\\" + "\\".join(m[1]), parts[place])
@@ -40,7 +40,7 @@ def _escaped(line: str) -> str:
 
 
 def prepare(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Change ``lines`` in place, before Google's sections are read."""
+    """Changes ``lines`` in place, before napoleon reads the sections."""
     short = name.rpartition(".")[2]
     if what == "class" and name.startswith("coulomb.losses.") and short in build_losses.LOSSES | build_losses.PARTS:
         lines[:] = _loss(short)
@@ -57,13 +57,13 @@ def prepare(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
 
 
 def _in_section(before: list[str]) -> bool:
-    """Whether the last line at the margin opened a section such as Args."""
+    """Returns True if the last line without indentation starts a section such as Args."""
     margin = [line for line in before if line.strip() and not line.startswith(" ")]
     return bool(margin) and margin[-1].strip() in SHARED
 
 
 def _in_drawing(out: list[str], line: str) -> bool:
-    """Whether ``line`` still belongs to the literal block begun above it."""
+    """Returns True if ``line`` belongs to the literal block above it."""
     if line.strip() and not line.startswith("    "):
         return False
     return any(
@@ -73,18 +73,18 @@ def _in_drawing(out: list[str], line: str) -> bool:
 
 
 def by_last_name(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
-    """`InputError` links to coulomb.errors.InputError wherever it is named, if there is one such name alone."""
+    """Resolves `InputError` to coulomb.errors.InputError if no other object has that name."""
     short = node.get("reftarget", "").rpartition(".")[2]
     objects = env.domains["py"].objects
-    found = {entry.node_id: (name, entry) for name, entry in objects.items() if name.rpartition(".")[2] == short}
-    if node.get("refdomain") != "py" or len(found) != 1:
+    matches = {entry.node_id: (name, entry) for name, entry in objects.items() if name.rpartition(".")[2] == short}
+    if node.get("refdomain") != "py" or len(matches) != 1:
         return None
-    name, entry = next(iter(found.values()))
+    name, entry = next(iter(matches.values()))
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, content, name)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Before napoleon, which reads what this leaves."""
+    """Registers `prepare` before napoleon, and `by_last_name`."""
     app.connect("missing-reference", by_last_name)
     app.connect("autodoc-process-docstring", prepare, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Puts SVG pictures into the page itself, so that they follow its light and dark colours."""
+"""Inlines SVG images into the pages, so that they follow light and dark colours."""
 
 import html
 import re
@@ -11,13 +11,13 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 
 
 class InlineSvg(SphinxPostTransform):
-    """An image that is an SVG becomes the SVG; its alternative text becomes the picture's name for screen readers."""
+    """Replaces SVG images by their content; the alternative text becomes the label for screen readers."""
 
     default_priority = 5  # before images are collected for copying
     formats = ("html",)
 
     def run(self, **_: Any) -> None:
-        """Replace."""
+        """Replaces every SVG image of the document."""
         for node in list(self.document.findall(nodes.image)):
             if node["uri"].endswith(".svg"):
                 text = (Path(self.app.srcdir) / node["uri"]).read_text(encoding="utf-8")
@@ -27,6 +27,6 @@ class InlineSvg(SphinxPostTransform):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the transform."""
+    """Registers the transform."""
     app.add_post_transform(InlineSvg)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""What pages take from the library itself: ``{config-table}``, the options of a run; ``{lab-listing}``, the experiments."""
+"""Directives that list options and experiments of the library: ``{config-table}`` and ``{lab-listing}``."""
 
 import dataclasses
 import typing
@@ -11,47 +11,48 @@ from sphinx.util.docutils import SphinxDirective
 from coulomb.lab.experiments import EXPERIMENTS
 from coulomb.runs.config import Config
 
+FROM_DATA = "chosen from the data"
+
 
 def rows() -> list[tuple[str, str, str]]:
-    """Name, default and meaning of every option."""
-    found = []
+    """Returns name, default and meaning of every option."""
+    options = []
     for option in dataclasses.fields(Config):
         default = option.default if option.default is not dataclasses.MISSING else option.default_factory()
         text = option.metadata["help"]
         if choices := option.metadata.get("choices"):
             text += f" ({', '.join(choices)})"
-        found.append((option.name, "decided from the data" if default is None else repr(default), text))
-    return found
+        options.append((option.name, FROM_DATA if default is None else repr(default), text))
+    return options
 
 
 class ConfigTable(SphinxDirective):
-    """A list table of `rows`."""
+    """A table of `rows`."""
 
     def run(self) -> list[nodes.Node]:
-        """Nodes."""
-        lines = ["| option | default | what it is |", "|---|---|---|"]
+        """Returns the parsed table."""
+        lines = ["| option | default | meaning |", "|---|---|---|"]
         for name, default, text in rows():
-            written = default if default == "decided from the data" else f"`{default}`"
+            written = default if default == FROM_DATA else f"`{default}`"
             lines.append(f"| `{name}` | {written} | {text.replace('|', chr(92) + '|')} |")
         return typing.cast(list[nodes.Node], self.parse_text_to_nodes("\n".join(lines)))
 
 
 class LabListing(SphinxDirective):
-    """Names and questions of the lab's experiments."""
+    """A table of the lab's experiments and their questions."""
 
     def run(self) -> list[nodes.Node]:
-        """Nodes."""
-        found = EXPERIMENTS.values()
+        """Returns the parsed table."""
         lines = [
             "| `coulomb lab …` | question |",
             "|---|---|",
-            *[f"| `{made.name}` | {made.question} |" for made in found],
+            *[f"| `{experiment.name}` | {experiment.question} |" for experiment in EXPERIMENTS.values()],
         ]
         return typing.cast(list[nodes.Node], self.parse_text_to_nodes("\n".join(lines)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Registers the directives."""
     app.add_directive("config-table", ConfigTable)
     app.add_directive("lab-listing", LabListing)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Whole pages that are not Sphinx's: the benchmark's, and the temperature explorer, written by the library itself."""
+"""Adds pages that Sphinx does not build: the benchmark of the losses and the temperature explorer."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from coulomb.lab.explore import build_explorer
 
 
 def add(app: Sphinx, error: Exception | None) -> None:
-    """Put them beside the built pages."""
+    """Writes the pages into the built site."""
     if error is not None or app.builder.format != "html":
         return
     out = Path(app.outdir)
@@ -19,7 +19,7 @@ def add(app: Sphinx, error: Exception | None) -> None:
     build_explorer(out / "explore.html")
 
 
-# Files beside docs/ that pages link to, and the pages that include them.
+# Files outside docs/ that pages link to, and the pages that include them.
 INCLUDED = {
     "../../LOG.md": "../log.md",
     "../../CONTRIBUTING.md": "../contributing.md",
@@ -28,13 +28,13 @@ INCLUDED = {
 
 
 def point_inside(app: Sphinx, name: str, source: list[str]) -> None:
-    """Links to included files lead to the site's own pages."""
+    """Replaces links to included files by links to the pages that include them."""
     for file, page in INCLUDED.items():
         source[0] = source[0].replace(f"]({file}", f"]({page}")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Links when a page is read, pages when the build is finished."""
+    """Registers both functions."""
     app.connect("source-read", point_inside)
     app.connect("build-finished", add)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

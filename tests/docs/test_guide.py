@@ -1,4 +1,4 @@
-"""What the guide tells a reader to type works, and every link leads somewhere."""
+"""Code and commands of the guide work, and no link is broken."""
 
 import re
 
@@ -15,7 +15,7 @@ SHORT = {"epochs=20": "epochs=1, batch_size=4, progress=False", "epochs=5": "epo
 
 
 def commands_of(page):
-    """The lines of a page's shell blocks, and those that are set off by four spaces."""
+    """Returns the lines of shell blocks, and commands indented by four spaces."""
     lines = "\n".join(blocks_of(page, "sh")).replace("\\\n", " ").splitlines()
     lines += re.findall(r"^    ((?:coulomb|make) .*)", page.read_text(encoding="utf-8"), flags=re.M)
     return [line for line in lines if line.strip() and not line.startswith("#")]
@@ -27,7 +27,7 @@ COMMANDS = [(page.name, line) for page in PAGES for line in commands_of(page)]
 @pytest.mark.parametrize(
     "page", [pytest.param(p, marks=pytest.mark.slow) if TRAINING.search(p.read_text()) else p for p in GUIDE], ids=str
 )
-def test_python_blocks_run_and_print_what_stands_beside_them(page, tmp_path, monkeypatch):
+def test_python_blocks_run_and_print_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_photos(tmp_path)
     for number, block in enumerate(blocks_of(page)):
@@ -50,14 +50,14 @@ def test_commands_parse(page, line):
         "make dinner",
     ],
 )
-def test_what_does_not_parse_is_found(line):
+def test_commands_that_do_not_parse_fail(line):
     with pytest.raises((AssertionError, typer.BadParameter.__base__)):
         parse_command(line)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_links_resolve(page):
-    built = {"../explore.html"}  # by docs/extensions/pages.py; the test of the site follows it
+    built = {"../explore.html"}  # written by docs/extensions/pages.py; checked in the built site
     assert set(broken_links(page)) - built == set()
 
 
@@ -81,6 +81,6 @@ def test_every_public_name_is_in_the_api():
         assert f".. automodule:: coulomb.{place}\n" in (DOCS / "api" / f"{place}.md").read_text(encoding="utf-8")
 
 
-def test_no_page_names_a_tool_of_another_machine():
+def test_no_page_contains_a_local_path():
     for page in PAGES:
         assert not re.search(r"(?<![\w.])/(?:home|work|root|tmp)/", page.read_text(encoding="utf-8")), page.name

@@ -1,4 +1,4 @@
-"""The built site: no warning, no request to the network, no broken link; and it can be read and searched from files."""
+"""The built site has no warnings, external resources or broken links, and can be read and searched offline."""
 
 import importlib.util
 import shutil
@@ -32,7 +32,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_site_is_whole(site, check):
+def test_the_site_has_no_faults(site, check):
     assert check.faults(site) == []
     assert (site / "index.html").is_file() and (site / "benchmarks" / "losses.html").is_file()
 
@@ -40,15 +40,15 @@ def test_the_site_is_whole(site, check):
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
-def test_the_site_reads_and_searches_in_a_browser(site):
+def test_the_site_can_be_read_and_searched_in_a_browser(site):
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    requests, complaints = [], []
+    requests, errors = [], []
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 390, "height": 844})
         page.on("request", lambda request: requests.append(request.url))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         for name in (
             "index.html",
             "guide/temperature.html",
@@ -58,12 +58,12 @@ def test_the_site_reads_and_searches_in_a_browser(site):
         ):
             page.goto((site / name).as_uri())
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 1, f"{name} is {wide} pixels wider than a phone"
+            assert wide <= 1, f"{name} is {wide} pixels wider than the screen of a phone"
         page.goto((site / "search.html").as_uri() + "?q=temperature")
         page.wait_for_selector("#search-results li")
         assert page.locator("#search-results li").count() > 3
         browser.close()
-    assert not complaints
+    assert not errors
     assert not [url for url in requests if not url.startswith(("file://", "data:"))]
 
 
@@ -72,13 +72,13 @@ def test_faults_are_found(tmp_path, check):
     (tmp_path / "b.html").write_text('<p id="here">')
     assert check.faults(tmp_path) == []
     (tmp_path / "b.html").write_text("<p>")
-    assert check.faults(tmp_path) == ["a.html: b.html#here leads to no anchor"]
+    assert check.faults(tmp_path) == ["a.html: b.html#here: no such anchor"]
     (tmp_path / "b.html").unlink()
-    assert check.faults(tmp_path) == ["a.html: b.html#here leads to no file"]
+    assert check.faults(tmp_path) == ["a.html: b.html#here: no such file"]
     (tmp_path / "a.html").write_text(
         '<script src="//cdn.org/x.js"></script><style>p{background:url("https://x.org/y")}</style>'
     )
     assert len(check.faults(tmp_path)) == 2
     (tmp_path / "a.html").write_text('<link rel="preconnect" href="https://fonts.org">')
-    assert check.faults(tmp_path) == ["a.html: asks the network for https://fonts.org"]
+    assert check.faults(tmp_path) == ["a.html: loads from the network: https://fonts.org"]
     assert check.faults(Path(tmp_path / "empty"))
