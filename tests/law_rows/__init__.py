@@ -1,6 +1,6 @@
-"""One row for each way to call each exported loss: how to make it, its inputs, its formula as a double loop over numbers.
+"""One row per way to call each exported loss: constructor, inputs, and its formula as a double loop over numbers.
 
-A new loss joins the laws of tests/losses/test_laws.py by a module here with a dict ROWS: {"NameLoss …": Row(…)}.
+A new loss is tested by tests/losses/test_laws.py if a module here has a dict ROWS: {"NameLoss …": Row(…)}.
 """
 
 import importlib
@@ -15,24 +15,24 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Row:
-    make: Callable[..., torch.nn.Module]  # (temperature, reduction=…) → loss; one without a temperature ignores it
-    inputs: Callable[..., Tensors]  # (n, d, draw) → arguments; draw(*shape) gives normal numbers
-    loop: Callable[..., torch.Tensor]  # (τ, *arguments) → the loss of each anchor, which the loss averages or sums
-    constant: Callable[[int], float] | None = None  # its value at τ = .2 when all n samples' features are equal
-    paired: bool = True  # are all tensors' first dimensions samples (False: only the first two)
-    temperature: bool = True  # has it one?
-    mean: Callable[[torch.Tensor], torch.Tensor] = torch.mean  # how "mean" reduces what `loop` returns
+    make: Callable[..., torch.nn.Module]  # (temperature, reduction=…) → loss; a loss without a temperature ignores it
+    inputs: Callable[..., Tensors]  # (n, d, draw) → arguments; draw(*shape) returns normal random numbers
+    loop: Callable[..., torch.Tensor]  # (τ, *arguments) → the loss of each anchor, before the reduction
+    constant: Callable[[int], float] | None = None  # n → its value at τ = 0.2 for constant embeddings
+    paired: bool = True  # is the first dimension of all tensors the samples (False: only of the first two)?
+    temperature: bool = True  # does it have a temperature?
+    mean: Callable[[torch.Tensor], torch.Tensor] = torch.mean  # how "mean" reduces the values of `loop`
     gradgrad: bool = True  # is it twice differentiable (almost everywhere)?
-    engine: bool = True  # does it fold a Similarity (so that there are three ways to compute it)?
-    normalizes: bool = True  # scales rows of the first argument to unit length: zero vectors are counted in a warning
-    shuffle: Callable[[Tensors, torch.Tensor], Tensors] | None = None  # (arguments, order) → the same samples reordered
-    sharp: bool = False  # is it 0 at best, where it keeps its digits?
+    engine: bool = True  # does it reduce a Similarity, which has three ways to compute it?
+    normalizes: bool = True  # are rows of the first argument scaled to unit length, with a warning for zero vectors?
+    shuffle: Callable[[Tensors, torch.Tensor], Tensors] | None = None  # (arguments, order) → the samples in this order
+    sharp: bool = False  # is its minimum 0, near which it keeps its precision?
     crowd: Callable[..., Tensors] | None = None  # (draw) → two anchors with 65,536 negatives
     crowded: Callable[..., torch.Tensor] | None = None  # the formula for them, without a loop
 
 
 def shuffled(row: Row, inputs: Tensors, order: torch.Tensor) -> Tensors:
-    """The same samples in another order: labels, weights and masks go along."""
+    """Returns the samples in another order, including labels, weights and masks."""
     if row.shuffle is not None:
         return row.shuffle(inputs, order)
     out = [t[order] if row.paired or i < 2 else t for i, t in enumerate(inputs)]
@@ -48,7 +48,7 @@ def log_sum_exp(values):
 
 
 def all_rows() -> dict[str, Row]:
-    """The rows of every module in this folder."""
+    """Returns the rows of all modules in this folder."""
     rows: dict[str, Row] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
         new = importlib.import_module(f"{__name__}.{module}").ROWS

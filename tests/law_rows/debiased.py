@@ -7,7 +7,7 @@ from law_rows import Row, unit
 
 
 def hard_loop(tau, x, y, beta=0.0, tau_plus=0.1):
-    """The authors' exponentials, anchor by anchor."""
+    """Computes the authors' formula for each anchor."""
     n, z = len(x), unit(torch.cat([x, y]))
     losses = []
     for i in range(2 * n):

@@ -1,4 +1,4 @@
-"""Losses of the dimensions' statistics. Their values are one per dimension, not per sample."""
+"""Losses that compare dimensions. They have one value per dimension, not per sample."""
 
 import torch
 
@@ -74,7 +74,7 @@ ROWS = {
         lambda temperature, **options: BarlowTwinsLoss(0.3, **options),
         views,
         barlow_loop(0.3),
-        lambda n: 5.0,  # the dimensions
+        lambda n: 5.0,  # the number of dimensions
         temperature=False,
         mean=torch.sum,
         engine=False,

@@ -7,7 +7,7 @@ from law_rows import Row, log_sum_exp, unit
 
 
 def top(query, positive, negatives, k):
-    """For each anchor: its similarity with its positive, and its k largest with negatives."""
+    """Returns, for each anchor, its similarity to its positive and its k largest similarities to negatives."""
     query, positive = unit(query), unit(positive)
     for i in range(len(query)):
         if negatives is None:
@@ -52,7 +52,7 @@ def hard_simple_loop(tau, *inputs):
     return simple_loop(tau, *inputs, *[None] * (3 - len(inputs)), 3)
 
 
-# With equal features every negative ties with the third.
+# With equal features all negatives tie, so all of them count.
 ROWS = {
     "HardContrastiveLoss": Row(hard, in_batch, hard_loop, math.log, sharp=True),
     "HardContrastiveLoss queue": Row(hard, queued, hard_loop, lambda n: math.log(2 * n + 2), paired=False, sharp=True),

@@ -9,7 +9,7 @@ INSTANCES = 50
 
 
 def log_z(temperature):
-    """Of a Z that suits the temperature: at τ = .01 most of the e^(cos/τ) would be far more likely than 1."""
+    """Returns log Z for a temperature: with the same Z, most e^(cos/τ)/Z would be far above 1 at τ = 0.01."""
     return 95.0 if isinstance(temperature, float) and temperature < 0.02 else math.log(40.0)
 
 
@@ -24,7 +24,7 @@ def nce_loop(tau, query, positive, noise, index=None):
             log_p = query[i] @ vector / tau - log_z(tau)
             pn = 1 / INSTANCES if index is None else noise_prob[index[i, k]]
             log_odds = log_p - math.log(m * pn)  # log(P / mPₙ)
-            # −log σ(±odds), as P/(P + mPₙ) is a sigmoid
+            # −log σ(±log odds), because P/(P + mPₙ) is a sigmoid
             total = total - torch.nn.functional.logsigmoid(log_odds if k == 0 else -log_odds)
         losses.append(total)
     return torch.stack(losses)

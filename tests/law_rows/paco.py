@@ -35,7 +35,7 @@ def two_views(n, d, draw):
 
 def two_views_and_queue(n, d, draw):
     features, labels, centers = two_views(n, d, draw)
-    queue = torch.arange(n) % 4 - 1  # some of it is not filled
+    queue = torch.arange(n) % 4 - 1  # some entries are not filled
     return torch.cat([features, draw(n, d)]), torch.cat([labels, queue]), centers
 
 

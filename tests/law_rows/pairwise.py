@@ -5,7 +5,7 @@ import torch
 from coulomb.losses import SigmoidLoss
 from law_rows import Row, unit
 
-LEARNED = torch.tensor(10.0).log().exp().item()  # 10, rounded as the parameter is
+LEARNED = torch.tensor(10.0).log().exp().item()  # 10, rounded like the parameter
 
 
 def sigmoid_loop(scale, bias):

@@ -52,7 +52,7 @@ def one_vector_each(n, d, draw):
 
 def views_and_mask(n, d, draw):
     mask = torch.eye(n, dtype=torch.bool)
-    mask[:, 0] = True  # asymmetric: everyone likes sample 0
+    mask[:, 0] = True  # asymmetric: sample 0 is a positive of all samples
     return draw(n, 2, d), mask
 
 

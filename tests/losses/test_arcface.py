@@ -18,18 +18,18 @@ def batch():
 
 
 def at_angle(theta, **options):
-    """The target's logit and its slope dt/dθ for one feature at angle θ from its centre."""
+    """Returns the target logit t and dt/dθ for one feature at angle θ from its centre."""
     loss = ArcFaceLoss(2, 2, **options).double()
     angle = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
     target = loss._with_margin(angle.cos())
     return target.item(), torch.autograd.grad(target, angle)[0].item()
 
 
-def test_the_example():
+def test_docstring_example():
     assert doctest.testmod(arcface, extraglobs={"torch": torch}).failed == 0
 
 
-def test_is_cross_entropy_of_the_logits_with_margin():
+def test_equals_cross_entropy_of_the_logits_with_margin():
     features, labels = batch()
     loss = made()
     cos = loss.logits(features) / 64
@@ -39,19 +39,19 @@ def test_is_cross_entropy_of_the_logits_with_margin():
     torch.testing.assert_close(loss(features, labels), cross_entropy(logits, labels))
 
 
-def test_without_margin_it_is_a_cosine_classifier():
+def test_zero_margin_equals_a_cosine_classifier():
     features, labels = batch()
     loss = made(margin=0.0, label_smoothing=0.1)
     truth = cross_entropy(loss.logits(features), labels, label_smoothing=0.1)
     torch.testing.assert_close(loss(features, labels), truth)
 
 
-def test_the_target_turns_by_the_margin_and_has_its_true_slope():
+def test_the_margin_rotates_the_target_and_its_gradient_is_exact():
     for theta in (0.3, 1.5, 2.6):
         value, slope = at_angle(theta)
         assert value == pytest.approx(math.cos(theta + 0.5), abs=1e-9)
         assert slope == pytest.approx(-math.sin(theta + 0.5), abs=1e-9)
-    value, slope = at_angle(2.8)  # beyond π − m: a line of cos θ, below −1, and still falling
+    value, slope = at_angle(2.8)  # beyond π − m: cos θ − m·sin m, below −1 and still decreasing
     assert value == pytest.approx(math.cos(2.8) - 0.5 * math.sin(0.5), abs=1e-9)
     assert slope == pytest.approx(-math.sin(2.8), abs=1e-9)
     assert at_angle(1.5, easy_margin=True)[0] == pytest.approx(math.cos(2.0), abs=1e-9)
@@ -59,7 +59,7 @@ def test_the_target_turns_by_the_margin_and_has_its_true_slope():
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_gradients_are_finite_on_the_centre_and_opposite_to_it(sign):
+def test_gradients_are_finite_at_the_centre_and_opposite_to_it(sign):
     loss = ArcFaceLoss(3, 4)
     features = (sign * loss.centers.detach()).requires_grad_()
     loss(features, torch.arange(3)).backward()
@@ -67,7 +67,7 @@ def test_gradients_are_finite_on_the_centre_and_opposite_to_it(sign):
     assert torch.isfinite(loss.centers.grad).all()
 
 
-def test_training_leaves_the_margin_between_the_own_centre_and_the_others():
+def test_training_separates_classes_by_the_margin():
     features, labels = batch()
     features.requires_grad_()
     loss = made(scale=8.0)
@@ -81,7 +81,7 @@ def test_training_leaves_the_margin_between_the_own_centre_and_the_others():
     assert (theta[torch.arange(9), labels] + 0.5 < others).all()
 
 
-def test_diagnosis():
+def test_diagnosis_compares_the_class_centre_with_the_others():
     features, labels = batch()
     loss = made(diagnose=True)
     value, found = loss(features, labels)
@@ -101,11 +101,11 @@ def test_degenerate_input():
     with pytest.warns(CoulombWarning, match="1 of 9 labels are unknown"):
         torch.testing.assert_close(made()(features, labels), each.sum() / 8)
     assert each[2] == 0
-    with pytest.warns(CoulombWarning, match="one class"):
+    with pytest.warns(CoulombWarning, match="belong to the only class"):
         assert made(1)(features, torch.zeros_like(labels)).item() == 0
 
 
-def test_arguments_are_named():
+def test_errors_name_the_argument():
     features, labels = batch()
     with pytest.raises(ValueError, match="centers has 3 dimensions"):
         made(dim=3)(features, labels)

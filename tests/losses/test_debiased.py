@@ -13,12 +13,12 @@ def views(n, d, seed=0, dtype=torch.float64):
     return tuple(torch.randn(n, d, generator=generator, dtype=dtype).requires_grad_() for _ in range(2))
 
 
-def test_without_a_share_of_positives_it_is_ntxent():
+def test_tau_plus_0_equals_ntxent():
     x, y = views(7, 4)
     torch.testing.assert_close(DebiasedLoss(0.2, 0.0)(x, y), NTXentLoss(0.2)(x, y), rtol=0, atol=1e-12)
 
 
-def test_the_authors_code():
+def test_equals_the_authors_code():
     x, y = views(6, 5)
     z = normalize(torch.cat([x, y]))
     weights = (z @ z.T / 0.5).exp()
@@ -30,8 +30,8 @@ def test_the_authors_code():
     torch.testing.assert_close(DebiasedLoss()(x, y), truth, rtol=0, atol=1e-12)
 
 
-def test_at_the_bound_negatives_get_no_gradient_and_are_counted():
-    # One pair agrees, and its negatives are far away: what is left after taking out τ⁺M e^{s⁺} is less than nothing.
+def test_negatives_get_no_gradient_at_the_bound_and_anchors_are_counted():
+    # One pair has equal views and distant negatives, so the sum minus τ⁺M e^{s⁺} is negative.
     x = torch.tensor([[1.0, 0.0], [-1.0, 0.1]], requires_grad=True)
     loss, seen = DebiasedLoss(0.5, 0.5, reduction="none", diagnose=True)(x, x.detach())
     assert seen.bounded == 4
@@ -39,7 +39,9 @@ def test_at_the_bound_negatives_get_no_gradient_and_are_counted():
     torch.testing.assert_close(seen.positive, torch.ones(4))
     assert seen.without_positive == 0
     (grad,) = torch.autograd.grad(loss.sum(), x)
-    torch.testing.assert_close(grad, torch.zeros_like(grad), rtol=0, atol=1e-6)  # s⁺ is at its maximum as well
+    torch.testing.assert_close(
+        grad, torch.zeros_like(grad), rtol=0, atol=1e-6
+    )  # s⁺ is at its maximum, so it gives no gradient either
 
 
 def test_diagnosis_counts_only_bounded_anchors():
@@ -54,7 +56,7 @@ def test_diagnosis_counts_only_bounded_anchors():
 
 
 @pytest.mark.parametrize("tau", [0.005, 0.01, 0.09])
-def test_no_overflow_at_a_small_temperature(tau):
+def test_no_overflow_at_a_low_temperature(tau):
     x, y = views(8, 4, dtype=torch.float32)
     loss = DebiasedLoss(tau)(x, y)
     grads = torch.autograd.grad(loss, (x, y))
@@ -63,8 +65,8 @@ def test_no_overflow_at_a_small_temperature(tau):
     assert all(torch.isfinite(g).all() for g in grads)
 
 
-def test_where_nothing_is_left_the_gradient_is_finite():
-    # Σe^s = τ⁺M e^{s⁺} exactly: the logarithm of the rest is −∞, but the bound is what counts.
+def test_gradient_is_finite_if_the_corrected_sum_is_zero():
+    # Σe^s = τ⁺M e^{s⁺} exactly: the logarithm of the difference is −∞, but the bound applies.
     x = torch.ones(3, 2, requires_grad=True)
     loss = DebiasedLoss(0.5, 0.999999)(x, x.detach())
     (grad,) = torch.autograd.grad(loss, x)
@@ -72,7 +74,7 @@ def test_where_nothing_is_left_the_gradient_is_finite():
     assert torch.isfinite(grad).all()
 
 
-def test_a_single_sample_is_not_a_silent_zero():
+def test_a_single_sample_warns():
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
     with pytest.warns(CoulombWarning, match="2 of 2 anchors have no negative"):
         loss = DebiasedLoss()(x, torch.tensor([[2.0, 1.0]]))
@@ -81,7 +83,7 @@ def test_a_single_sample_is_not_a_silent_zero():
     assert torch.equal(x.grad, torch.zeros(1, 2))
 
 
-def test_arguments():
+def test_invalid_arguments_raise():
     x, y = views(4, 3)
     with pytest.raises(ValueError, match="tau_plus must be finite and at least 0 and below 1, got 1"):
         DebiasedLoss(tau_plus=1)

@@ -7,11 +7,11 @@ from coulomb.losses.diagnosis import diagnose_rows
 from coulomb.similarity import Similarity
 
 
-def test_the_example():
+def test_docstring_example():
     assert doctest.testmod(diagnosis, extraglobs={"torch": torch}).failed == 0
 
 
-def test_each_number_by_its_definition():
+def test_each_statistic_equals_its_definition():
     z = torch.nn.functional.normalize(
         torch.randn(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ).requires_grad_()
@@ -29,14 +29,14 @@ def test_each_number_by_its_definition():
     assert not found.positive.requires_grad
 
 
-def test_nothing_to_compare_with():
+def test_no_negatives_give_minus_infinity_and_zero():
     found = diagnose_rows(Similarity(torch.eye(2), query_ids=torch.tensor([0, 0])))
     assert found.hardest_negative.tolist() == [-torch.inf] * 2
     assert found.effective_negatives.tolist() == [0, 0]
     assert found.without_positive == 0
 
 
-def test_a_positive_of_its_own():
+def test_given_positive_similarities_are_used():
     S = Similarity(torch.eye(2), torch.eye(2), instances=2, scale=2.0)
     found = diagnose_rows(S, positive=S.positives(), has_positive=torch.tensor([True, False]))
     torch.testing.assert_close(found.positive, torch.tensor([1.0, torch.nan]), equal_nan=True)

@@ -24,7 +24,7 @@ def together(request, processes):
 
 
 @pytest.mark.parametrize("name", cases.CASES)
-def test_the_mean_over_processes_equals_one_process_with_the_whole_batch(together, name):
+def test_mean_over_processes_equals_one_process_with_the_whole_batch(together, name):
     loss, grads = cases.alone(name)
     for rank in together:
         mine, mine_grads = rank[name]
@@ -41,7 +41,7 @@ def test_distributed_data_parallel_gives_the_gradient_of_the_whole_batch(process
             torch.testing.assert_close(found[key], grad, rtol=0, atol=1e-10)
 
 
-def test_reductions_and_diagnoses_cover_the_own_anchors(processes):
+def test_reductions_and_diagnoses_cover_the_anchors_of_each_process(processes):
     found = processes.run(2, sharded_failures.values)
     x, y = (torch.cat([sharded_failures.rows(4, seed=seed + rank) for rank in (0, 1)]) for seed in (0, 9))
     labels = torch.tensor([0, 1, 0, 1] * 2)
@@ -57,7 +57,7 @@ def test_reductions_and_diagnoses_cover_the_own_anchors(processes):
         torch.testing.assert_close(mine["hardest"], hardest[rank])
 
 
-def test_a_mask_covers_the_own_samples(processes):
+def test_a_mask_covers_the_samples_of_each_process(processes):
     found = torch.cat(processes.run(2, sharded_failures.masked))
     x = torch.cat([sharded_failures.rows(4, seed=rank) for rank in (0, 1)])
     mask = torch.block_diag(*[torch.eye(4).flip(0)] * 2).bool()

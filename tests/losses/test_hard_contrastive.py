@@ -15,7 +15,7 @@ def normal(*shape, seed=0):
 
 @pytest.mark.parametrize("k", [1, 3, 19])
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
-def test_the_nearest_of_a_queue(k, elements):
+def test_sums_over_the_nearest_keys_of_a_queue(k, elements):
     with policy.override(stored=elements):
         query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
         own = (normalize(query) * normalize(positive)).sum(1, keepdim=True)
@@ -24,13 +24,13 @@ def test_the_nearest_of_a_queue(k, elements):
         torch.testing.assert_close(HardContrastiveLoss(0.1, k, reduction="none")(query, positive, queue), truth)
 
 
-def test_all_negatives_are_infonce():
+def test_top_k_of_all_negatives_equals_infonce():
     query, positive = normal(6, 3), normal(6, 3, seed=1)
     for k in (5, 6, 4095):
         torch.testing.assert_close(HardContrastiveLoss(0.2, k)(query, positive), InfoNCELoss(0.2)(query, positive))
 
 
-def test_a_negative_that_is_left_out_gets_no_gradient():
+def test_negatives_outside_the_top_k_get_no_gradient():
     queue = torch.tensor([[1.0, 0.5], [-1.0, 0.2], [0.5, 1.0]], requires_grad=True)
     one = torch.tensor([[1.0, 0.0]])
     HardContrastiveLoss(0.5, top_k=2)(one, one, queue).backward()
@@ -38,8 +38,8 @@ def test_a_negative_that_is_left_out_gets_no_gradient():
     assert (queue.grad[[0, 2]] != 0).any(1).all()
 
 
-def test_a_low_temperature_is_the_hinge_of_the_hardest():
-    # τ·L → max(s_max − s⁺, 0), within τ log N.
+def test_approaches_the_hinge_of_the_hardest_negative_at_a_low_temperature():
+    # τ·L → max(s_max − s⁺, 0), up to τ log N.
     query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
     own = (normalize(query) * normalize(positive)).sum(1)
     hinge = ((normalize(query) @ normalize(queue).T).amax(1) - own).clamp_min(0)
@@ -48,7 +48,7 @@ def test_a_low_temperature_is_the_hinge_of_the_hardest():
     assert (tau * loss - hinge).abs().max() <= tau * math.log(5)
 
 
-def test_diagnosis_is_of_all_negatives():
+def test_diagnosis_covers_all_negatives():
     query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
     _, seen = HardContrastiveLoss(0.5, top_k=2, diagnose=True)(query, positive, queue)
     p = (normalize(query) @ normalize(queue).T / 0.5).softmax(1)
@@ -56,7 +56,7 @@ def test_diagnosis_is_of_all_negatives():
 
 
 @pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])
-def test_without_negatives_the_zero_is_not_silent(negatives):
+def test_no_negatives_give_zero_and_a_warning(negatives):
     query = torch.tensor([[1.0, 2.0]], requires_grad=True)
     with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
         loss = HardContrastiveLoss()(query, torch.tensor([[2.0, 1.0]]), negatives)
@@ -65,7 +65,7 @@ def test_without_negatives_the_zero_is_not_silent(negatives):
     assert torch.equal(query.grad, torch.zeros(1, 2))
 
 
-def test_arguments():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="top_k must be at least 1, got -3"):
         HardContrastiveLoss(top_k=-3)
     assert "top_k=4095" in repr(HardContrastiveLoss())

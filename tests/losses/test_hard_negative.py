@@ -10,20 +10,20 @@ def views(n, d, dtype=torch.float64):
     return tuple(torch.randn(n, d, generator=generator, dtype=dtype).requires_grad_() for _ in range(2))
 
 
-def test_its_limits_are_the_debiased_loss_and_ntxent():
+def test_beta_0_equals_the_debiased_loss_and_ntxent():
     x, y = views(7, 4)
     torch.testing.assert_close(HardNegativeLoss(beta=0)(x, y), DebiasedLoss()(x, y), rtol=0, atol=0)
     torch.testing.assert_close(HardNegativeLoss(0.3, beta=0, tau_plus=0)(x, y), NTXentLoss(0.3)(x, y))
 
 
-def test_beta_to_0_is_continuous():
+def test_is_continuous_as_beta_approaches_0():
     x, y = views(7, 4)
     nearly = HardNegativeLoss(0.3, beta=1e-9)(x, y)
     torch.testing.assert_close(nearly, DebiasedLoss(0.3)(x, y), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
-def test_the_authors_code(beta):
+def test_equals_the_authors_code(beta):
     x, y = views(6, 5)
     z = normalize(torch.cat([x, y]))
     others = ~torch.eye(6, dtype=torch.bool).repeat(2, 2)
@@ -36,7 +36,7 @@ def test_the_authors_code(beta):
     torch.testing.assert_close(HardNegativeLoss(beta=beta)(x, y), truth, rtol=0, atol=1e-7)
 
 
-def test_harder_negatives_weigh_more():
+def test_larger_beta_gives_hard_negatives_more_weight():
     # As β grows, R / M goes from the mean of e^s to its maximum.
     x, y = views(8, 4)
     losses = [HardNegativeLoss(beta=beta, tau_plus=0.0)(x, y).item() for beta in (0, 1, 4, 30)]
@@ -50,21 +50,21 @@ def test_harder_negatives_weigh_more():
     assert nearly == pytest.approx(limit.item(), abs=1e-2)
 
 
-def test_no_overflow_where_the_authors_exponentials_do():
+def test_no_overflow_where_the_authors_exponentials_overflow():
     x, y = views(8, 4, dtype=torch.float32)  # (1+β)/τ = 400
     loss = HardNegativeLoss(0.01, beta=3.0)(x, y)
     assert loss.item() == pytest.approx(HardNegativeLoss(0.01, beta=3.0)(x.double(), y.double()).item(), rel=1e-5)
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(loss, (x, y)))
 
 
-def test_beta_may_be_annealed():
+def test_beta_can_be_changed_during_training():
     x, y = views(8, 4)
     loss = HardNegativeLoss(beta=2.0)
     loss.beta = 0.0
     torch.testing.assert_close(loss(x, y), DebiasedLoss()(x, y))
 
 
-def test_arguments():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="beta must be finite and at least 0, got -1"):
         HardNegativeLoss(beta=-1)
     assert "temperature=0.5, beta=1, tau_plus=0.1" in repr(HardNegativeLoss())

@@ -14,7 +14,7 @@ def normal(*shape):
     return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
 
 
-def test_the_two_published_implementations_are_this_function():
+def test_equals_both_published_implementations():
     query, positive, queue = normal(5, 3), normal(5, 3), normal(11, 3)
     q, p, k = (normalize(x) for x in (query, positive, queue))
     logits = torch.cat([(q * p).sum(1, keepdim=True), q @ k.T], 1) / 0.07
@@ -25,7 +25,7 @@ def test_the_two_published_implementations_are_this_function():
     torch.testing.assert_close(ours, by_ratio, rtol=0, atol=1e-12)
 
 
-def test_in_batch_is_cross_entropy_on_the_diagonal():
+def test_in_batch_loss_equals_cross_entropy_on_the_diagonal():
     query, positive = normal(6, 3), normal(6, 3)
     logits = normalize(query) @ normalize(positive).T / 0.2
     here = cross_entropy(logits, torch.arange(6))
@@ -34,12 +34,12 @@ def test_in_batch_is_cross_entropy_on_the_diagonal():
     torch.testing.assert_close(InfoNCELoss(0.2, symmetric=True)(query, positive), (here + there) / 2)
 
 
-def test_equal_logits_with_mocos_queue():
+def test_equal_logits_with_a_queue_of_65536_give_ln_65537():
     one = torch.ones(1, 2)
     assert float(InfoNCELoss()(one, one, torch.ones(65536, 2))) == pytest.approx(11.0904, abs=1e-4)
 
 
-def test_a_frozen_queue_gets_no_gradient_and_costs_none():
+def test_a_queue_without_requires_grad_gets_no_gradient():
     query = normal(4, 3).requires_grad_()
     queue = normal(9, 3)
     InfoNCELoss()(query, normal(4, 3), queue).backward()
@@ -47,15 +47,15 @@ def test_a_frozen_queue_gets_no_gradient_and_costs_none():
     assert queue.grad is None
 
 
-def test_a_loss_near_zero_keeps_its_digits():
-    # Cosines 1 and −1 at τ = .05: L = log(1 + e^−40). LSE − s⁺ in fp32 would be 0.
+def test_losses_near_zero_keep_precision():
+    # Cosines 1 and −1 at τ = .05: L = log(1 + e^−40). LSE − s⁺ would be 0 in fp32.
     query = torch.tensor([[1.0, 0.0]], requires_grad=True)
     loss = InfoNCELoss(0.05)(query, torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, 0.0]]))
     assert loss.item() == pytest.approx(math.exp(-40), rel=1e-4, abs=0)
 
 
 @pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])
-def test_without_negatives_the_zero_is_not_silent(negatives):
+def test_no_negatives_give_zero_and_a_warning(negatives):
     query = torch.tensor([[1.0, 2.0]], requires_grad=True)
     with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
         loss = InfoNCELoss()(query, torch.tensor([[2.0, 1.0]]), negatives)
@@ -64,7 +64,7 @@ def test_without_negatives_the_zero_is_not_silent(negatives):
     assert torch.equal(query.grad, torch.zeros(1, 2))
 
 
-def test_negatives_are_checked():
+def test_invalid_negatives_raise():
     pair = torch.ones(2, 3)
     with pytest.raises(ValueError, match="negatives has 4 dimensions"):
         InfoNCELoss()(pair, pair, torch.ones(5, 4))
@@ -85,7 +85,7 @@ def test_negatives_with_the_querys_id_are_left_out():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_a_query_whose_every_negative_is_its_own_has_no_loss():
+def test_a_query_whose_negatives_all_have_its_id_has_zero_loss():
     query = normal(2, 3).requires_grad_()
     same, other = torch.tensor([3, 4]), torch.tensor([3, 3])
     loss = InfoNCELoss(reduction="none")(query, normal(2, 3), normal(2, 3), query_ids=same, negative_ids=other)
@@ -94,14 +94,14 @@ def test_a_query_whose_every_negative_is_its_own_has_no_loss():
     assert float(loss[1].detach()) > 0
 
 
-def test_ids_come_together_and_with_negatives():
+def test_ids_must_be_given_together_and_with_negatives():
     pair = torch.ones(2, 3)
     for ids in ({"query_ids": torch.arange(2)}, {"query_ids": torch.arange(2), "negative_ids": torch.arange(2)}):
         with pytest.raises(ValueError, match="query_ids and negative_ids must be given together"):
             InfoNCELoss()(pair, pair, **ids)
 
 
-def test_mixed_precision_of_query_and_queue():
+def test_query_and_queue_may_differ_in_precision():
     pair, queue = normal(3, 4).bfloat16().requires_grad_(), normal(8, 4).float()
     loss = InfoNCELoss()(pair, pair.detach(), queue)
     loss.backward()

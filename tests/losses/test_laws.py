@@ -1,4 +1,4 @@
-"""Laws that every exported loss obeys. A new loss joins by a row in tests/law_rows: its call, its formula as a double loop."""
+"""Laws that every exported loss obeys. A new loss is added as a row in tests/law_rows, with its formula as a double loop."""
 
 import contextlib
 import functools
@@ -20,9 +20,9 @@ from coulomb.similarity import policy, use_backend
 from law_rows import all_rows, shuffled
 
 LOSSES = all_rows()
-# Three paths to the same numbers: plain torch on the stored matrix, one cached tile, and recomputed tiles.
+# Three paths to the same result: plain torch on the stored matrix, one cached tile, and recomputed tiles.
 PATHS = ("dense", "stored", "streaming")
-TILES_ALONE = {"stored": 0, "tile": 5, "compared": 0, "cached": 0}
+TILES_ONLY = {"stored": 0, "tile": 5, "compared": 0, "cached": 0}
 
 
 def rows_that(condition):
@@ -50,7 +50,7 @@ each_loss_and_path = rows_and_paths_that(lambda row: True)
 
 @pytest.fixture
 def path(request):
-    changes = {"stored": {}, "dense": {"backend": "dense"}, "streaming": TILES_ALONE}[request.param]
+    changes = {"stored": {}, "dense": {"backend": "dense"}, "streaming": TILES_ONLY}[request.param]
     with policy.override(**changes):
         yield request.param
 
@@ -93,7 +93,7 @@ def test_the_table_covers_every_exported_loss():
     assert {name.split()[0] for name in LOSSES} == {name for name in coulomb.losses.__all__ if name.endswith("Loss")}
 
 
-# Right: the formula, its derivatives, and nothing that depends on how it was computed.
+# Correct: the formula and its derivatives, independent of how they are computed.
 
 
 @each_loss_and_path
@@ -118,7 +118,7 @@ def test_gradcheck(row, path):
 
 
 @rows_that(lambda row: row.gradgrad)
-def test_a_double_backward_is_the_dense_one(row):
+def test_second_derivatives_equal_the_dense_backends(row):
     def twice():
         inputs = drawn(row, 6, 3)
         _, *grads = with_gradient(row.make(0.3), inputs, create_graph=True)
@@ -131,7 +131,7 @@ def test_a_double_backward_is_the_dense_one(row):
 
 
 @each_loss
-def test_torch_func_is_right_or_names_the_dense_backend(row):
+def test_torch_func_grad_is_correct_or_suggests_the_dense_backend(row):
     inputs = drawn(row, 6, 3)
     truth = with_gradient(row.make(0.3), inputs)[1]
     plain = [t.detach() for t in inputs]
@@ -149,9 +149,9 @@ def test_torch_func_is_right_or_names_the_dense_backend(row):
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, by jvp
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # raised inside torch by jvp
 @each_loss
-def test_vmap_and_jvp_are_right(row):
+def test_vmap_and_jvp_are_correct(row):
     batches = [drawn(row, 6, 3, seed=seed) for seed in (0, 1)]
     tangents = [normal(2)(*t.shape) if t.requires_grad else None for t in batches[0]]
     plain = [[t.detach() for t in batch] for batch in batches]
@@ -171,13 +171,13 @@ def test_vmap_and_jvp_are_right(row):
 
 
 @each_folding
-def test_second_derivative_of_the_streaming_backend_is_right_or_a_clear_error(row, streaming):
+def test_streaming_second_derivative_is_correct_or_suggests_the_dense_backend(row, streaming):
     inputs = drawn(row, 4, 3)
     try:
         found = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0], create_graph=True)[0]
     except RuntimeError as error:
         assert "backend='dense'" in str(error)
-    else:  # a loss of sums needs no tiles
+    else:  # a loss that only needs sums uses no tiles
         with use_backend("dense"):
             truth = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0])[0]
         torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
@@ -203,20 +203,20 @@ def test_meta_and_fake_tensors_propagate_shapes_and_types(row, path, kind, reduc
     assert [(g.shape, g.dtype) for g in grads] == [(g.shape, g.dtype) for g in truth[1:]]
 
 
-FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # each loss's first row
+FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # the first row of each loss
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("row", "path"),
-    [  # a compilation takes a second: the tiles alone are compiled once for each loss
+    [  # a compilation takes a second, so the streaming path is compiled once per loss
         pytest.param(row, path, id=f"{name}-{path}")
         for name, row in LOSSES.items()
         for path in (("stored", "streaming") if row.engine and name in FIRST.values() else ("stored",))
     ],
     indirect=["path"],
 )
-def test_compiled_without_a_graph_break_it_is_the_same(row, path):
+def test_compiles_without_a_graph_break_to_the_same_result(row, path):
     inputs = drawn(row, 6, 4, torch.float32)
     torch._dynamo.reset()
     compiled = torch.compile(row.make(0.2), fullgraph=True, backend="aot_eager")
@@ -225,7 +225,7 @@ def test_compiled_without_a_graph_break_it_is_the_same(row, path):
 
 
 @each_folding
-def test_any_tile_size_gives_the_dense_result(row):
+def test_every_tile_size_gives_the_dense_result(row):
     @settings(max_examples=12, deadline=None)
     @given(
         n=st.integers(3, 23), d=st.sampled_from([1, 2, 7, 64, 257]), tile=st.integers(1, 40), seed=st.integers(0, 99)
@@ -245,7 +245,7 @@ def the_same_whatever_the_tile(row, n, d, tile, seed):
         dense = with_gradient(row.make(0.1), inputs)
     stored = with_gradient(row.make(0.1), inputs)
     streamed = []
-    for cached in (0, n * n // 4, n * n):  # none, some or all of the exponentials
+    for cached in (0, n * n // 4, n * n):  # cache none, some or all of the exponentials
         with policy.override(stored=0, tile=tile, cached=cached * 8 // d, least_cached=0):
             streamed.append(with_gradient(row.make(0.1), inputs))
     for truth, *ours in zip(dense, stored, *streamed, strict=True):
@@ -254,7 +254,7 @@ def the_same_whatever_the_tile(row, n, d, tile, seed):
 
 
 @each_loss
-def test_order_of_samples_does_not_matter(row):
+def test_is_invariant_to_the_order_of_samples(row):
     inputs = drawn(row, 9, 4)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
     moved = row.make(0.2)(*shuffled(row, inputs, order))
@@ -268,7 +268,7 @@ def test_equal_features_give_the_constant(row, path):
 
 
 @each_with_temperature
-def test_learned_temperature_gets_the_right_gradient(row):
+def test_learned_temperature_gets_the_correct_gradient(row):
     inputs = [t.detach() for t in drawn(row, 6, 4)]
     temperature = LearnableTemperature(0.3).double()
     (mine,) = torch.autograd.grad(row.make(temperature)(*inputs), temperature.log_scale)
@@ -278,33 +278,33 @@ def test_learned_temperature_gets_the_right_gradient(row):
 
 
 @each_loss
-def test_the_same_call_gives_the_same_bits(row, streaming):
+def test_results_are_bitwise_reproducible(row, streaming):
     inputs = drawn(row, 300, 16, torch.float32)
     first, second = (with_gradient(row.make(0.1), inputs) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-# Exact: no less so than dense PyTorch in the same precision.
+# Accurate: at least as accurate as dense PyTorch in the same precision.
 
 
-def no_less_exact(ours, dense, truth):
+def assert_at_least_as_accurate(ours, dense, truth):
     for mine, theirs, true in zip(ours, dense, truth, strict=True):
         error, allowed = ((x.double() - true).abs().max() for x in (mine, theirs))
-        # A gradient is returned in its input's precision, which alone rounds it by half an ulp.
+        # A gradient is returned in its input's precision, and rounding it can cost half an ulp.
         rounding = true.abs().max() * torch.finfo(mine.dtype).eps / 2
-        allowed = allowed if torch.isfinite(allowed) else 0.0  # a reference that overflows allows nothing
+        allowed = allowed if torch.isfinite(allowed) else 0.0  # a reference that overflows allows no error
         assert error <= allowed + 1e-5 + rounding
 
 
 @each_loss_and_path
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("tau", [0.01, 0.5])
-def test_no_less_exact_than_dense_in_the_same_precision(row, path, dtype, tau):
+def test_at_least_as_accurate_as_dense_in_the_same_precision(row, path, dtype, tau):
     inputs = drawn(row, 9, 16, dtype)
     ours = with_gradient(row.make(tau), inputs)
-    assert ours[0].dtype == torch.float32  # statistics never in half precision
+    assert ours[0].dtype == torch.float32  # never computed in half precision
     assert [g.dtype for g in ours[1:]] == [dtype] * (len(ours) - 1)
-    no_less_exact(ours, *references(row, dtype, tau))
+    assert_at_least_as_accurate(ours, *references(row, dtype, tau))
 
 
 @functools.cache
@@ -313,12 +313,12 @@ def references(row, dtype, tau):
     return looped(row, tau, inputs, dtype), looped(row, tau, inputs, torch.float64)
 
 
-# In 512 dimensions normal vectors have cosines near 0, the positives' as well: every exponential underflows that is
-# taken relative to the bound e^(1/τ).
+# In 512 dimensions normal vectors have cosines near 0, including those of positives. Every exponential relative to the
+# bound e^(1/τ) underflows.
 
 
 def opposed(seed=0):
-    """Vectors near +e and −e, alternately tensor by tensor, in many dimensions: cosines near −1 or all near 0."""
+    """Returns a function that draws vectors around +e and −e, alternating between tensors, in many dimensions."""
     draw, sign = normal(seed), [1.0]
 
     def of(*shape):
@@ -331,16 +331,16 @@ def opposed(seed=0):
 @each_with_temperature
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("draw", [opposed, normal])
-def test_low_cosines_at_a_small_temperature_are_exact(row, dtype, draw, streaming):
+def test_low_cosines_at_a_low_temperature_are_accurate(row, dtype, draw, streaming):
     inputs = drawn(row, 6, 512, dtype, draw=draw())
     ours = with_gradient(row.make(0.01), inputs)
-    no_less_exact(ours, looped(row, 0.01, inputs, dtype), looped(row, 0.01, inputs, torch.float64))
+    assert_at_least_as_accurate(ours, looped(row, 0.01, inputs, dtype), looped(row, 0.01, inputs, torch.float64))
 
 
 @rows_that(lambda row: row.sharp)
 @pytest.mark.parametrize("path", PATHS, indirect=True)
-def test_a_loss_near_zero_keeps_its_digits(row, path):
-    # Each sample is its own direction, shared by all of its tensors; what else there is points elsewhere.
+def test_losses_near_zero_keep_precision(row, path):
+    # Each sample has its own direction in all tensors; additional rows point in the opposite directions.
     def own_direction(*shape):
         views = torch.eye(8, dtype=torch.float64)[: shape[0]]
         if shape[0] > 5:
@@ -358,29 +358,29 @@ def test_a_loss_near_zero_keeps_its_digits(row, path):
 @rows_that(lambda row: row.crowd is not None)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("tau", [0.01, 0.5])
-def test_65536_uniform_negatives_are_exact(row, dtype, tau):
+def test_65536_uniform_negatives_are_accurate(row, dtype, tau):
     inputs = prepared(row.crowd(normal()), dtype)
 
     def dense(precision):
         return with_gradient(lambda *a: row.mean(row.crowded(tau, *a)), prepared(inputs, precision))
 
-    no_less_exact(with_gradient(row.make(tau), inputs), dense(dtype), dense(torch.float64))
+    assert_at_least_as_accurate(with_gradient(row.make(tau), inputs), dense(dtype), dense(torch.float64))
 
 
 @each_loss_and_path
-def test_autocast_changes_nothing(row, path):
+def test_autocast_does_not_change_the_result(row, path):
     inputs = drawn(row, 30, 16, torch.float32)
     wanted = [t for t in inputs if t.requires_grad]
     with torch.autocast("cpu", torch.bfloat16):
         value = row.make(0.1)(*inputs)
-    inside = value, *torch.autograd.grad(value, wanted)  # outside, as torch asks
+    inside = value, *torch.autograd.grad(value, wanted)  # outside autocast, as PyTorch recommends
     for mine, plain in zip(inside, with_gradient(row.make(0.1), inputs), strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-6, atol=1e-7)
 
 
 @each_loss_and_path
 @pytest.mark.parametrize("twice", [False, True])
-def test_a_backward_pass_inside_autocast_is_as_exact_as_outside(row, path, twice):
+def test_backward_inside_autocast_equals_backward_outside(row, path, twice):
     if twice and not (row.gradgrad and path == "dense"):
         pytest.skip("has no second derivative here")
     inputs = drawn(row, 30, 16, torch.float32)
@@ -404,7 +404,7 @@ def test_a_backward_pass_inside_autocast_is_as_exact_as_outside(row, path, twice
 
 
 def finite_or_named(row, inputs):
-    """What came out: "error", "warned" or "fine"."""
+    """Returns the outcome: "error", "warned" or "fine"."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
@@ -417,13 +417,13 @@ def finite_or_named(row, inputs):
     counted = [str(w.message) for w in seen if w.category is CoulombWarning]
     assert len(counted) == len(seen)
     assert all(re.search(r"\d", message) for message in counted)
-    if not counted:  # then it is no silent zero
+    if not counted:  # without a warning, loss or gradient must differ from 0
         assert value != 0 or any((g != 0).any() for g in grads)
     return "warned" if counted else "fine"
 
 
 @each_loss_and_path
-def test_a_batch_of_one(row, path):
+def test_a_batch_of_one_is_finite_or_raises(row, path):
     finite_or_named(row, drawn(row, 1, 4, torch.float32))
 
 
@@ -433,7 +433,7 @@ def label_places(inputs):
 
 @rows_and_paths_that(lambda row: label_places(drawn(row, 6, 6)))
 @pytest.mark.parametrize("labels", ["one class", "no positives"])
-def test_labels_that_say_nothing(row, path, labels):
+def test_uninformative_labels_are_finite_or_raise(row, path, labels):
     inputs = drawn(row, 6, 6, torch.float32)
     given_labels = label_places(inputs)
     finite_or_named(
@@ -457,11 +457,11 @@ def test_duplicates_and_zero_vectors_stay_finite(row, path):
     assert result == "warned"
     with pytest.warns(CoulombWarning, match=f"rows of {argument_names(row)[0]} are zero vectors"):
         _, grad, *_ = with_gradient(row.make(0.05), inputs)
-    assert (grad[2] == 0).all()  # no direction, no gradient
+    assert (grad[2] == 0).all()  # a zero vector has no direction and gets no gradient
 
 
 @each_loss_and_path
-def test_all_samples_equal(row, path):
+def test_equal_samples_give_finite_results(row, path):
     inputs = drawn(row, 4, 3, torch.float32)
     same = prepared([torch.ones_like(t) if t.is_floating_point() else t for t in inputs], torch.float32)
     with warnings.catch_warnings():
@@ -473,7 +473,7 @@ def test_all_samples_equal(row, path):
 
 @each_loss
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_values_that_are_not_finite_are_named(row, bad):
+def test_non_finite_values_raise_an_error_that_names_the_argument(row, bad):
     for which, name in enumerate(argument_names(row)):
         inputs = drawn(row, 6, 4)
         if which >= len(inputs) or not inputs[which].is_floating_point():
@@ -489,7 +489,7 @@ NORMALIZING = [name for name, row in LOSSES.items() if row.normalizes and "Softm
 
 @pytest.mark.parametrize("name", NORMALIZING)
 @pytest.mark.parametrize("size", [1e19, 1e20])
-def test_rows_too_large_for_their_products_are_named(name, size):
+def test_rows_whose_products_overflow_raise_an_error_that_names_the_argument(name, size):
     row = LOSSES[name]
     inputs = [t.detach() * size if t.is_floating_point() else t for t in drawn(row, 6, 4, torch.float32)]
     with pytest.raises(
@@ -509,30 +509,30 @@ REFUSED = {
 
 @each_loss
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_no_dense_real_tensor_is_named(row, kind):
+def test_inputs_other_than_dense_real_tensors_raise_an_error_that_names_the_argument(row, kind):
     names = argument_names(row)
     for which in range(len(drawn(row, 6, 4))):
         inputs = [t.detach() for t in drawn(row, 6, 4)]
         if names[which] == "centers" and kind not in ("sparse", "complex"):
-            continue  # of ArcFace, whose centres are a parameter
+            continue  # the centres of ArcFace are a parameter
         inputs[which] = REFUSED[kind](inputs[which])
         with pytest.raises(TypeError, match=f"^{names[which]} must be "):
             row.make(0.1)(*inputs)
 
 
 @rows_that(lambda row: "labels" in argument_names(row))
-def test_labels_as_a_column_are_labels(row):
+def test_labels_may_be_a_column(row):
     inputs = [t.detach() for t in drawn(row, 6, 4)]
     which = argument_names(row).index("labels")
     if inputs[which].ndim == 2:
         pytest.skip("several labels per sample")
-    inputs[which] = inputs[which].clamp(0, 1)  # 0 and 1, as in multi-hot labels
+    inputs[which] = inputs[which].clamp(0, 1)  # only 0 and 1, which must not be read as multi-hot labels
     column = [t[:, None] if i == which else t for i, t in enumerate(inputs)]
     assert torch.equal(row.make(0.1)(*column), row.make(0.1)(*inputs))
 
 
 @each_loss
-def test_wrong_arguments_are_named(row):
+def test_errors_name_the_argument(row):
     inputs = drawn(row, 6, 4)
     first, *others = argument_names(row)
     with pytest.raises(TypeError, match=f"{first} must be a floating"):
@@ -554,7 +554,7 @@ DIAGNOSING = {n for n in LOSSES if "diagnose" in inspect.signature(getattr(coulo
 
 
 @pytest.mark.parametrize("name", sorted(DIAGNOSING))
-def test_a_diagnosis_comes_beside_the_same_loss(name):
+def test_diagnose_returns_the_same_loss_and_valid_statistics(name):
     row = LOSSES[name]
     inputs = drawn(row, 6, 4)
     loss, seen = row.make(0.2, diagnose=True)(*inputs)
@@ -586,7 +586,7 @@ def test_a_large_meta_batch_has_a_diagnosis_and_a_gradient(name, normalize):
 
 
 @each_with_temperature
-def test_wrong_temperatures_are_named(row):
+def test_invalid_temperatures_raise(row):
     for temperature in (0, -1, math.nan, math.inf):
         with pytest.raises(ValueError, match="temperature"):
             row.make(temperature)
@@ -605,7 +605,7 @@ def test_the_device_of_each_argument_is_checked(row):
 
 
 @each_loss
-def test_it_says_what_it_is(row):
+def test_repr_shows_the_options(row):
     loss = row.make(0.125, reduction="sum")
     assert "reduction='sum'" in repr(loss)
     if row.temperature:

@@ -1,4 +1,4 @@
-"""The examples in the public docstrings run: every module of coulomb.losses is looked at, and every loss has one."""
+"""The examples in the public docstrings of coulomb.losses run, and every public class has one."""
 
 import doctest
 import importlib
@@ -16,12 +16,12 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", [*MODULES, matrix], ids=lambda m: m.__name__)
-def test_examples(module):
+def test_docstring_examples_run(module):
     assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
 
 
 @pytest.mark.parametrize("name", coulomb.losses.__all__)
-def test_every_public_class_has_an_example_and_says_what_it_needs(name):
+def test_every_public_class_documents_its_arguments_with_an_example(name):
     doc = getattr(coulomb.losses, name).__doc__
     assert ">>> " in doc
     assert "Args:" in doc or "Call with" in doc or "Attributes:" in doc

@@ -21,13 +21,13 @@ def scores(query, positive, noise, tau=0.07):
 
 
 @pytest.mark.parametrize("normalizer", [None, "ema", math.exp(1 / 0.07) * 1000])
-def test_the_value_of_no_information(normalizer):
+def test_equal_probabilities_give_the_constant(normalizer):
     # P = Pₙ = 1/n: ln 4097 + 4096·ln(1 + 1/4096)
     same = torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4096, 3)
     assert NCELoss(1000, normalizer=normalizer)(*same).item() == pytest.approx(9.3179, abs=1e-4)
 
 
-def test_the_authors_formula():
+def test_equals_the_authors_formula():
     n, inputs = 50, batch()
     own, others = scores(*inputs)
     z = 123.0
@@ -36,7 +36,7 @@ def test_the_authors_formula():
     torch.testing.assert_close(NCELoss(n, normalizer=z, reduction="none")(*inputs), truth, rtol=0, atol=1e-10)
 
 
-def test_any_noise_distribution():
+def test_noise_need_not_be_uniform():
     n, inputs = 5, batch()
     log_prob = normal(n, seed=5).log_softmax(0)
     index = torch.arange(28).view(4, 7) * 3 % n
@@ -50,7 +50,7 @@ def test_any_noise_distribution():
     torch.testing.assert_close(uniform(*inputs, index), NCELoss(n, normalizer=9.0)(*inputs))
 
 
-def test_the_normaliser_is_that_of_the_first_batch():
+def test_the_normaliser_is_estimated_from_the_first_batch():
     n, loss = 50, NCELoss(50)
     assert math.isnan(loss.log_normalizer)
     first = loss(*batch())
@@ -61,8 +61,8 @@ def test_the_normaliser_is_that_of_the_first_batch():
     assert loss.log_normalizer.item() == pytest.approx(z.log().item(), rel=1e-6)
 
 
-def test_noise_that_is_not_uniform_estimates_the_same_normaliser():
-    # Many draws from Pₙ, weighed by 1/Pₙ: the sum of e^s over all instances.
+def test_non_uniform_noise_estimates_the_same_normaliser():
+    # The mean over many draws from Pₙ, weighted by 1/Pₙ, estimates the sum of e^s over all instances.
     n, bank, query = 6, normalize(normal(6, 3)), normalize(normal(1, 3, seed=1))
     log_prob = normal(n, seed=2).log_softmax(0)
     drawn = torch.multinomial(log_prob.exp(), 20000, replacement=True, generator=torch.Generator().manual_seed(0))
@@ -72,7 +72,7 @@ def test_noise_that_is_not_uniform_estimates_the_same_normaliser():
     assert loss.log_normalizer.exp().item() == pytest.approx(truth.item(), rel=0.03)
 
 
-def test_the_moving_average():
+def test_ema_updates_the_normaliser():
     loss = NCELoss(50, normalizer="ema", momentum=0.75)
     expected = None
     for seed in range(3):
@@ -86,7 +86,7 @@ def test_the_moving_average():
     assert forgetful.log_normalizer.exp().item() == pytest.approx((scores(*batch(seed=1))[1].exp().mean() * 50).item())
 
 
-def test_evaluation_leaves_the_normaliser():
+def test_evaluation_does_not_update_the_normaliser():
     loss = NCELoss(50, normalizer="ema").eval()
     value = loss(*batch())
     assert math.isnan(loss.log_normalizer)
@@ -118,7 +118,7 @@ def test_no_gradient_flows_through_the_estimate():
 
 
 @pytest.mark.parametrize("normalizer", [None, "ema"])
-def test_compiled_it_still_keeps_the_normaliser(normalizer):
+def test_the_compiled_loss_updates_the_normaliser(normalizer):
     torch._dynamo.reset()
     loss, eager = NCELoss(50, normalizer=normalizer), NCELoss(50, normalizer=normalizer)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
@@ -127,7 +127,7 @@ def test_compiled_it_still_keeps_the_normaliser(normalizer):
     torch.testing.assert_close(loss.log_normalizer, eager.log_normalizer)
 
 
-def test_more_noise_than_is_looked_at_at_once():
+def test_more_noise_than_one_chunk():
     query, positive, noise = normal(2, 3), normal(2, 3, seed=1), normal(2, 1300, 3, seed=2)
     own, others = scores(query, positive, noise)
     prior = math.log(1300 / 50)
@@ -136,7 +136,7 @@ def test_more_noise_than_is_looked_at_at_once():
     torch.testing.assert_close(NCELoss(50, normalizer=9.0)(query, positive, noise), truth.mean())
 
 
-def test_diagnosis():
+def test_diagnosis_uses_the_noise_as_negatives():
     loss, seen = NCELoss(50, 0.5, normalizer=9.0, diagnose=True)(*batch())
     own, others = scores(*batch(), tau=0.5)
     p = others.softmax(1)
@@ -147,7 +147,7 @@ def test_diagnosis():
     assert seen.without_positive == 0
 
 
-def test_arguments():
+def test_invalid_arguments_raise():
     query, positive, noise = batch()
     for bad in ("first", 0.0, -1.0, math.inf):
         with pytest.raises(ValueError, match="normalizer must be"):

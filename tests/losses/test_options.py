@@ -1,4 +1,4 @@
-"""Options of every loss: checked whenever they are set, and found by the names that other libraries give them."""
+"""Options of every loss: checked whenever they are set, and suggested for the names that other libraries use."""
 
 import copy
 import math
@@ -67,7 +67,7 @@ def made(cls, **options):
     return cls(*needed, **options)
 
 
-def test_every_loss_and_option_is_here():
+def test_the_tables_cover_every_loss_and_option():
     assert all(issubclass(cls, Loss) for cls in CLASSES)
     for cls in CLASSES:
         loss = made(cls)
@@ -76,7 +76,7 @@ def test_every_loss_and_option_is_here():
 
 
 @pytest.mark.parametrize(("cls", "name"), OPTIONS, ids=str)
-def test_wrong_values_are_refused_at_construction_and_later(cls, name):
+def test_invalid_values_raise_at_construction_and_assignment(cls, name):
     loss = made(cls)
     before = repr(loss)
     for wrong in WRONG[name]:
@@ -88,7 +88,7 @@ def test_wrong_values_are_refused_at_construction_and_later(cls, name):
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), np.array(0.5), torch.tensor(0.5)], ids=repr)
-def test_numbers_may_be_numpys_or_torchs(value):
+def test_numpy_and_torch_scalars_are_accepted(value):
     x, y = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).unbind()
     loss = NTXentLoss(value)
     assert type(loss.temperature) is float
@@ -99,7 +99,7 @@ def test_numbers_may_be_numpys_or_torchs(value):
     assert coulomb.losses.HardContrastiveLoss(top_k=np.int64(3)).top_k == 3
 
 
-def test_a_temperature_may_become_learned_later():
+def test_a_temperature_can_be_replaced_by_a_learnable_one():
     loss = NTXentLoss()
     loss.temperature = LearnableTemperature(0.3)
     assert [name for name, _ in loss.named_parameters()] == ["temperature.log_scale"]
@@ -138,25 +138,25 @@ def test_copies_keep_their_options(cls):
         (SupConLoss, "swap", "its options are temperature, base_temperature, "),
     ],
 )
-def test_names_of_other_libraries_lead_to_ours(cls, name, message):
+def test_names_from_other_libraries_suggest_ours(cls, name, message):
     with pytest.raises(TypeError, match=rf"^{cls.__name__} has no option '{name}'; .*{message}"):
         made(cls, **{name: 1})
 
 
-def test_every_suggested_name_is_an_option_of_some_loss():
+def test_every_suggested_name_is_an_option_of_a_loss():
     options = {name for cls in CLASSES for name in cls.__init__.__wrapped__.__code__.co_varnames}
     assert {option for option, _ in RENAMED.values()} <= options
     assert not set(REPLACED) & set(RENAMED)
 
 
-def test_a_margin_in_degrees_is_named():
+def test_a_margin_in_degrees_raises():
     with pytest.raises(
         ValueError, match=r"margin=28\.6: the margin is an angle in radians.*28\.6 degrees are margin=0\.4992"
     ):
         ArcFaceLoss(3, 4, margin=28.6)
 
 
-def test_a_subclass_may_add_options():
+def test_subclasses_can_add_options():
     class Mine(TripletLoss):
         def __init__(self, flavour, **options):
             super().__init__(**options)

@@ -15,7 +15,7 @@ def batch(anchors=6, others=8, classes=3):
 
 
 def authors_code(features, labels, center_logits, tau, supt=1.0, alpha=0.05, beta=1.0, gamma=1.0, smooth=0.0):
-    """The authors' order of operations on the whole matrix: masks of weights, centres first."""
+    """The authors' order of operations on the whole matrix: masks of weights, with centres first."""
     z, n, classes = normalize(features), len(center_logits), center_logits.shape[1]
     logits = torch.cat([center_logits / supt, z[:n] @ z.T / tau], 1)
     own = torch.eye(n, len(z), dtype=torch.bool)
@@ -28,7 +28,7 @@ def authors_code(features, labels, center_logits, tau, supt=1.0, alpha=0.05, bet
     return -((weight * log_prob).sum(1) / weight.sum(1)).mean()
 
 
-def test_the_examples():
+def test_docstring_examples():
     assert doctest.testmod(paco, extraglobs={"torch": torch}).failed == 0
 
 
@@ -41,7 +41,7 @@ def test_equals_the_matrix_form():
 
 
 @pytest.mark.parametrize("smoothing", [0.1, 0.5])
-def test_label_smoothing_goes_to_the_other_classes_as_in_the_authors_code(smoothing):
+def test_label_smoothing_is_spread_over_the_other_classes_as_in_the_authors_code(smoothing):
     features, labels, centers = batch()
     truth = authors_code(features, labels, centers, 0.3, smooth=smoothing)
     torch.testing.assert_close(PaCoLoss(temperature=0.3, label_smoothing=smoothing)(features, labels, centers), truth)
@@ -49,7 +49,7 @@ def test_label_smoothing_goes_to_the_other_classes_as_in_the_authors_code(smooth
     torch.testing.assert_close(single, PaCoLoss()(features, torch.zeros_like(labels), centers[:, :1]))  # no other class
 
 
-def test_class_counts_are_a_balanced_softmax_on_the_centres():
+def test_class_counts_give_a_balanced_softmax_over_the_centres():
     features, labels, centers = batch()
     counts = [100, 10, 5]
     with_counts = PaCoLoss(counts, temperature=0.3)(features, labels, centers)
@@ -57,7 +57,7 @@ def test_class_counts_are_a_balanced_softmax_on_the_centres():
     torch.testing.assert_close(with_counts, by_hand)
 
 
-def test_centres_alone_are_cross_entropy():
+def test_without_features_it_equals_cross_entropy():
     features, labels, centers = batch(6, 0)
     alone = {"alpha": 0.0, "gamma": 0.0}
     torch.testing.assert_close(PaCoLoss(**alone)(features, labels, centers), cross_entropy(centers, labels))
@@ -66,7 +66,7 @@ def test_centres_alone_are_cross_entropy():
     torch.testing.assert_close(balanced, truth)
 
 
-def test_features_alone_are_supcon():
+def test_without_centres_it_equals_supcon():
     features, labels, centers = batch(14, 0)
     nothing = centers - 1e9
     alone = PaCoLoss(alpha=1.0, beta=0.0, temperature=0.3)(features, labels, nothing)
@@ -74,8 +74,8 @@ def test_features_alone_are_supcon():
 
 
 @pytest.mark.parametrize("positives, alpha", [(4, 0.05), (20, 0.05), (3, 0.5)])
-def test_the_optimum_of_free_logits(positives, alpha):
-    # An anchor in its own direction meets keys in orthogonal ones, and so s_0j is whatever we make of it.
+def test_free_logits_converge_to_the_optimum(positives, alpha):
+    # The keys are orthogonal to each other, so each s_0j can be optimised independently.
     keys, classes = positives + 30, 5
     labels = torch.cat([torch.zeros(positives + 1), torch.ones(30)]).long()
     scores = torch.zeros(keys, dtype=torch.float64, requires_grad=True)
@@ -98,7 +98,7 @@ def test_the_optimum_of_free_logits(positives, alpha):
         assert sample == pytest.approx(alpha / (1 + alpha * positives), rel=0.01)
 
 
-def test_the_plain_sum_is_the_mean_times_its_weights():
+def test_normalized_false_equals_mean_times_weights():
     features, labels, centers = batch()
     count = (labels[:6, None] == labels).sum(1) - 1
     mean, total = (
@@ -107,7 +107,7 @@ def test_the_plain_sum_is_the_mean_times_its_weights():
     torch.testing.assert_close(total, mean * (1 + 0.05 * count))
 
 
-def test_base_temperature_is_only_a_factor():
+def test_base_temperature_is_a_factor():
     data = batch()
     torch.testing.assert_close(
         PaCoLoss(temperature=0.1, base_temperature=0.07)(*data), PaCoLoss(temperature=0.1)(*data) * (0.1 / 0.07)
@@ -116,7 +116,7 @@ def test_base_temperature_is_only_a_factor():
         PaCoLoss(temperature=LearnableTemperature(), base_temperature=0.07)
 
 
-def test_an_unfilled_queue_repels_but_attracts_nobody():
+def test_unfilled_queue_entries_are_negatives_only():
     features, labels, centers = batch()
     labels[8:] = -1
     as_a_class_of_its_own = torch.cat([labels[:8], torch.full((6,), 3)])
@@ -124,7 +124,7 @@ def test_an_unfilled_queue_repels_but_attracts_nobody():
     torch.testing.assert_close(PaCoLoss()(features, labels, centers), PaCoLoss()(features, as_a_class_of_its_own, wide))
 
 
-def test_unknown_anchors_are_left_out_and_counted():
+def test_unlabelled_anchors_are_excluded_and_counted():
     features, labels, centers = batch()
     labels[2] = -1
     features.requires_grad_()
@@ -141,7 +141,7 @@ def test_unknown_anchors_are_left_out_and_counted():
     assert torch.isfinite(features.grad).all()
 
 
-def test_one_class_and_one_sample():
+def test_a_single_class_and_sample_warns():
     features = torch.ones(1, 3, requires_grad=True)
     centers = torch.zeros(1, 1, requires_grad=True)
     with pytest.warns(CoulombWarning, match="nothing to be told from"):
@@ -151,13 +151,13 @@ def test_one_class_and_one_sample():
     assert torch.isfinite(features.grad).all() and torch.isfinite(centers.grad).all()
 
 
-def test_a_single_right_centre_keeps_its_digits():
+def test_losses_near_zero_keep_precision():
     # No positive among the features: L = log(1 + e^−40), which lse − s would round to 0.
     loss = PaCoLoss(gamma=0.0)(torch.ones(1, 2), torch.tensor([0]), torch.tensor([[40.0, 0.0]]))
     assert loss.item() == pytest.approx(4.248354e-18, rel=1e-4, abs=0)
 
 
-def test_diagnosis():
+def test_diagnosis_covers_centres_and_features():
     features, labels, centers = batch()
     value, found = PaCoLoss(diagnose=True)(features, labels, centers)
     torch.testing.assert_close(value, PaCoLoss()(features, labels, centers))
@@ -167,7 +167,7 @@ def test_diagnosis():
     assert found.without_positive == 0
 
 
-def test_centres_are_a_linear_layer():
+def test_parametric_centers_are_a_linear_layer():
     centers = ParametricCenters(4, 3)
     features, labels, _ = batch()
     logits = centers(torch.randn(6, 4, generator=torch.Generator().manual_seed(1)))
@@ -176,7 +176,7 @@ def test_centres_are_a_linear_layer():
     assert list(centers.state_dict()) == ["weight", "bias"]
 
 
-def test_arguments_are_named():
+def test_errors_name_the_argument():
     features, labels, centers = batch()
     with pytest.raises(ValueError, match="center_logits has 3 classes, but class_counts has 2"):
         PaCoLoss([1, 2])(features, labels, centers)

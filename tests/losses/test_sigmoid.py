@@ -10,7 +10,7 @@ from view_cases import normal, waves
 
 @pytest.mark.parametrize(
     ("scale", "bias", "loss", "squares", "scale_gradient", "bias_gradient"),
-    [  # by SigLipLoss of open_clip in fp64, as are the sums of the squared gradients
+    [  # loss and sums of the squared gradients, computed by SigLipLoss of open_clip in fp64
         (
             10,
             -10,
@@ -22,11 +22,11 @@ from view_cases import normal, waves
         (4, -1, 2.545013297553915, (0.6060573824223261, 0.4321467984503158), 1.6116282923455794, 1.4814523573579612),
     ],
 )
-def test_the_value_and_gradients_of_open_clip(scale, bias, loss, squares, scale_gradient, bias_gradient):
+def test_value_and_gradients_equal_open_clips(scale, bias, loss, squares, scale_gradient, bias_gradient):
     query, positive = waves()
     sigmoid = SigmoidLoss(scale, bias).double()
     with torch.no_grad():
-        sigmoid.log_scale.fill_(math.log(scale))  # the parameter was rounded to fp32
+        sigmoid.log_scale.fill_(math.log(scale))  # the parameter is rounded to fp32 otherwise
     value = sigmoid(query, positive)
     value.backward()
     assert value.item() == pytest.approx(loss, rel=1e-13)
@@ -35,21 +35,21 @@ def test_the_value_and_gradients_of_open_clip(scale, bias, loss, squares, scale_
     assert sigmoid.learned_bias.grad.item() == pytest.approx(bias_gradient, rel=1e-12)
 
 
-def test_ids_of_the_pairs_alone_change_nothing():
+def test_distinct_ids_do_not_change_the_loss():
     query, positive = normal(6, 4), normal(6, 4, seed=1)
     loss = SigmoidLoss(learnable=False)
     for ids in (torch.arange(6), torch.full((6,), -1), torch.tensor([5, -1, 3, -1, 0, 1])):
         torch.testing.assert_close(loss(query, positive, ids), loss(query, positive), rtol=0, atol=1e-13)
 
 
-def test_a_positive_keeps_its_digits_far_on_the_right_side():
+def test_losses_near_zero_keep_precision():
     x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     for ids in (None, torch.arange(2)):
         loss = SigmoidLoss(scale=40.0, bias=0.0, learnable=False)(x, x, ids)
         assert loss.item() == pytest.approx(2 * math.exp(-40), rel=1e-5)
 
 
-def test_parameters_only_if_learnable():
+def test_has_parameters_only_if_learnable():
     assert {name for name, _ in SigmoidLoss().named_parameters()} == {"log_scale", "learned_bias"}
     fixed = SigmoidLoss(learnable=False)
     assert not list(fixed.parameters())
@@ -58,7 +58,7 @@ def test_parameters_only_if_learnable():
     torch.testing.assert_close(fixed(x, y), SigmoidLoss(4.0, -1.0, learnable=False)(x, y))
 
 
-def test_without_normalising_it_is_of_dot_products():
+def test_normalize_false_uses_dot_products():
     query, positive = normal(5, 3), normal(5, 3, seed=1)
     scores = 0.5 * query @ positive.T + 0.2
     truth = torch.nn.functional.softplus(scores * (1 - 2 * torch.eye(5))).sum(1).mean()
@@ -79,7 +79,7 @@ def test_training_separates_pairs():
     assert torch.equal(cosines.argmax(1), torch.arange(8))
 
 
-def test_ids_are_checked():
+def test_invalid_ids_raise():
     x = normal(4, 3)
     with pytest.raises(ValueError, match=r"^ids must have shape \[4\]"):
         SigmoidLoss()(x, x, torch.arange(3))
@@ -87,7 +87,7 @@ def test_ids_are_checked():
         SigmoidLoss()(x, x, torch.tensor([0, 1, 2, -2]))
 
 
-def test_a_single_pair_is_a_counted_warning():
+def test_a_single_pair_warns():
     with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
         loss = SigmoidLoss(2.0, -1.0, learnable=False)(torch.ones(1, 2), torch.ones(1, 2))
     assert loss.item() == pytest.approx(math.log1p(math.exp(-1)))

@@ -13,14 +13,14 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_the_sums_of_the_matrix():
+def test_equals_the_sums_of_the_matrix():
     query, positive = normal(6, 3), normal(6, 3, seed=1)
     s = normalize(query) @ normalize(positive).T
     truth = -s.diagonal() + 0.3 * (s.sum(1) - s.diagonal())
     torch.testing.assert_close(SimpleContrastiveLoss(0.3, reduction="none")(query, positive), truth)
 
 
-def test_no_matrix_is_formed(monkeypatch):
+def test_the_matrix_is_not_computed(monkeypatch):
     def forbidden(*_, **__):
         raise AssertionError("tiles were asked for")
 
@@ -28,8 +28,8 @@ def test_no_matrix_is_formed(monkeypatch):
     SimpleContrastiveLoss()(normal(6, 3), normal(6, 3), normal(9, 3))
 
 
-def test_it_is_the_high_temperature_limit_of_infonce():
-    # L = log(N) − (s⁺ − mean s)/τ + …, so that ∇L·τ → ∇ of −s⁺ + mean over all N, positive included.
+def test_is_the_high_temperature_limit_of_infonce():
+    # L = log(N) − (s⁺ − mean s)/τ + …, so τ·∇L → the gradient of −s⁺ + the mean over all N, including the positive.
     query, positive = normal(5, 3).requires_grad_(), normal(5, 3, seed=1)
     tau = 1e4
     (infonce,) = torch.autograd.grad(InfoNCELoss(tau)(query, positive) * tau, query)
@@ -39,7 +39,7 @@ def test_it_is_the_high_temperature_limit_of_infonce():
 
 @pytest.mark.parametrize("k", [1, 3, 8])
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
-def test_hard_simple_keeps_the_nearest(k, elements):
+def test_hard_simple_sums_over_the_nearest_negatives(k, elements):
     with policy.override(stored=elements):
         query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
         s = normalize(query) @ normalize(queue).T
@@ -48,12 +48,12 @@ def test_hard_simple_keeps_the_nearest(k, elements):
         torch.testing.assert_close(HardSimpleLoss(top_k=k, reduction="none")(query, positive, queue), truth)
 
 
-def test_more_than_there_are_is_all():
+def test_top_k_above_the_number_of_negatives_uses_all():
     query, positive = normal(5, 3), normal(5, 3, seed=1)
     torch.testing.assert_close(HardSimpleLoss()(query, positive), SimpleContrastiveLoss()(query, positive))
 
 
-def test_diagnosis():
+def test_diagnosis_covers_all_negatives():
     query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
     loss, seen = SimpleContrastiveLoss(diagnose=True)(query, positive, queue)
     torch.testing.assert_close(loss, SimpleContrastiveLoss()(query, positive, queue))
@@ -66,14 +66,14 @@ def test_diagnosis():
 
 @pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])
 @pytest.mark.parametrize("loss", [SimpleContrastiveLoss(), HardSimpleLoss()])
-def test_without_negatives_only_the_positive_is_left_and_it_says_so(loss, negatives):
+def test_no_negatives_leave_the_positive_and_warn(loss, negatives):
     query = torch.tensor([[1.0, 2.0]], requires_grad=True)
     with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
         value = loss(query, torch.tensor([[2.0, 1.0]]), negatives)
     assert value.item() == pytest.approx(-0.8)
 
 
-def test_arguments():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="weight must be finite and at least 0, got nan"):
         SimpleContrastiveLoss(math.nan)
     with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):

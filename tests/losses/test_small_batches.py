@@ -1,4 +1,4 @@
-"""Small batches, whose matrix is one cached tile: the same as tile by tile, and what autograd expects of a gradient."""
+"""Small batches, whose matrix is stored as one tile: results equal the streamed ones, and gradients behave as in autograd."""
 
 import warnings
 from pathlib import Path
@@ -132,7 +132,7 @@ def assert_alike(mine, true, **tolerances):
 
 @each_case
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_it_equals_the_streamed_loss(name, reduction):
+def test_equals_the_streamed_loss(name, reduction):
     make, inputs = ALL[name]
     loss, given = make(reduction=reduction), inputs()
     mine = step(loss, given)
@@ -140,7 +140,7 @@ def test_it_equals_the_streamed_loss(name, reduction):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_learned_temperature(name):
+def test_learned_temperature_equals_the_streamed_loss(name):
     make, inputs = CASES[name]
     temperature = LearnableTemperature(0.4).double()
     loss, given = make(temperature=temperature), [*inputs(), temperature.log_scale]
@@ -150,15 +150,15 @@ def test_a_learned_temperature(name):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES | COLD if name not in ("Debiased", "NegativeCosine")])
-def test_rows_of_any_length(name):
+def test_unnormalised_rows_equal_the_streamed_loss(name):
     make, inputs = (CASES | COLD)[name]
     loss, given = make(normalize=False), inputs()
     assert_alike(step(loss, given), streamed(loss, given), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_exponentials_out_of_range(name):
-    make, inputs = CASES[name]  # in fp32, where a maximum is needed; the truth in fp64
+def test_exponentials_out_of_range_are_accurate(name):
+    make, inputs = CASES[name]  # in fp32, where the maximum must be subtracted; the reference is in fp64
     loss, given = make(temperature=0.004), inputs(dtype=torch.float32)
     true = streamed(loss, [one.detach().double().requires_grad_() for one in given])
     for mine, right in zip(step(loss, given), true, strict=True):
@@ -166,7 +166,7 @@ def test_exponentials_out_of_range(name):
 
 
 @each_case
-def test_half_precision_comes_back_as_it_came(name):
+def test_gradients_have_the_precision_of_their_inputs(name):
     make, inputs = ALL[name]
     given = inputs(dtype=torch.bfloat16)
     value, *grads = step(make(), given)
@@ -179,7 +179,7 @@ def test_half_precision_comes_back_as_it_came(name):
 
 
 @each_case
-def test_without_gradients_only_the_value(name):
+def test_no_grad_computes_only_the_value(name):
     make, inputs = ALL[name]
     given = inputs()
     with torch.no_grad():
@@ -188,14 +188,14 @@ def test_without_gradients_only_the_value(name):
     torch.testing.assert_close(value, make()(*given).detach())
 
 
-def test_only_what_learns_gets_a_gradient():
+def test_only_inputs_that_require_grad_get_a_gradient():
     query, positive, negatives = queue()
     value = InfoNCELoss()(query, positive.detach(), negatives.detach())
     value.backward()
     assert query.grad is not None and positive.grad is None and negatives.grad is None
 
 
-def test_a_factor_and_a_second_backward():
+def test_upstream_factors_and_repeated_backward_are_correct():
     first, second = pair()
     value = NTXentLoss()(first, second)
     once = torch.autograd.grad(value, first, retain_graph=True)[0]
@@ -203,7 +203,7 @@ def test_a_factor_and_a_second_backward():
     assert torch.equal(torch.autograd.grad(value, first)[0], once)
 
 
-def test_a_gradient_that_is_changed_is_nobody_elses():
+def test_modifying_a_gradient_in_place_does_not_affect_others():
     first, second = pair()
     value = NTXentLoss()(first, second)
     before = torch.autograd.grad(value, first, retain_graph=True)[0]
@@ -212,7 +212,7 @@ def test_a_gradient_that_is_changed_is_nobody_elses():
     assert torch.equal(torch.autograd.grad(value, first)[0], kept)
 
 
-def test_a_queue_may_move_on_before_the_backward_pass():
+def test_the_queue_may_be_updated_before_backward():
     query, positive, negatives = queue()
     negatives = negatives.detach()
     value = InfoNCELoss()(query, positive, negatives)
@@ -221,7 +221,7 @@ def test_a_queue_may_move_on_before_the_backward_pass():
     assert torch.equal(torch.autograd.grad(value, query, retain_graph=True)[0], right)
 
 
-def test_a_warning_points_at_the_callers_line():
+def test_warnings_point_to_the_callers_line():
     first, second = pair()
     with torch.no_grad():
         first[1] = 0
@@ -240,7 +240,7 @@ def test_a_warning_points_at_the_callers_line():
         assert {one.category for one in seen} == {CoulombWarning}
 
 
-def test_anchors_without_a_positive_go_the_way_that_counts_them():
+def test_anchors_without_a_positive_are_counted():
     (features,) = drawn((3, D))
     with pytest.warns(CoulombWarning, match="1 of 3 anchors have no positive"):
         SupConLoss()(features, torch.tensor([0, 0, 1]))
@@ -248,7 +248,7 @@ def test_anchors_without_a_positive_go_the_way_that_counts_them():
         TripletLoss(mining="hard")(features, torch.tensor([0, 0, 1]))
 
 
-def test_each_thing_is_said_once():
+def test_each_warning_is_issued_once():
     (features,) = drawn((4, D))
     with torch.no_grad():
         features[0] = 0
@@ -267,7 +267,7 @@ def test_each_thing_is_said_once():
         assert sorted(" ".join(str(one.message).split()[:4]) for one in seen) == said
 
 
-def test_no_triplet_above_zero_is_said_and_has_no_gradient():
+def test_no_active_triplet_warns_and_gives_no_gradient():
     rows = torch.eye(4)[[0, 0, 1, 1]].requires_grad_()
     with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0") as seen:
         loss = TripletLoss(mining="hard")(rows, torch.tensor([0, 0, 1, 1]))
@@ -276,18 +276,18 @@ def test_no_triplet_above_zero_is_said_and_has_no_gradient():
     assert not torch.autograd.grad(loss, rows)[0].any()
 
 
-def test_labels_that_no_float_can_tell_apart():
+def test_large_labels_that_floats_cannot_represent_are_distinct():
     (features,) = drawn((4, D), dtype=torch.float32)
     large = torch.tensor([0, 0, 1, 1]) + 2**24
     for loss in (SupConLoss(), TripletLoss(mining="hard", margin=2.0)):
         torch.testing.assert_close(loss(features, large), loss(features, large - 2**24))
 
 
-def test_a_softmax_loss_near_zero_and_one_of_its_own():
+def test_softmax_losses_near_zero_are_accurate_and_invalid_labels_raise():
     features, labels = 30 * torch.eye(4), torch.arange(4)
     near_zero = SoftmaxLoss()(features, labels, torch.eye(4))
     assert near_zero.item() == pytest.approx(3 * torch.exp(torch.tensor(-30.0).double()).item(), rel=1e-5)
-    for bad in (-2, 4, -100):  # torch's own cross_entropy ignores −100 in silence
+    for bad in (-2, 4, -100):  # torch's cross_entropy ignores −100 silently
         with pytest.raises(ValueError, match="labels must be"):
             SoftmaxLoss()(features, torch.tensor([0, 1, 2, bad]), torch.eye(4))
 
@@ -296,7 +296,7 @@ def test_a_softmax_loss_near_zero_and_one_of_its_own():
     "loss", [InfoNCELoss(), HardContrastiveLoss(top_k=3), SimpleContrastiveLoss(), HardSimpleLoss(top_k=3)]
 )
 @pytest.mark.parametrize("wide", [0, 1, 2])
-def test_types_may_differ(wide, loss):
+def test_inputs_may_differ_in_dtype(wide, loss):
     given = queue(dtype=torch.float32)
     given[wide] = given[wide].detach().double().requires_grad_()
     right = step(loss, [one.detach().double().requires_grad_() for one in given])

@@ -19,13 +19,13 @@ def batch(dtype=torch.float64):
     return draw[0], torch.arange(9) % 4, *draw[1:]
 
 
-def test_the_examples():
+def test_docstring_examples():
     assert doctest.testmod(softmax, extraglobs={"torch": torch}).failed == 0
 
 
 @pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "small"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_is_torchs_cross_entropy(elements, smoothing):
+def test_equals_torchs_cross_entropy(elements, smoothing):
     with policy.override(stored=elements):
         features, labels, centers, bias = batch()
         logits = linear(features, centers, bias)
@@ -37,7 +37,7 @@ def test_is_torchs_cross_entropy(elements, smoothing):
         torch.testing.assert_close(SoftmaxLoss(smoothing, 0.5)(features, labels, centers, bias), tempered)
 
 
-def test_raw_features_of_any_length():
+def test_unnormalised_features_of_any_length():
     features, labels, centers, _ = batch(torch.float32)
     features = (300 * features).requires_grad_()
     loss = SoftmaxLoss()(features, labels, centers)
@@ -46,7 +46,7 @@ def test_raw_features_of_any_length():
     assert torch.isfinite(features.grad).all()
 
 
-def test_unknown_labels_are_left_out_and_counted():
+def test_unknown_labels_are_excluded_and_counted():
     features, labels, centers, bias = batch()
     labels[[1, 5]] = -1
     truth = cross_entropy(linear(features, centers, bias), labels, ignore_index=-1)
@@ -59,18 +59,18 @@ def test_unknown_labels_are_left_out_and_counted():
     assert (features.grad == 0).all()
 
 
-def test_a_single_class_is_not_a_silent_zero():
+def test_a_single_class_warns():
     features, labels, centers, _ = batch()
     with pytest.warns(CoulombWarning, match="9 of 9 samples belong to the only class"):
         assert float(SoftmaxLoss()(features, torch.zeros_like(labels), centers[:1])) == 0
 
 
-def test_a_loss_near_zero_keeps_its_digits():
+def test_losses_near_zero_keep_precision():
     loss = SoftmaxLoss()(torch.tensor([[1.0]]), torch.tensor([0]), torch.tensor([[40.0], [0.0]]))
     assert loss.item() == pytest.approx(4.248354e-18, rel=1e-4, abs=0)
 
 
-def test_arguments_are_named():
+def test_errors_name_the_argument():
     features, labels, centers, bias = batch()
     with pytest.raises(ValueError, match="labels must be below the number of classes, 4, got 4"):
         SoftmaxLoss()(features, labels + 1, centers)
@@ -105,7 +105,7 @@ def test_compiles_without_a_graph_break_after_an_eager_call():
     torch._dynamo.reset()
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(features, labels, centers, bias), eager)
-    loss.class_counts[0] = 1  # changed in place: neither call may use the old frequencies
+    loss.class_counts[0] = 1  # modified in place: neither call may use the old frequencies
     changed = BalancedSoftmaxLoss(loss.class_counts)(features, labels, centers, bias)
     torch.testing.assert_close(compiled(features, labels, centers, bias), changed)
     torch.testing.assert_close(loss(features, labels, centers, bias), changed)
@@ -126,10 +126,10 @@ def step(classes):
     labels = torch.randint(0, classes, (512,), generator=draw)
     centers = torch.randn(classes, 64, generator=draw).requires_grad_()
     {call}.backward()
-def memory(field):  # not ru_maxrss: a child process starts with its parent's
+def memory(field):  # not ru_maxrss, which a child process inherits from its parent
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(5000)  # threads, kernels and code pages are not the loss's
+step(5000)  # excludes threads, kernels and code pages from the measurement
 before = memory("VmRSS:")
 step(200_000)
 print(memory("VmHWM:") - before)
@@ -144,8 +144,8 @@ print(memory("VmHWM:") - before)
         ("ArcFaceLoss", "ArcFaceLoss(classes, 64)(features, labels)", 380),
     ],
 )
-def test_no_logits_are_stored(loss, call, limit):
-    # 512 × 200,000 logits are 391 MiB, and cross-entropy holds them three times; centres and gradient are 98 MiB.
+def test_logits_are_not_stored(loss, call, limit):
+    # 512 × 200,000 logits take 391 MiB, three times in cross-entropy; centres and their gradient take 98 MiB.
     code = MEMORY.format(loss=loss, call=call)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 90 < float(run.stdout) < limit

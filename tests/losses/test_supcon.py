@@ -11,7 +11,7 @@ def features(*shape, seed=0):
 
 
 def authors_code(z, is_positive, tau):
-    """The authors' order of operations, from the paper's formula on the whole matrix (row maximum left out)."""
+    """The authors' order of operations, from the paper's formula on the whole matrix (without subtracting the row maximum)."""
     others = ~torch.eye(len(z), dtype=torch.bool)
     scores = z @ z.T / tau
     log_prob = scores - (scores.exp() * others).sum(1, keepdim=True).log()
@@ -27,7 +27,7 @@ def test_equals_the_matrix_form():
     torch.testing.assert_close(SupConLoss(0.2)(x, labels), truth)
 
 
-def test_base_temperature_is_only_a_factor():
+def test_base_temperature_is_a_factor():
     x, labels = features(6, 2, 3), torch.arange(6) % 2
     torch.testing.assert_close(
         SupConLoss(0.1, base_temperature=0.07)(x, labels), SupConLoss(0.1)(x, labels) * (0.1 / 0.07)
@@ -36,7 +36,7 @@ def test_base_temperature_is_only_a_factor():
         SupConLoss(LearnableTemperature(), base_temperature=0.07)
 
 
-def test_a_mask_says_the_same_as_labels():
+def test_an_equivalent_mask_equals_labels():
     x, labels = features(6, 2, 3), torch.arange(6) % 2
     mask = labels[:, None] == labels
     for mode in ("all", "one"):
@@ -46,13 +46,13 @@ def test_a_mask_says_the_same_as_labels():
             torch.testing.assert_close(loss(x, mask=mask.double() / 2), loss(x, labels))
 
 
-def test_the_mask_is_not_changed():
+def test_the_mask_is_not_modified():
     mask = torch.ones(4, 4, dtype=torch.bool)
     SupConLoss()(features(4, 3), mask=mask)
     assert mask.all()
 
 
-def test_unknown_labels_are_a_class_each():
+def test_each_unknown_label_is_its_own_class():
     x = features(6, 2, 3)
     unknown = SupConLoss()(x, torch.tensor([0, 0, 1, 1, -1, -1]))
     own_class = SupConLoss()(x, torch.tensor([0, 0, 1, 1, 2, 3]))
@@ -82,7 +82,7 @@ def test_anchors_without_positives_are_counted(form, elements):
 
 
 @pytest.mark.parametrize("choice", ["zero", "exclude"])
-def test_no_positive_at_all_is_a_finite_zero_with_a_warning(choice):
+def test_no_positives_give_zero_and_a_warning(choice):
     x = features(4, 3).requires_grad_()
     with pytest.warns(CoulombWarning, match="4 of 4 anchors"):
         loss = SupConLoss(no_positive=choice)(x)
@@ -91,19 +91,19 @@ def test_no_positive_at_all_is_a_finite_zero_with_a_warning(choice):
     assert torch.equal(x.grad, torch.zeros(4, 3, dtype=torch.float64))
 
 
-def test_one_class():
+def test_a_single_class_is_finite():
     x = features(4, 2, 3)
     assert torch.isfinite(SupConLoss()(x, torch.zeros(4, dtype=torch.long)))
 
 
-def test_a_single_sample():
+def test_a_single_sample_warns():
     with pytest.warns(CoulombWarning, match="gives no gradient"):
         assert float(SupConLoss()(features(1, 2, 3))) == pytest.approx(0, abs=1e-12)
     with pytest.warns(CoulombWarning, match="1 of 1 anchors have no positive"):
         assert float(SupConLoss()(features(1, 3))) == 0
 
 
-def test_labels_and_mask_are_checked():
+def test_invalid_labels_and_masks_raise():
     x = features(4, 2, 3)
     with pytest.raises(TypeError, match="labels must be an integer tensor"):
         SupConLoss()(x, torch.rand(4))
@@ -128,7 +128,7 @@ OVERLAPS = ("any", "count", "jaccard")
 
 @pytest.mark.parametrize("overlap", OVERLAPS)
 @pytest.mark.parametrize("form", ["out", "in"])
-def test_one_class_each_as_multi_hot_is_the_labels(overlap, form):
+def test_one_hot_labels_equal_integer_labels(overlap, form):
     x, labels = features(6, 2, 3), torch.tensor([0, 1, 1, 2, 0, -1])
     multi_hot = torch.nn.functional.one_hot(labels.clamp_min(0), 3) * (labels >= 0)[:, None]
     loss = SupConLoss(0.2, positives=form, overlap=overlap)
@@ -139,7 +139,7 @@ def test_one_class_each_as_multi_hot_is_the_labels(overlap, form):
 @pytest.mark.parametrize("overlap", OVERLAPS)
 @pytest.mark.parametrize("mode", ["all", "one"])
 @pytest.mark.parametrize("strip", [1, 10**6])
-def test_sums_over_shared_classes_are_those_of_their_mask(overlap, mode, strip, monkeypatch):
+def test_multi_hot_labels_equal_their_overlap_mask(overlap, mode, strip, monkeypatch):
     monkeypatch.setattr(multi_label, "STRIP", strip)
     x = features(5, 2, 3).requires_grad_()
     weights = {
@@ -163,7 +163,7 @@ def test_sums_over_shared_classes_are_those_of_their_mask(overlap, mode, strip, 
 @pytest.mark.parametrize("overlap", OVERLAPS)
 @pytest.mark.parametrize("form", ["out", "in"])
 def test_multi_hot_anchors_without_positives_are_counted(overlap, form):
-    x = features(5, 3).requires_grad_()  # one view: the sample without classes has nobody
+    x = features(5, 3).requires_grad_()  # one view: the sample without classes has no positive
     with pytest.warns(CoulombWarning, match="1 of 5 anchors have no positive"):
         loss = SupConLoss(positives=form, overlap=overlap, reduction="none")(x, SEVERAL)
     assert loss[3] == 0
@@ -171,7 +171,7 @@ def test_multi_hot_anchors_without_positives_are_counted(overlap, form):
     assert torch.isfinite(x.grad).all()
 
 
-def test_multi_hot_labels_are_checked():
+def test_invalid_multi_hot_labels_raise():
     x = features(5, 2, 3)
     with pytest.raises(ValueError, match="must be 0 or 1"):
         SupConLoss()(x, SEVERAL * 2)
@@ -183,7 +183,7 @@ def test_multi_hot_labels_are_checked():
 
 @pytest.mark.parametrize("how", ["labels", "multi-hot", "mask", "nothing"])
 @pytest.mark.parametrize("mode", ["all", "one"])
-def test_diagnosis(how, mode):
+def test_diagnosis_equals_its_definition(how, mode):
     x, labels = features(6, 2, 3), torch.tensor([0, 1, 1, 0, 2, -1])
     multi_hot = torch.nn.functional.one_hot(labels.clamp_min(0), 3) * (labels >= 0)[:, None]
     same = ((labels[:, None] == labels) & (labels >= 0)) | torch.eye(6, dtype=torch.bool)
@@ -209,11 +209,11 @@ def test_diagnosis(how, mode):
 
 
 @pytest.mark.filterwarnings("default")
-def test_in_a_compiled_graph_the_loss_is_the_same_without_looking_at_values():
+def test_compiled_loss_equals_eager_without_reading_values():
     x, labels = features(5, 3), torch.tensor([0, 0, 1, 2, -1])
     with pytest.warns(CoulombWarning):
         eager = SupConLoss(no_positive="exclude")(x, labels)
     compiled = torch.compile(SupConLoss(no_positive="exclude"), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, labels), eager)
     raising = torch.compile(SupConLoss(no_positive="raise"), fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(raising(x, labels), eager * 2 / 5)  # 3 of 5 anchors are 0
+    torch.testing.assert_close(raising(x, labels), eager * 2 / 5)  # 3 of 5 anchors have a loss of 0

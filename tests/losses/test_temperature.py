@@ -4,16 +4,16 @@ import torch
 from coulomb.losses import LearnableTemperature, NTXentLoss
 
 
-def test_starts_where_told_and_is_a_parameter_of_the_loss():
+def test_starts_at_the_initial_value_and_is_a_parameter_of_the_loss():
     temperature = LearnableTemperature(0.2)
     assert temperature().item() == pytest.approx(0.2)
     assert [name for name, _ in NTXentLoss(temperature).named_parameters()] == ["temperature.log_scale"]
 
 
-def test_the_clamp_holds_and_lets_go():
+def test_a_clamped_temperature_can_return_into_the_range():
     temperature = LearnableTemperature(0.02, minimum=0.01)
     optimiser = torch.optim.SGD(temperature.parameters(), lr=1.0)
-    for _ in range(5):  # push τ down, beyond its minimum
+    for _ in range(5):  # push τ below its minimum
         optimiser.zero_grad()
         temperature().log().backward()
         optimiser.step()
@@ -24,7 +24,7 @@ def test_the_clamp_holds_and_lets_go():
     assert temperature().item() == pytest.approx(0.01 * 2.71828, rel=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, by jvp
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # raised inside torch by jvp
 def test_torch_func_does_not_modify_the_parameter():
     x, y = (torch.randn(6, 4, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
     loss = NTXentLoss(LearnableTemperature(0.02))
@@ -41,7 +41,7 @@ def test_torch_func_does_not_modify_the_parameter():
     tangent = torch.func.jvp(lambda x: loss(x, y), (x,), (torch.ones_like(x),))[1]
     assert loss.temperature.log_scale == parameters["temperature.log_scale"]
     x.requires_grad_()
-    loss(x, y).backward()  # clamps the parameter itself
+    loss(x, y).backward()  # clamps the parameter in place
     assert loss.temperature.log_scale < parameters["temperature.log_scale"]
     torch.testing.assert_close(gradients[0]["temperature.log_scale"], loss.temperature.log_scale.grad)
     torch.testing.assert_close(gradients[1], x.grad)
@@ -49,13 +49,13 @@ def test_torch_func_does_not_modify_the_parameter():
     torch.testing.assert_close(tangent, x.grad.sum())
 
 
-def test_bad_ranges():
+def test_invalid_ranges_raise():
     for values in [(0.0, 0.01, 1), (0.5, 0.6, 1), (2, 0.1, 1), (0.1, -1, 1), (0.1, 0.01, float("inf"))]:
         with pytest.raises(ValueError, match="minimum <= initial <= maximum|maximum must be finite"):
             LearnableTemperature(*values)
 
 
-def test_training_moves_it():
+def test_training_updates_the_temperature():
     x, y = (torch.randn(8, 4, generator=torch.Generator().manual_seed(s)) for s in (0, 1))
     loss = NTXentLoss(LearnableTemperature(0.5))
     loss(x, y).backward()

@@ -26,14 +26,14 @@ def loop(x, labels, mining, soft, distance):
     return triplet_loop(None, x, labels, mining, soft, distance == "euclidean")
 
 
-def test_the_example():
+def test_docstring_example():
     assert doctest.testmod(triplet, extraglobs={"torch": torch}).failed == 0
 
 
 @pytest.mark.filterwarnings("ignore::coulomb.errors.CoulombWarning")
 @pytest.mark.parametrize("strip", [1, 40, 2**22])
 @pytest.mark.parametrize("options", EVERY, ids=str)
-def test_unknown_labels_and_any_strip_give_the_triple_loop(options, strip, monkeypatch):
+def test_equals_the_triple_loop_for_every_chunk_size_and_unknown_labels(options, strip, monkeypatch):
     monkeypatch.setattr(triplet_terms, "STRIP", strip)
     x, labels = batch()
     ours = TripletLoss(0.7, reduction="none", **options)(x, labels)
@@ -46,8 +46,8 @@ def test_unknown_labels_and_any_strip_give_the_triple_loop(options, strip, monke
     torch.testing.assert_close(mean, truth.sum() / truth.active)
 
 
-def test_ties_count_once():
-    # Two-dimensional right angles: every distance is 0, 1 or 2, exactly and many are equal.
+def test_tied_triplets_count_once():
+    # Multiples of 90° in two dimensions: every distance is exactly 0, 1 or 2, with many ties.
     x = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1], [1, 0], [0, 1]], dtype=torch.float64).requires_grad_()
     labels = torch.tensor([0, 0, 1, 1, 1, 0])
     for mining in ("all", "semihard"):
@@ -67,7 +67,7 @@ def plain_loop(x, labels, mining):
 
 
 @pytest.mark.parametrize("mining", ["all", "semihard", "hard"])
-def test_raw_euclidean_far_from_the_origin(mining):
+def test_euclidean_distances_far_from_the_origin_keep_precision(mining):
     x, labels = batch(12, 3)
     labels = torch.arange(12) % 3
     loss = TripletLoss(0.7, mining, distance="euclidean", normalize=False)
@@ -88,10 +88,10 @@ def test_raw_euclidean_far_from_the_origin(mining):
 
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
-def test_duplicates_have_a_finite_gradient(options):
+def test_duplicates_give_a_finite_gradient(options):
     x = torch.ones(6, 3).requires_grad_()
     labels = torch.arange(6) % 2
-    if options["mining"] == "semihard":  # no negative is farther than a positive
+    if options["mining"] == "semihard":  # no negative is farther than any positive
         with pytest.warns(CoulombWarning, match="0 of 6 anchors have a triplet above 0"):
             loss = TripletLoss(**options)(x, labels)
     else:
@@ -100,20 +100,20 @@ def test_duplicates_have_a_finite_gradient(options):
     assert torch.isfinite(x.grad).all()
 
 
-def test_a_zero_vector_is_as_far_as_its_distance_says():
-    # Its cosine with everyone is 0, a distance of 1: nearer than the other negative by cosine (1.5), as far on the sphere.
+def test_zero_vectors_have_a_defined_distance():
+    # The zero vector has cosine 0 with all others, a distance of 1: it is nearer than the other negative (at 1.5).
     x = torch.tensor([[1.0, 0], [1, 0], [0, 0], [-0.5, 0.75**0.5]])
     with pytest.warns(CoulombWarning, match="1 of 4 rows of embeddings are zero vectors"):
         each = TripletLoss(1.25, "hard", reduction="none")(x, torch.tensor([0, 0, 1, 1]))
     torch.testing.assert_close(each[:2], torch.tensor([0.25, 0.25]))
-    x[3] = torch.tensor([0.25, (15 / 16) ** 0.5])  # cosine 0.25: now that one is nearer by cosine, at 0.75
+    x[3] = torch.tensor([0.25, (15 / 16) ** 0.5])  # cosine 0.25: now the other negative is nearer, at 0.75
     with pytest.warns(CoulombWarning, match="zero vectors"):
         each = TripletLoss(1.25, "hard", reduction="none")(x, torch.tensor([0, 0, 1, 1]))
     torch.testing.assert_close(each[:2], torch.tensor([0.5, 0.5]))
 
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
-def test_second_derivatives(options):
+def test_second_derivatives_are_correct(options):
     x, _ = batch(6, 3)
     labels = torch.arange(6) % 2
     loss = TripletLoss(0.7, **options)
@@ -122,7 +122,7 @@ def test_second_derivatives(options):
 
 
 @pytest.mark.parametrize("mining", ["all", "semihard", "hard"])
-def test_what_is_left_out_is_counted(mining):
+def test_excluded_anchors_are_counted(mining):
     x, _ = batch(5, 3)
     loss = TripletLoss(2.5, mining, reduction="none")
     with pytest.warns(CoulombWarning, match="3 of 5 anchors have no positive or no negative"):
@@ -135,21 +135,21 @@ def test_what_is_left_out_is_counted(mining):
         assert (torch.autograd.grad(value, x)[0] == 0).all()
 
 
-def test_an_unknown_sample_is_not_a_negative():
+def test_unlabelled_samples_are_not_negatives():
     x, labels = torch.eye(4)[[0, 0, 0, 1]], torch.tensor([0, 0, -1, 1])
     with pytest.warns(CoulombWarning, match="2 of 4"):
         each = TripletLoss(1.25, "hard", reduction="none")(x, labels)
     assert each.tolist() == [0.25, 0.25, 0, 0]
 
 
-def test_all_satisfied_is_not_a_silent_zero():
+def test_no_active_triplet_warns():
     x, labels = torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
     for mining in ("all", "semihard", "hard"):
         with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0"):
             assert TripletLoss(0.5, mining)(x, labels).item() == 0
 
 
-def test_arguments_are_named():
+def test_errors_name_the_argument():
     for options, message in [
         ({"margin": -1}, "margin"),
         ({"mining": "easy"}, "mining"),
@@ -159,7 +159,7 @@ def test_arguments_are_named():
             TripletLoss(**options)
 
 
-def test_every_way_to_mine_has_a_law():
+def test_every_mining_option_has_a_law():
     assert {name.split()[1].strip(",") for name in ROWS if " " in name} >= {"soft", "semihard", "hard", "euclidean"}
 
 
@@ -170,10 +170,10 @@ from coulomb.losses import TripletLoss
 def step(n):
     x = torch.randn(n, 64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     TripletLoss(mining="{mining}")(x, torch.arange(n) % (n // 8)).backward()
-def memory(field):  # not ru_maxrss: a child process starts with its parent's
+def memory(field):  # not ru_maxrss, which a child process inherits from its parent
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(1024)  # threads, kernels and code pages are not the loss's
+step(1024)  # excludes threads, kernels and code pages from the measurement
 before = memory("VmRSS:")
 step({n})
 print(memory("VmHWM:") - before)
@@ -182,8 +182,8 @@ print(memory("VmHWM:") - before)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mining, n, limit", [("hard", 16384, 150), ("all", 6144, 250)])
-def test_memory(mining, n, limit):
-    # 16384 × 16384 floats are 1 GiB; the batch is 4 MiB. All triplets of 6144 samples in classes of 8 are 260 million.
+def test_memory_stays_below_the_limit(mining, n, limit):
+    # 16384 × 16384 floats are 1 GiB; the batch is 4 MiB. There are 260 million triplets of 6144 samples in classes of 8.
     code = MEMORY.format(mining=mining, n=n)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(run.stdout) < limit

@@ -13,7 +13,7 @@ def normal(*shape, seed=0):
 
 
 @pytest.mark.parametrize("t", [0.5, 2])
-def test_the_authors_one_line(t):
+def test_equals_the_authors_code(t):
     x = normal(20, 3)
     truth = torch.pdist(normalize(x)).square().mul(-t).exp().mean().log()
     torch.testing.assert_close(UniformityLoss(t)(x), truth)
@@ -22,11 +22,11 @@ def test_the_authors_one_line(t):
     )
 
 
-def test_the_value_of_a_uniform_sphere():
+def test_uniform_samples_give_the_theoretical_value():
     assert UniformityLoss()(normal(2000, 128).float()).item() == pytest.approx(-3.94, abs=0.01)
 
 
-def test_the_reductions_belong_together():
+def test_reductions_are_consistent():
     x = normal(9, 3)
     rows = UniformityLoss(reduction="none")(x)
     assert rows.shape == (9,)
@@ -34,13 +34,13 @@ def test_the_reductions_belong_together():
     torch.testing.assert_close(UniformityLoss(reduction="sum")(x), rows.sum())
 
 
-def test_far_from_the_origin_distances_keep_their_digits():
+def test_distances_far_from_the_origin_keep_precision():
     x = normal(12, 3).float()
     near, far = UniformityLoss(normalize=False)(x), UniformityLoss(normalize=False)(x + 1000)
-    assert far.item() == pytest.approx(near.item(), abs=2e-3)  # x + 1000 itself is rounded to 6e-5
+    assert far.item() == pytest.approx(near.item(), abs=2e-3)  # x + 1000 is rounded to 6e-5
 
 
-def test_it_is_trainable():
+def test_training_spreads_the_samples():
     x = normal(6, 2).requires_grad_()
     loss = UniformityLoss()
     before = loss(x)
@@ -49,7 +49,7 @@ def test_it_is_trainable():
 
 
 @pytest.mark.parametrize("unit", [True, False])
-def test_a_single_sample_is_not_a_silent_zero(unit):
+def test_a_single_sample_warns(unit):
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
     with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
         loss = UniformityLoss(normalize=unit)(x)
@@ -58,7 +58,7 @@ def test_a_single_sample_is_not_a_silent_zero(unit):
     assert torch.equal(x.grad, torch.zeros(1, 2))
 
 
-def test_arguments():
+def test_invalid_arguments_raise():
     for t in (0, -1, math.inf):
         with pytest.raises(ValueError, match="t must be"):
             UniformityLoss(t)

@@ -8,12 +8,12 @@ from view_cases import normal, waves
 
 @pytest.mark.parametrize(
     ("weights", "loss", "squares"),
-    [  # by facebookresearch/vicreg in fp64
+    [  # computed by facebookresearch/vicreg in fp64
         ((), 8.343501075986314, (12.6461167921156, 11.01823881594068)),
         ((1, 2, 3), 1.3879275527639217, (0.16840118103355045, 0.7368300635954603)),
     ],
 )
-def test_the_authors_value_and_gradients(weights, loss, squares):
+def test_value_and_gradients_equal_the_authors(weights, loss, squares):
     views = waves()
     value = VICRegLoss(*weights)(*views)
     value.backward()
@@ -21,17 +21,17 @@ def test_the_authors_value_and_gradients(weights, loss, squares):
     assert [t.grad.square().sum().item() for t in views] == pytest.approx(squares, rel=1e-12)
 
 
-def test_what_is_best_costs_nothing():
-    x = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])  # std above 1, no covariance
+def test_the_optimum_has_zero_loss():
+    x = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])  # standard deviations above 1, covariance 0
     assert VICRegLoss()(x, x).item() == 0
 
 
-def test_far_from_the_origin_it_is_the_same():
+def test_is_invariant_to_translation():
     x, y = normal(9, 4), normal(9, 4, seed=1)
     torch.testing.assert_close(VICRegLoss()(x + 1000, y + 1000), VICRegLoss()(x, y), rtol=1e-9, atol=0)
 
 
-def test_the_reductions_are_over_dimensions():
+def test_reductions_are_over_dimensions():
     x, y = normal(9, 4), normal(9, 4, seed=1)
     values = VICRegLoss(reduction="none")(x, y)
     assert values.shape == (4,)
@@ -39,13 +39,13 @@ def test_the_reductions_are_over_dimensions():
     torch.testing.assert_close(VICRegLoss(reduction="sum")(x, y), values.sum())
 
 
-def test_a_single_sample_is_a_counted_warning():
+def test_a_single_sample_warns():
     with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
         loss = VICRegLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]]))
     assert loss.item() == pytest.approx(25 * 0.5 + 25 * 0.99)
 
 
-def test_rows_whose_fourth_power_overflows_are_named():
+def test_rows_whose_fourth_power_overflows_raise():
     x = normal(6, 4).float()
     assert torch.isfinite(VICRegLoss()(1e7 * x, x))
     with pytest.raises(ValueError, match=r"^view0 has . of 6 rows with NaN, infinite or too large values"):

@@ -1,4 +1,4 @@
-"""A value against its pairs, with gradients computed in the forward pass."""
+"""The fused path: `Similarity.contrast` with gradients computed in the forward pass."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def contrast(operands, *, backend="streaming", tile=None, weights=None):
 
 @pytest.fixture
 def recomputed(monkeypatch):
-    """How often the backward pass went over the tiles again."""
+    """One entry for each backward pass that recomputes the tiles."""
     calls = []
     backward = streaming.backward
     monkeypatch.setattr(streaming, "backward", lambda *given: calls.append(1) or backward(*given))
@@ -32,7 +32,7 @@ def recomputed(monkeypatch):
     ("n", "dim", "tile"), [(1, 3, 4), (2, 1, 1), (7, 5, 3), (61, 17, 8), (300, 33, 64), (300, 33, None)]
 )
 @pytest.mark.parametrize(("strip", "least"), [(1000, 1), (1000, 3), (2**22, 128)])
-def test_values_and_gradients_are_those_of_the_stored_matrix(n, dim, tile, strip, least, recomputed):
+def test_values_and_gradients_equal_the_stored_matrix(n, dim, tile, strip, least, recomputed):
     with policy.override(strip=strip, strip_rows=least):
         loss, grads = contrast(sides(n, dim), tile=tile)
     expected, wanted = contrast(sides(n, dim), backend="dense")
@@ -44,7 +44,7 @@ def test_values_and_gradients_are_those_of_the_stored_matrix(n, dim, tile, strip
 @pytest.mark.parametrize(
     "weights", [torch.tensor(0.25).expand(9), torch.full((9,), -2.0), torch.arange(9.0), torch.zeros(9)]
 )
-def test_any_gradient_is_served_and_tiles_are_recomputed_only_for_rows_that_differ(weights, recomputed):
+def test_tiles_are_recomputed_only_for_rows_with_different_upstream_gradients(weights, recomputed):
     weights = weights.double()
     _, grads = contrast(sides(9, 4), tile=4, weights=weights)
     _, wanted = contrast(sides(9, 4), backend="dense", weights=weights)
@@ -52,7 +52,7 @@ def test_any_gradient_is_served_and_tiles_are_recomputed_only_for_rows_that_diff
     assert len(recomputed) == (len(set(weights.tolist())) > 1)
 
 
-def test_the_graph_may_be_used_twice():
+def test_backward_can_run_twice():
     operands = sides(9, 4)
     S = Similarity(*operands[:2], scale=operands[2], instances=9, unit=True, backend="streaming")
     loss = S.contrast(S.positives()).mean()
@@ -60,7 +60,7 @@ def test_the_graph_may_be_used_twice():
     torch.testing.assert_close(torch.autograd.grad(2 * loss, operands), tuple(2 * grad for grad in first))
 
 
-def test_only_what_learns_gets_a_gradient():
+def test_only_inputs_that_require_grad_get_a_gradient():
     queries, keys, _ = sides(9, 4)
     S = Similarity(queries, keys, scale=4.0, instances=9, unit=True, backend="streaming")
     loss = S.contrast(S.positives()).sum()
@@ -68,27 +68,27 @@ def test_only_what_learns_gets_a_gradient():
     torch.testing.assert_close(grads, contrast(sides(9, 4), backend="dense")[1][:2])
 
 
-def test_taken_where_the_keys_learn_and_a_strip_has_room():
+def test_the_fused_path_applies_if_keys_require_grad_and_memory_allows():
     def takes(queries, keys, **options):
         S = Similarity(queries, keys, scale=4.0, instances=9, unit=True, **options)
         return policy.fuses(S._problem("negatives"))
 
     queries, keys, _ = sides(9, 4)
     assert takes(queries, keys) and takes(queries.detach(), keys)
-    assert not takes(queries, keys.detach())  # a mean key is as cheap: 4u
+    assert not takes(queries, keys.detach())  # streaming costs 4u as well
     with torch.no_grad():
         assert not takes(queries, keys)
     rows = policy.current().strip_rows
     many = policy.current().strip // rows + 1
     narrow, wide = (torch.zeros(many, dim, requires_grad=True) for dim in (1, rows))
     assert not takes(narrow, narrow.detach().requires_grad_())
-    assert takes(wide, wide.detach().requires_grad_())  # no more memory than the keys take
-    steep = Similarity(queries, keys, scale=1e4, instances=9, unit=True)  # needs a maximum
+    assert takes(wide, wide.detach().requires_grad_())  # takes no more memory than the keys
+    steep = Similarity(queries, keys, scale=1e4, instances=9, unit=True)  # needs the row maximum
     assert not policy.fuses(steep._problem("negatives"))
 
 
 def classes(n, m, dim, *, frozen=(), backend="streaming"):
-    """Rows against class centres with a bias; some rows have no class. Loss of those that have, and gradients."""
+    """Contrasts rows with class centres with a bias. Rows of unknown class have a loss of 0."""
     draw = torch.Generator().manual_seed(n + m)
     made = {
         "queries": torch.randn(n, dim, dtype=torch.float64, generator=draw),
@@ -112,7 +112,7 @@ def classes(n, m, dim, *, frozen=(), backend="streaming"):
 
 @pytest.mark.parametrize("frozen", [(), ("queries",), ("queries", "scale"), ("bias", "own"), ("keys",), ("scale",)])
 @pytest.mark.parametrize(("n", "m"), [(13, 7), (1, 1), (4, 1), (5, 31)])
-def test_a_value_against_class_centres_with_a_bias_and_unknown_classes(frozen, n, m, recomputed):
+def test_class_centres_with_a_bias_and_unknown_classes(frozen, n, m, recomputed):
     loss, grads, _, _ = classes(n, m, 6, frozen=frozen)
     expected, wanted, _, _ = classes(n, m, 6, frozen=frozen, backend="dense")
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
@@ -120,7 +120,7 @@ def test_a_value_against_class_centres_with_a_bias_and_unknown_classes(frozen, n
     assert len(recomputed) == ("keys" in frozen)
 
 
-def test_rows_that_are_asked_for_different_things_among_unknown_ones(recomputed):
+def test_rows_with_different_upstream_gradients_among_unknown_classes(recomputed):
     weights = torch.arange(13.0, dtype=torch.float64)
     loss, _, _, learning = classes(13, 7, 6)
     expected, _, _, same = classes(13, 7, 6, backend="dense")
@@ -134,13 +134,13 @@ def test_rows_that_are_asked_for_different_things_among_unknown_ones(recomputed)
     assert len(recomputed) == 1
 
 
-def test_no_second_derivative():
+def test_second_derivatives_raise():
     loss, _ = contrast(operands := sides(9, 4))
     with pytest.raises(RuntimeError, match="use_backend"):
         torch.autograd.grad(loss.sum(), operands[0], create_graph=True)
 
 
-def test_small_problems_keep_their_second_derivative():
+def test_small_problems_have_second_derivatives():
     queries, keys, scale = sides(9, 4)
     loss = Similarity(queries, keys, scale=scale).contrast(torch.zeros(9, dtype=torch.float64), "all").sum()
     (first,) = torch.autograd.grad(loss, keys, create_graph=True)

@@ -1,4 +1,4 @@
-"""The surface of `Similarity`: arguments, transposes, precisions, the choice of a backend."""
+"""The interface of `Similarity`: arguments, transposes, precisions, and the choice of a backend."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.fl
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_small_problems_store_the_matrix_and_large_ones_never(monkeypatch):
+def test_only_small_problems_store_the_matrix(monkeypatch):
     taken = []
     for module in (stored, streaming):
         real = module.forward
@@ -28,7 +28,7 @@ def test_small_problems_store_the_matrix_and_large_ones_never(monkeypatch):
     assert taken == ["stored", "streaming", "streaming", "streaming"]
 
 
-def test_transpose():
+def test_transpose_swaps_queries_and_keys():
     S = Similarity(X, Y, scale=2.0, query_ids=torch.arange(6) % 3, key_ids=torch.arange(4) % 3)
     torch.testing.assert_close(S.T.lse(), (2 * Y @ X.T).logsumexp(1))
     assert S.T.count("positives").tolist() == [2, 2, 2, 2]
@@ -48,7 +48,7 @@ def test_positives_are_computed_directly():
         Similarity(X, Y).positives()
 
 
-def test_anchors_that_lead_the_keys_leave_themselves_out():
+def test_anchors_at_the_start_of_the_keys_exclude_themselves():
     truth = (X @ X.T).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf).logsumexp(1)
     for backend in ("dense", "streaming"):
         S = Similarity(X[:4], X, queries_lead_keys=True, backend=backend, tile=3)
@@ -68,7 +68,7 @@ def test_half_precision_is_computed_in_fp32(backend, dtype):
     assert gradient.dtype == dtype
 
 
-def test_wrong_arguments_are_named():
+def test_errors_name_the_argument():
     long = torch.arange(6)
     for arguments, options, error, message in [
         ((X[0],), {}, ValueError, "queries_ND must be a matrix"),
@@ -100,7 +100,7 @@ def test_wrong_arguments_are_named():
             fold()
 
 
-def test_gradient_of_the_scale_is_the_mean_cosine_under_the_softmax():
+def test_gradient_of_the_scale_is_the_softmax_mean_of_the_cosines():
     scale = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
     for backend in ("dense", "streaming"):
         (gradient,) = torch.autograd.grad(Similarity(X, Y, scale=scale, backend=backend).lse().sum(), scale)
@@ -110,7 +110,7 @@ def test_gradient_of_the_scale_is_the_mean_cosine_under_the_softmax():
 
 @pytest.mark.parametrize("backend", ["dense", "auto", "streaming"])
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_k_largest_alone(backend, k):
+def test_top_k_reduces_only_the_k_largest(backend, k):
     x = X.double().requires_grad_()
     S = Similarity(x, scale=3.0, backend=backend, tile=2)
     scores = (3 * x @ x.T).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf)
@@ -125,13 +125,13 @@ def test_the_k_largest_alone(backend, k):
 
 
 @pytest.mark.parametrize("backend", ["dense", "auto", "streaming"])
-def test_what_equals_the_last_of_the_k_largest_counts(backend):
+def test_ties_with_the_k_th_largest_count(backend):
     x = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.6, 0.8], [0.6, -0.8]])
     S = Similarity(x[:1], x[1:], backend=backend)
     torch.testing.assert_close(S.sum(top_k=1), torch.tensor([1.8]))
 
 
-def test_few_pairs_of_equal_ids_are_counted_and_summed_as_many_are():
+def test_few_and_many_pairs_of_equal_ids_give_the_same_counts_and_sums():
     ids = torch.tensor([0, 1, 0, -1, 1, -1])
     for S in (Similarity(X, query_ids=ids), Similarity(X, Y, query_ids=ids, key_ids=torch.tensor([1, 0, -1, 1]))):
         few = S.count("positives"), S.sum("positives")
@@ -140,7 +140,7 @@ def test_few_pairs_of_equal_ids_are_counted_and_summed_as_many_are():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_same_bits_every_time(threads):
+def test_results_are_bitwise_reproducible(threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

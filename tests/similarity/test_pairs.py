@@ -1,4 +1,4 @@
-"""Which pairs count, against a loop over all of them."""
+"""Sets of pairs, compared with a loop over all pairs."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def counts(over, i, j, query_ids, key_ids, lead):
     over=st.sampled_from(["all", "others", "positives", "negatives"]),
     cut=st.integers(0, 12),
 )
-def test_tiles_and_counts(query_ids, key_ids, over, cut):
+def test_tiles_and_counts_equal_the_loop(query_ids, key_ids, over, cut):
     lead = key_ids is None
     if over == "others" and not lead:
         return
@@ -50,7 +50,7 @@ def test_tiles_and_counts(query_ids, key_ids, over, cut):
             assert pairs.touches(rows, cols) or not expected.any()
 
 
-def test_sums_do_not_need_tiles():
+def test_sums_use_no_tiles():
     ids = torch.tensor([0, 1, 0, -1, -1])
     x = torch.arange(10.0).view(5, 2)
     S = Similarity(x, scale=2.0, query_ids=ids)
@@ -60,7 +60,7 @@ def test_sums_do_not_need_tiles():
     torch.testing.assert_close(S.mean("others"), (truth.sum(1) - truth.diagonal()) / 4)
 
 
-def test_counts_of_masks():
+def test_counts_of_masks_equal_their_sums():
     mask = torch.tensor([[True, False], [True, True]])
     S = Similarity(torch.ones(2, 1), torch.ones(2, 1))
     assert S.count(mask).tolist() == [1, 2]

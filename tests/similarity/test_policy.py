@@ -1,4 +1,4 @@
-"""Cached exponentials: the same gradients with and without, and as many as the policy allows."""
+"""Cached exponentials: gradients do not depend on the cache, whose size the policy limits."""
 
 import pytest
 import torch
@@ -38,9 +38,9 @@ def cached(monkeypatch):
 
 
 @pytest.mark.parametrize("reduce", [triangle, both])
-def test_none_some_or_all(reduce, cached):
+def test_gradients_are_equal_for_no_some_or_all_tiles_cached(reduce, cached):
     found = []
-    for room in (0, 40, 1000):  # elements of 8 bytes, for vectors of 4
+    for room in (0, 40, 1000):  # elements of 8 bytes, for rows of 4 elements
         queries, keys = drawn(11), drawn(11, seed=1)
         with policy.override(cached=room * 8 // (4 * (1 + (reduce is both))), least_cached=0):
             value = reduce(queries, keys)
@@ -61,7 +61,7 @@ def test_nothing_is_cached_without_gradients(cached):
     assert cached == [[], []]
 
 
-def test_too_small_a_cache_is_not_used():
+def test_a_cache_that_is_too_small_is_not_used():
     queries = drawn(100)
     one = Problem(queries, None, 1.0, None, Similarity(queries).pairs("others"))
     quarter = 8 * 100 * (100 + policy.LEAF) // 2 // 4 // 4  # of the triangle
@@ -80,7 +80,7 @@ def test_tiles_are_cached_only_if_a_gradient_needs_the_sums_of_other_rows():
     assert policy.cached_elements(Similarity(queries, keys, backend="streaming")._problem("all", both=True)) > 0
 
 
-def test_a_large_triangle_caches_nothing():
+def test_a_large_triangle_is_not_cached():
     tall = torch.empty(65_536, 128, device="meta")
     one = Problem(tall, None, 1.0, None, Similarity(torch.eye(2)).pairs("others"), exponent=1.0)
     assert one.triangular and policy.cached_elements(one) == 0

@@ -28,7 +28,7 @@ def test_reductions_and_gradients_equal_those_of_one_process(results):
             torch.testing.assert_close(ours, true, rtol=1e-10, atol=1e-9 * scale, msg=lambda text: f"{case}: {text}")
 
 
-def test_a_subgroup(processes):
+def test_a_subgroup_shares_only_its_own_keys(processes):
     found = processes.run(4, sharded_failures.subgroup)
     assert found[0] is None
     assert found[3] is None
@@ -42,7 +42,7 @@ def test_a_subgroup(processes):
 def test_the_ring_never_holds_all_keys(processes):
     for largest, gathered in processes.run(4, sharded_failures.received_by_the_ring, 50):
         assert not gathered
-        assert largest == 50 * 4  # one process's block, never the 4 · 50 · 4 numbers of all
+        assert largest == 50 * 4  # the block of one process, not the 4 · 50 · 4 elements of all
 
 
 def test_unsupported_calls_raise(processes):
@@ -61,7 +61,7 @@ def test_unsupported_calls_raise(processes):
 
 
 @pytest.mark.parametrize(("gather_elements", "in_backward"), [(0, True), (10**6, False)], ids=["ring", "gathered"])
-def test_a_process_that_dies_raises_in_the_others(processes, gather_elements, in_backward):
+def test_a_process_that_exits_raises_in_the_others(processes, gather_elements, in_backward):
     answers = processes.try_run(3, sharded_failures.one_dies, gather_elements, in_backward, timeout=10)
     assert answers[1] == (None, "died")
     for value, error in (answers[0], answers[2]):
@@ -69,7 +69,7 @@ def test_a_process_that_dies_raises_in_the_others(processes, gather_elements, in
         assert value.startswith("RuntimeError: a process of the group stopped, or did not answer")
 
 
-def test_a_process_that_does_not_answer_raises_within_the_timeout(processes, tmp_path):
+def test_a_process_that_does_not_respond_raises_within_the_timeout(processes, tmp_path):
     (waited, message), _ = processes.run(2, sharded_failures.one_sleeps, tmp_path / "answered", timeout=3)
     assert message.startswith("RuntimeError: a process of the group stopped, or did not answer")
     assert 1 < waited < 7

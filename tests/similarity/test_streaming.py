@@ -1,4 +1,4 @@
-"""The streaming backend against the dense oracle: every fold, pair set, tile size and magnitude."""
+"""The streaming backend against the dense backend: every reduction, pair set, tile size and magnitude."""
 
 import itertools
 import subprocess
@@ -20,7 +20,7 @@ REDUCTIONS = {
 
 
 def problem(n, m, d, bias=False, magnitude=1.0, dtype=torch.float64, seed=0):
-    """Operands; ids with unknowns; masks with empty rows."""
+    """Operands, ids that include unknown ones, and masks with empty rows."""
     g = torch.Generator().manual_seed(seed)
     columns = n if m is None else m
     leaves = {
@@ -60,7 +60,7 @@ def assert_same(ours, truth, rtol=1e-9, atol=1e-9):
 @pytest.mark.parametrize("over", ["all", "others", "negatives", "positives", "mask", "weights"])
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("magnitude", [1.0, 500.0], ids=["bounded", "online-maximum"])
-def test_equals_dense(reduction, over, bias, magnitude):
+def test_equals_the_dense_backend(reduction, over, bias, magnitude):
     for n, m, d in [(37, None, 5), (13, 29, 3), (31, 7, 1), (1, None, 2)]:
         if over == "others" and m is not None:
             continue
@@ -80,7 +80,7 @@ def test_equals_dense(reduction, over, bias, magnitude):
     magnitude=st.sampled_from([0.0, 0.1, 100.0]),
     seed=st.integers(0, 1000),
 )
-def test_any_shape_and_tile(n, m, d, tile, over, magnitude, seed):
+def test_every_shape_and_tile_size_equals_the_dense_backend(n, m, d, tile, over, magnitude, seed):
     leaves, ids, masks = problem(n, m, d, bool(seed % 2), magnitude / d**0.5, seed=seed)
     truth = reduced("lse", leaves, ids, masks.get(over, over), backend="dense")
     assert_same(reduced("lse", leaves, ids, masks.get(over, over), backend="streaming", tile=tile), truth, atol=1e-8)
@@ -96,7 +96,7 @@ def use_kernel(linear, monkeypatch):
 @pytest.mark.parametrize("m", [None, 1031])
 @pytest.mark.parametrize("over", ["all", "negatives"])
 @pytest.mark.parametrize("linear", [True, False], ids=["oneDNN", "mm"])
-def test_several_full_tiles_in_fp32(m, over, linear, monkeypatch):
+def test_several_full_tiles_equal_the_dense_backend_in_fp32(m, over, linear, monkeypatch):
     use_kernel(linear, monkeypatch)
     n, d = 1123, 33
     single, ids, _ = problem(n, m, d, magnitude=0.2, dtype=torch.float32)
@@ -115,7 +115,7 @@ def test_several_full_tiles_in_fp32(m, over, linear, monkeypatch):
 @pytest.mark.parametrize(
     "rows, columns, d", [(512, 512, 128), (16, 16, 16), (17, 200, 19), (300, 16, 512), (15, 40, 64)]
 )
-def test_products(rows, columns, d, linear, monkeypatch):
+def test_products_equal_the_dense_backend(rows, columns, d, linear, monkeypatch):
     use_kernel(linear, monkeypatch)
     g = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(rows, d, generator=g), torch.randn(columns, d, generator=g)
@@ -129,7 +129,7 @@ def test_products(rows, columns, d, linear, monkeypatch):
 
 @pytest.mark.parametrize("backend", ["dense", "streaming"])
 @pytest.mark.parametrize("over", ["others", "positives", "mask"])
-def test_an_empty_set_is_minus_infinity_with_zero_gradient(backend, over):
+def test_an_empty_set_gives_minus_infinity_and_zero_gradient(backend, over):
     queries = torch.ones(1, 3, requires_grad=True)
     pairs = torch.zeros(1, 1, dtype=torch.bool) if over == "mask" else over
     S = Similarity(queries, query_ids=torch.tensor([-1]), backend=backend)
@@ -143,7 +143,7 @@ def test_an_empty_set_is_minus_infinity_with_zero_gradient(backend, over):
 
 
 @pytest.mark.parametrize("backend", ["dense", "streaming"])
-def test_no_keys_at_all(backend):
+def test_empty_keys_are_supported(backend):
     queries = torch.ones(2, 3, requires_grad=True)
     S = Similarity(queries, torch.zeros(0, 3), backend=backend)
     value = S.lse()
@@ -152,7 +152,7 @@ def test_no_keys_at_all(backend):
     assert torch.isfinite(gradient).all()
 
 
-def test_topk_is_sorted_and_its_columns_are_right():
+def test_topk_is_sorted_and_its_columns_are_correct():
     leaves, ids, _ = problem(23, 41, 6)
     S = Similarity(**leaves, **ids, backend="streaming", tile=8)
     dense = Similarity(**leaves, **ids, backend="dense")
@@ -167,8 +167,8 @@ def test_topk_is_sorted_and_its_columns_are_right():
 
 
 @pytest.mark.parametrize("backend", ["dense", "streaming"])
-def test_all_cosines_low_at_a_small_temperature(backend):
-    # s between −100 and −50: exp(s − 100), as a fixed bound 1/τ would have it, is 0 in fp32.
+def test_low_cosines_at_a_low_temperature_are_accurate(backend):
+    # s is between −100 and −50: with a fixed bound of 1/τ, exp(s − 100) would be 0 in fp32.
     g = torch.Generator().manual_seed(0)
     base = torch.randn(1, 8, generator=g)
     queries = torch.nn.functional.normalize(base + 0.3 * torch.randn(40, 8, generator=g))
@@ -180,7 +180,7 @@ def test_all_cosines_low_at_a_small_temperature(backend):
     )
 
 
-def test_both_ways_to_take_the_exponential_are_used():
+def test_the_fixed_bound_is_used_only_if_exponents_stay_in_range():
     queries = torch.nn.functional.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
 
     for scale, bounded in [(1 / 0.07, True), (1 / 0.02, True), (1 / 0.01, False)]:
@@ -205,13 +205,13 @@ def test_the_triangle_covers_each_pair_once(low_high_tile):
     assert (seen[low:, low:] == 1).all()
 
 
-def test_a_large_bias_alone_needs_the_online_maximum():
+def test_only_a_large_bias_needs_the_online_maximum():
     bias = torch.tensor([300.0, -300.0, 299.0])
     S = Similarity(torch.zeros(2, 3), torch.zeros(3, 3), column_bias=bias, backend="streaming")
     torch.testing.assert_close(S.lse(), bias.logsumexp(0).expand(2))
 
 
-def test_the_triangle_is_taken_when_it_may_be(monkeypatch):
+def test_the_triangle_is_used_if_possible(monkeypatch):
     taken = []
     real = streaming._triangle
     monkeypatch.setattr(streaming, "_triangle", lambda *given: taken.append(1) or real(*given))
@@ -223,7 +223,7 @@ def test_the_triangle_is_taken_when_it_may_be(monkeypatch):
     assert len(taken) == 2
 
 
-def test_the_oracle_has_second_derivatives_where_nothing_counts():
+def test_the_dense_backend_has_second_derivatives_for_empty_sets():
     g = torch.Generator().manual_seed(0)
     queries = torch.randn(4, 2, generator=g, dtype=torch.float64).requires_grad_()
     ids = torch.tensor([0, 0, 1, -1])
@@ -243,10 +243,10 @@ from coulomb.losses import NTXentLoss
 def step(n):
     x, y = (torch.randn(n, 128, generator=torch.Generator().manual_seed(s)).requires_grad_() for s in (0, 1))
     NTXentLoss(0.5)(x, y).backward()
-def memory(field):  # not ru_maxrss: a child process starts with its parent's
+def memory(field):  # not ru_maxrss, which a child process inherits from its parent
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-step(1024)  # threads, kernels and code pages are not the loss's
+step(1024)  # excludes threads, kernels and code pages from the measurement
 before = memory("VmRSS:")
 step(8192)
 print(memory("VmHWM:") - before)
@@ -260,9 +260,9 @@ def test_memory_is_linear_in_the_batch():
     assert 16 < float(run.stdout) < 150
 
 
-@pytest.mark.parametrize(("m", "both"), [(None, False), (700, False), (700, True)])  # both directions need keys
-def test_half_precision_products(m, both, monkeypatch):
-    # Rows in bfloat16: the tiles' products may take bfloat16 operands, with an error no larger than dense PyTorch's.
+@pytest.mark.parametrize(("m", "both"), [(None, False), (700, False), (700, True)])  # both directions require keys
+def test_half_precision_products_are_as_accurate_as_dense(m, both, monkeypatch):
+    # For rows in bfloat16, tiles may be products of bfloat16 operands, if the error is no larger than dense PyTorch's.
     monkeypatch.setattr(machine, "FAST_BFLOAT16", True)
     g = torch.Generator().manual_seed(0)
     leaves = [torch.nn.functional.normalize(torch.randn(k, 48, generator=g)).bfloat16() for k in (600, m) if k]
@@ -277,11 +277,11 @@ def test_half_precision_products(m, both, monkeypatch):
     truth = run(torch.float64)
     with policy.override(half_rows=512):
         mine = run(torch.bfloat16, half=torch.bfloat16, backend="streaming", unit=True, tile=256)
-    scores = (20 * leaves[0] @ leaves[-1].T).double()  # dense PyTorch, its matrix rounded to bfloat16
+    scores = (20 * leaves[0] @ leaves[-1].T).double()  # dense PyTorch, with its matrix rounded to bfloat16
     if m is None:
         scores.fill_diagonal_(-torch.inf)
     dense = torch.cat([scores.logsumexp(1), scores.logsumexp(0)]) if both else scores.logsumexp(1)
     assert (mine[0] - truth[0]).abs().max() <= (dense - truth[0]).abs().max() * 1.5
-    assert (mine[0] - truth[0]).abs().max() > 1e-6  # it was used
+    assert (mine[0] - truth[0]).abs().max() > 1e-6  # bfloat16 was used
     for ours, true in zip(mine[1:], truth[1:], strict=True):
         assert (ours.double() - true).norm() <= 0.01 * true.norm()
