@@ -19,7 +19,7 @@ def check_shape(
 ) -> None:
     """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``.
 
-    ``least``: number of samples needed.
+    ``least``: minimum number of samples.
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
@@ -64,7 +64,7 @@ def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like:
 def unit_rows(name: str, value: Tensor, *, normalize: bool, like: Tensor | None = None, **options: Any) -> Tensor:
     """Checks ``value`` and returns it in fp32 or fp64, with rows (last dimension) of unit length if ``normalize``.
 
-    A row of zeros stays zero and gets no gradient; a `CoulombWarning` counts such rows. ``options``: of `check_shape`.
+    A row of zeros stays zero and gets no gradient; a `CoulombWarning` counts such rows. ``options`` go to `check_shape`.
 
     Raises:
         TypeError, ValueError: not a floating tensor; wrong number of dimensions, no samples, another device or width

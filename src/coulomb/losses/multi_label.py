@@ -1,4 +1,4 @@
-"""Positives of SupCon for labels with several classes per sample, weighted by the overlap of the classes."""
+"""Positives of SupCon: from labels, a mask, or multi-hot labels weighted by the overlap of their classes."""
 
 from typing import Any
 
@@ -20,18 +20,18 @@ STRIP = 2**22  # elements of the overlaps [B, B] computed at a time
 def relations(
     labels: Tensor | None, mask: Tensor | None, batch: int, views: int, like: Tensor, group: dist.ProcessGroup | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """(ids [V·B], mask [B, B], multi-hot labels [B, C]) of SupCon's arguments, of which at most one is not None."""
+    """Returns (ids [V·B], mask [B, B], multi-hot labels [B, C]) for SupCon's arguments; at most one is not None."""
     labels = None if labels is None else flat_labels(labels)
     if mask is not None:
         if labels is not None:
-            raise ValueError("give labels or mask, not both: the mask replaces labels")
+            raise ValueError("pass labels or mask, not both: the mask replaces labels")
         check_tensor("mask", mask, "a boolean or real", (batch, batch), like)
         return None, mask, None
     if labels is None:
         return None, None, None
     if isinstance(labels, Tensor) and labels.ndim == 2:
         return None, None, checked_multi_hot(labels, batch, like)
-    # An unknown sample is a class of one, so that its other views are positives.
+    # Each unknown sample is its own class, so that its other views are positives.
     return unique_ids(group, class_ids(labels, batch, like)).repeat(views), None, None
 
 

@@ -80,6 +80,8 @@ def inverse(temperature: Temperature) -> float | Tensor:
 
 
 def check_base(base: float | None, temperature: Temperature) -> None:
-    """Raises ValueError for a ``base_temperature`` of a learned temperature."""
+    """Raises ValueError if a ``base_temperature`` is given with a learned temperature."""
     if base is not None and isinstance(temperature, LearnableTemperature):
-        raise ValueError("base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0")
+        raise ValueError(
+            "base_temperature with a learned temperature: the factor τ/τ_base could be learned to 0; use None"
+        )
