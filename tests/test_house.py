@@ -1,4 +1,4 @@
-"""The house's rules, held by a test: imports go strictly down, the core stays light, names stay plain."""
+"""Rules of the house: imports go strictly down, the core imports little, CONTRIBUTING.md describes the rooms as they are."""
 
 import ast
 import io
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "src" / "coulomb"
 
-# Lower floors know nothing of higher ones; two places on one floor do not import each other.
+# A room imports only rooms on lower floors, none on its own floor.
 FLOORS = {
     "errors": 0,
     "checked": 0,
@@ -204,9 +204,9 @@ def test_names_that_contributing_places_in_files_are_there():
 
 CORE_IMPORT = """
 import sys
-import torch  # not ours to pay for
+import torch  # not measured
 import time
-start = time.process_time()  # of this process alone: other work does not count
+start = time.process_time()  # of this process only
 import coulomb.losses
 import coulomb.negatives
 elapsed = time.process_time() - start

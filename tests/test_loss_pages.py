@@ -1,4 +1,4 @@
-"""docs/losses is what the docstrings say, complete, and right: pages are up to date, scripts print what stands there."""
+"""The pages in docs/losses agree with the docstrings, are complete, and their code prints the output shown."""
 
 import importlib.util
 import re
@@ -28,12 +28,12 @@ def test_pages_are_up_to_date(build):
     assert not old, f"{old}: run `make docs`"
 
 
-def test_every_exported_name_has_its_place(build):
+def test_every_exported_name_is_documented(build):
     assert set(build.LOSSES) | (set(build.PARTS) & set(coulomb.losses.__all__)) == set(coulomb.losses.__all__)
     index = (FOLDER / "README.md").read_text(encoding="utf-8")
     decisions = index.partition("## All losses")[0]
     for name in build.LOSSES:
-        assert f"]({name}.md)" in decisions, f"{name} is no answer to `Which loss for my data?`"
+        assert f"]({name}.md)" in decisions, f"{name} is missing in `Which loss for my data?`"
         assert f"| [{name}]({name}.md) |" in index
     handwritten = {FOLDER / "two-infonce.md"}
     assert set(PAGES) == set(build.pages()) | handwritten
@@ -50,11 +50,11 @@ def test_docstrings_have_the_sections_of_a_page(name, build):
     assert any(key.startswith("Degenerate input") for key in found)
     assert any(key.endswith("Raises") for key in found)
     for text in found.values():
-        assert not re.search(r"^[A-Z]\w+:$", text, flags=re.M), "a section that the pages do not know"
+        assert not re.search(r"^[A-Z]\w+:$", text, flags=re.M), "an unknown section"
 
 
 @pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}-{number}" for page, number, _ in BLOCKS])
-def test_blocks_print_what_stands_beside_them(page, number, block):
+def test_blocks_print_the_output_shown(page, number, block):
     run_block(block, page)
 
 
@@ -67,7 +67,7 @@ def test_links_resolve(page):
     assert broken_links(page) == []
 
 
-def test_the_test_that_a_page_names_exists():
+def test_tests_named_on_a_page_exist():
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (FOLDER / "two-infonce.md").read_text(encoding="utf-8"))
     assert named
     for file, function in named:
