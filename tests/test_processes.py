@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch.distributed as dist
 
-from coulomb.similarity import matrix
+from coulomb.similarity import policy
 from forked import context
 from processes import Processes, gloo
 
@@ -64,7 +64,7 @@ def wrong(folder):
 
 
 def change():
-    before, matrix.TILE = matrix.TILE, 5
+    before, policy.LEAF = policy.LEAF, 5
     return before
 
 
@@ -126,4 +126,4 @@ def test_an_error_of_the_function_is_not_tried_again(tmp_path, started):
 
 
 def test_nothing_that_a_function_changes_reaches_the_next(processes):
-    assert processes.run(2, change) == processes.run(2, change) == [matrix.TILE] * 2
+    assert processes.run(2, change) == processes.run(2, change) == [policy.LEAF] * 2

@@ -365,7 +365,7 @@ def evaluate(
     if on is not None:
         result = transfer(folder, on, on_test, objects, labels=on_labels, **shared)
     elif on_test is not None or on_labels is not None:
-        raise InputError("on_test, on_labels: need other data; give them as on")
+        raise InputError("on_test and on_labels are for other data: give it as on")
     else:
         objects.find_method(load_config(folder.config))  # raises before the evaluation starts
         prepared = reopen(folder, objects, progress=progress)[1]
