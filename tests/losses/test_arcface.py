@@ -84,13 +84,13 @@ def test_training_separates_classes_by_the_margin():
 def test_diagnosis_compares_the_class_centre_with_the_others():
     features, labels = batch()
     loss = made(diagnose=True)
-    value, found = loss(features, labels)
+    value, diagnosis = loss(features, labels)
     cos = loss.logits(features).detach() / 64
     torch.testing.assert_close(value, made()(features, labels))
-    torch.testing.assert_close(found.positive, cos[torch.arange(9), labels])
+    torch.testing.assert_close(diagnosis.positive, cos[torch.arange(9), labels])
     rest = cos.scatter(1, labels[:, None], -2.0)
-    torch.testing.assert_close(found.hardest_negative, rest.amax(1))
-    assert found.without_positive == 0
+    torch.testing.assert_close(diagnosis.hardest_negative, rest.amax(1))
+    assert diagnosis.without_positive == 0
 
 
 def test_degenerate_input():

@@ -22,9 +22,9 @@ def test_equals_the_authors_code():
     x, y = views(6, 5)
     z = normalize(torch.cat([x, y]))
     weights = (z @ z.T / 0.5).exp()
-    kept = 1 - torch.eye(6, dtype=torch.float64).repeat(2, 2)
+    included = 1 - torch.eye(6, dtype=torch.float64).repeat(2, 2)
     pos = (normalize(x) * normalize(y)).sum(1).div(0.5).exp().repeat(2)
-    sums = (weights * kept).sum(1)
+    sums = (weights * included).sum(1)
     negatives = ((sums - 0.1 * 10 * pos) / 0.9).clamp_min(10 * math.exp(-2))
     truth = -(pos / (pos + negatives)).log().mean()
     torch.testing.assert_close(DebiasedLoss()(x, y), truth, rtol=0, atol=1e-12)
@@ -33,11 +33,11 @@ def test_equals_the_authors_code():
 def test_negatives_get_no_gradient_at_the_bound_and_anchors_are_counted():
     # One pair has equal views and distant negatives, so the sum minus τ⁺M e^{s⁺} is negative.
     x = torch.tensor([[1.0, 0.0], [-1.0, 0.1]], requires_grad=True)
-    loss, seen = DebiasedLoss(0.5, 0.5, reduction="none", diagnose=True)(x, x.detach())
-    assert seen.bounded == 4
+    loss, diagnosis = DebiasedLoss(0.5, 0.5, reduction="none", diagnose=True)(x, x.detach())
+    assert diagnosis.bounded == 4
     torch.testing.assert_close(loss, torch.full((4,), math.log1p(2 * math.exp(-4))))
-    torch.testing.assert_close(seen.positive, torch.ones(4))
-    assert seen.without_positive == 0
+    torch.testing.assert_close(diagnosis.positive, torch.ones(4))
+    assert diagnosis.without_positive == 0
     (grad,) = torch.autograd.grad(loss.sum(), x)
     torch.testing.assert_close(
         grad, torch.zeros_like(grad), rtol=0, atol=1e-6
@@ -46,12 +46,12 @@ def test_negatives_get_no_gradient_at_the_bound_and_anchors_are_counted():
 
 def test_diagnosis_counts_only_bounded_anchors():
     x, y = views(16, 8)
-    _, seen = DebiasedLoss(diagnose=True)(x, y)
+    _, diagnosis = DebiasedLoss(diagnose=True)(x, y)
     z = normalize(torch.cat([x, y])).detach()
     weights = (z @ z.T / 0.5).exp() * (1 - torch.eye(16, dtype=torch.float64).repeat(2, 2))
     pos = (z[:16] * z[16:]).sum(1).div(0.5).exp().repeat(2)
     expected = ((weights.sum(1) - 3 * pos) / 0.9 <= 30 * math.exp(-2)).sum()
-    assert 0 <= int(expected) == int(seen.bounded)
+    assert 0 <= int(expected) == int(diagnosis.bounded)
     assert DebiasedLoss(tau_plus=0.0, diagnose=True)(x, y)[1].bounded == 0
 
 

@@ -36,19 +36,19 @@ def test_mean_over_processes_equals_one_process_with_the_whole_batch(together, n
 
 def test_distributed_data_parallel_gives_the_gradient_of_the_whole_batch(processes):
     _, grads = cases.alone("NTXent")
-    for found in processes.run(2, cases.wrapped, cases.EVEN[2]):
+    for results in processes.run(2, cases.wrapped, cases.EVEN[2]):
         for key, grad in grads.items():
-            torch.testing.assert_close(found[key], grad, rtol=0, atol=1e-10)
+            torch.testing.assert_close(results[key], grad, rtol=0, atol=1e-10)
 
 
 def test_reductions_and_diagnoses_cover_the_anchors_of_each_process(processes):
-    found = processes.run(2, sharded_failures.values)
+    results = processes.run(2, sharded_failures.values)
     x, y = (torch.cat([sharded_failures.rows(4, seed=seed + rank) for rank in (0, 1)]) for seed in (0, 9))
     labels = torch.tensor([0, 1, 0, 1] * 2)
     whole = NTXentLoss(reduction="none")(x, y).view(2, 2, 4)  # [view, process, sample]
     triplets = TripletLoss(reduction="none")(x, labels).view(2, 4)
     hardest = SupConLoss(diagnose=True)(x, labels)[1].hardest_negative.view(2, 4)
-    for rank, mine in enumerate(found):
+    for rank, mine in enumerate(results):
         torch.testing.assert_close(mine["none"], whole[:, rank].flatten())
         torch.testing.assert_close(mine["sum"], whole[:, rank].sum())
         torch.testing.assert_close(mine["mean"], whole[:, rank].mean())
@@ -58,10 +58,10 @@ def test_reductions_and_diagnoses_cover_the_anchors_of_each_process(processes):
 
 
 def test_a_mask_covers_the_samples_of_each_process(processes):
-    found = torch.cat(processes.run(2, sharded_failures.masked))
+    results = torch.cat(processes.run(2, sharded_failures.masked))
     x = torch.cat([sharded_failures.rows(4, seed=rank) for rank in (0, 1)])
     mask = torch.block_diag(*[torch.eye(4).flip(0)] * 2).bool()
-    torch.testing.assert_close(found, SupConLoss(0.5, reduction="none")(x, mask=mask))
+    torch.testing.assert_close(results, SupConLoss(0.5, reduction="none")(x, mask=mask))
 
 
 def test_gather_without_a_group_raises():

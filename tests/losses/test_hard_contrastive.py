@@ -14,7 +14,7 @@ def normal(*shape, seed=0):
 
 
 @pytest.mark.parametrize("k", [1, 3, 19])
-@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
+@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "stored"])
 def test_sums_over_the_nearest_keys_of_a_queue(k, elements):
     with policy.override(stored=elements):
         query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
@@ -50,9 +50,9 @@ def test_approaches_the_hinge_of_the_hardest_negative_at_a_low_temperature():
 
 def test_diagnosis_covers_all_negatives():
     query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
-    _, seen = HardContrastiveLoss(0.5, top_k=2, diagnose=True)(query, positive, queue)
+    _, diagnosis = HardContrastiveLoss(0.5, top_k=2, diagnose=True)(query, positive, queue)
     p = (normalize(query) @ normalize(queue).T / 0.5).softmax(1)
-    torch.testing.assert_close(seen.effective_negatives, (-(p * p.log()).sum(1)).exp())
+    torch.testing.assert_close(diagnosis.effective_negatives, (-(p * p.log()).sum(1)).exp())
 
 
 @pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])

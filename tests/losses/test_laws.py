@@ -142,11 +142,11 @@ def test_torch_func_grad_is_correct_or_suggests_the_dense_backend(row):
     with use_backend("dense"):
         torch.testing.assert_close(gradient(), truth, rtol=1e-9, atol=1e-10)
     try:
-        found = gradient()
+        actual = gradient()
     except RuntimeError as error:
         assert "backend" in str(error) and "dense" in str(error)
     else:
-        torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(actual, truth, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # raised inside torch by jvp
@@ -157,8 +157,8 @@ def test_vmap_and_jvp_are_correct(row):
     plain = [[t.detach() for t in batch] for batch in batches]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = torch.func.vmap(row.make(0.3))(*(torch.stack(pair) for pair in zip(*plain, strict=True)))
-    torch.testing.assert_close(found, torch.stack([row.make(0.3)(*batch) for batch in batches]))
+        actual = torch.func.vmap(row.make(0.3))(*(torch.stack(pair) for pair in zip(*plain, strict=True)))
+    torch.testing.assert_close(actual, torch.stack([row.make(0.3)(*batch) for batch in batches]))
     which = [i for i, tangent in enumerate(tangents) if tangent is not None]
 
     def moving(*values):
@@ -174,13 +174,13 @@ def test_vmap_and_jvp_are_correct(row):
 def test_streaming_second_derivative_is_correct_or_suggests_the_dense_backend(row, streaming):
     inputs = drawn(row, 4, 3)
     try:
-        found = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0], create_graph=True)[0]
+        actual = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0], create_graph=True)[0]
     except RuntimeError as error:
         assert "backend='dense'" in str(error)
     else:  # a loss that only needs sums uses no tiles
         with use_backend("dense"):
             truth = torch.autograd.grad(row.make(0.3)(*inputs), inputs[0])[0]
-        torch.testing.assert_close(found, truth, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(actual, truth, rtol=1e-9, atol=1e-10)
 
 
 @each_loss_and_path
@@ -405,7 +405,7 @@ def test_backward_inside_autocast_equals_backward_outside(row, path, twice):
 
 def finite_or_named(row, inputs):
     """Returns the outcome: "error", "warned" or "fine"."""
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             value, *grads = with_gradient(row.make(0.05), inputs)
@@ -414,8 +414,8 @@ def finite_or_named(row, inputs):
             return "error"
     assert torch.isfinite(value)
     assert all(torch.isfinite(g).all() for g in grads)
-    counted = [str(w.message) for w in seen if w.category is CoulombWarning]
-    assert len(counted) == len(seen)
+    counted = [str(w.message) for w in caught if w.category is CoulombWarning]
+    assert len(counted) == len(caught)
     assert all(re.search(r"\d", message) for message in counted)
     if not counted:  # without a warning, loss or gradient must differ from 0
         assert value != 0 or any((g != 0).any() for g in grads)
@@ -557,19 +557,19 @@ DIAGNOSING = {n for n in LOSSES if "diagnose" in inspect.signature(getattr(coulo
 def test_diagnose_returns_the_same_loss_and_valid_statistics(name):
     row = LOSSES[name]
     inputs = drawn(row, 6, 4)
-    loss, seen = row.make(0.2, diagnose=True)(*inputs)
+    loss, diagnosis = row.make(0.2, diagnose=True)(*inputs)
     torch.testing.assert_close(loss, row.make(0.2)(*inputs), rtol=1e-12, atol=1e-12)
     assert loss.requires_grad
-    anchors = (len(seen.positive),)
-    for values in (seen.positive, seen.hardest_negative, seen.effective_negatives):
+    anchors = (len(diagnosis.positive),)
+    for values in (diagnosis.positive, diagnosis.hardest_negative, diagnosis.effective_negatives):
         assert values.shape == anchors
         assert not values.requires_grad
-    assert seen.without_positive == seen.positive.isnan().sum()
-    cosines = seen.positive[~seen.positive.isnan()]
+    assert diagnosis.without_positive == diagnosis.positive.isnan().sum()
+    cosines = diagnosis.positive[~diagnosis.positive.isnan()]
     assert (cosines.abs() <= 1 + 1e-9).all()
-    has_negatives = seen.hardest_negative > -math.inf
-    assert (seen.hardest_negative[has_negatives].abs() <= 1 + 1e-9).all()
-    assert (seen.effective_negatives[has_negatives] >= 1 - 1e-9).all()
+    has_negatives = diagnosis.hardest_negative > -math.inf
+    assert (diagnosis.hardest_negative[has_negatives].abs() <= 1 + 1e-9).all()
+    assert (diagnosis.effective_negatives[has_negatives] >= 1 - 1e-9).all()
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -579,10 +579,10 @@ def test_a_large_meta_batch_has_a_diagnosis_and_a_gradient(name, normalize):
     inputs = [t.detach().to("meta") for t in drawn(row, 1100, 8, torch.bfloat16)]
     inputs[0].requires_grad_()
     temperature = LearnableTemperature(0.2) if row.temperature else 0.2
-    loss, seen = row.make(temperature, diagnose=True, normalize=normalize).to("meta")(*inputs)
+    loss, diagnosis = row.make(temperature, diagnose=True, normalize=normalize).to("meta")(*inputs)
     loss.backward()
     assert loss.is_meta and inputs[0].grad.shape == inputs[0].shape
-    assert seen.positive.is_meta and seen.hardest_negative.shape == seen.positive.shape
+    assert diagnosis.positive.is_meta and diagnosis.hardest_negative.shape == diagnosis.positive.shape
 
 
 @each_with_temperature

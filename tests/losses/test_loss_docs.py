@@ -11,7 +11,7 @@ import coulomb.losses
 from coulomb.similarity import matrix
 
 MODULES = [
-    importlib.import_module(f"coulomb.losses.{found.name}") for found in pkgutil.iter_modules(coulomb.losses.__path__)
+    importlib.import_module(f"coulomb.losses.{info.name}") for info in pkgutil.iter_modules(coulomb.losses.__path__)
 ]
 
 

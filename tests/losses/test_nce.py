@@ -137,14 +137,14 @@ def test_more_noise_than_one_chunk():
 
 
 def test_diagnosis_uses_the_noise_as_negatives():
-    loss, seen = NCELoss(50, 0.5, normalizer=9.0, diagnose=True)(*batch())
+    loss, diagnosis = NCELoss(50, 0.5, normalizer=9.0, diagnose=True)(*batch())
     own, others = scores(*batch(), tau=0.5)
     p = others.softmax(1)
     torch.testing.assert_close(loss, NCELoss(50, 0.5, normalizer=9.0)(*batch()))
-    torch.testing.assert_close(seen.positive, own * 0.5)
-    torch.testing.assert_close(seen.hardest_negative, others.amax(1) * 0.5)
-    torch.testing.assert_close(seen.effective_negatives, (-(p * p.log()).sum(1)).exp())
-    assert seen.without_positive == 0
+    torch.testing.assert_close(diagnosis.positive, own * 0.5)
+    torch.testing.assert_close(diagnosis.hardest_negative, others.amax(1) * 0.5)
+    torch.testing.assert_close(diagnosis.effective_negatives, (-(p * p.log()).sum(1)).exp())
+    assert diagnosis.without_positive == 0
 
 
 def test_invalid_arguments_raise():

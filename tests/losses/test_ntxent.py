@@ -83,14 +83,14 @@ def test_normalize_false_uses_dot_products():
 @pytest.mark.parametrize("v", [2, 3])
 def test_diagnosis_covers_the_batch(v):
     features = torch.randn(5, v, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    loss, seen = NTXentLoss(0.3, diagnose=True)(features)
+    loss, diagnosis = NTXentLoss(0.3, diagnose=True)(features)
     torch.testing.assert_close(loss, NTXentLoss(0.3)(features))
     z = torch.nn.functional.normalize(torch.cat(features.unbind(1)), dim=1)
     cosines, instance = z @ z.T, torch.arange(5).repeat(v)
     negative = instance[:, None] != instance
-    torch.testing.assert_close(seen.hardest_negative, cosines.masked_fill(~negative, -2).amax(1))
+    torch.testing.assert_close(diagnosis.hardest_negative, cosines.masked_fill(~negative, -2).amax(1))
     own = ~negative & ~torch.eye(5 * v, dtype=torch.bool)
-    torch.testing.assert_close(seen.positive, (cosines * own).sum(1) / (v - 1))
+    torch.testing.assert_close(diagnosis.positive, (cosines * own).sum(1) / (v - 1))
     share = (cosines / 0.3).masked_fill(~negative, -torch.inf).softmax(1)
-    torch.testing.assert_close(seen.effective_negatives, torch.special.entr(share).sum(1).exp())
-    assert seen.without_positive == 0
+    torch.testing.assert_close(diagnosis.effective_negatives, torch.special.entr(share).sum(1).exp())
+    assert diagnosis.without_positive == 0

@@ -23,8 +23,8 @@ def authors_code(features, labels, center_logits, tau, supt=1.0, alpha=0.05, bet
     one_hot = torch.eye(classes).double()[labels[:n]]
     one_hot = smooth / (classes - 1) * (1 - one_hot) + (1 - smooth) * one_hot
     weight = torch.cat([beta * one_hot, alpha * same.double()], 1)
-    kept = torch.cat([torch.ones(n, classes).double(), gamma * (~own).double()], 1)
-    log_prob = logits - (logits.exp() * kept).sum(1, keepdim=True).log()
+    included = torch.cat([torch.ones(n, classes).double(), gamma * (~own).double()], 1)
+    log_prob = logits - (logits.exp() * included).sum(1, keepdim=True).log()
     return -((weight * log_prob).sum(1) / weight.sum(1)).mean()
 
 
@@ -159,12 +159,12 @@ def test_losses_near_zero_keep_precision():
 
 def test_diagnosis_covers_centres_and_features():
     features, labels, centers = batch()
-    value, found = PaCoLoss(diagnose=True)(features, labels, centers)
+    value, diagnosis = PaCoLoss(diagnose=True)(features, labels, centers)
     torch.testing.assert_close(value, PaCoLoss()(features, labels, centers))
     cosines = normalize(features)[:6] @ normalize(features).T
-    assert found.hardest_negative.shape == (6,)
-    torch.testing.assert_close(found.hardest_negative[0], cosines[0, labels != labels[0]].max())
-    assert found.without_positive == 0
+    assert diagnosis.hardest_negative.shape == (6,)
+    torch.testing.assert_close(diagnosis.hardest_negative[0], cosines[0, labels != labels[0]].max())
+    assert diagnosis.without_positive == 0
 
 
 def test_parametric_centers_are_a_linear_layer():

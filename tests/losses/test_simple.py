@@ -38,7 +38,7 @@ def test_is_the_high_temperature_limit_of_infonce():
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "kept"])
+@pytest.mark.parametrize("elements", [0, 10**6], ids=["streaming", "stored"])
 def test_hard_simple_sums_over_the_nearest_negatives(k, elements):
     with policy.override(stored=elements):
         query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
@@ -55,13 +55,13 @@ def test_top_k_above_the_number_of_negatives_uses_all():
 
 def test_diagnosis_covers_all_negatives():
     query, positive, queue = normal(5, 3), normal(5, 3, seed=1), normal(20, 3, seed=2)
-    loss, seen = SimpleContrastiveLoss(diagnose=True)(query, positive, queue)
+    loss, diagnosis = SimpleContrastiveLoss(diagnose=True)(query, positive, queue)
     torch.testing.assert_close(loss, SimpleContrastiveLoss()(query, positive, queue))
     s = normalize(query) @ normalize(queue).T
-    torch.testing.assert_close(seen.hardest_negative, s.amax(1))
-    torch.testing.assert_close(seen.positive, (normalize(query) * normalize(positive)).sum(1))
+    torch.testing.assert_close(diagnosis.hardest_negative, s.amax(1))
+    torch.testing.assert_close(diagnosis.positive, (normalize(query) * normalize(positive)).sum(1))
     p = s.softmax(1)
-    torch.testing.assert_close(seen.effective_negatives, (-(p * p.log()).sum(1)).exp())
+    torch.testing.assert_close(diagnosis.effective_negatives, (-(p * p.log()).sum(1)).exp())
 
 
 @pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])

@@ -207,9 +207,9 @@ def test_modifying_a_gradient_in_place_does_not_affect_others():
     first, second = pair()
     value = NTXentLoss()(first, second)
     before = torch.autograd.grad(value, first, retain_graph=True)[0]
-    kept = before.clone()
+    expected = before.clone()
     before.zero_()
-    assert torch.equal(torch.autograd.grad(value, first)[0], kept)
+    assert torch.equal(torch.autograd.grad(value, first)[0], expected)
 
 
 def test_the_queue_may_be_updated_before_backward():
@@ -233,11 +233,11 @@ def test_warnings_point_to_the_callers_line():
         (InfoNCELoss(), (first, second)),
         (SupConLoss(), (features, torch.tensor([0, 0, 0]))),
     ):
-        with warnings.catch_warnings(record=True) as seen:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             loss(*inputs)
-        assert {Path(one.filename).name for one in seen} == {Path(__file__).name}
-        assert {one.category for one in seen} == {CoulombWarning}
+        assert {Path(one.filename).name for one in caught} == {Path(__file__).name}
+        assert {one.category for one in caught} == {CoulombWarning}
 
 
 def test_anchors_without_a_positive_are_counted():
@@ -255,23 +255,23 @@ def test_each_warning_is_issued_once():
     zero = "1 of 4 rows"
     alone = torch.tensor([0, 0, 0, 1])
     pairs = torch.tensor([0, 0, 1, 1])
-    for loss, labels, said in (
+    for loss, labels, messages in (
         (SupConLoss(), alone, ["1 of 4 anchors", zero]),
         (SupConLoss(), pairs, [zero]),
         (TripletLoss(mining="hard"), alone, ["1 of 4 anchors", zero]),
         (TripletLoss(mining="hard", margin=2.0), pairs, [zero]),
     ):
-        with warnings.catch_warnings(record=True) as seen:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             loss(features, labels)
-        assert sorted(" ".join(str(one.message).split()[:4]) for one in seen) == said
+        assert sorted(" ".join(str(one.message).split()[:4]) for one in caught) == messages
 
 
 def test_no_active_triplet_warns_and_gives_no_gradient():
     rows = torch.eye(4)[[0, 0, 1, 1]].requires_grad_()
-    with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0") as seen:
+    with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0") as caught:
         loss = TripletLoss(mining="hard")(rows, torch.tensor([0, 0, 1, 1]))
-    assert len(seen) == 1
+    assert len(caught) == 1
     assert loss.item() == 0
     assert not torch.autograd.grad(loss, rows)[0].any()
 

@@ -194,18 +194,18 @@ def test_diagnosis_equals_its_definition(how, mode):
         "nothing": {},
     }
     same = torch.eye(6, dtype=torch.bool) if how == "nothing" else same
-    loss, found = SupConLoss(0.5, contrast_mode=mode, diagnose=True)(x, **arguments[how])
+    loss, diagnosis = SupConLoss(0.5, contrast_mode=mode, diagnose=True)(x, **arguments[how])
     torch.testing.assert_close(loss, SupConLoss(0.5, contrast_mode=mode)(x, **arguments[how]))
     z = torch.nn.functional.normalize(torch.cat(x.unbind(1)), dim=1)
     anchors = 6 if mode == "one" else 12
     cosines, positive = (z @ z.T)[:anchors], same.repeat(2, 2)[:anchors]
     negatives = cosines.masked_fill(positive, -torch.inf)
     mine = (positive & ~torch.eye(12, dtype=torch.bool)[:anchors]).double()
-    torch.testing.assert_close(found.positive, (cosines * mine).sum(1) / mine.sum(1))
-    torch.testing.assert_close(found.hardest_negative, negatives.amax(1))
+    torch.testing.assert_close(diagnosis.positive, (cosines * mine).sum(1) / mine.sum(1))
+    torch.testing.assert_close(diagnosis.hardest_negative, negatives.amax(1))
     p = (2 * negatives).softmax(1)
-    torch.testing.assert_close(found.effective_negatives, (-torch.xlogy(p, p).sum(1)).exp())
-    assert found.without_positive == 0
+    torch.testing.assert_close(diagnosis.effective_negatives, (-torch.xlogy(p, p).sum(1)).exp())
+    assert diagnosis.without_positive == 0
 
 
 @pytest.mark.filterwarnings("default")

@@ -40,8 +40,8 @@ def test_equals_the_triple_loop_for_every_chunk_size_and_unknown_labels(options,
     truth = loop(x, labels, **options)
     torch.testing.assert_close(ours, truth)
     twist = torch.randn(17, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    found, right = (torch.autograd.grad(value, x, twist)[0] for value in (ours, truth))
-    torch.testing.assert_close(found, right)
+    actual, right = (torch.autograd.grad(value, x, twist)[0] for value in (ours, truth))
+    torch.testing.assert_close(actual, right)
     mean = TripletLoss(0.7, **options)(x, labels)
     torch.testing.assert_close(mean, truth.sum() / truth.active)
 
@@ -78,8 +78,8 @@ def test_euclidean_distances_far_from_the_origin_keep_precision(mining):
         near_ones = [d[i, j] for j in range(12) if j != i and labels[j] == labels[i]]
         far = [d[i, j] for j in range(12) if labels[j] != labels[i]]
         pairs = [(max(near_ones), min(far))] if mining == "hard" else itertools.product(near_ones, far)
-        kept = [(p, n) for p, n in pairs if mining != "semihard" or 0 < n - p <= 0.7]
-        truth += [p - n + 0.7 for p, n in kept if p - n + 0.7 > 0]
+        mined = [(p, n) for p, n in pairs if mining != "semihard" or 0 < n - p <= 0.7]
+        truth += [p - n + 0.7 for p, n in mined if p - n + 0.7 > 0]
     torch.testing.assert_close(near, torch.stack(truth).mean())
     far_away = (x.detach() + 1000).float()
     torch.testing.assert_close(loss(far_away, labels).double(), near.detach(), rtol=0, atol=2e-3)

@@ -146,12 +146,12 @@ def test_results_are_bitwise_reproducible(threads):
     try:
         x = torch.nn.functional.normalize(torch.randn(700, 64, generator=torch.Generator().manual_seed(0)), dim=1)
         x.requires_grad_()
-        found = []
+        runs = []
         for _ in range(3):
             lse = Similarity(x, scale=10.0, instances=350, backend="streaming", tile=128).lse("negatives")
-            found.append((lse.detach(), *torch.autograd.grad(lse.sum(), x)))
-        assert all(torch.equal(a, b) for again in found[1:] for a, b in zip(found[0], again, strict=True))
+            runs.append((lse.detach(), *torch.autograd.grad(lse.sum(), x)))
+        assert all(torch.equal(a, b) for again in runs[1:] for a, b in zip(runs[0], again, strict=True))
         truth = (10 * x @ x.T).masked_fill(torch.eye(350, dtype=torch.bool).repeat(2, 2), -torch.inf).logsumexp(1)
-        torch.testing.assert_close(found[0][0], truth.detach())
+        torch.testing.assert_close(runs[0][0], truth.detach())
     finally:
         torch.set_num_threads(before)

@@ -39,19 +39,19 @@ def cached(monkeypatch):
 
 @pytest.mark.parametrize("reduce", [triangle, both])
 def test_gradients_are_equal_for_no_some_or_all_tiles_cached(reduce, cached):
-    found = []
+    grads = []
     for room in (0, 40, 1000):  # elements of 8 bytes, for rows of 4 elements
         queries, keys = drawn(11), drawn(11, seed=1)
         with policy.override(cached=room * 8 // (4 * (1 + (reduce is both))), least_cached=0):
             value = reduce(queries, keys)
         first = torch.autograd.grad(value, queries, retain_graph=True)[0]
         assert torch.equal(torch.autograd.grad(value, queries)[0], first)  # a cached tile may be used again
-        found.append(first)
+        grads.append(first)
     counts = [len(tiles) for tiles in cached]
     assert counts[0] == 0 < counts[1] < counts[2]
     assert sum(tile.numel() for tile in cached[1]) <= 40
-    torch.testing.assert_close(found[1], found[0])
-    torch.testing.assert_close(found[2], found[0])
+    torch.testing.assert_close(grads[1], grads[0])
+    torch.testing.assert_close(grads[2], grads[0])
 
 
 def test_nothing_is_cached_without_gradients(cached):

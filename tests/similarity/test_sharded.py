@@ -14,14 +14,14 @@ def results(request, processes):
 
 
 def test_reductions_and_gradients_equal_those_of_one_process(results):
-    world, found = results
+    world, actual = results
     truth = sharded_cases.truths(world)
-    assert set(truth) == set(found[0])
+    assert set(truth) == set(actual[0])
     for case, (value, grads) in truth.items():
         scale = sharded_cases.KINDS[case[0]].scale
-        mine = torch.cat([part[case][0] for part in found])
+        mine = torch.cat([part[case][0] for part in actual])
         torch.testing.assert_close(mine, value, rtol=1e-10, atol=1e-10 * scale, msg=lambda text: f"{case}: {text}")
-        parts = [part[case][1] for part in found]
+        parts = [part[case][1] for part in actual]
         for place, true in enumerate(grads):
             each = [part[place] for part in parts]
             ours = torch.cat(each) if true.ndim else torch.stack(each).sum()
@@ -29,14 +29,14 @@ def test_reductions_and_gradients_equal_those_of_one_process(results):
 
 
 def test_a_subgroup_shares_only_its_own_keys(processes):
-    found = processes.run(4, sharded_failures.subgroup)
-    assert found[0] is None
-    assert found[3] is None
+    actual = processes.run(4, sharded_failures.subgroup)
+    assert actual[0] is None
+    assert actual[3] is None
     x = torch.cat([sharded_failures.rows(5, seed=rank) for rank in (1, 2)]).requires_grad_()
     value = (2 * x @ x.T).masked_fill(torch.eye(10, dtype=torch.bool), -torch.inf).logsumexp(1)
     (grad,) = torch.autograd.grad(value.sum(), x)
-    torch.testing.assert_close(torch.cat([found[1][0], found[2][0]]), value.detach(), rtol=0, atol=1e-10)
-    torch.testing.assert_close(torch.cat([found[1][1], found[2][1]]), grad, rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.cat([actual[1][0], actual[2][0]]), value.detach(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(torch.cat([actual[1][1], actual[2][1]]), grad, rtol=0, atol=1e-10)
 
 
 def test_the_ring_never_holds_all_keys(processes):

@@ -195,14 +195,14 @@ def test_the_fixed_bound_is_used_only_if_exponents_stay_in_range():
 )
 def test_the_triangle_covers_each_pair_once(low_high_tile):
     low, high, tile = low_high_tile
-    seen = torch.zeros(high, high, dtype=torch.int8)
+    covered = torch.zeros(high, high, dtype=torch.int8)
     for rows, cols in tiling.triangle(low, high, tile):
         assert rows == cols or rows.stop <= cols.start
         assert max(rows.stop - rows.start, cols.stop - cols.start) <= tile
-        seen[rows, cols] += 1
+        covered[rows, cols] += 1
         if rows != cols:
-            seen[cols, rows] += 1
-    assert (seen[low:, low:] == 1).all()
+            covered[cols, rows] += 1
+    assert (covered[low:, low:] == 1).all()
 
 
 def test_only_a_large_bias_needs_the_online_maximum():
