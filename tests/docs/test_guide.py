@@ -1,5 +1,6 @@
 """Code and commands of the guide work, and no link is broken."""
 
+import pkgutil
 import re
 
 import pytest
@@ -59,6 +60,12 @@ def test_commands_that_do_not_parse_fail(line):
 def test_links_resolve(page):
     built = {"../explore.html"}  # written by docs/extensions/pages.py; checked in the built site
     assert set(broken_links(page)) - built == set()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_names_of_the_library_exist(page):
+    for name in set(re.findall(r"coulomb(?:\.(?!md\b)[A-Za-z_]\w*)+", page.read_text(encoding="utf-8"))):
+        pkgutil.resolve_name(name)
 
 
 def test_every_page_is_in_the_table_of_contents():
