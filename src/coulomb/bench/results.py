@@ -98,7 +98,7 @@ def _growth(growth: dict[str, Any]) -> str:
 def _small(small: dict[str, Any]) -> str:
     lines = [
         f"Small batches, N × {small['dim']}: µs, and the difference from dense eager (+ slower, − faster); "
-        "! more than 5% and 50 µs slower",
+        "! more than 10% and 300 µs slower",
         f"  {'':26}" + "".join(f"{'N = ' + str(n):>19}" for n in small["sizes"]),
     ]
     for row in small["rows"]:

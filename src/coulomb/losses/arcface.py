@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from coulomb.checked import checked_number, checked_whole
 from coulomb.losses.classes import class_scores
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Positive, Reduction, Share
 
@@ -86,7 +86,7 @@ class ArcFaceLoss(Loss):
         self.centers = nn.Parameter(torch.empty(shape))
         nn.init.normal_(self.centers, std=0.01, generator=generator)
 
-    def forward(self, features: Tensor, labels: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, features: Tensor, labels: Tensor) -> Result:
         """Computes the loss; see the class."""
         scores = class_scores(features, labels, self.centers, scale=self.scale, normalize=self.normalize)
         own = self.scale * self._with_margin(scores.own / self.scale)

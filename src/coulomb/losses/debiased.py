@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Diagnosis, Result
 from coulomb.losses.negatives import Contrast, ContrastiveLoss
 from coulomb.losses.options import Share, Tau
 from coulomb.losses.temperature import inverse
@@ -66,7 +66,7 @@ class DebiasedLoss(ContrastiveLoss):
     temperature: Tau = 0.5
     tau_plus: Share = 0.1
 
-    def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, view0: Tensor, view1: Tensor) -> Result:
         """Computes the loss; see the class."""
         contrast = self._views(view0, view1, inverse(self.temperature))
         log_sum = contrast.similarity.lse("negatives")
@@ -91,7 +91,7 @@ def debiased(contrast: Contrast, excess: Tensor, tau_plus: float) -> tuple[Tenso
     return torch.where(bounded, least, left), bounded
 
 
-def with_bounded(result: Tensor | tuple[Tensor, Diagnosis], bounded: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+def with_bounded(result: Result, bounded: Tensor) -> Result:
     """Returns ``result`` with its `Diagnosis`, if any, replaced by a `DebiasedDiagnosis`."""
     if isinstance(result, Tensor):
         return result

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import Contrast, ContrastiveLoss
 from coulomb.losses.options import Flag, Positive, Tau
 from coulomb.losses.temperature import inverse
@@ -52,7 +52,7 @@ class DecoupledLoss(ContrastiveLoss):
     weighted: Flag = False
     sigma: Positive = 0.5
 
-    def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, view0: Tensor, view1: Tensor) -> Result:
         """Computes the loss; see the class."""
         contrast = self._views(view0, view1, inverse(self.temperature))
         if contrast.count == 0:

@@ -33,6 +33,9 @@ class Diagnosis:
     without_positive: Tensor
 
 
+Result = Tensor | tuple[Tensor, Diagnosis]  # of a loss: the loss, and with ``diagnose=True`` the diagnosis as well
+
+
 @torch.no_grad()
 def diagnose_rows(
     similarity: Similarity,

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import ContrastiveLoss
 from coulomb.losses.options import Tau, Whole
 from coulomb.losses.temperature import inverse
@@ -54,9 +54,7 @@ class HardContrastiveLoss(ContrastiveLoss):
     temperature: Tau = 0.07
     top_k: Whole = 4095
 
-    def forward(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
         contrast = self._pairs(query, positive, negatives, inverse(self.temperature))
         top_k = self.top_k if self.top_k < contrast.count else None

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.losses.debiased import debiased, with_bounded
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import ContrastiveLoss
 from coulomb.losses.options import NonNegative, Share, Tau
 from coulomb.losses.temperature import inverse
@@ -48,7 +48,7 @@ class HardNegativeLoss(ContrastiveLoss):
     beta: NonNegative = 1.0
     tau_plus: Share = 0.1
 
-    def forward(self, view0: Tensor, view1: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, view0: Tensor, view1: Tensor) -> Result:
         """Computes the loss; see the class."""
         contrast = self._views(view0, view1, inverse(self.temperature))
         if self.beta == 0 or contrast.count == 0:

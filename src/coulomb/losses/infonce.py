@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import ContrastiveLoss
 from coulomb.losses.options import Flag, Tau
 from coulomb.losses.temperature import inverse
@@ -65,7 +65,7 @@ class InfoNCELoss(ContrastiveLoss):
         *,
         query_ids: Tensor | None = None,
         negative_ids: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    ) -> Result:
         """Computes the loss; see the class."""
         if (query_ids is None) != (negative_ids is None) or (query_ids is not None and negatives is None):
             raise ValueError("query_ids and negative_ids must be given together, and only with negatives")

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import checked_number, readable
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Diagnosis, Result
 from coulomb.losses.inputs import check_shape, check_tensor, lengths, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
 from coulomb.losses.temperature import inverse
@@ -86,9 +86,7 @@ class NCELoss(Loss):
         self.register_buffer("log_normalizer", torch.tensor(torch.nan))
         self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, self.num_instances))
 
-    def forward(
-        self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         check_shape("noise", noise, ndim=(3,), like=query, least=0)

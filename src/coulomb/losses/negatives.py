@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from coulomb.checked import readable
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Similarity
@@ -100,7 +100,7 @@ class ContrastiveLoss(Loss):
         positives = similarity.scale * (query * positive).sum(1)
         return Contrast(similarity, over, positives, count, anchors, group)
 
-    def _result(self, contrast: Contrast, loss_N: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def _result(self, contrast: Contrast, loss_N: Tensor) -> Result:
         """Returns the reduced loss, with its `Diagnosis` if ``diagnose``."""
         loss = reduced_over(contrast.group, loss_N, self.reduction, contrast.anchors)
         if not self.diagnose:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import check_shape, normalized, warn_counted
 from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
@@ -50,7 +50,7 @@ class NTXentLoss(ContrastiveLoss):
 
     temperature: Tau = 0.5
 
-    def forward(self, view0: Tensor, view1: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, view0: Tensor, view1: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
@@ -60,7 +60,7 @@ class NTXentLoss(ContrastiveLoss):
         contrast = self._views(view0, view1, inverse(self.temperature))
         return self._result(contrast, contrast.similarity.contrast(contrast.positives))
 
-    def _more_views(self, views: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def _more_views(self, views: Tensor) -> Result:
         n, v, dim = views.shape
         if v < 2:
             raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import check_shape, class_ids, normalized, reduced, unless_all, warn_counted
 from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import check_base, inverse
@@ -109,7 +109,7 @@ class PaCoLoss(Loss):
         if self.alpha == self.beta == 0:
             raise ValueError("alpha and beta are both 0: nothing would attract an anchor; set one above 0")
 
-    def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Result:
         """The loss; see the class."""
         centers = self._checked_logits(features, center_logits)
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
@@ -126,7 +126,7 @@ class PaCoLoss(Loss):
             similarity.sum("positives"),
         )
         if self.gamma:
-            rest = torch.logaddexp(rest, log_sum + math.log(self.gamma))
+            rest = torch.stack([rest, log_sum + math.log(self.gamma)]).logsumexp(0)
         count = count.to(own.dtype)
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.

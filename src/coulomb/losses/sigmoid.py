@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from coulomb.checked import checked_number
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Result
 from coulomb.losses.inputs import check_shape, class_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids
 from coulomb.losses.options import Flag, Positive
@@ -66,7 +66,7 @@ class SigmoidLoss(ContrastiveLoss):
         for name, value in initial.items():
             self.register_parameter(name, nn.Parameter(torch.tensor(value)) if self.learnable else None)
 
-    def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
         log_scale: Any = self.log_scale
         bias: Any = self.bias if log_scale is None else self.learned_bias

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from coulomb.losses.diagnosis import Diagnosis
+from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import Contrast, ContrastiveLoss
 from coulomb.losses.options import NonNegative, Whole
 
@@ -43,9 +43,7 @@ class SimpleContrastiveLoss(ContrastiveLoss):
 
     weight: NonNegative = 1.0
 
-    def forward(
-        self, query: Tensor, positive: Tensor, negatives: Tensor | None = None
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
         contrast = self._pairs(query, positive, negatives, 1.0)
         return self._result(contrast, self.weight * self._sum(contrast) - contrast.positives)

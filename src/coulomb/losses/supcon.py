@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from torch import Tensor
 
 from coulomb.checked import readable
-from coulomb.losses.diagnosis import Diagnosis, diagnose_rows
+from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import check_shape, normalized, warn_counted
 from coulomb.losses.multi_label import OVERLAPS, overlap_matrix, overlap_mean, relations
 from coulomb.losses.negatives import reduced_over, summed_over
@@ -89,9 +89,7 @@ class SupConLoss(Loss):
     def __post_init__(self) -> None:
         check_base(self.base_temperature, self.temperature)
 
-    def forward(
-        self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor | tuple[Tensor, Diagnosis]:
+    def forward(self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Result:
         """The loss; see the class."""
         check_shape("features", features, ndim=(2, 3))
         batch, views = len(features), features[..., 0].numel() // len(features)

@@ -80,6 +80,4 @@ class UniformityLoss(Loss):
 
 def _center(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """Returns the mean of all samples, equal on every process."""
-    if group is None:
-        return x.detach().mean(0)
     return summed_over(group, x.sum(0)) / summed_over(group, x.new_full((), len(x)))

@@ -126,9 +126,8 @@ class Similarity:
             return self
         if self.queries_lead_keys:
             raise ValueError("the transpose is not defined with queries_lead_keys")
-        alike = {
-            name: getattr(self, name) for name in ("scale", "instances", "unit", "half", "backend", "tile", "group")
-        }
+        names = "scale", "instances", "unit", "half", "backend", "tile", "group"
+        alike = {name: getattr(self, name) for name in names}
         return Similarity(self.keys_MD, self.queries_ND, query_ids=self.key_ids, key_ids=self.query_ids, **alike)
 
     def lse(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
@@ -275,9 +274,7 @@ class Similarity:
             return Pairs(self.shape, device)
         if over == "others":
             if not lead:
-                raise ValueError(
-                    "over='others' needs keys that are the queries (keys_MD=None or queries_lead_keys=True)"
-                )
+                raise ValueError("over='others' needs keys that are the queries: keys_MD=None or queries_lead_keys")
             return Pairs(self.shape, device, drop_self=True)
         if self.instances is not None:
             return Pairs(self.shape, device, lead, over == "positives", instances=self.instances)

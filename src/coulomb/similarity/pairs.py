@@ -1,6 +1,6 @@
 """Which pairs (query i, key j) a reduction counts: by name, by ids, or by the user's mask, without a matrix of their own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,7 @@ class Pairs:
     key_ids: Tensor | None = None
     instances: int | None = None
     mask: Tensor | None = None
+    _equal_NM: Tensor | None = field(default=None, init=False)
 
     @property
     def everything(self) -> tuple[slice, slice]:
@@ -96,12 +97,14 @@ class Pairs:
         """Number of pairs that count in each row, [N] integers; for a weighting mask the sum of weights."""
         if self.mask is not None:
             return self.mask.sum(1)
+        if self._compared:
+            return self._equal.sum(1)
         return self.sum(torch.ones(self.shape[1], 1, dtype=torch.double, device=self.device))[:, 0].long()
 
     def sum(self, keys_MD: Tensor) -> Tensor:
         """Σ_j k_j over the keys that count in each row, [N, D], from sums by id: no matrix of pairs (no mask)."""
-        n, m = self.shape
-        if self.same and self.query_ids is not None and n * m <= policy.current().compared:
+        n = self.shape[0]
+        if self._compared:
             return matmul(self._equal.to(keys_MD.dtype), keys_MD)
         sums = everything = keys_MD.sum(0).expand(n, -1)
         holds_self = torch.ones(n, dtype=torch.bool, device=self.device)  # (i, i) would count if it were not dropped
@@ -117,13 +120,19 @@ class Pairs:
         return sums - keys_MD[:n] * holds_self[:, None] if self.drop_self else sums
 
     @property
+    def _compared(self) -> bool:
+        few = self.shape[0] * self.shape[1] <= policy.current().compared
+        return few and self.same is True and self.query_ids is not None
+
+    @property
     def _equal(self) -> Tensor:
         """Boolean [N, M]: the pairs of equal id that count."""
-        assert self.query_ids is not None and self.key_ids is not None
-        equal = self.query_ids[:, None] == self.key_ids
-        if self.drop_self:
-            equal.diagonal().fill_(False)  # vmap has no fill_diagonal_
-        return equal
+        if self._equal_NM is None:  # not a cached_property, which torch.compile cannot trace
+            assert self.query_ids is not None and self.key_ids is not None
+            self._equal_NM = self.query_ids[:, None] == self.key_ids
+            if self.drop_self:
+                self._equal_NM.diagonal().fill_(False)  # vmap has no fill_diagonal_
+        return self._equal_NM
 
     @property
     def _classes(self) -> tuple[Tensor, Tensor, int]:

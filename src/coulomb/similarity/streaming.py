@@ -162,6 +162,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
             cache.add(last)
             if mean_key is not None:
                 add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols].T)
+            del tile, last  # the next tile takes the same memory, which is in the cache
         if mean_key is not None:
             mean_key.div_(total_PR[0].masked_fill(total_PR[0] == 0, 1)[:, None])
         largest.masked_fill_(largest == -torch.inf, 0)
@@ -212,6 +213,7 @@ def _rows_backward(
                 add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
             if grad_MD is not None and weighted_DR is not None:
                 add_product(grad_MD[cols].T, weighted_DR, tile.T)
+            del tile
     if grad_ND is not None and thin:
         grad_ND.mul_(weight_PN[0, :, None])
     return grad_ND, grad_MD, grad_bias_M
