@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity.products import full_precision, product
-from coulomb.similarity.streaming import Gradients, Needs, Reduced, row_weights, scaled, slopes_, terms_
-from coulomb.similarity.tiles import LOG2E, SAFE_EXPONENT, Problem, below, powered
+from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, slopes_, terms_
+from coulomb.similarity.tiles import LOG2E, Problem, below, powered
 
 
 def forward(problem: Problem) -> Reduced:
@@ -42,7 +42,7 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
     """The gradients that are needed. Those of keys that are the queries are added to the queries'."""
     (cached,), queries_ND, keys_MD = reduced.cached, problem.queries_ND, problem.keys
     with full_precision(queries_ND):
-        weight_PN = _weights(problem, reduced.rows_PN, cached, 2, grad_PN)
+        weight_PN = _weights(problem, cached, 2, grad_PN)
         need_queries, need_keys, need_scale, need_bias = needs
         if problem.triangular:
             gradient = (weight_PN[:, :, None] + weight_PN[:, None]).mul_(cached)
@@ -51,7 +51,7 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
         if problem.both:
             assert reduced.columns_M is not None and grad_M is not None
             if problem.bounded:
-                weight_M = _weights(problem, reduced.columns_M, cached[0], 0, grad_M)
+                weight_M = _weights(problem, cached[0], 0, grad_M)
                 gradient = (weight_PN[0, :, None] + weight_M).mul_(cached[0])
             else:
                 gradient = _softmax(problem, cached[0], 1.0, 1)[1].mul_(weight_PN[0, :, None])
@@ -98,15 +98,13 @@ def _softmax(problem: Problem, tile: Tensor, power: float, dim: int) -> tuple[Te
     return total.log2_().add_(largest, alpha=power).mul_(1 / LOG2E).squeeze(dim), out
 
 
-def _weights(problem: Problem, lse: Tensor, exponentials: Tensor, dim: int, grad: Tensor) -> Tensor:
-    """What the cached matrices are multiplied by: as `row_weights`, in fewer operations."""
+def _weights(problem: Problem, exponentials: Tensor, dim: int, grad: Tensor) -> Tensor:
+    """What the cached matrices are multiplied by; 0 for rows without pairs."""
     if problem.reduction != "lse":
         return grad
-    if problem.bounded and problem.pairs.mask is not None:
-        return row_weights(problem, lse, grad)[0]
     if problem.powers != (1.0,):
         grad = grad * grad.new_tensor(problem.powers)[:, None]
-    if not problem.bounded:  # a softmax was cached
+    if problem.both and not problem.bounded:  # t was cached
         return grad
-    # At least 2^-SAFE_EXPONENT, or 0 for a row without pairs, whose exponentials are 0.
-    return grad / exponentials.sum(dim).clamp_min(2.0 ** -(SAFE_EXPONENT[grad.dtype] + 20))
+    total = exponentials.sum(dim)
+    return (grad / total if problem.bounded else grad).masked_fill(total == 0, 0)  # a softmax contains 1/total
