@@ -64,16 +64,7 @@ def has_fast_bfloat16() -> bool:
         return False
 
 
-def free_a_large_block() -> None:
-    """Makes glibc keep freed blocks of a few MB, which it otherwise returns to the system until a larger one was freed.
-
-    Tiles are allocated anew in every step. ``python benchmarks/page_faults.py`` measures what this saves.
-    """
-    torch.empty(31 * 2**18)  # its pages are never touched
-
-
 _wanted = preferred_kernel(processor(), torch.backends.cpu.get_cpu_capability(), os.environ.get("COULOMB_PRODUCTS"))
 LINEAR = find_linear() if _wanted == "oneDNN" else None  # None: torch.mm
 KERNEL = "torch.mm" if LINEAR is None else "oneDNN"
 FAST_BFLOAT16 = has_fast_bfloat16()
-free_a_large_block()
