@@ -143,7 +143,7 @@ def test_no_circle_of_imports():
     graph = {}
     for path in FILES:
         module = ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts).removesuffix(".__init__")
-        graph[module] = (path, {name for name in top_level_imports(path) if name.startswith("coulomb.")})
+        graph[module] = (path, {name for name in imports_of(path) if name.startswith("coulomb.")})
     below = {}
 
     def visit(module, trail):
@@ -157,16 +157,6 @@ def test_no_circle_of_imports():
 
     for module in graph:
         visit(module, [])
-
-
-def top_level_imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
 
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

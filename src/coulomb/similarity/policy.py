@@ -7,12 +7,9 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from coulomb.similarity.tiles import Problem
 
 BACKENDS = ("auto", "dense", "streaming")
 
@@ -100,8 +97,8 @@ def tile_for(dim: int) -> int:
     return max(128, side // 64 * 64)
 
 
-def cached_elements(problem: "Problem") -> int:
-    """How many exponentials are cached for the backward pass, where each saves 2·D flops.
+def cached_elements(problem: Any) -> int:
+    """How many exponentials of a `Problem` are cached for the backward pass, where each saves 2·D flops.
 
     For symmetric problems and both directions, whose gradients need the sums of other rows and so cannot be fused.
     """
@@ -113,8 +110,8 @@ def cached_elements(problem: "Problem") -> int:
     return elements if elements >= policy.least_cached * needed else 0
 
 
-def fuses(problem: "Problem") -> bool:
-    """True if value and gradient are computed together in the forward pass (6u instead of 8u).
+def fuses(problem: Any) -> bool:
+    """True if value and gradient of a `Problem` are computed together in the forward pass (6u instead of 8u).
 
     One direction, keys that learn, no maximum needed, and strips of complete rows that are tall enough.
     """
@@ -134,8 +131,8 @@ def strip_height(columns: int, rows: int) -> int:
 HALF_EXPONENT = 30.0  # largest |s|·log2(e): τ from .05, where bfloat16 rounds s by less than .04
 
 
-def halves(problem: "Problem") -> bool:
-    """True if products of operands in half precision are faster, and as exact as those of dense PyTorch."""
+def halves(problem: Any) -> bool:
+    """True if products of a `Problem` in half precision are faster, and as exact as those of dense PyTorch."""
     if problem.half is None or min(problem.pairs.shape) < current().half_rows:
         return False
     return problem.largest_exponent <= HALF_EXPONENT

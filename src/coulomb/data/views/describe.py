@@ -13,8 +13,6 @@ from coulomb.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from coulomb.data.views.make import ViewMaker
-
 
 def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
     """Describes a specification: ``{"size", "channels", "padding", "operations": [{"operation", …}], "left_out": […]}``."""
@@ -107,7 +105,7 @@ INK = (70, 70, 70)
 
 
 def contact_sheet(
-    canvas: Tensor, views: "ViewMaker", generator: torch.Generator, n: int = 8, aspect: Tensor | None = None
+    canvas: Tensor, views: Any, generator: torch.Generator, n: int = 8, aspect: Tensor | None = None
 ) -> "Image.Image":
     """Draws one row per image: the evaluation view and ``n`` random views; small images are enlarged without smoothing.
 
