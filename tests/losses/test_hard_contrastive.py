@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from coulomb import machine
 from coulomb.errors import CoulombWarning
 from coulomb.losses import HardContrastiveLoss, InfoNCELoss
 from coulomb.similarity import policy
@@ -69,3 +70,11 @@ def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="top_k must be at least 1, got -3"):
         HardContrastiveLoss(top_k=-3)
     assert "top_k=4095" in repr(HardContrastiveLoss())
+
+
+def test_half_precision_selects_the_same_negatives(monkeypatch):
+    monkeypatch.setattr(machine, "FAST_BFLOAT16", True)
+    query, positive = (normal(60, 8, seed=seed).bfloat16() for seed in (1, 2))
+    loss = HardContrastiveLoss(0.5, 3, reduction="none")
+    with policy.override(stored=0, half_rows=1):
+        torch.testing.assert_close(loss(query, positive), loss(query.float(), positive.float()), rtol=1e-5, atol=1e-5)

@@ -31,8 +31,6 @@ class Policy:
         strip_rows: rows of a strip; with fewer, the products lose more than fusing saves.
         compared: largest number of pairs whose ids are compared one by one; numbering the ids takes a dozen operations.
         half_rows: fewer queries or keys gain nothing by products in half precision.
-        gathered: elements of the keys of all processes up to which every process receives all of them in one message.
-            Above, blocks go around the ring, and no process holds more than two blocks of others.
     """
 
     backend: str = "auto"
@@ -44,7 +42,6 @@ class Policy:
     strip_rows: int = 128
     compared: int = 2**16
     half_rows: int = 1024
-    gathered: int = 2**20
 
 
 _policies = [Policy()]  # the last one applies; a plain list, which torch.compile can trace
@@ -132,7 +129,10 @@ HALF_EXPONENT = 30.0  # largest |s|·log2(e): τ from .05, where bfloat16 rounds
 
 
 def halves(problem: Any) -> bool:
-    """True if products of a `Problem` in half precision are faster, and as exact as those of dense PyTorch."""
-    if problem.half is None or min(problem.pairs.shape) < current().half_rows:
+    """True if products of a `Problem` in half precision are faster, and as exact as those of dense PyTorch.
+
+    Never with a threshold, which a similarity equal to it must meet again.
+    """
+    if problem.half is None or problem.at_least_N is not None or min(problem.pairs.shape) < current().half_rows:
         return False
     return problem.largest_exponent <= HALF_EXPONENT
