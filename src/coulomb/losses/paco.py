@@ -120,14 +120,9 @@ class PaCoLoss(Loss):
         options: dict[str, Any] = {"scale": scale, "queries_lead_keys": True, "unit": self.normalize}
         similarity = Similarity(features[:anchors], keys, query_ids=ids, key_ids=key_ids, **options)
         own, rest = own_and_rest(centers, ids)
-        log_sum, count, attraction = (
-            similarity.lse("others"),
-            similarity.count("positives"),
-            similarity.sum("positives"),
-        )
         if self.gamma:
-            rest = torch.stack([rest, log_sum + math.log(self.gamma)]).logsumexp(0)
-        count = count.to(own.dtype)
+            rest = torch.stack([rest, similarity.lse("others") + math.log(self.gamma)]).logsumexp(0)
+        count, attraction = similarity.count("positives").to(own.dtype), similarity.sum("positives")
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
         losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)

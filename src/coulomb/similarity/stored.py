@@ -7,21 +7,20 @@ import torch
 from torch import Tensor
 
 from coulomb.similarity.products import full_precision, product
-from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, slopes_, terms_
+from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes, terms_
 from coulomb.similarity.tiles import LOG2E, Problem, below, powered
 
 
 def forward(problem: Problem) -> Reduced:
     """Reduces every row (and column).
 
-    Caches [P, N, M]: E_p = exp2(p·t) if bounded, else the softmax; t if both directions need their own maximum; the slopes of
-    other reductions than lse.
+    Caches [P, N, M]: E_p = exp2(p·t) and the row sums if bounded, else the softmax; t if both directions need their own
+    maximum; the slopes of other reductions than lse.
     """
     with full_precision(problem.queries_ND):
         tile, weights = _exponents(problem), problem.pairs.weights(*problem.pairs.everything)
         if problem.reduction != "lse":
-            slopes = slopes_(problem, tile.clone())
-            terms = terms_(problem, tile)
+            slopes, terms = term_slopes(problem, tile), terms_(problem, tile)
             if weights is not None:
                 terms, slopes = terms.mul_(weights), slopes.mul_(weights)
             return Reduced(terms.sum(1)[None].mul_(1 / LOG2E), cached=[slopes[None]])
@@ -34,38 +33,43 @@ def forward(problem: Problem) -> Reduced:
         exponentials = torch.stack(powers) if len(powers := powered(tile, problem.powers)) > 1 else powers[0][None]
         if weights is not None:
             exponentials.mul_(weights)
+        totals_PN = exponentials.sum(2)
         column_sums = exponentials[0].sum(0).log2_().mul_(1 / LOG2E) if problem.both else None
-        return Reduced(exponentials.sum(2).log2_().mul_(1 / LOG2E), column_sums, cached=[exponentials])
+        return Reduced(totals_PN.log2().mul_(1 / LOG2E), column_sums, cached=[exponentials, totals_PN])
 
 
 def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
     """The gradients that are needed. Those of keys that are the queries are added to the queries'."""
-    (cached,), queries_ND, keys_MD = reduced.cached, problem.queries_ND, problem.keys
+    (cached, *totals), queries_ND, keys_MD = reduced.cached, problem.queries_ND, problem.keys
     with full_precision(queries_ND):
-        weight_PN = _weights(problem, cached, 2, grad_PN)
+        weight_PN = grad_PN
+        if problem.reduction == "lse":
+            weight_PN = _weights(problem, totals[0] if totals else cached.sum(2), grad_PN)
         need_queries, need_keys, need_scale, need_bias = needs
         if problem.triangular:
             gradient = (weight_PN[:, :, None] + weight_PN[:, None]).mul_(cached)
             grad_ND = product(gradient[0] if len(gradient) == 1 else gradient.sum(0), queries_ND.T)
             return scaled(problem, need_scale, grad_ND, None, None)
+        factor: Tensor | float = 1.0  # of the rows of ``gradient``, which goes to the thin operands if it can
         if problem.both:
             assert reduced.columns_M is not None and grad_M is not None
             if problem.bounded:
-                weight_M = _weights(problem, cached[0], 0, grad_M)
+                weight_M = _weights(problem, cached[0].sum(0), grad_M)
                 gradient = (weight_PN[0, :, None] + weight_M).mul_(cached[0])
             else:
                 gradient = _softmax(problem, cached[0], 1.0, 1)[1].mul_(weight_PN[0, :, None])
                 gradient.addcmul_(_softmax(problem, cached[0], 1.0, 0)[1], grad_M)
+        elif len(cached) > 1:
+            gradient = (cached[0] * weight_PN[0, :, None]).addcmul_(cached[1], weight_PN[1, :, None])
         else:
-            gradient = cached[0] * weight_PN[0, :, None]
-            if len(cached) > 1:
-                gradient.addcmul_(cached[1], weight_PN[1, :, None])
+            gradient, factor = cached[0], weight_PN[0, :, None]
+        need_queries, need_keys = need_queries or need_scale, need_keys or problem.keys_MD is None
         return scaled(
             problem,
             need_scale,
-            product(gradient, keys_MD.T) if need_queries or need_scale else None,
-            product(queries_ND.T.contiguous(), gradient.T).T if need_keys or problem.keys_MD is None else None,
-            gradient.sum(0) if need_bias else None,
+            product(gradient, keys_MD.T) * factor if need_queries else None,
+            product((queries_ND * factor).T.contiguous(), gradient.T).T if need_keys else None,
+            (gradient * factor).sum(0) if need_bias else None,
         )
 
 
@@ -98,13 +102,10 @@ def _softmax(problem: Problem, tile: Tensor, power: float, dim: int) -> tuple[Te
     return total.log2_().add_(largest, alpha=power).mul_(1 / LOG2E).squeeze(dim), out
 
 
-def _weights(problem: Problem, exponentials: Tensor, dim: int, grad: Tensor) -> Tensor:
-    """What the cached matrices are multiplied by; 0 for rows without pairs."""
-    if problem.reduction != "lse":
-        return grad
+def _weights(problem: Problem, total: Tensor, grad: Tensor) -> Tensor:
+    """What cached exponentials are multiplied by, given their sums; 0 for rows without pairs."""
     if problem.powers != (1.0,):
         grad = grad * grad.new_tensor(problem.powers)[:, None]
     if problem.both and not problem.bounded:  # t was cached
         return grad
-    total = exponentials.sum(dim)
     return (grad / total if problem.bounded else grad).masked_fill(total == 0, 0)  # a softmax contains 1/total

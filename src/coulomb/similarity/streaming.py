@@ -108,9 +108,9 @@ def terms_(problem: Problem, tile: Tensor) -> Tensor:
     return softplus(tile.mul_(1 / LOG2E), threshold=50).mul_(LOG2E)
 
 
-def slopes_(problem: Problem, tile: Tensor) -> Tensor:
+def term_slopes(problem: Problem, tile: Tensor) -> Tensor:
     """Derivatives of these summands by s: 1 or σ(s); 0 for pairs that do not count."""
-    return tile.mul_(1 / LOG2E).sigmoid_() if problem.reduction == "softplus" else (tile > -torch.inf).to(tile.dtype)
+    return (tile / LOG2E).sigmoid_() if problem.reduction == "softplus" else (tile > -torch.inf).to(tile.dtype)
 
 
 class _Cache(list[Tensor]):
@@ -196,7 +196,7 @@ def _rows_backward(
             if exponential is not None and weight_RC is not None:
                 tile = (weight_PN[0, rows, None] + weight_RC).mul_(exponential)
             elif problem.reduction != "lse":
-                tile = slopes_(problem, tiles.exponents(rows, cols))
+                tile = term_slopes(problem, tiles.exponents(rows, cols))
             elif thin:
                 tile = tiles.exponents(rows, cols)
                 tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
