@@ -39,10 +39,10 @@ class ParametricCenters(nn.Linear):
 
 
 class PaCoLoss(Loss):
-    """L_i = −Σ_k w_ik log p_ik / Σ_k w_ik  over the own centre (w = β) and the same-label features (w = α)
+    """L_i = −Σ_k w_ik log p_ik / Σ_k w_ik  over the class centre (w = β) and the same-label features (w = α)
 
     log p_ik = logit_ik − log(Σ_c e^{c_ic} + γ Σ_{j≠i} e^{s_ij}), with logits c_ic = (center_logits_ic + log π_c)/τ_sup of
-    the C centres and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the own
+    the C centres and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the class
     centre has p = β/(β+αK) and each of the K positives α/(β+αK): α rebalances contrast between frequent and rare classes.
 
     When to use: labels with a long tail, where pure contrast favours the frequent classes and a pure classifier neglects
@@ -51,21 +51,21 @@ class PaCoLoss(Loss):
     views and a queue from a momentum encoder, or (generalised PaCo) both views as anchors.
     Temperature: τ applies to the features only: the lower it is, the wider their logits are relative to those of the
     centres, and the more the nearest features count. τ_sup does the same for the centres.
-    Cost: 8u, u = B·(B+M)·D; 4u if every row is an anchor; memory linear.
+    Cost: 8u with u = B·(B+M)·D; 4u if every row is an anchor. Memory is linear in B + M.
     Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028; Cui et al., Generalized
     Parametric Contrastive Learning, 2022, arXiv:2209.12400.
 
     Args:
         class_counts: training images per class, [C], for π_c = n_c/Σn (balanced softmax); None for balanced data.
         alpha: weight of a same-label feature; 0.05 as on ImageNet-LT and by default in the authors' code (CIFAR-LT: 0.01).
-        beta: weight of the own centre, 1.
+        beta: weight of the centre of the anchor's class, 1.
         gamma: weight of the features in the denominator, 1.
         supervised_temperature: τ_sup of the centres, 1.
         temperature: τ, or a `LearnableTemperature`; 0.2 as on ImageNet-LT (CIFAR-LT: 0.05).
         normalized: divide by Σw = β + αK, as the authors' code does; False is the plain sum of the paper.
         base_temperature: None for no extra factor; a number gives a factor τ/τ_base (the authors set τ_base = τ).
-        label_smoothing: ε on the centre's target (generalised PaCo): the own centre has weight β(1−ε), each of the C−1
-            others βε/(C−1), as in the authors' code. `torch.nn.functional.cross_entropy` spreads ε over all C instead.
+        label_smoothing: ε on the centre's target (generalised PaCo): the class centre has weight β(1−ε), each of the
+            C−1 others βε/(C−1), as in the authors' code. `torch.nn.functional.cross_entropy` spreads ε over all C instead.
         normalize: scale features to unit length.
         reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
@@ -82,10 +82,10 @@ class PaCoLoss(Loss):
     the mean; a `CoulombWarning` counts them (not in a compiled graph).
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> features, labels = torch.ones(4, 2), torch.tensor([0, 1, 0, 1])
-    >>> PaCoLoss(temperature=1.0, supervised_temperature=1.0)(features, labels, torch.ones(2, 2))  # all alike: ln(2 + 3)
+    >>> PaCoLoss(temperature=1.0, supervised_temperature=1.0)(features, labels, torch.ones(2, 2))  # equal: ln(2 + 3)
     tensor(1.6094)
     """
 
@@ -110,7 +110,7 @@ class PaCoLoss(Loss):
             raise ValueError("alpha and beta are both 0: nothing would attract an anchor; set one above 0")
 
     def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Result:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         centers = self._checked_logits(features, center_logits)
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
@@ -124,7 +124,7 @@ class PaCoLoss(Loss):
             rest = torch.stack([rest, similarity.lse("others") + math.log(self.gamma)]).logsumexp(0)
         count, attraction = similarity.count("positives").to(own.dtype), similarity.sum("positives")
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
-        # −log p of the own centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
+        # −log p of the class centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
         losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)
         if self.label_smoothing and classes > 1:  # own − mean of the other centres
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)

@@ -30,7 +30,8 @@ class SupConLoss(Loss):
     Temperature: positives and negatives share one softmax, which weights the push; the pull is the same for all positives.
     A low τ concentrates on the hardest negatives and on positives that are still far. Gradients scale with 1/τ; τ_base
     cancels this.
-    Cost: 4u, u = (B·V)²·D (``contrast_mode="one"``: 8u, u = B²·V·D; ``positives="in"``: twice); memory linear.
+    Cost: 4u with u = (B·V)²·D (``contrast_mode="one"``: 8u with u = B²·V·D; ``positives="in"``: twice). Memory is linear in
+    B·V.
     Reference: Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, arXiv:2004.11362.
 
     Args:
@@ -57,14 +58,14 @@ class SupConLoss(Loss):
 
     Memory: multi-hot labels with ``positives="out"`` need a strip of the B×B overlaps at a time (``"count"``: none); with
     ``positives="in"`` or ``diagnose=True`` the mask of all N×N pairs is stored.
-    A compiled graph does not read values: there is no error for no_positive="raise" and no warning; the loss is the same.
+    In a compiled graph values are not read: there is no error for no_positive="raise" and no warning; the loss is the same.
 
     Deviation: the authors subtract a row maximum that includes self, so that other terms underflow at small τ; not here.
-    Degenerate input: anchors without positives are treated as ``no_positive`` says; if no anchor has any, the loss is 0.
+    Degenerate input: ``no_positive`` defines the loss of anchors without positives; if no anchor has one, the loss is 0.
     With a single other sample the loss is 0 up to rounding, and a `CoulombWarning` is given.
 
     Raises:
-        ValueError, TypeError: naming the argument; NaN or infinite features are a ValueError.
+        ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> SupConLoss(temperature=1.0)(features, torch.tensor([0, 0, 1, 1]))  # log(e + 2) − 1
@@ -90,7 +91,7 @@ class SupConLoss(Loss):
         check_base(self.base_temperature, self.temperature)
 
     def forward(self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Result:
-        """The loss; see the class."""
+        """Computes the loss; see the class."""
         check_shape("features", features, ndim=(2, 3))
         batch, views = len(features), features[..., 0].numel() // len(features)
         rows = normalized(("features",), features, normalize=self.normalize)

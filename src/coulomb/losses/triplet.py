@@ -28,6 +28,7 @@ class TripletLoss(Loss):
     at m means that all embeddings have collapsed to one point, which can happen with ``mining="hard"`` from a random
     initialisation. ``soft`` weights triplets by σ(d_ap − d_an).
     Cost: ``"hard"``: 2u with u = N²·D, and memory linear in N; the others: 8u, and the time for sorting.
+    Transforms of `torch.func` (grad, vmap, jvp) and second derivatives use a tensor of all triplets: N³ time and memory.
     Reference: Schroff, Kalenichenko & Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR
     2015, arXiv:1503.03832; Hermans, Beyer & Leibe, In Defense of the Triplet Loss for Person Re-Identification, 2017,
     arXiv:1703.07737.
@@ -45,8 +46,6 @@ class TripletLoss(Loss):
         gather: triplets over the batches of all processes: True, False, or ``"auto"``, if torch.distributed is initialised
             with several processes, which must then all call the loss. Each process gathers and mines all embeddings, to
             compute the terms of its own anchors. See `coulomb.losses.negatives` for the convention.
-
-    Transforms of `torch.func` (grad, vmap, jvp) and second derivatives use a tensor of all triplets: N³ time and memory.
 
     Call with embeddings [N, D] and labels [N] (−1: unknown; such a sample is not used, not even as a negative, since it may
     be of the anchor's class).

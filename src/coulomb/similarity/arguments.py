@@ -1,4 +1,4 @@
-"""What `Similarity` asks of its arguments."""
+"""Checks of the arguments of `Similarity`."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from coulomb.similarity.pairs import UNKNOWN
 
 
 def require_matrix(name: str, value: Tensor) -> None:
-    """Two dimensions, floating."""
+    """Raises unless ``value`` is a floating tensor with two dimensions."""
     if value.ndim != 2:
         raise ValueError(f"{name} must be a matrix (2 dimensions), got shape {tuple(value.shape)}")
     if not value.is_floating_point():
@@ -16,13 +16,13 @@ def require_matrix(name: str, value: Tensor) -> None:
 
 
 def require_device(name: str, value: Tensor, like: Tensor) -> None:
-    """The device of ``like``."""
+    """Raises unless ``value`` is on the device of ``like``."""
     if value.device != like.device:
         raise ValueError(f"{name} is on {value.device}, queries_ND on {like.device}")
 
 
 def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Tensor | None:
-    """Integers from 0, or −1 for unknown (values are checked only where they are `readable`)."""
+    """Returns ids as int64: integers from 0, or −1 for unknown. Values are checked only if they are `readable`."""
     if ids is None:
         return None
     if not isinstance(ids, Tensor) or ids.layout is not torch.strided:
@@ -38,7 +38,7 @@ def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Ten
 
 
 def checked_mask(mask: Tensor, shape: tuple[int, int], like: Tensor) -> Tensor:
-    """Boolean, or finite weights that are not negative (values are checked only where they are `readable`)."""
+    """Returns a mask: boolean, or finite non-negative weights. Values are checked only if they are `readable`."""
     if mask.shape != shape:
         raise ValueError(f"the mask must have shape {list(shape)}, got {tuple(mask.shape)}")
     require_device("the mask", mask, like)

@@ -290,7 +290,7 @@ class Similarity:
 
     @cached_property
     def shards(self) -> sharded.Shards:
-        """How the keys are spread over the processes of the group; asked of all of them at its first use."""
+        """How the keys are distributed over the processes of the group; the first use communicates with all of them."""
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
