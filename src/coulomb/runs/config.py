@@ -16,6 +16,7 @@ from coulomb.methods import METHODS
 from coulomb.methods.options import check_method_name, type_mismatch
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
 from coulomb.models.saving import write_atomically
+from coulomb.models.tuning import Tune
 from coulomb.reading import RESTORE, read_yaml
 
 SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb.training.optimizers.rate`
@@ -62,6 +63,9 @@ class Config:
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
         None, "convnet, resnet10, resnet18, resnet34, resnet50, vit, hf:NAME, timm:NAME, or my_file.py:MyEncoder"
+    )
+    tune: str | None = _method(
+        None, "what the training changes: all, last:K, head, lora:R, norm, none (cached features), whiten (closed form)"
     )
     temperature: float = _method(0.5, "temperature τ, which divides the similarities", least=1e-4)
     preset: str = _method("small", "small is for CPUs, paper has the authors' settings", choices=("small", "paper"))
@@ -125,6 +129,8 @@ class Config:
         for option in dataclasses.fields(self):
             _validate(option, hints[option.name], getattr(self, option.name))
         check_method_name(self.method)
+        if self.tune is not None:
+            Tune.parse(self.tune)
         if not 0 <= self.test_fraction < 1:
             raise InputError(f"test_fraction={self.test_fraction!r}: must be at least 0 and below 1")
         if self.long_tail is not None:
