@@ -1,178 +1,26 @@
 """The Python interface, with the same names as the command line."""
 
 import copy
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from coulomb.data import Source, visible
-from coulomb.data.sources import open_images
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import assess, transfer
-from coulomb.evaluation.classify import Classification
-from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
 from coulomb.evaluation.examine import examine
+from coulomb.evaluation.run import Run
 from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
-from coulomb.models import Encoder, load_encoder
-from coulomb.models.classifier import Classifier, load_classifier
-from coulomb.models.encoder import check_input
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
-from coulomb.reading import read_object
 from coulomb.report import build_report
-from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, command_for, free_folder, read_data, read_evaluation
-from coulomb.runs.journal import read_metrics
+from coulomb.runs.config import load_config
+from coulomb.runs.folder import RunFolder, command_for, free_folder
 from coulomb.runs.objects import Objects, find_bank, require_named
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.stopping import stoppable
-
-
-class Run:
-    """A finished (or interrupted) run on disk.
-
-    Args:
-        path: the run folder.
-        module: the user's own encoder, if the run was trained with one; its weights are replaced by those of the run.
-    """
-
-    def __init__(self, path: str | Path, module: nn.Module | None = None):
-        self.folder = RunFolder(path)
-        self._module = module
-
-    @property
-    def path(self) -> Path:
-        """The run folder."""
-        return self.folder.path
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The trained encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
-
-        It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
-        """
-        encoder = load_encoder(self.path, module=self._module).eval()
-        encoder.register_forward_pre_hook(check_input)
-        return encoder
-
-    @cached_property
-    def classifier(self) -> Classifier:
-        """Features [B, F] → logits [B, C], if the run trained a classifier: supcon (second stage), softmax, paco, …"""
-        return load_classifier(self.path, self.encoder.feature_dim)[0]
-
-    @property
-    def class_names(self) -> list[str] | None:
-        """Names of the classes of the run's classifier; None if they have no names."""
-        return load_classifier(self.path, self.encoder.feature_dim)[1]
-
-    def encode(self, images: Any, *, batch_size: int = 256, workers: int = 0) -> Tensor:
-        """Returns the features [N, F] of any images, prepared as in the run's evaluation; float32, on the CPU.
-
-        Each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's channels and
-        scaled to [0, 1], independently of the other images. An image that already has the encoder's size is not resized.
-        `embed` writes the same features to a file.
-
-        Args:
-            images: a path, a Pillow image, an array ([H, W] or [H, W, C]) or a tensor ([C, H, W]); a list of these; a
-                batch as one array or tensor; or a data set as for training. Arrays and tensors hold uint8, uint16, or
-                floats in [0, 1].
-            batch_size: images per forward pass; does not change the result.
-            workers: processes that decode images.
-
-        Raises:
-            InputError: an image cannot be read, or floats are outside [0, 1].
-
-        Example:
-            >>> run = coulomb.load("runs/photos")
-            >>> run.encode(["a.jpg", "b.png"]).shape
-            torch.Size([2, 512])
-        """
-        source = open_images(images)
-        features, _, failures = self._features(source, batch_size, workers)
-        _require_all(source, failures)
-        return features
-
-    @torch.no_grad()
-    def classify(
-        self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0
-    ) -> Classification:
-        """Classifies any images with the run's classifier; returns names and probabilities of the classes.
-
-        Args:
-            images, batch_size, workers: as for `encode`.
-            skip_unreadable: list images that cannot be read under ``failed`` instead of raising an error.
-
-        Raises:
-            InputError: the run has no classifier, or an image cannot be read.
-
-        Example:
-            >>> run.classify("a.jpg").top(2)
-            [[('cat', 0.93), ('dog', 0.05)]]
-        """
-        classifier, names = self.classifier, self.class_names
-        source = open_images(images)
-        features, indices, failures = self._features(source, batch_size, workers)
-        if not skip_unreadable:
-            _require_all(source, failures)
-        probabilities = classifier(features.to(classifier.weight.device)).softmax(1).cpu()
-        names = names or [str(label) for label in range(probabilities.shape[1])]
-        failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
-        return Classification([source.item_id(int(index)) for index in indices], names, probabilities, failed)
-
-    def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
-        canvas = self._canvas or Canvas.of(source, self.encoder)
-        return source_features(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
-
-    @property
-    def _canvas(self) -> Canvas | None:
-        """How the run stored its images; None for folders of earlier versions, which did not save this."""
-        written = read_data(self.folder).get("canvas")
-        return None if written is None else Canvas(**written)
-
-    @property
-    def config(self) -> Config:
-        """Every option of the run."""
-        return load_config(self.folder.config)
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``."""
-        return read_metrics(self.folder.metrics)
-
-    @property
-    def evaluation(self) -> dict[str, Any]:
-        """The content of ``evaluation.json``."""
-        return read_evaluation(self.folder)
-
-    @property
-    def doctor(self) -> dict[str, Any]:
-        """The content of ``doctor.json``: the problems of the run, if any."""
-        return read_object(self.folder.doctor, remedy="write it again with: coulomb doctor RUN")
-
-    @property
-    def report(self) -> Path:
-        """Path of the HTML report."""
-        return self.folder.report
-
-    def embed(self, data: Any, out: str | Path, **options: Any) -> dict[str, Any]:
-        """Writes features of any images to a Parquet file; see ``embed_to_parquet``."""
-        return embed_to_parquet(self.encoder, data, out, **{"canvas": self._canvas} | options)
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
-
-
-def _require_all(source: Source, failures: dict[int, str]) -> None:
-    if failures:
-        index, reason = next(iter(failures.items()))
-        more = f" (and {len(failures) - 1} more of {len(source)} images)" if len(failures) > 1 else ""
-        raise InputError(f"{visible(source.item_id(index))}: {reason}{more}; leave out unreadable images")
 
 
 def train(

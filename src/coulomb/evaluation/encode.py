@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coulomb.data import CorruptImage, Images, Source, survey
+from coulomb.data.originals import BATCH_BYTES, Originals
 from coulomb.data.sources import open_files
 from coulomb.data.views import plain_view
 from coulomb.data.workers import track
@@ -39,7 +40,7 @@ class Canvas:
 def source_features(
     encoder: Encoder,
     source: Source,
-    canvas: Canvas,
+    canvas: Canvas | None = None,
     indices: Iterable[int] | None = None,
     *,
     batch_size: int = 256,
@@ -48,16 +49,18 @@ def source_features(
 ) -> tuple[Tensor, np.ndarray, dict[int, str]]:
     """Features of images of any size; the features of an image do not depend on the other images.
 
-    Square images of the size of the run's canvas or of the network's input are used as they are; all others are resized
-    to a square canvas a third larger than the input. Then the evaluation view is applied: short side to ``image_size``,
-    centre crop.
+    Images are prepared as for the figures of the run (``canvas``); for an encoder outside a run, by its own preprocessing at
+    their original resolution (`Originals`), so that features equal those of the library that published the weights.
 
     Args:
         encoder: images [B, C, S, S] in [0, 1] → features [B, F].
         source: the images.
-        canvas: the canvas of the run.
+        canvas: the canvas of the run: square images of its size or of the network's input are used as they are; all others
+            are resized to a square canvas a third larger than the input. Then the evaluation view is applied: short side
+            to ``image_size``, centre crop. Default: ``encoder.preprocessing``, or without one the canvas that a run on
+            ``source`` would have.
         indices: which images; default: all.
-        batch_size: images per forward pass; does not affect the result.
+        batch_size: images per forward pass, fewer if they take more than 16 MB; does not affect the result.
         workers: processes that decode.
         device: where the encoder is; default: the device of its parameters.
 
@@ -65,9 +68,13 @@ def source_features(
         Features float32 [n, F] on the CPU in the order of the indices, the indices [n] of the readable images, and the
         reasons for the unreadable ones by index.
     """
+    chosen = list(range(len(source)) if indices is None else indices)
+    if canvas is None and getattr(encoder, "preprocessing", None) is not None:
+        return _features_of_originals(encoder, source, chosen, batch_size, workers, device)
+    canvas = canvas or Canvas.of(source, encoder)
     groups: dict[tuple[int, str], list[int]] = defaultdict(list)
     failures: dict[int, str] = {}
-    for index in range(len(source)) if indices is None else indices:
+    for index in chosen:
         try:
             header = source.header(index)
         except CorruptImage as error:
@@ -95,6 +102,17 @@ def source_features(
     return torch.cat(features)[torch.from_numpy(order)], positions[order], dict(sorted(failures.items()))
 
 
+def _features_of_originals(
+    encoder: Encoder, source: Source, indices: list[int], batch_size: int, workers: int, device: torch.device | None
+) -> tuple[Tensor, np.ndarray, dict[int, str]]:
+    images = Originals(source, encoder.channels, encoder.preprocessing)
+    size = min(batch_size, max(1, BATCH_BYTES // (4 * encoder.channels * encoder.image_size**2)))
+    features, readable = extract_features(
+        encoder, images, sorted(indices), lambda picture, _: picture, batch_size=size, device=device, workers=workers
+    )
+    return features.reshape(-1, encoder.feature_dim), readable, images.failures
+
+
 def embed_to_parquet(
     encoder: Encoder,
     data: Any,
@@ -113,7 +131,7 @@ def embed_to_parquet(
         encoder: the encoder of a run.
         data: a data set as for training, one image file, or a list of images.
         out: Parquet file to write; it must not exist.
-        canvas: how the run stores its images; default: as it would store ``data``.
+        canvas: how the run stores its images; default: see `source_features`.
         workers: processes that decode.
         batch_size: images per forward pass.
         progress: show a progress bar on a terminal.
@@ -131,7 +149,8 @@ def embed_to_parquet(
     if out.exists():
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
     source = open_files(data)
-    canvas = canvas or Canvas.of(source, encoder)
+    if canvas is None and getattr(encoder, "preprocessing", None) is None:
+        canvas = Canvas.of(source, encoder)  # the same for all blocks
     failures: dict[int, str] = {}
     schema = pa.schema(
         [("id", pa.string())]

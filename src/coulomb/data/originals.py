@@ -1,0 +1,76 @@
+"""A source as a torch data set of images at their original resolution, each prepared by a function."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from coulomb.data.decode import to_channels
+from coulomb.data.images import Batch
+from coulomb.data.source import CorruptImage, Picture, Source, visible
+from coulomb.data.workers import read_batches, split_batches
+from coulomb.errors import InputError
+
+BATCH_BYTES = 2**24  # per batch of float images, which workers pass through shared memory
+
+
+class Originals(Dataset[Batch]):
+    """The images of a source as ``prepare`` makes them of the decoded photo, 8 bits per channel.
+
+    JPEG files are decoded at full size: decoding them smaller, as `coulomb.data.Images` does, changes pixels. One photo per
+    process is in memory at a time. An image depends neither on the other images nor on the number of workers.
+
+    Args:
+        source: the images.
+        channels: C that ``prepare`` takes; grey is repeated, colour becomes luma.
+        prepare: [H, W, C] uint8 → float32 [C, S, S] in [0, 1]. Images with more bits are rounded to 8 first.
+    """
+
+    def __init__(self, source: Source, channels: int, prepare: Callable[[Picture], Tensor]) -> None:
+        self.source = source
+        self.channels = channels
+        self.prepare = prepare
+        self.failures: dict[int, str] = {}
+        self.rounded = 0
+
+    def batches(
+        self, indices: Sequence[int] | np.ndarray | Tensor, batch_size: int, workers: int = 0
+    ) -> Iterator[Batch]:
+        """Yields batches of the images at these indices, in order; adds images that fail to ``failures``."""
+        for batch in read_batches(self, split_batches(indices, batch_size), workers):  # type: ignore[arg-type]
+            self.failures.update(batch["failed"])
+            self.rounded += batch["rounded"]
+            yield batch
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Returns the prepared images at these indices, in this order."""
+        images, readable, failed, rounded = [], [], [], 0
+        for index in indices:
+            try:
+                picture = self.source.image(index)
+            except CorruptImage as error:
+                failed.append((index, error.reason))
+                continue
+            try:
+                images.append(self.prepare(eight_bits(to_channels(picture, self.channels))))
+            except InputError as error:
+                raise InputError(f"{visible(self.source.item_id(index))}: {error}") from None
+            readable.append(index)
+            rounded += picture.dtype != np.uint8
+        return {
+            "image": torch.stack(images) if images else torch.empty(0),
+            "aspect": torch.ones(len(images)),
+            "index": torch.tensor(readable, dtype=torch.int64),
+            "failed": failed,
+            "rounded": rounded,
+        }
+
+
+def eight_bits(picture: Picture) -> Picture:
+    """Returns an image as uint8, as published networks saw theirs: uint16 divided by 257, floats times 255, rounded."""
+    if picture.dtype == np.uint8:
+        return picture
+    scaled = picture * np.float32(255) if picture.dtype.kind == "f" else picture / 257
+    return np.round(scaled).astype(np.uint8)

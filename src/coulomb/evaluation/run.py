@@ -1,0 +1,116 @@
+"""A run on disk: its encoder, its classifier, its figures."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from coulomb.data.sources import open_images
+from coulomb.evaluation.classify import Classification
+from coulomb.evaluation.encode import Canvas
+from coulomb.evaluation.image_encoder import ImageEncoder, require_all, with_check
+from coulomb.models import Encoder, load_encoder
+from coulomb.models.classifier import Classifier, load_classifier
+from coulomb.reading import read_object
+from coulomb.runs.config import Config, load_config
+from coulomb.runs.folder import RunFolder, read_data, read_evaluation
+from coulomb.runs.journal import read_metrics
+
+
+class Run(ImageEncoder):
+    """A finished (or interrupted) run on disk.
+
+    Args:
+        path: the run folder.
+        module: the user's own encoder, if the run was trained with one; its weights are replaced by those of the run.
+    """
+
+    def __init__(self, path: str | Path, module: nn.Module | None = None):
+        self.folder = RunFolder(path)
+        self._module = module
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.folder.path
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The trained encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
+
+        It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
+        """
+        return with_check(load_encoder(self.path, module=self._module))
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """Features [B, F] → logits [B, C], if the run trained a classifier: supcon (second stage), softmax, paco, …"""
+        return load_classifier(self.path, self.encoder.feature_dim)[0]
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Names of the classes of the run's classifier; None if they have no names."""
+        return load_classifier(self.path, self.encoder.feature_dim)[1]
+
+    @torch.no_grad()
+    def classify(
+        self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0
+    ) -> Classification:
+        """Classifies any images with the run's classifier; returns names and probabilities of the classes.
+
+        Args:
+            images, batch_size, workers: as for `encode`.
+            skip_unreadable: list images that cannot be read under ``failed`` instead of raising an error.
+
+        Raises:
+            InputError: the run has no classifier, or an image cannot be read.
+
+        Example:
+            >>> run.classify("a.jpg").top(2)
+            [[('cat', 0.93), ('dog', 0.05)]]
+        """
+        classifier, names = self.classifier, self.class_names
+        source = open_images(images)
+        features, indices, failures = self._features(source, batch_size, workers)
+        if not skip_unreadable:
+            require_all(source, failures)
+        probabilities = classifier(features.to(classifier.weight.device)).softmax(1).cpu()
+        names = names or [str(label) for label in range(probabilities.shape[1])]
+        failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
+        return Classification([source.item_id(int(index)) for index in indices], names, probabilities, failed)
+
+    @property
+    def canvas(self) -> Canvas | None:
+        """How the run stored its images; None for folders of earlier versions, which did not save this."""
+        written = read_data(self.folder).get("canvas")
+        return None if written is None else Canvas(**written)
+
+    @property
+    def config(self) -> Config:
+        """Every option of the run."""
+        return load_config(self.folder.config)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``."""
+        return read_metrics(self.folder.metrics)
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """The content of ``evaluation.json``."""
+        return read_evaluation(self.folder)
+
+    @property
+    def doctor(self) -> dict[str, Any]:
+        """The content of ``doctor.json``: the problems of the run, if any."""
+        return read_object(self.folder.doctor, remedy="write it again with: coulomb doctor RUN")
+
+    @property
+    def report(self) -> Path:
+        """Path of the HTML report."""
+        return self.folder.report
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
