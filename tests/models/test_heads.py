@@ -52,6 +52,11 @@ def test_linear_head():
     assert kinds(projection_head(8, layers=1, out_dim=3)) == ["Linear"]
 
 
+def test_no_layers_are_the_identity():
+    made, x = projection_head(8, layers=0, out_dim=8), torch.rand(2, 8)
+    assert made(x) is x and not list(made.parameters())
+
+
 def test_weights_come_from_the_seed():
     state = torch.get_rng_state()
     first, again, other = (projection_head(8, seed=seed)[0].weight for seed in (1, 1, 2))

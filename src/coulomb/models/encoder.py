@@ -1,15 +1,16 @@
-"""Encoders: normalisation and a backbone; images in [0, 1] in, features out."""
+"""Encoders: normalisation, a backbone and perhaps an adapter; images in [0, 1] in, features out."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from coulomb.errors import InputError, did_you_mean
+from coulomb.models.adapter import build_adapter
 from coulomb.models.backbones import (
     BACKBONES,
     LARGEST,
@@ -69,14 +70,16 @@ PUBLISHED = "published"
 
 
 class Encoder(nn.Module):
-    """Maps images [B, C, H, W], floats in [0, 1], to features [B, F] by normalisation and a backbone.
+    """Maps images [B, C, H, W], floats in [0, 1], to features [B, F] by normalisation, a backbone and perhaps an adapter.
 
     Encoders are made by `build_encoder` and `wrap_encoder`.
 
     Attributes:
         normalise: the normalisation.
         backbone: the network.
+        adapter: map of the backbone's features to those of the encoder (`coulomb.models.adapter`), or None.
         feature_dim: F.
+        frozen: True if the backbone does not learn, see `freeze`.
         config: how to build the encoder again, JSON-serialisable, without weights and statistics.
     """
 
@@ -86,7 +89,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.normalise = normalise
         self.backbone = backbone
+        self.adapter: nn.Module | None = None
         self.feature_dim = feature_dim
+        self.frozen = False
         self.config = dict(config)
 
     @property
@@ -105,8 +110,47 @@ class Encoder(nn.Module):
         return self.config["image_size"]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns features [B, F]; raises `InputError` for images of another shape or type."""
+        """Returns features [B, F]; raises `InputError` for images of another shape or type.
+
+        A frozen encoder with an adapter also accepts features of its backbone, [B, F'], computed earlier.
+        """
+        if self.adapter is None:
+            return self.backbone_features(images)
+        cached = self.frozen and images.ndim == 2
+        adapted: Tensor = self.adapter(images if cached else self.backbone_features(images))
+        return adapted
+
+    def backbone_features(self, images: Tensor) -> Tensor:
+        """Returns the features [B, F'] of the backbone, without the adapter."""
         return pool_features(self.backbone(self.normalise(images)), images.shape[0], self.name)
+
+    def attach_adapter(self, description: Mapping[str, Any], seed: int = 0) -> None:
+        """Adds an adapter after the backbone, with weights drawn from ``seed``; ``feature_dim`` becomes its output width.
+
+        Raises:
+            InputError: ``description`` is invalid, or its input width is not ``feature_dim``.
+        """
+        if self.adapter is not None or description["in"] != self.feature_dim:
+            raise InputError(
+                f"adapter of {description['in']} features: {self.name} has {self.feature_dim}"
+                + (" and already an adapter" if self.adapter is not None else "")
+            )
+        self.adapter = build_adapter(description, seed)
+        self.config["adapter"] = dict(description)
+        self.feature_dim = description["out"]
+
+    def freeze(self) -> None:
+        """Freezes the backbone: its parameters need no gradient, and it stays in eval mode, as do batch-norm statistics."""
+        self.backbone.requires_grad_(False)
+        self.frozen = True
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode of all modules but a frozen backbone, which stays in eval mode."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
 
 
 def build_encoder(

@@ -30,11 +30,14 @@ def projection_head(
     MoCo v2                     batch_norm=False
     SimSiam                     layers=3, last_batch_norm=True, last_scale=False (its last BatchNorm only normalises)
     a linear head               layers=1
+    the identity                layers=0, which requires out_dim = in_dim
     ==========================  =====================================================================
 
     A Linear before a BatchNorm has no bias, which the BatchNorm would remove. Raises `InputError` for a size below 1, more
     than 128 layers or more than 2³¹ parameters.
     """
+    if layers == 0 and in_dim == out_dim:
+        return nn.Sequential()
     hidden = in_dim if hidden_dim is None else hidden_dim
     for name, value in (("in_dim", in_dim), ("hidden_dim", hidden), ("out_dim", out_dim), ("layers", layers)):
         if value < 1:

@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from coulomb.errors import InputError
+from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
 from coulomb.models.published import is_published
 from coulomb.randomness import seeded_initialisation
-from coulomb.reading import Shape, check_file, check_shape, list_of, number, read_object, table, text, whole
+from coulomb.reading import Shape, check_file, check_shape, list_of, maybe, number, read_object, table, text, whole
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"
@@ -58,6 +59,8 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
         stored = weights[f"normalise.{name}"].flatten().tolist()
         if stored != description[name]:
             raise InputError(f"{folder}: {name} is {description[name]} in {DESCRIPTION} and {stored} in {WEIGHTS}")
+    if module is not None and encoder.adapter is not None:
+        encoder.adapter.to_empty(device="cpu")
     # A built-in encoder is on the meta device and takes the loaded tensors; a user's module is changed in place.
     encoder.load_state_dict(weights, assign=module is None)
     return encoder.eval()
@@ -84,6 +87,12 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
     else:
         with torch.device("meta"):
             encoder = assemble(description["name"], options=description["options"], **shared)
+    if (adapter := description.get("adapter")) is not None:
+        try:
+            with torch.device("meta"):
+                encoder.attach_adapter(adapter)
+        except InputError as error:
+            raise InputError(f"{path}: {error}; {SAVE_AGAIN}") from None
     if encoder.feature_dim != description["feature_dim"]:
         raise InputError(
             f"{path} declares {description['feature_dim']} features, but {encoder.name} has {encoder.feature_dim}"
@@ -100,6 +109,7 @@ ENTRIES: dict[str, Shape] = {
     "feature_dim": whole,
     "mean": list_of(number),
     "std": list_of(number),
+    "adapter": maybe(ADAPTER),
 }
 
 

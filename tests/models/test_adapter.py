@@ -1,0 +1,149 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from coulomb.errors import InputError
+from coulomb.models import build_encoder, load_encoder, save_encoder, wrap_encoder
+from coulomb.models.adapter import build_adapter, describe_adapter, set_linear
+
+LINEAR = describe_adapter(16, 6)
+MLP = describe_adapter(16, 6, layers=3, hidden_dim=10)
+
+
+def small(seed=3):
+    """Returns a ConvNet with 16 features and running statistics that are not the initial ones."""
+    encoder = build_encoder("convnet", channels=3, image_size=8, seed=seed, width=2)
+    encoder(torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
+    return encoder
+
+
+def adapted(description, encoder=None):
+    encoder = encoder or small()
+    encoder.attach_adapter(description, seed=5)
+    return encoder
+
+
+def test_without_adapter_nothing_changes():
+    encoder = small()
+    assert encoder.adapter is None and "adapter" not in encoder.config
+    assert not any(name.startswith("adapter") for name in encoder.state_dict())
+
+
+@pytest.mark.parametrize("description", [LINEAR, MLP])
+def test_an_adapter_maps_the_features_of_the_backbone(description):
+    plain, encoder = small().eval(), adapted(description).eval()
+    images = torch.rand(4, 3, 8, 8)
+    assert torch.equal(encoder.backbone_features(images), plain(images))
+    assert torch.equal(encoder(images), encoder.adapter(plain(images)))
+    assert encoder.feature_dim == 6 == encoder(images).shape[1]
+
+
+def test_a_linear_adapter_is_the_matrix_and_the_bias_it_is_given():
+    encoder = adapted(LINEAR)
+    weight, bias = torch.randn(6, 16, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+    set_linear(encoder.adapter, weight, bias)
+    features = torch.randn(5, 16)
+    torch.testing.assert_close(encoder.adapter(features), features @ weight.float().T + bias.float())
+
+
+@pytest.mark.parametrize("description", [LINEAR, MLP])
+def test_adapters_are_saved_with_the_encoder(description, tmp_path):
+    encoder = adapted(description)
+    encoder(torch.rand(8, 3, 8, 8))
+    save_encoder(encoder.eval(), tmp_path)
+    assert json.loads((tmp_path / "encoder.json").read_text())["adapter"] == description
+    loaded = load_encoder(tmp_path)
+    images = torch.rand(4, 3, 8, 8)
+    assert torch.equal(loaded(images), encoder(images))
+    assert loaded.feature_dim == 6 and not loaded.frozen
+    assert all(parameter.device.type == "cpu" for parameter in loaded.parameters())
+
+
+def test_adapters_of_own_modules_are_loaded(tmp_path):
+    def module():
+        return nn.Sequential(nn.Flatten(), nn.Linear(48, 16))
+
+    encoder = adapted(MLP, wrap_encoder(module(), channels=3, image_size=4))
+    encoder(torch.rand(8, 3, 4, 4))
+    save_encoder(encoder.eval(), tmp_path)
+    images = torch.rand(4, 3, 4, 4)
+    assert torch.equal(load_encoder(tmp_path, module=module())(images), encoder(images))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "pickle"}, "must be linear with 1 layer, or mlp"),
+        ({"kind": "linear", "layers": 2}, "must be linear with 1 layer, or mlp"),
+        ({"layers": 0}, "must be linear with 1 layer, or mlp"),
+        ({"in": 17}, "adapter of 17 features: convnet has 16"),
+        ({"out": 0}, "out_dim=0"),
+        ({"out": 7}, "6 features, but convnet has 7"),
+        ({"out": 10**12}, "at most"),
+        ({"out": -1}, "'adapter' is"),
+        ({"out": True}, "'adapter' is"),
+        ({"more": 1}, "'adapter' is"),
+        ({"hidden_dim": "x"}, "'adapter' is"),
+    ],
+)
+def test_damaged_descriptions_are_refused_by_file(change, message, tmp_path):
+    save_encoder(adapted(LINEAR), tmp_path)
+    path = tmp_path / "encoder.json"
+    description = json.loads(path.read_text())
+    description["adapter"] |= change
+    path.write_text(json.dumps(description))
+    with pytest.raises(InputError, match=message) as raised:
+        load_encoder(tmp_path)
+    assert "encoder.json" in str(raised.value)
+
+
+@pytest.mark.parametrize("there", [LINEAR, None])
+def test_files_that_disagree_about_the_adapter_are_refused(there, tmp_path):
+    encoder = small() if there is None else adapted(there)
+    save_encoder(encoder, tmp_path)
+    path = tmp_path / "encoder.json"
+    description = json.loads(path.read_text())
+    description |= {"adapter": None, "feature_dim": 16} if there else {"adapter": LINEAR, "feature_dim": 6}
+    path.write_text(json.dumps(description))
+    with pytest.raises(InputError, match="2 unknown" if there else "2 missing"):
+        load_encoder(tmp_path)
+
+
+def test_a_second_adapter_is_refused():
+    with pytest.raises(InputError, match="already an adapter"):
+        adapted(describe_adapter(6, 2), adapted(LINEAR))
+
+
+def test_a_frozen_backbone_stays_bit_identical_while_the_adapter_learns():
+    encoder = adapted(MLP)
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    encoder.freeze()
+    encoder.train()
+    optimizer = torch.optim.SGD([p for p in encoder.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        encoder(torch.rand(8, 3, 8, 8)).square().sum().backward()
+        optimizer.step()
+    changed = {name for name, value in encoder.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed and all(name.startswith("adapter") for name in changed)
+    assert encoder.training and encoder.adapter[1].training
+    assert not any(part.training for part in encoder.backbone.modules())
+
+
+def test_a_frozen_encoder_accepts_features_of_its_backbone():
+    encoder = adapted(LINEAR).eval()
+    images = torch.rand(4, 3, 8, 8)
+    features = encoder.backbone_features(images).detach()
+    with pytest.raises(InputError, match="takes"):
+        encoder(features)
+    encoder.freeze()
+    assert torch.equal(encoder(features), encoder(images))
+
+
+def test_the_weights_of_an_adapter_depend_on_its_seed_only():
+    state = torch.get_rng_state()
+    first, second, third = (build_adapter(LINEAR, seed)[0].weight for seed in (1, 1, 2))
+    assert torch.equal(first, second) and not torch.equal(first, third)
+    assert torch.equal(state, torch.get_rng_state())
