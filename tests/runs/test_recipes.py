@@ -7,6 +7,7 @@ from coulomb.errors import InputError
 from coulomb.methods import METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.encoder import BACKBONES
+from coulomb.runs.plan import plan
 from coulomb.runs.prepare import Facts
 from coulomb.runs.recipes import RECIPES, find_recipe
 
@@ -71,3 +72,11 @@ def test_the_papers_numbers():
     assert paco.method_options == {"alpha": 0.01, "queue_size": 1024}
     arcface = find_recipe("arcface", "paper")(KINDS["photos"])
     assert (arcface.embedding_dim, arcface.schedule, arcface.batch_size) == (512, "step", 512)
+
+
+def test_an_option_that_the_method_does_not_have_is_reported_as_unused(caplog):
+    plan({"data": "digits", "method": "siglip", "temperature": 0.1})
+    assert [record.message for record in caplog.records] == ["temperature: not used, because siglip has no such option"]
+    caplog.clear()
+    plan({"data": "digits", "method": "simclr", "temperature": 0.1})
+    assert not caplog.records

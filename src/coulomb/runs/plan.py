@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import logging
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from coulomb.data import Source
 from coulomb.errors import InputError
 from coulomb.methods import Method
-from coulomb.methods.options import accepted_parameters, complete_options, find_method, short_name
+from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
 from coulomb.models.encoder import require_encoder
 from coulomb.models.published import is_published
 from coulomb.models.user_code import is_user_code, with_absolute_path
@@ -23,6 +24,8 @@ from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Facts, Prepared, arrange, measure, open_data
 from coulomb.runs.recipes import find_recipe
+
+log = logging.getLogger("coulomb")
 
 Sources = tuple[Source, Source | None]  # the data, and the test set if there is one
 
@@ -98,6 +101,9 @@ def configure(
     sources = sources or open_data(given, objects.data, objects.test)
     facts = measure(given, *sources)
     recipe = find_recipe(given.method, given.preset)(facts)
+    accepted, open_ended = accepted_parameters(method)
+    if unused := [name for name in SHARED if name in options and not (name in accepted or open_ended)]:
+        log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(given.method))
     own = recipe.method_options | options.get("method_options", {})
     options = options | {"method_options": complete_options(given.method, method, own)}
     if "epochs" in options:  # a shorter run: at most a tenth of it is warm-up, and it is evaluated at least five times
