@@ -7,6 +7,7 @@ from coulomb.metrics.gradients import GradientBalance, class_gradient_norms, fre
 from coulomb.metrics.hardness import Hardness, TemperatureSweep, hardness, hardness_at, hardness_of, temperature_sweep
 from coulomb.metrics.loss_floor import LossFloor, free_logits, infonce_floor, pull_optimum, way_gone
 from coulomb.metrics.rank import effective_rank, lidar, singular_values
+from coulomb.metrics.retention import linear_cka, recovered
 from coulomb.metrics.similarities import (
     SimilarityHistogram,
     ViewSimilarities,
@@ -37,9 +38,11 @@ __all__ = [
     "hardness_of",
     "infonce_floor",
     "lidar",
+    "linear_cka",
     "near_duplicates",
     "neighbourhood_purity",
     "pull_optimum",
+    "recovered",
     "separation",
     "similarity_histogram",
     "singular_values",

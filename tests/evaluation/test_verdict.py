@@ -86,6 +86,101 @@ def test_learned_well_needs_most_measurements_and_none_worse():
     assert level("better", "better", "better", "better", "worse") == "learned_something"
 
 
+def adapted(start, pixels, untrained=(0.1, 0.3), **options):
+    return [side("starting_point", *start, **options), *both(pixels, untrained, **options)]
+
+
+@pytest.mark.parametrize(
+    ("start", "pixels", "level", "title"),
+    [
+        ((0.70, 0.06), (0.40, 0.36), "adapting_helped", "Adapting the published weights helped"),
+        ((0.70, 0.00), (0.40, 0.30), "use_starting_point", "Use the published weights as they are"),
+        ((0.70, 0.005), (0.40, 0.305), "use_starting_point", "Use the published weights as they are"),  # negligible
+        ((0.70, -0.06), (0.40, 0.24), "adapting_hurt", "Training made the published weights worse"),
+        ((0.70, -0.40), (0.40, -0.10), "adapting_hurt", "Training made the published weights worse"),  # not: raw pixels
+        ((0.30, 0.00), (0.40, -0.10), "worse_than_raw_pixels", "Worse than raw pixels"),
+        ((0.30, 0.05), (0.35, 0.00), "nothing_measurable", "No better than raw pixels"),
+        ((0.30, 0.00), (0.30, 0.00), "nothing_measurable", "No better than raw pixels"),
+        ((1.00, 0.00), (0.40, 0.60), "use_starting_point", "Use the published weights as they are"),
+    ],
+)
+def test_starting_point_decides(start, pixels, level, title):
+    found = verdict(adapted(start, pixels), {"encoder": "lite0"})
+    assert (found["level"], found["title"]) == (level, title)
+    assert found["next"] and all("`" in step for step in found["next"])
+
+
+def test_starting_point_decides_where_the_other_baselines_would_say_well():
+    """Before there was a starting point, published weights were the untrained network, and hardly any loss showed."""
+    comparison = adapted((0.70, -0.01), (0.40, 0.29), width=0.005)
+    assert decide_level(comparison[1:]) == "learned_well" and decide_level(comparison) == "adapting_hurt"
+
+
+def test_adaptation_without_labels_is_not_called_help():
+    def found(difference):
+        names = ("view_retrieval",)
+        return verdict(adapted((0.4, difference), (0.2, 0.2 + difference), (0.1, 0.3 + difference), names=names))
+
+    better = found(0.3)
+    assert better["level"] == "adapting_unverified" and "unknown without labels" in better["title"]
+    assert any("may push images of the same kind apart" in remark for remark in better["remarks"])
+    assert "--on OTHER" in better["next"][0]
+    assert found(0.0)["level"] == "use_starting_point" and found(-0.3)["level"] == "adapting_hurt"
+    assert not any("push" in remark for remark in found(0.0)["remarks"])
+
+
+def test_sentence_about_the_starting_point_has_its_figures():
+    found = verdict(adapted((0.70, 0.06), (0.40, 0.36), width=0.03), {"encoder": "lite0"})
+    assert found["sentence"] == (
+        "Averaged over kNN, linear probe and few-shot, 76.0% of unseen images are classified correctly, compared with the "
+        "published weights 70.0%, raw pixels 40.0% and the untrained network 10.0%. It makes 20% fewer errors than the "
+        "published weights (+6.0 points, 95% interval +3.0 to +9.0)."
+    )
+    assert found["remarks"][0].startswith("Compared with the published weights: significantly better in 5 of 5 ")
+    negligible = verdict(adapted((0.70, 0.001), (0.40, 0.3), width=0.0001))["sentence"]
+    assert "less than 2% of their errors" in negligible
+    assert "The published weights make no error" in verdict(adapted((1.0, 0.0), (0.4, 0.6), width=0))["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "name"),
+    [
+        ("lite0", "published"),
+        ("hf:facebook/dinov2-small@weights", "published"),
+        ("run:runs/photos", "starting"),
+        ("models/mine", "starting"),
+        ("weights.safetensors", "starting"),
+        (None, "published"),
+    ],
+)
+def test_weights_of_an_earlier_run_are_not_called_published(encoder, name):
+    found = verdict(adapted((0.7, 0.0), (0.4, 0.3)), {"encoder": encoder})
+    assert found["title"] == f"Use the {name} weights as they are"
+    assert f"{name} weights" in found["sentence"] and f"{name} weights" in found["remarks"][0]
+
+
+def test_advice_for_published_weights_that_are_as_good():
+    options = {"encoder": "lite0", "data": "my photos", "image_size": 128, "epochs": 20}
+    told = verdict(adapted((0.7, 0.0), (0.4, 0.3)), options, 100)["next"]
+    assert "`coulomb embed lite0 'my photos' --image-size 128 --out features.parquet`" in told[0]
+    assert "`--tune whiten`" in told[1]
+    again = verdict(adapted((0.7, 0.0), (0.4, 0.3)), options | {"tune": "whiten", "data": "<ndarray>"}, 100)["next"]
+    assert "coulomb embed lite0 PHOTOS" in again[0] and not any("whiten" in step for step in again)
+    wide = verdict(adapted((0.7, 0.0), (0.4, 0.3), width=0.1), options, 100)["next"]
+    assert any("Measure more precisely" in step for step in wide)
+    assert "No update was made" in verdict(adapted((0.7, 0.0), (0.4, 0.3)), options, 0)["next"][1]
+
+
+def test_advice_for_weights_that_training_damaged():
+    options = {"encoder": "lite0", "data": "photos", "epochs": 20, "lr": 0.06, "tune": "all"}
+    told = verdict(adapted((0.7, -0.1), (0.4, 0.2)), options, 100)["next"]
+    assert told[0].startswith("Use the weights as they are: `coulomb embed lite0 photos ")
+    assert told[1] == "Keep the network close to its start: `--stay-close 1` or `--tune lora:8`."
+    assert told[2] == "Train less: `--epochs 5` (this run: 20) or `--lr 0.006` (this run: 0.06)."
+    told = verdict(adapted((0.7, -0.1), (0.4, 0.2)), options | {"tune": "lora:8", "stay_close": 1.0, "epochs": 2}, 100)
+    assert len(told["next"]) == 2 and "lora" not in told["next"][1] and "--epochs" not in told["next"][1]
+
+
 @pytest.mark.parametrize(
     ("difference", "level"), [(0.45, "learned_well"), (0.3, "learned_something"), (-0.1, "worse_than_raw_pixels")]
 )
@@ -148,20 +243,32 @@ def test_any_outcome_has_a_level_and_is_json(seed, p, q, r, n):
 
     trained, pixels, untrained = right(p), right(q), right(r)
     comparison = [compare("raw_pixels", trained, pixels), compare("untrained", trained, untrained)]
+    if seed % 2:
+        comparison.insert(0, compare("starting_point", trained, right(q)))
     found = verdict(comparison, {"epochs": 3, "batch_size": 256, "lr": 0.1}, 12)
     assert found["level"] in LEVELS and json.loads(json.dumps(found)) == found
-    ahead = all(each["overall"]["difference"] > 0 for each in comparison)
-    assert ahead or not found["level"].startswith("learned")
-    behind = comparison[0]["overall"]["difference"] < 0
-    assert behind or found["level"] != "worse_than_raw_pixels"
+    differences = {each["against"]: each["overall"]["difference"] for each in comparison}
+    assert min(differences.values()) > 0 or found["level"] not in (
+        "learned_well",
+        "learned_something",
+        "adapting_helped",
+    )
+    assert differences["raw_pixels"] < 0 or found["level"] != "worse_than_raw_pixels"
+    assert differences.get("starting_point", 0) < 0 or found["level"] != "adapting_hurt"
+    assert ("starting_point" in differences) or found["level"] in LEVELS[:4]
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.05, 0.9), st.floats(-0.3, 0.3), st.floats(0, 0.1), st.floats(0, 0.3))
 def test_more_accuracy_never_lowers_the_level(baseline, difference, width, more):
     order = {"worse_than_raw_pixels": 0, "nothing_measurable": 1, "learned_something": 2, "learned_well": 3}
-    levels = [decide_level(both((baseline, d), (baseline, d), width=width)) for d in (difference, difference + more)]
+    steps = [(baseline, difference), (baseline, difference + more)]
+    levels = [decide_level(both(step, step, width=width)) for step in steps]
     assert order[levels[0]] <= order[levels[1]]
+    order = {"adapting_hurt": -1} | order | {"use_starting_point": 4, "adapting_helped": 5}
+    for start in (0.0, 0.2, 0.4):
+        levels = [decide_level(adapted((b + start, d - start), (b, d), width=width)) for b, d in steps]
+        assert order[levels[0]] <= order[levels[1]]
 
 
 def test_rules_state_the_thresholds():

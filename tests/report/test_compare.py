@@ -8,7 +8,7 @@ import yaml
 from coulomb.errors import InputError
 from coulomb.report import build_comparison
 from coulomb.report.collect import read_run
-from coulomb.report.compare import caution, differences, distinct_names, results
+from coulomb.report.compare import caution, differences, distinct_names, render_comparison, results
 
 
 @pytest.fixture
@@ -24,6 +24,21 @@ def pair(pristine, maker, tmp_path):
     return folders
 
 
+def test_common_starting_weights_are_a_baseline(pair, maker):
+    starts = [{"starting_point": {"knn": 0.7}}, {"starting_point": {"knn": 0.8}}]
+    for folder, start in zip(pair, (starts[0], starts[0]), strict=True):
+        maker.edit_json(folder / "evaluation.json", **start)
+    runs = [read_run(folder) for folder in pair]
+    (row,) = [row for row in dict(results(runs))["Trained encoders"] if row.label == "k nearest neighbours"]
+    assert row.shared == {"starting_point": "70.0\u202f%", "raw_pixels": "96.1\u202f%"}
+    assert "starting weights" in render_comparison(runs)
+    maker.edit_json(pair[1] / "evaluation.json", **starts[1])
+    runs = [read_run(folder) for folder in pair]
+    (row,) = [row for row in dict(results(runs))["Trained encoders"] if row.label == "k nearest neighbours"]
+    assert row.shared == {"raw_pixels": "96.1\u202f%"}
+    assert "starting weights" not in render_comparison(runs)
+
+
 def test_differences_leave_out_the_output_folder(pair):
     assert differences([read_run(folder) for folder in pair]) == [("temperature", ["0.2", "0.5"])]
 
@@ -32,7 +47,7 @@ def test_results_mark_the_best_run(pair):
     groups = dict(results([read_run(folder) for folder in pair]))
     rows = {row.label: row for row in groups["Trained encoders"]}
     assert rows["k nearest neighbours"].cells == [("98.1\u202f%", "", True), ("90.0\u202f%", "", False)]
-    assert rows["k nearest neighbours"].shared == "96.1\u202f%"
+    assert rows["k nearest neighbours"].shared == {"raw_pixels": "96.1\u202f%"}
     assert rows["5 labels per class"].cells == [("93.4\u202f%", "± 1.1", False)] * 2  # equal: none is the best
     live = {row.label: row for row in groups["Last live evaluation"]}
     assert [text for text, *_ in live["separation"].cells] == ["–", "98.0\u202f%"]

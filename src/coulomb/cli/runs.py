@@ -34,7 +34,9 @@ def evaluate(
     encoder: Annotated[str | None, OWN_ENCODER] = None,
     method: Annotated[str | None, OWN_METHOD] = None,
 ) -> None:
-    """Evaluate a run: the trained encoder, the same untrained, and raw pixels, all on frozen features.
+    """Evaluate a run: the trained encoder, the weights it started from, if any, the same untrained, and raw pixels.
+
+    All are measured on frozen features of the same images.
 
     Measures kNN, linear probe (regularisation chosen on a held-out part of the training images), few-shot, retrieval by class
     (R@k, MAP@R, R-precision), clustering (NMI, ARI, accuracy) and the run's classifier, if any; overall, per class, and for

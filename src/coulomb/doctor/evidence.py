@@ -79,6 +79,18 @@ class Evidence:
         counts = self.data.get("class_counts")
         return None if not counts or not any(counts) else sum(count > 0 for count in counts)
 
+    @property
+    def verdict(self) -> Line:
+        """The verdict in ``evaluation.json``; empty if there is none."""
+        verdict = (self.evaluation or {}).get("verdict")
+        return verdict if isinstance(verdict, dict) else {}
+
+    @property
+    def drift(self) -> Line:
+        """How far the features are from those of the starting weights, as in `coulomb.evaluation.drift`; empty if unknown."""
+        figures = (self.evaluation or {}).get("drift") or self.network.get("drift")
+        return figures if isinstance(figures, dict) else {}
+
     def first(self, name: str) -> tuple[float, int] | None:
         """Returns the first value of a metric and its epoch."""
         return _first_value(self.metrics, name)
@@ -102,7 +114,7 @@ class Evidence:
         return [float(line[name]) for line in self.metrics if isinstance(line.get(name), int | float)]
 
     def evaluated(self, contestant: str, name: str) -> float | None:
-        """Returns a figure of ``evaluation.json`` of ``trained``, ``random_init`` or ``raw_pixels``."""
+        """Returns a figure of a contestant in ``evaluation.json``: ``trained``, ``random_init``, ``raw_pixels``, …"""
         value = ((self.evaluation or {}).get(contestant) or {}).get(name)
         return float(value) if isinstance(value, int | float) else None
 

@@ -1,7 +1,6 @@
 """Rules about learning: collapse, learning rate, a loss without signal, no measurable result."""
 
 import math
-from typing import Any
 
 from coulomb.doctor.evidence import Evidence
 from coulomb.doctor.negatives_rules import is_too_cold_at_first
@@ -34,10 +33,18 @@ ENOUGH = 40  # updates before which the loss need not have changed
 STATES = {
     "learned_well": WELL,
     "learned_something": WELL,
+    "adapting_helped": WELL,
+    "adapting_unverified": WELL,
+    "use_starting_point": WARNING,
     "worse_than_raw_pixels": WARNING,
     "nothing_measurable": SICK,
+    "adapting_hurt": SICK,
 }
-TITLES = {"worse_than_raw_pixels": "Raw pixels are better than the encoder's features."}
+TITLES = {
+    "worse_than_raw_pixels": "Raw pixels are better than the encoder's features.",
+    "use_starting_point": "The trained encoder is no better than the weights that it started from.",
+    "adapting_hurt": "The trained encoder is worse than the weights that it started from.",
+}
 
 
 def check_spread(evidence: Evidence) -> Judgement:
@@ -160,15 +167,10 @@ def check_evaluation(evidence: Evidence) -> Judgement:
     """The level of the verdict in ``evaluation.json``."""
     if evidence.evaluation is None:
         return unknown("the run was not evaluated; run coulomb evaluate")
-    level = _verdict(evidence).get("level")
+    level = evidence.verdict.get("level")
     if level not in STATES:
         return unknown("evaluation.json holds no verdict; run coulomb evaluate again")
     return Judgement(STATES[level], f"the evaluation says: {level.replace('_', ' ')}", title=TITLES.get(level))
-
-
-def _verdict(evidence: Evidence) -> dict[str, Any]:
-    verdict = (evidence.evaluation or {}).get("verdict")
-    return verdict if isinstance(verdict, dict) else {}
 
 
 def _against_one_point(evidence: Evidence) -> str:
@@ -219,7 +221,7 @@ def _higher_rate(evidence: Evidence) -> str:
 
 
 def _next_steps(evidence: Evidence) -> str:
-    steps = _verdict(evidence).get("next")
+    steps = evidence.verdict.get("next")
     if isinstance(steps, list) and (others := [str(step) for step in steps if "coulomb doctor" not in str(step)]):
         return " ".join(others)
     longer = Option("epochs", 4 * int(evidence.config.get("epochs") or 1))

@@ -1,4 +1,4 @@
-"""Evaluation of a run on its own data or on other data, compared with the untrained network and raw pixels."""
+"""Evaluation of a run on its own data or on other data, compared with its starting point, no training, and raw pixels."""
 
 import dataclasses
 import io
@@ -26,7 +26,8 @@ from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")
 
-PIXELS = "the evaluation view, normalised per channel by the training images as the encoder's input is"
+PIXELS = "the evaluation view, normalised per channel by the training images"
+START = "the network before training, with the weights that the run started from"
 SAMPLES = 1_500  # held-out images shown in the report
 TRAINING_SAMPLES = 500  # training images on its feature map
 
@@ -42,15 +43,16 @@ def assess(
 ) -> dict[str, Any]:
     """Evaluates a run, writes ``evaluation.json`` and ``samples.npz``, and returns the content of the former.
 
-    ``trained``, ``random_init`` and ``raw_pixels`` hold the metrics of `evaluate_features`, which are None without labels,
-    and ``view_retrieval``. ``comparison`` holds the paired differences from both baselines
-    (`coulomb.evaluation.compare`), ``verdict`` their summary (`coulomb.evaluation.verdict`).
+    ``trained``, ``random_init``, ``raw_pixels``, and ``starting_point`` if the run started from weights, hold the metrics
+    of `evaluate_features`, which are None without labels, and ``view_retrieval``. ``comparison`` holds the paired
+    differences from the baselines (`coulomb.evaluation.compare`), ``verdict`` their summary
+    (`coulomb.evaluation.verdict`), ``drift`` how far training moved the features from the starting point.
 
     Args:
         folder: the run.
         prepared: the run's data if already open; default: opened and decoded again as in ``config.yaml``.
         objects: the Python objects passed to the run (data, encoder, views).
-        full: also fine-tune both encoders with 1%, 10% and all of the labels (``fine_tune``); may take longer than training.
+        full: also fine-tune the encoders with 1%, 10% and all of the labels (``fine_tune``); may take longer than training.
         options: ``knn_k``, ``knn_sigma``, ``many_above`` or ``few_below`` in place of those in ``config.yaml``.
         progress: show progress bars.
     """
@@ -72,6 +74,7 @@ def assess(
         "seed": config.seed,
         "data": config.data,
         "image_size": prepared.facts.image_size,
+        **({"starting_point": START} if "starting_point" in result else {}),
         "raw_pixels": PIXELS,
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views",
         "versions": environment(),
@@ -103,7 +106,7 @@ def transfer(
     """Evaluates the run's frozen encoder on other ``data``, writes ``transfer/NAME.json`` into the run folder, returns it.
 
     Images are resized to the encoder's input size and converted to its channels. The metrics are those of `assess`, for
-    the trained encoder, the untrained encoder and the raw pixels of the same images.
+    the trained encoder, its starting point, the untrained encoder and the raw pixels of the same images.
 
     Args:
         folder: the run.
@@ -111,7 +114,7 @@ def transfer(
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
         objects: the Python objects passed to the run (encoder, views).
         labels: the column of a table that holds the labels.
-        full: also fine-tune both encoders on the data.
+        full: also fine-tune the encoders on the data.
         options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
         progress: show progress bars.
 
@@ -150,6 +153,7 @@ def transfer(
         "image_size": prepared.facts.image_size,
         "channels": prepared.facts.channels,
         "encoders": "frozen; they normalise by the images they were trained on",
+        **({"starting_point": START} if "starting_point" in result else {}),
         "raw_pixels": "the evaluation view, normalised per channel by the training images of this data",
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views of the run",
         "versions": environment(),

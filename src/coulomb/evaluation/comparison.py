@@ -29,7 +29,7 @@ def compare(against: str, trained: Correct, baseline: Correct, seed: int = 0) ->
     ``view_retrieval`` has a separate interval.
 
     Args:
-        against: name of the baseline, ``"raw_pixels"`` or ``"untrained"``.
+        against: name of the baseline, ``"starting_point"``, ``"raw_pixels"`` or ``"untrained"``.
         trained, baseline: measurement → which test images are classified correctly, bool [n], for few-shot [draws, n].
             Measurements that one side lacks are left out.
         seed: seed of the bootstrap.

@@ -1,4 +1,4 @@
-"""The three feature extractors of an evaluation: the trained encoder, the untrained network and raw pixels."""
+"""The feature extractors of an evaluation: the trained encoder, its starting point, the untrained network, raw pixels."""
 
 import copy
 import logging
@@ -14,14 +14,16 @@ from coulomb.data.views import ViewMaker
 from coulomb.data.workers import progress_bar
 from coulomb.errors import InputError
 from coulomb.evaluation.comparison import VIEWS, compare
+from coulomb.evaluation.drift import drift_figures
 from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
 from coulomb.metrics.evaluate import evaluate_features
 from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.retrieval import views_retrieved
-from coulomb.models import Encoder, load_encoder
+from coulomb.models import Encoder, has_weights, load_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.encoder import Normalisation
-from coulomb.randomness import generator
+from coulomb.models.saving import random_encoder
+from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Part, Prepared
@@ -30,7 +32,8 @@ from coulomb.training.network import make_encoder, predictions
 log = logging.getLogger("coulomb")
 
 RETRIEVAL = 2_000  # held-out images for view retrieval
-BASELINES = {"raw_pixels": "raw_pixels", "untrained": "random_init"}  # name in a comparison → contestant
+# Name in a comparison → contestant.
+BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "untrained": "random_init"}
 
 
 @dataclass
@@ -155,26 +158,50 @@ def contestants(
     module: nn.Module | None,
     classifier: Classifier | None = None,
 ) -> dict[str, Contestant]:
-    """Returns ``trained``, ``random_init`` and ``raw_pixels``, to be measured on ``prepared``.
+    """Returns ``trained``, ``starting_point`` (of a run from weights), ``random_init`` and ``raw_pixels``.
 
-    A user's ``module`` is copied, so that its weights and modes do not change. On data other than the run's, the untrained
-    encoder normalises its input as the trained one does, and raw pixels are normalised by the statistics of that data.
+    The starting point is the network as it was before training, with the weights that the run started from; the untrained
+    network has the same architecture and random weights. Both are made from the run folder, without network. A user's
+    ``module`` may or may not have been given trained weights, which cannot be known: its initial weights are the untrained
+    network, and there is no starting point. It is copied, so that its weights and modes do not change.
+
+    All encoders normalise their input as the trained one does. Raw pixels are normalised by the training images of
+    ``prepared``, on which all are to be measured.
     """
     device = torch.device("cuda" if torch.cuda.is_available() and config.accelerator != "cpu" else "cpu")
     if module is not None and not folder.initial.exists():
         raise InputError(f"{str(folder.initial)!r}: missing; it holds the initial weights of the user's encoder")
     trained = load_encoder(folder.path, module=copy.deepcopy(module)).to(device).eval()
-    untrained = make_encoder(config, prepared, copy.deepcopy(module))
-    pixels = copy.deepcopy(untrained.normalise)
-    if module is None:
+    mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
+    pixels = Normalisation(prepared.facts.channels, mean, std)
+    start = None
+    if module is not None:
+        untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
+    elif not has_weights(str(config.encoder)):
+        untrained = make_encoder(config, prepared, None)
         untrained.normalise.load_state_dict(trained.normalise.state_dict())
     else:
-        untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
-    return {
-        "trained": Contestant(trained, views, device, classifier=classifier),
+        start = _starting_point(folder)
+        described = folder.path if start is None else folder.initial
+        untrained = random_encoder(described, derive_seed(config.seed, "encoder"))
+    found = {"trained": Contestant(trained, views, device, classifier=classifier)}
+    if start is not None:
+        found["starting_point"] = Contestant(start.to(device).eval(), views, device)
+    return found | {
         "random_init": Contestant(untrained.to(device).eval(), views, device),
         "raw_pixels": Contestant(trained, views, device, pixels=pixels),
     }
+
+
+def _starting_point(folder: RunFolder) -> Encoder | None:
+    """The network before training; None, with a warning, for runs of versions that did not save it."""
+    if folder.initial.exists():
+        return load_encoder(folder.initial)
+    log.warning(
+        "%s: missing, as in runs of earlier versions; the weights that the run started from are not compared",
+        folder.initial,
+    )
+    return None
 
 
 def measure_all(
@@ -186,9 +213,10 @@ def measure_all(
     on: str = "",
     progress: bool | None = False,
 ) -> dict[str, Any]:
-    """Returns the metrics of each contestant, and ``comparison`` of the trained encoder with both baselines.
+    """Returns the metrics of each contestant, ``comparison`` of the trained encoder with the others, and ``drift``.
 
-    With ``full``, both encoders are fine-tuned as well. ``on`` names the data in the log if it is not the run's own.
+    ``drift`` is that of `drift_figures`, for runs from weights. With ``full``, all encoders are fine-tuned as well. ``on``
+    names the data in the log if it is not the run's own.
     """
     result: dict[str, Any] = {}
     for name, contestant in compared.items():
@@ -200,8 +228,12 @@ def measure_all(
             result[name]["protocol"]["fine_tune"] = tuned["protocol"]
     trained = compared["trained"].correct
     result["comparison"] = [
-        compare(name, trained, compared[baseline].correct, config.seed) for name, baseline in BASELINES.items()
+        compare(name, trained, compared[baseline].correct, config.seed)
+        for name, baseline in BASELINES.items()
+        if baseline in compared
     ]
+    if (start := compared.get("starting_point")) is not None:
+        result["drift"] = drift_figures(compared["trained"].features, start.features, prepared, config.seed)
     return result
 
 

@@ -26,7 +26,7 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import find_training_images
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import load_method
-from coulomb.training.network import make_encoder, make_method
+from coulomb.training.network import make_encoder, make_method, starting_encoder
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
 BANK, QUERIES = 2_000, 1_000  # training and held-out images for the kNN of the labels
@@ -55,9 +55,12 @@ def network_figures(
     """
     if not folder.checkpoint.exists():
         return {}
-    encoder = make_encoder(config, prepared, copy.deepcopy(objects.encoder))
-    if objects.encoder is not None and folder.initial.exists():
-        encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
+    if objects.encoder is None:
+        encoder = starting_encoder(config, prepared, folder.initial)
+    else:
+        encoder = make_encoder(config, prepared, copy.deepcopy(objects.encoder))
+        if folder.initial.exists():
+            encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
     start = _weights(encoder)
     learned = find_training_images(prepared, objects.find_method(config))
     if config.method_options.get("bank_path") is not None:

@@ -2,12 +2,14 @@
 
 from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
+from coulomb.models.published import has_weights
 from coulomb.models.saving import load_encoder, save_encoder
 from coulomb.randomness import seeded_initialisation
 
 __all__ = [
     "Encoder",
     "build_encoder",
+    "has_weights",
     "load_encoder",
     "predictor",
     "projection_head",

@@ -176,8 +176,7 @@ def build_encoder(
     timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)
     ===========  ========  ======================================================================
 
-    ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, which are then also the untrained network of
-    an evaluation.
+    ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with which an evaluation compares them.
 
     Args:
         name: from the table.

@@ -66,6 +66,22 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
     return encoder.eval()
 
 
+def random_encoder(folder: str | Path, seed: int) -> Encoder:
+    """Builds the architecture of the encoder saved in ``folder`` with random weights, from ``encoder.json`` alone.
+
+    It has the saved normalisation. Nothing is downloaded, and the global random state is not changed.
+
+    Raises:
+        InputError: the file is missing or damaged, or describes a user's module.
+    """
+    description = read_description(Path(folder) / DESCRIPTION)
+    if description["kind"] == OWN_MODULE:
+        raise InputError(f"{folder} holds your module {description['name']!r}: its initial weights are unknown")
+    name, shared = description["name"], ("channels", "image_size", "mean", "std", "options")
+    with seeded_initialisation(seed, "encoder", name):
+        return assemble(name, **{key: description[key] for key in shared})
+
+
 def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> Encoder:
     """Builds the architecture of a description; on the meta device, without memory, if it is built in."""
     path = folder / DESCRIPTION

@@ -6,6 +6,7 @@ from typing import Any
 from coulomb.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
+from coulomb.report.drift_note import drift_note
 from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
 from coulomb.report.facts import command_line, data_section, header
 from coulomb.report.gallery import Gallery, make_gallery, picture, sprite_sheet
@@ -92,13 +93,14 @@ def run_verdict(run: RunData, gallery: Gallery | None = None) -> Verdict:
 
 def _evaluation(run: RunData, gallery: Gallery | None) -> dict[str, Any]:
     return {
-        "names": CONTESTANTS,
+        "names": {key: name for key, name in CONTESTANTS.items() if key != "starting_point" or key in run.evaluation},
         "rows": scores(run.evaluation),
         "further": further_scores(run.evaluation),
         "frequencies": frequencies(run.evaluation),
         "classes": class_rows(run.evaluation),
         "bars": class_bars(run),
         "confusion": confusion_matrix(run, gallery.neighbours if gallery else None),
+        "drift": drift_note(run.evaluation),
         "transfers": [
             (str(protocol.get("name", "other data")), scores(result) + further_scores(result))
             for result in run.transfers

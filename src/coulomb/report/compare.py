@@ -1,7 +1,7 @@
 """Several runs on one page: options that differ, results side by side, curves in common charts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from coulomb.report.collect import RunData, finite, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.embedding_charts import plane_chart, read_spectrum, spectra_chart, trajectory
 from coulomb.report.facts import header
-from coulomb.report.scores import Value, further_scores, scores
+from coulomb.report.scores import CONTESTANTS, Value, further_scores, scores
 from coulomb.report.training_charts import last_value, read_points
 
 MAX_RUNS = 8  # colours that can be told apart
@@ -41,6 +41,7 @@ TRAINING_CHARTS = {
     "gradient_norm": ("Gradient", "norm"),
     "lr": ("Learning rate", "per step"),
 }
+BASELINES = ("starting_point", "raw_pixels")  # shown if they are the same for all runs
 SHARES = {"knn", "separation", "view_retrieval", "top10pct_gradient"}
 
 
@@ -81,6 +82,7 @@ def render_comparison(runs: Sequence[RunData]) -> str:
         ],
         "differences": differences(runs),
         "results": results(runs),
+        "baselines": {name: CONTESTANTS[name] for name in BASELINES},
         "caution": caution(runs),
         "charts": groups,
         "problems": [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in run.problems],
@@ -100,11 +102,11 @@ def distinct_names(runs: Sequence[RunData]) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """``cells``: (text, deviation, whether it is the best) for each run; ``shared``: the text of a common baseline."""
+    """``cells``: (text, deviation, whether it is the best) for each run; ``shared``: the text of each common baseline."""
 
     label: str
     cells: list[tuple[str, str, bool]]
-    shared: str = ""
+    shared: dict[str, str] = field(default_factory=dict)
 
 
 def differences(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
@@ -124,8 +126,12 @@ def results(runs: Sequence[RunData]) -> list[tuple[str, list[Row]]]:
         rows = [one.get(key) for one in measured]
         label = next(row.label for row in rows if row is not None)
         values = [row.values.get("trained") if row is not None else None for row in rows]
-        pixels = {row.values["raw_pixels"].mean for row in rows if row is not None and "raw_pixels" in row.values}
-        accuracy.append(Row(label, _cells(values, percent, True), percent(pixels.pop()) if len(pixels) == 1 else ""))
+        shared: dict[str, str] = {}
+        for name in BASELINES:
+            means = {row.values[name].mean for row in rows if row is not None and name in row.values}
+            if len(means) == 1:
+                shared[name] = percent(means.pop())
+        accuracy.append(Row(label, _cells(values, percent, True), shared))
 
     def rows_of_last(table: dict[str, tuple[str, Any, bool]], part: Callable[[RunData], Any]) -> list[Row]:
         ends = {key: [last_value(part(run), key) for run in runs] for key in table}

@@ -9,7 +9,12 @@ from coulomb.pages.numbers import percent, plural
 from coulomb.report.collect import RunData, Samples, finite
 
 # In the order and with the names of every table and chart.
-CONTESTANTS = {"trained": "trained encoder", "raw_pixels": "raw pixels", "random_init": "untrained network"}
+CONTESTANTS = {
+    "trained": "trained encoder",
+    "starting_point": "starting weights",
+    "raw_pixels": "raw pixels",
+    "random_init": "untrained network",
+}
 CLASSIFIERS = {"knn": "k nearest neighbours", "linear": "linear probe", "classifier": "the run's own classifier"}
 MAX_BARS = 60
 UNEVEN = 1.5  # largest / smallest class from which the bars are sorted by training images

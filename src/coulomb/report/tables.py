@@ -4,21 +4,29 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-CONTESTANTS = ("trained", "random_init", "raw_pixels")
+from coulomb.report.drift_note import drift_note
+
+CONTESTANTS = ("trained", "starting_point", "random_init", "raw_pixels")
 SHOTS = ("1", "5", "10")
 WAYS = ("knn", "linear", "classifier")
 
 
 def evaluation_table(result: Mapping[str, Any]) -> str:
     """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict."""
-    parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result), _verdict(result)]
+    parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result)]
+    parts += [_filled(drift_note(dict(result))), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _measured(result: Mapping[str, Any]) -> list[str]:
+    """The contestants of an evaluation; only runs that start from weights have a starting point."""
+    return [name for name in CONTESTANTS if result.get(name)]
 
 
 def _classification(result: Mapping[str, Any]) -> str:
     own = result["trained"].get("classifier") is not None
     rows = []
-    for name in CONTESTANTS:
+    for name in _measured(result):
         row = result[name]
         shots = [(row["few_shot"] or {}).get(count) for count in SHOTS]
         cells = [_percent(row["knn"]), _percent(row["linear"])]
@@ -31,7 +39,7 @@ def _classification(result: Mapping[str, Any]) -> str:
 
 def _structure(result: Mapping[str, Any]) -> str:
     rows = []
-    for name in CONTESTANTS:
+    for name in _measured(result):
         retrieval, clusters = result[name].get("retrieval") or {}, result[name].get("clustering") or {}
         if retrieval or clusters:
             cells = [_percent((retrieval.get("recall_at") or {}).get(k)) for k in ("1", "5", "10")]
@@ -43,7 +51,7 @@ def _structure(result: Mapping[str, Any]) -> str:
 
 
 def _fine_tuning(result: Mapping[str, Any]) -> str:
-    tuned = {name: runs for name in CONTESTANTS if (runs := result[name].get("fine_tune"))}
+    tuned = {name: runs for name in _measured(result) if (runs := result[name].get("fine_tune"))}
     if not tuned:
         return ""
     first = next(iter(tuned.values()))
@@ -72,7 +80,11 @@ def _verdict(result: Mapping[str, Any]) -> str:
         return ""
     lines = [f"{verdict['title']}. {verdict['sentence']}", *verdict["remarks"]]
     lines += [f"Next: {step}" for step in verdict["next"]]
-    return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ") for line in lines)
+    return "\n".join(map(_filled, lines))
+
+
+def _filled(line: str) -> str:
+    return textwrap.fill(line, 120, subsequent_indent="  ")
 
 
 def summary_table(summary: Mapping[str, Any]) -> str:
@@ -89,6 +101,8 @@ def summary_table(summary: Mapping[str, Any]) -> str:
     columns = {title: key for title, key in columns.items() if any(key in row for row in figures.values())}
     rows = []
     for name, row in figures.items():
+        if name not in CONTESTANTS:
+            continue
         cells = [row.get(key) for key in columns.values()]
         rows.append([_words(name), *("–" if cell is None else _spread(cell["mean"], cell["std"]) for cell in cells)])
     seeds = ", ".join(map(str, summary["seeds"]))

@@ -7,10 +7,14 @@ from typing import Any
 
 from coulomb.evaluation.comparison import LEVEL, VIEWS, comparison_row, family_mean, group_families, with_share
 from coulomb.evaluation.verdict import (
+    ADAPTING_HELPED,
+    ADAPTING_HURT,
+    ADAPTING_UNVERIFIED,
     LEARNED_SOMETHING,
     LEARNED_WELL,
     LEVELS,
     NOTHING_MEASURABLE,
+    USE_STARTING_POINT,
     WORSE_THAN_RAW_PIXELS,
     verdict,
 )
@@ -21,9 +25,18 @@ from coulomb.report.scores import Score, Value, scores
 
 COLLAPSED_RANK = 2.0  # effective rank of the features
 NO_SIGNAL_SHARE = 0.98  # of the loss for constant embeddings
-TONES = {LEARNED_WELL: "good", LEARNED_SOMETHING: "good", NOTHING_MEASURABLE: "fair", WORSE_THAN_RAW_PIXELS: "bad"}
+TONES = {
+    LEARNED_WELL: "good",
+    LEARNED_SOMETHING: "good",
+    ADAPTING_HELPED: "good",
+    ADAPTING_UNVERIFIED: "fair",
+    USE_STARTING_POINT: "fair",
+    NOTHING_MEASURABLE: "fair",
+    WORSE_THAN_RAW_PIXELS: "bad",
+    ADAPTING_HURT: "bad",
+}
 ORDER = ("few_shot_5", "few_shot_10", "few_shot_1", "knn", "linear", "view_retrieval")
-BASELINES = {"raw_pixels": "raw_pixels", "untrained": "random_init"}
+BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "untrained": "random_init"}
 UNPAIRED = (
     "This evaluation has no paired comparison, so the intervals are wider than necessary; "
     "coulomb evaluate RUN repeats it."

@@ -151,10 +151,11 @@ _canvas = Shape(
 )
 DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
 SPLIT = {"train": list_of(whole), "test": list_of(whole)}
-EVALUATION = {name: maybe(_contestant) for name in ("trained", "random_init", "raw_pixels")} | {
+EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point", "random_init", "raw_pixels")} | {
     "protocol": table,
     "comparison": maybe(list_of(table)),
     "verdict": maybe(table),
+    "drift": maybe(table),
 }
 
 

@@ -67,7 +67,7 @@ def summarise(out: Path) -> dict[str, Any]:
 
     Returns:
         ``{"seeds": [...], "figures": {"trained": {"knn": {"mean", "std", "values"}, "few_shot.5": ..., ...}, ...},
-        "protocol": {...}}``. Values that a run lacks are left out.
+        "protocol": {...}}``, with the figures of every contestant and of ``drift``. Values that a run lacks are left out.
     """
     seeds, _ = planned(out)
     evaluations = [read_evaluation(seed_folder(out, seed)) for seed in seeds]

@@ -28,7 +28,7 @@ from coulomb.runs.plan import Plan, plan_prepared
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import Checkpoints, does_not_fit
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import make_classifier, make_encoder, make_method
+from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.stopping import Signals
 from coulomb.watching.live_evaluation import LiveEvaluation
@@ -76,10 +76,13 @@ def fit(
         sampler=config.sampler,
         labels=None if prepared.train.labels is None else prepared.train.labels[learned],
     )
-    encoder = make_encoder(config, prepared, objects.encoder)
-    if objects.encoder is not None and checkpoint is None:
-        # The untrained baseline of the evaluation: the initial weights of a user's module cannot be reproduced.
-        save_encoder(encoder, folder.initial)
+    if objects.encoder is not None:
+        encoder = make_encoder(config, prepared, objects.encoder)
+        if checkpoint is None:
+            # The untrained baseline of the evaluation: the initial weights of a user's module cannot be reproduced.
+            save_encoder(encoder, folder.initial)
+    else:
+        encoder = starting_encoder(config, prepared, folder.initial, save=trainer.is_global_zero)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
     method = make_method(config, prepared, objects, encoder, len(learned))

@@ -1,6 +1,7 @@
 """The encoder, the method and the classifier of a run, with reproducible initial weights."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method
 from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import fit_probe
-from coulomb.models import Encoder, build_encoder, wrap_encoder
+from coulomb.models import Encoder, build_encoder, has_weights, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
+from coulomb.models.saving import DESCRIPTION
 from coulomb.models.user_code import is_user_code
 from coulomb.randomness import derive_seed, numpy_generator
 from coulomb.runs.config import Config
@@ -46,6 +48,22 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
         seed=derive_seed(config.seed, "encoder"),
         **width,
     )
+
+
+def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save: bool = False) -> Encoder:
+    """Returns the encoder with which a run begins, in training mode; not for users' modules.
+
+    One that starts from weights is saved in the folder ``initial`` if ``save``, and loaded from there if it was saved, so
+    that a resumed run needs neither the network nor the files that the weights came from.
+    """
+    if not has_weights(config.encoder):
+        return make_encoder(config, prepared, None)
+    if (initial / DESCRIPTION).is_file():  # written after the weights
+        return load_encoder(initial).train()
+    encoder = make_encoder(config, prepared, None).train()  # libraries return loaded models in eval mode
+    if save:
+        save_encoder(encoder, initial)
+    return encoder
 
 
 def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:

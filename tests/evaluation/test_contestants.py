@@ -1,0 +1,186 @@
+"""The contestants of a run that starts from weights: its starting point, the same architecture untrained, and drift."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import coulomb
+from coulomb.evaluation.contestants import contestants
+from coulomb.evaluation.drift import drift_figures
+from coulomb.models import load_encoder
+from coulomb.report.tables import evaluation_table, summary_table
+from coulomb.runs.folder import RunFolder
+from coulomb.runs.objects import Objects
+from coulomb.training.launch import reopen
+
+QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A tiny residual network with weights, as transformers saves it."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("weights") / "tiny"
+    torch.manual_seed(5)
+    options = {"num_channels": 1, "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    transformers.ResNetModel(transformers.ResNetConfig(**options)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(digit_tree, weights, tmp_path_factory):
+    out = tmp_path_factory.mktemp("from-weights") / "run"
+    made = coulomb.train(digit_tree, out=out, encoder=f"hf:{weights}@weights", **QUICK)
+    shutil.move(weights, weights.with_name("gone"))  # nothing below may need them
+    return made
+
+
+def opened(run):
+    config, prepared = reopen(RunFolder(run.path), Objects(), progress=False)
+    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
+    return config, prepared, views
+
+
+def state(encoder):
+    return encoder.backbone.state_dict()
+
+
+def test_starting_point_is_the_untouched_network_and_random_init_is_random(run, weights):
+    from safetensors.torch import load_file
+
+    config, prepared, views = opened(run)
+    found = contestants(config, RunFolder(run.path), prepared, views, None)
+    assert list(found) == ["trained", "starting_point", "random_init", "raw_pixels"]
+    published = load_file(weights.with_name("gone") / "model.safetensors")
+    start, random = state(found["starting_point"].encoder), state(found["random_init"].encoder)
+    assert all(torch.equal(start[f"model.{name}"], value) for name, value in published.items())
+    filters = [name for name, value in random.items() if value.ndim == 4]
+    assert filters and not any(torch.allclose(random[name], start[name]) for name in filters)
+    again = contestants(config, RunFolder(run.path), prepared, views, None)["random_init"]
+    assert all(torch.equal(value, again.encoder.backbone.state_dict()[name]) for name, value in random.items())
+    trained = state(found["trained"].encoder)
+    assert not any(torch.equal(trained[name], start[name]) for name in filters)
+
+
+def test_all_encoders_normalise_alike(run):
+    config, prepared, views = opened(run)
+    found = contestants(config, RunFolder(run.path), prepared, views, None)
+    mean = found["trained"].encoder.normalise.mean
+    assert all(torch.equal(each.encoder.normalise.mean, mean) for each in found.values())
+    assert found["raw_pixels"].pixels.mean.shape == mean.shape
+
+
+def test_evaluation_holds_the_starting_point_everywhere(run, fine_tuning_updates):
+    fine_tuning_updates(2)
+    result = coulomb.evaluate(run.path, full=True, progress=False)
+    assert json.loads((run.path / "evaluation.json").read_text()) == result == run.evaluation
+    assert result["starting_point"].keys() == result["random_init"].keys() | {"fine_tune"}
+    assert [each["against"] for each in result["comparison"]] == ["starting_point", "raw_pixels", "untrained"]
+    row = result["comparison"][0]["measurements"]["knn"]
+    assert (row["trained"], row["baseline"]) == pytest.approx(
+        (result["trained"]["knn"], result["starting_point"]["knn"])
+    )
+    assert "before training" in result["protocol"]["starting_point"]
+    drift = result["drift"]
+    assert 0 < drift["distance"] < 2 and -1 < drift["cka"] <= 1 and drift["images"] == 12
+    assert "weights" in result["verdict"]["sentence"]
+    text = evaluation_table(result)
+    assert "starting point" in text and "linear CKA" in text and "fine-tuned" in text
+    page = (run.path / "report.html").read_text()
+    assert "starting weights" in page and "linear CKA" in page and 'class="bar starting_point"' in page
+
+
+def test_transfer_compares_the_starting_point(run, tmp_path):
+    draw, labels = np.random.default_rng(0), np.arange(40) % 2
+    images = draw.integers(0, 120, (40, 16, 16), dtype=np.uint8) + (labels * 100)[:, None, None].astype(np.uint8)
+    np.savez(tmp_path / "other.npz", images=images, labels=labels)
+    result = coulomb.evaluate(run.path, on=str(tmp_path / "other.npz"), progress=False)
+    assert result["starting_point"]["knn"] is not None and result["drift"]["distance"] > 0
+    assert result["comparison"][0]["against"] == "starting_point"
+    assert "starting_point" in result["protocol"]
+
+
+def test_run_without_training_is_even_with_its_start(digit_tree, run, tmp_path):
+    """Identical features: every difference is exactly zero, and the verdict is to use the weights as they are."""
+    made = tmp_path / "same"
+    shutil.copytree(run.path, made)
+    for name in ("encoder.safetensors", "encoder.json"):
+        shutil.copy(made / "checkpoints" / "initial" / name, made / name)
+    result = coulomb.evaluate(made, progress=False)
+    first = result["comparison"][0]
+    assert first["overall"]["difference"] == 0 and first["overall"]["outcome"] == "even"
+    assert result["drift"]["distance"] == pytest.approx(0, abs=1e-6) and result["drift"]["cka"] == pytest.approx(1)
+    assert result["verdict"]["level"] in ("use_starting_point", "nothing_measurable", "worse_than_raw_pixels")
+
+
+def test_run_of_an_earlier_version_warns(run, tmp_path, caplog):
+    made = tmp_path / "old"
+    shutil.copytree(run.path, made)
+    shutil.rmtree(made / "checkpoints" / "initial")
+    with caplog.at_level("WARNING", "coulomb"):
+        result = coulomb.evaluate(made, on=str(run.config.data), progress=False)
+    assert "starting_point" not in result and "drift" not in result
+    assert "the weights that the run started from are not compared" in caplog.text
+
+
+def test_resumed_run_needs_neither_the_network_nor_the_weights(digit_tree, run, weights, tmp_path):
+    """Resumed after its first epoch, with the weights' folder gone, a run ends with the weights of an uninterrupted one."""
+    shutil.copytree(weights.with_name("gone"), weights, dirs_exist_ok=True)
+    options = QUICK | {"encoder": f"hf:{weights}@weights", "evaluate": False, "epochs": 2}
+    whole = coulomb.train(digit_tree, out=tmp_path / "whole", **options)
+    halves = tmp_path / "halves"
+    shutil.copytree(whole.path, halves)
+    for name in ("last.ckpt", "previous.ckpt"):
+        (halves / "checkpoints" / name).unlink(missing_ok=True)
+    shutil.rmtree(weights)
+    again = coulomb.train(resume_from=halves, evaluate=False, progress=False)
+    for name, value in load_encoder(whole.path).state_dict().items():
+        assert torch.equal(value, load_encoder(again.path).state_dict()[name]), name
+
+
+def test_own_module_has_no_starting_point(digit_tree, tmp_path):
+    """Whether a user's module has been given trained weights is unknown: its initial weights are the untrained network."""
+    from torch import nn
+
+    module = nn.Sequential(nn.Conv2d(1, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    made = coulomb.train(digit_tree, out=tmp_path / "own", encoder=module, evaluate=False, **QUICK)
+    config, prepared = reopen(RunFolder(made.path), Objects(encoder=module), progress=False)
+    views = Objects().build_views(config, 16, 1)
+    found = contestants(config, RunFolder(made.path), prepared, views, module)
+    assert list(found) == ["trained", "random_init", "raw_pixels"]
+    initial = found["random_init"].encoder.backbone.state_dict()
+    assert all(torch.equal(initial[name], value) for name, value in before.items())
+
+
+def test_seeds_have_the_starting_point(run, tmp_path):
+    from coulomb.runs.seeds import plan, summarise
+
+    out = tmp_path / "seeds"
+    plan(out, [0, 1], {})
+    for seed in (0, 1):
+        shutil.copytree(run.path, out / f"seed{seed}")
+    summary = summarise(out)
+    assert summary["figures"]["starting_point"]["knn"]["std"] == 0
+    assert summary["figures"]["drift"]["cka"]["mean"] == pytest.approx(run.evaluation["drift"]["cka"])
+    text = summary_table(summary)
+    assert "starting point" in text and "\ndrift" not in text
+
+
+def test_drift_needs_four_images(run):
+    _, prepared, _ = opened(run)
+    few = torch.eye(3), np.arange(3)
+    assert drift_figures(lambda part: few, lambda part: few, prepared, 0) is None
+
+
+def test_drift_of_another_width_has_no_distance(run):
+    _, prepared, _ = opened(run)
+    start = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    found = drift_figures(lambda part: (start[:, :2], None), lambda part: (start, None), prepared, 0)
+    assert found["distance"] is None and 0 < found["recovered"] < 1 and found["images"] == 40
+    cosines = torch.nn.functional.normalize(start, dim=1) @ torch.nn.functional.normalize(start, dim=1).T
+    pairs = cosines[~torch.eye(40, dtype=torch.bool)]
+    assert found["between"] == pytest.approx(float(1 - pairs.mean()), abs=1e-6)
