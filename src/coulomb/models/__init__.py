@@ -1,13 +1,15 @@
 """Encoders (built in, of other libraries, or around a user's module), heads, and their files."""
 
-from coulomb.models.encoder import Encoder, build_encoder, wrap_encoder
+from coulomb.models.build import build_encoder, has_weights, without_weights
+from coulomb.models.encoder import Encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
-from coulomb.models.published import has_weights
+from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
 from coulomb.randomness import seeded_initialisation
 
 __all__ = [
     "Encoder",
+    "Preprocessing",
     "build_encoder",
     "has_weights",
     "load_encoder",
@@ -15,5 +17,6 @@ __all__ = [
     "projection_head",
     "save_encoder",
     "seeded_initialisation",
+    "without_weights",
     "wrap_encoder",
 ]

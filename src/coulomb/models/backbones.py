@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from coulomb.errors import InputError
+from coulomb.models.lite0 import Lite0
 
 SMALL_IMAGE = 64  # pixels; up to this size, a 7×7 stride-2 stem and a max-pool discard most of the image
 
@@ -290,6 +291,8 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "resnet34": resnet34,
     "resnet50": resnet50,
     "vit": ViT,
+    "lite0": Lite0,
+    "lite0-random": Lite0,
 }
 LARGEST = {"depth": 128, "stages": 8}  # an untrusted description must not keep the machine busy for hours
 LARGEST_SIZE = 65536

@@ -14,15 +14,15 @@ from coulomb.models.adapter import build_adapter
 from coulomb.models.backbones import (
     BACKBONES,
     LARGEST,
-    LARGEST_NETWORK,
     LARGEST_SIZE,
     ConvNet,
     ResNet,
     ViT,
     option_names,
 )
+from coulomb.models.lite0 import Lite0
+from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published import import_library, is_published, parse_name, published_backbone
-from coulomb.randomness import seeded_initialisation
 
 
 class Normalisation(nn.Module):
@@ -81,10 +81,17 @@ class Encoder(nn.Module):
         feature_dim: F.
         frozen: True if the backbone does not learn, see `freeze`.
         config: how to build the encoder again, JSON-serialisable, without weights and statistics.
+        preprocessing: how the published network expects photos; None for encoders trained from scratch.
     """
 
     def __init__(
-        self, backbone: nn.Module, normalise: Normalisation, *, feature_dim: int, config: Mapping[str, Any]
+        self,
+        backbone: nn.Module,
+        normalise: Normalisation,
+        *,
+        feature_dim: int,
+        config: Mapping[str, Any],
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__()
         self.normalise = normalise
@@ -93,6 +100,7 @@ class Encoder(nn.Module):
         self.feature_dim = feature_dim
         self.frozen = False
         self.config = dict(config)
+        self.preprocessing = preprocessing
 
     @property
     def name(self) -> str:
@@ -153,56 +161,6 @@ class Encoder(nn.Module):
         return self
 
 
-def build_encoder(
-    name: str,
-    *,
-    channels: int,
-    image_size: int,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Encoder:
-    """Builds an encoder by name.
-
-    ===========  ========  ======================================================================
-    name         features  options (defaults)
-    ===========  ========  ======================================================================
-    convnet      256       width=32, stages=4, depth=1 (per stage); for small images and CPUs
-    resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True
-    resnet50     2048      the same
-    vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)
-    hf:NAME      varies    of transformers (``pip install 'coulomb[hf]'``): a name of the hub, a local folder, a model type
-    timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)
-    ===========  ========  ======================================================================
-
-    ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with which an evaluation compares them.
-
-    Args:
-        name: from the table.
-        channels: of the images.
-        image_size: side of the square images in pixels.
-        mean: [C], of the training images in [0, 1]; default 0.
-        std: [C], of the training images in [0, 1]; default 1.
-        seed: of the random weights. The global random state is neither used nor changed.
-        options: of the architecture.
-
-    Raises:
-        InputError: the name or an option is unknown or out of range, or a library is missing.
-    """
-    if not is_published(name):
-        with torch.device("meta"):  # uses no memory
-            blank = assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
-        size = sum(parameter.numel() for parameter in blank.parameters())
-        if size > LARGEST_NETWORK:
-            raise InputError(
-                f"encoder={name!r} with {', '.join(f'{k}={v}' for k, v in options.items())} has {size:.2g} parameters, more "
-                f"than {LARGEST_NETWORK:.2g}; make it narrower"
-            )
-    with seeded_initialisation(seed, "encoder", name):
-        return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
-
-
 def assemble(
     name: str,
     *,
@@ -212,7 +170,7 @@ def assemble(
     std: Sequence[float] | None,
     options: Mapping[str, Any],
 ) -> Encoder:
-    """`build_encoder` with the current generator and device, so that loading need not initialise weights."""
+    """Builds an architecture with the current generator and device, so that loading need not initialise weights."""
     require_encoder(name)
     if not (1 <= channels <= LARGEST_SIZE and 1 <= image_size <= LARGEST_SIZE):
         raise InputError(f"channels={channels} and image_size={image_size} must be from 1 to {LARGEST_SIZE}")
@@ -226,7 +184,7 @@ def assemble(
         if value is not None and not (isinstance(value, int) and (isinstance(value, bool) or 1 <= value <= largest)):
             raise InputError(f"{option}={value!r} of {name} must be a whole number from 1 to {largest}")
     backbone = BACKBONES[name](channels=channels, image_size=image_size, **options)
-    assert isinstance(backbone, ConvNet | ResNet | ViT)
+    assert isinstance(backbone, ConvNet | ResNet | ViT | Lite0)
     config = {
         "kind": "built-in",
         "name": name,

@@ -29,11 +29,6 @@ def is_published(name: str | None) -> bool:
     return name is not None and name.partition(":")[0] in KINDS and ":" in name
 
 
-def has_weights(name: str | None) -> bool:
-    """Returns True if an encoder of this name starts from weights rather than from random values."""
-    return name is not None and is_published(name) and parse_name(name).weights
-
-
 def parse_name(text: str) -> Published:
     """Parses ``hf:NAME`` or ``timm:NAME`` (random weights), optionally with ``@weights`` (published weights)."""
     kind, _, name = text.partition(":")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from coulomb.errors import InputError
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
+from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published import is_published
 from coulomb.randomness import seeded_initialisation
 from coulomb.reading import Shape, check_file, check_shape, list_of, maybe, number, read_object, table, text, whole
@@ -36,6 +37,8 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
         "mean": encoder.normalise.mean.flatten().tolist(),
         "std": encoder.normalise.std.flatten().tolist(),
     }
+    if encoder.preprocessing is not None:
+        description["preprocessing"] = encoder.preprocessing.to_json()
     write_atomically(folder / WEIGHTS, save(tensors))
     write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
 
@@ -63,6 +66,7 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
         encoder.adapter.to_empty(device="cpu")
     # A built-in encoder is on the meta device and takes the loaded tensors; a user's module is changed in place.
     encoder.load_state_dict(weights, assign=module is None)
+    encoder.preprocessing = _preprocessing(description, folder / DESCRIPTION)
     return encoder.eval()
 
 
@@ -80,6 +84,18 @@ def random_encoder(folder: str | Path, seed: int) -> Encoder:
     name, shared = description["name"], ("channels", "image_size", "mean", "std", "options")
     with seeded_initialisation(seed, "encoder", name):
         return assemble(name, **{key: description[key] for key in shared})
+
+
+def _preprocessing(description: dict[str, Any], path: Path) -> Preprocessing | None:
+    """Returns the preprocessing of a description; None if it has none, as in folders of earlier versions."""
+    if (entries := description.get("preprocessing")) is None:
+        return None
+    check_shape(path, entries, PREPROCESSING, SAVE_AGAIN)
+    chosen = {name: entries[name] for name in PREPROCESSING}
+    try:
+        return Preprocessing(**chosen, mean=tuple(description["mean"]), std=tuple(description["std"]))
+    except InputError as error:
+        raise InputError(f"{path}: {error}; {SAVE_AGAIN}") from None
 
 
 def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> Encoder:
@@ -126,7 +142,10 @@ ENTRIES: dict[str, Shape] = {
     "mean": list_of(number),
     "std": list_of(number),
     "adapter": maybe(ADAPTER),
+    "preprocessing": maybe(table),
 }
+_flag = Shape("true or false", lambda value: isinstance(value, bool))
+PREPROCESSING = {"side": whole, "resize": whole, "squash": _flag, "resample": text, "offset_down": _flag}
 
 
 def read_description(path: Path) -> dict[str, Any]:

