@@ -173,6 +173,7 @@ def evaluate(
     on: Any = None,
     on_test: Any = None,
     on_labels: str | None = None,
+    on_group: str | None = None,
     full: bool = False,
     progress: bool = True,
     **options: Any,
@@ -184,7 +185,8 @@ def evaluate(
         data, test, encoder, views, method: only needed if the run was trained with objects instead of names, or with your own
             code: ``method="mine.py:MyMethod"``.
         on, on_test: other labelled data on which to evaluate the frozen encoder instead, and their held-out images (default:
-            a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels.
+            a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels;
+            on_group: see ``group`` of `train`.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
         progress: show progress bars.
         **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below``, if they differ from those of the run.
@@ -211,9 +213,9 @@ def evaluate(
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
     if on is not None:
-        result = transfer(folder, on, on_test, objects, labels=on_labels, **shared)
-    elif on_test is not None or on_labels is not None:
-        raise InputError("on_test and on_labels are for other data: give it as on")
+        result = transfer(folder, on, on_test, objects, labels=on_labels, group=on_group, **shared)
+    elif (on_test, on_labels, on_group) != (None, None, None):
+        raise InputError("on_test, on_labels and on_group are for other data: give it as on")
     else:
         objects.find_method(load_config(folder.config))  # raises before the evaluation starts
         prepared = reopen(folder, objects, progress=progress)[1]

@@ -33,7 +33,7 @@ def other(tmp_path_factory):
     images = draw.integers(0, 120, (60, 20, 20, 3), dtype=np.uint8) + (labels * 60)[:, None, None, None].astype(
         np.uint8
     )
-    np.savez(path, images=images, labels=labels)
+    np.savez(path, images=images, labels=labels, camera=np.arange(60) // 6)
     return path
 
 
@@ -112,6 +112,8 @@ def test_transfer(run, other):
     assert "Transfer to" in (run.path / "report.html").read_text()
     held_out = coulomb.evaluate(run.path, encoder=network(), on=str(other), on_test=str(other), progress=False)
     assert held_out["trained"]["protocol"]["test"] == 60
+    grouped = coulomb.evaluate(run.path, encoder=network(), on=str(other), on_group="camera", progress=False)
+    assert "2 of 10 groups; no camera is in both" in grouped["protocol"]["split"]
 
 
 def test_transfer_refuses_invalid_data(run, other, tmp_path):
@@ -121,6 +123,8 @@ def test_transfer_refuses_invalid_data(run, other, tmp_path):
         ({"on": str(other), "on_test": str(tmp_path / "no labels.npy")}, "has no labels"),
         ({"on": str(tmp_path / "nowhere")}, "nowhere"),
         ({"on_test": str(other)}, "give it as on"),
+        ({"on_group": "camera"}, "give it as on"),
+        ({"on": str(other), "on_group": "camra"}, "did you mean 'camera'"),
         ({"knn_q": 3}, "knn_q=3"),
         ({"many_above": 3, "few_below": 9}, "few_below=9"),
     ]:

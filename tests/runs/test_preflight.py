@@ -71,6 +71,8 @@ OPTIONS = [
     ("folder", {"max_corrupt": 0.0}),
     ("folder", {"batch_size": 28}),
     ("listed", {"labels": "breed", "method": "supcon"}),
+    ("listed", {"group": "breed", "batch_size": 4}),
+    ("listed", {"group": "bread"}),
     ("listed", {"preset": "paper", "batch_size": 8}),
     ("arrays", {"method": "arcface"}),
     ("arrays", {"method": "byol", "accumulate": 2, "method_options": {"momentum": 0.5}}),
@@ -151,6 +153,20 @@ def test_copies_of_training_images_among_the_held_out_ones_are_counted(folder):
     result, _ = preflight({"data": str(folder), "test": str(folder), "max_corrupt": 0.1, **SMALL}, progress=False)
     assert result["duplicates"]["held_out"] == 31
     assert any("31 of 31 held-out images are exact copies" in said for said in result["findings"])
+
+
+def test_a_group_is_recommended_unless_the_split_is_given(tmp_path):
+    images, houses = noise(3, 40, 16, 16), np.arange(40) // 4
+    np.savez(tmp_path / "data.npz", images=images, house=houses)
+    data = {"data": str(tmp_path / "data.npz"), **SMALL}
+
+    def finding(**options):
+        found, text = preflight(data | options, progress=False)
+        assert len(found["groups"]) == ("--group house" in " ".join(found["findings"])) == ("--group house" in text)
+        return bool(found["groups"])
+
+    assert finding()
+    assert not finding(group="house") and not finding(test=data["data"])
 
 
 def test_the_test_set_is_checked(folder, tmp_path):

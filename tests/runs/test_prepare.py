@@ -49,6 +49,28 @@ def test_a_long_tail_subsamples_only_the_training_images(caplog):
     assert "each of the 4 images of 1 is drawn 5.5 times per epoch" in caplog.text
 
 
+def test_a_group_is_on_one_side_of_the_split_and_the_long_tail_comes_after():
+    houses = np.arange(100) // 5
+    source = ArraySource(pictures(100), np.arange(100) % 2, columns=lambda: {"house": houses.tolist()})
+    for options, kept in (({}, 80), ({"long_tail": "step:4", "sampler": "square_root"}, 50)):
+        found = prepared(Config(group="house", test_fraction=0.2, **options), source)
+        assert not set(houses[found.train.indices]) & set(houses[found.test.indices])
+        assert (len(found.train.indices), len(found.test.indices)) == (kept, 20)
+        assert np.bincount(found.test.own_labels).tolist() == [10, 10]
+        assert "4 of 20 groups; no house is in both." in found.describe([])["split"]
+    with pytest.raises(InputError, match="group='hous': .* did you mean 'house'"):
+        prepared(Config(group="hous"), source)
+
+
+def test_groups_of_a_test_set_must_differ_from_those_of_the_data():
+    def source(first):
+        return ArraySource(pictures(10), columns=lambda: {"house": [first + number // 2 for number in range(10)]})
+
+    assert "; no house is in both" in prepared(Config(group="house"), source(1), source(6)).split
+    with pytest.raises(InputError, match="group='house': 1 groups are in both"):
+        prepared(Config(group="house"), source(1), source(5))
+
+
 def test_options_that_need_labels_are_refused_without_them():
     for options, said in (({"long_tail": "step:10"}, "long_tail="), ({"sampler": "square_root"}, "sampler=")):
         with pytest.raises(InputError, match=said):

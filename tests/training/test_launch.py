@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -99,6 +100,27 @@ def safe_lines(run):
         return lines(run)
     except json.JSONDecodeError:
         return []
+
+
+def test_a_split_by_group_is_that_of_the_first_start(tmp_path, quick, caplog):
+    """Resuming and evaluating use the same groups; a run without groups is warned about them."""
+    houses = np.arange(60) // 3
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 16, 16), dtype=np.uint8)
+    data = tmp_path / "data.npz"
+    np.savez(data, images=pixels, labels=np.arange(60) % 3, house=houses)
+    out = stopped_at(9, str(data), tmp_path / "run", **quick, group="house")
+    split = json.loads((out / "split.json").read_text())
+    assert split["group"] == "house" and not set(houses[split["train"]]) & set(houses[split["test"]])
+    assert np.bincount(np.arange(60)[split["test"]] % 3).tolist() == [4, 4, 4]
+    assert not caplog.messages or "--group" not in " ".join(caplog.messages)
+    run = coulomb.train(resume_from=out, progress=False)
+    assert json.loads((out / "split.json").read_text()) == split
+    assert coulomb.evaluate(out, progress=False)["protocol"]["split"] == run.evaluation["protocol"]["split"]
+    assert (
+        "no house is in both" in run.evaluation["protocol"]["split"] and "no house is in both" in run.report.read_text()
+    )
+    coulomb.train(str(data), out=tmp_path / "leak", evaluate=False, progress=False, **quick)
+    assert any("--group house keeps every house on one side" in message for message in caplog.messages)
 
 
 def test_resume_refuses_a_folder_that_is_no_run(tmp_path):

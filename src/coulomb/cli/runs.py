@@ -23,6 +23,10 @@ def evaluate(
     on: Annotated[str | None, typer.Option(help="other labelled images to evaluate the frozen encoder on")] = None,
     on_test: Annotated[str | None, typer.Option(help="held-out images of --on; default: a stratified fifth")] = None,
     on_labels: Annotated[str | None, typer.Option(help="column of a table that holds the labels of --on")] = None,
+    on_group: Annotated[
+        str | None,
+        typer.Option(help="--group for the split of --on: a column, folder or name that is on one side only"),
+    ] = None,
     knn_k: Annotated[int | None, typer.Option(help="neighbours of the kNN; default: the run's", min=1)] = None,
     many_above: Annotated[
         int | None, typer.Option(help="'many' classes have more training images; default: 100", min=0)
@@ -48,7 +52,8 @@ def evaluate(
     """
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "full": full, "encoder": encoder}
+    options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "on_group": on_group}
+    options |= {"full": full, "encoder": encoder}
     from coulomb.report.tables import evaluation_table, summary_table
 
     result = coulomb.evaluate(run, **options, method=method, progress=not as_json)

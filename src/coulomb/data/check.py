@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import Dataset
 
+from coulomb.data.check_groups import group_finding, group_like
 from coulomb.data.check_labels import column_lines, label_findings, label_like, label_table
 from coulomb.data.source import CorruptImage, Header, Source, first_few, visible
 from coulomb.data.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
@@ -104,6 +105,7 @@ def check(
     seed: int = 0,
     learned: np.ndarray | None = None,
     sampler: str = "uniform",
+    suggest_groups: bool = True,
     inspection: Inspection | None = None,
     surveyed: Survey | None = None,
 ) -> dict[str, Any]:
@@ -119,6 +121,7 @@ def check(
         seed: of the samples that are drawn.
         learned: indices of the images that batches are drawn from; default all.
         sampler: how batches are drawn, see :mod:`coulomb.data.split`.
+        suggest_groups: recommend a group that a split should not divide, if there is one; False if the split is given.
         inspection: the result of `inspect_images`, if it is known.
         surveyed: the result of `survey` with this seed, if it is known.
 
@@ -133,6 +136,8 @@ def check(
           ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.data.split.p_no_positive`;
         - ``other_columns``: unused columns of the table that could be labels, see
           :func:`coulomb.data.check_labels.label_like`;
+        - ``groups``: columns, file names or folders that look like groups of similar images, see
+          :func:`coulomb.data.check_groups.group_like`;
         - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;
         - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
         - ``findings``: sentences on what deserves attention.
@@ -149,6 +154,9 @@ def check(
     size = suggest_image_size(surveyed or survey(source, seed=seed), largest)
     statistics = summary.to_dict()
     del statistics["unreadable"]  # the same as "corrupt"
+    copies = _copies(decoded)
+    groups = group_like(source, copies) if suggest_groups else []
+    grouped = {entry["option"] for entry in groups}
     result: dict[str, Any] = {
         "source": source.describe(),
         "count": len(source),
@@ -156,9 +164,10 @@ def check(
         "corrupt": corrupt,
         "survey": statistics,
         "suggested": {"image_size": size, "channels": summary.channels, "dtype": summary.dtype},
-        "duplicates": _duplicates(source, decoded),
+        "duplicates": _duplicates(source, copies),
         "labels": label_table(source, list(decoded), batch_size, learned, sampler),
-        "other_columns": label_like(source),
+        "other_columns": [entry for entry in label_like(source) if entry["name"] not in grouped],
+        "groups": groups,
         "detail": measure_detail(source, list(decoded), seed),
         "memory": {
             "full_size": sum(image.nbytes for image in decoded.values()),
@@ -170,14 +179,17 @@ def check(
     return result
 
 
-def _duplicates(source: Source, decoded: dict[int, Decoded]) -> dict[str, Any]:
+def _copies(decoded: dict[int, Decoded]) -> list[list[int]]:
+    """Returns the indices of identical images, a list for each picture that occurs several times."""
     by_digest: dict[bytes, list[int]] = defaultdict(list)
     for index, image in decoded.items():
         by_digest[image.digest].append(index)
+    return [members for members in by_digest.values() if len(members) > 1]
+
+
+def _duplicates(source: Source, copies: list[list[int]]) -> dict[str, Any]:
     groups: list[dict[str, Any]] = []
-    for members in by_digest.values():
-        if len(members) < 2:
-            continue
+    for members in copies:
         labels = None if source.labels is None else source.labels[members].tolist()
         differ = labels is not None and len({label for label in labels if label >= 0}) > 1
         groups.append({"ids": [source.item_id(i) for i in members], "labels": labels, "cross_label": differ})
@@ -213,6 +225,8 @@ def _findings(result: dict[str, Any], image_size: int) -> list[str]:
     elif result["other_columns"]:
         column = visible(result["other_columns"][0]["name"])
         findings.append(f"No labels are used, but column {column!r} could hold them: --labels {column}.")
+    if (finding := group_finding(result["groups"])) is not None:
+        findings.append(finding)
     if (finding := detail_finding(result["detail"], image_size)) is not None:
         findings.append(finding)
     return findings

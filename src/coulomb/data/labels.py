@@ -45,7 +45,7 @@ def read_labels(
         )
     if len(array) != count:
         raise InputError(f"{where}: {len(array)} labels for {count} images; give one label per image (−1 = unknown)")
-    cleaned = [None if _is_unknown(value) else value for value in array]
+    cleaned = [None if is_unknown(value) else value for value in array]
     known = [value for value in cleaned if value is not None]
     if not known:
         return None, class_names
@@ -117,7 +117,8 @@ def _numbers(values: list[int]) -> Labels:
     return np.array(values, dtype=np.int64)
 
 
-def _is_unknown(value: object) -> bool:
+def is_unknown(value: object) -> bool:
+    """Returns True for None, NaN, −1 and an empty string, which mean an unknown label or group."""
     if value is None:
         return True
     if isinstance(value, str):

@@ -60,6 +60,7 @@ class Source(ABC):
         labels: int64 [N], −1 where unknown; None if there are no labels.
         class_names: names by label; None if the classes have no names.
         root: the folder that ids are relative to.
+        has_paths: whether ids are paths, from which groups of images can be read.
         notes: one sentence for each decision that was made, or kind of file that was skipped, when it was opened.
     """
 
@@ -68,6 +69,7 @@ class Source(ABC):
     labels: Labels | None = None
     class_names: list[str] | None = None
     root: Path | None = None
+    has_paths: bool = False
     notes: tuple[str, ...] = ()
 
     @abstractmethod

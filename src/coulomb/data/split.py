@@ -31,8 +31,7 @@ def stratified_split(
     Raises:
         InputError: there are too few images for a test set.
     """
-    if not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction={test_fraction}: must be between 0 and 1, for example 0.2")
+    check_fraction(test_fraction)
     if labels is None and count is None:
         raise InputError("stratified_split: count= (the number of images) is required without labels")
     classes = np.zeros(count or 0, dtype=np.int64) if labels is None else np.asarray(labels)
@@ -48,6 +47,12 @@ def stratified_split(
     test = np.sort(np.concatenate([member[:take] for member, take in zip(members, takes, strict=True)]))
     train = np.setdiff1d(np.arange(len(classes)), test)
     return train.astype(np.int64), test.astype(np.int64)
+
+
+def check_fraction(test_fraction: float) -> None:
+    """Raises `InputError` unless the fraction of held-out images is between 0 and 1."""
+    if not 0 < test_fraction < 1:
+        raise InputError(f"test_fraction={test_fraction}: must be between 0 and 1, for example 0.2")
 
 
 def _apportion(sizes: Labels, fraction: float) -> Labels:

@@ -99,6 +99,7 @@ def transfer(
     objects: Objects | None = None,
     *,
     labels: str | None = None,
+    group: str | None = None,
     full: bool = False,
     options: dict[str, Any] | None = None,
     progress: bool = True,
@@ -114,6 +115,7 @@ def transfer(
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
         objects: the Python objects passed to the run (encoder, views).
         labels: the column of a table that holds the labels.
+        group: what must not be on both sides of the split, see `coulomb.data.groups.find_groups`.
         full: also fine-tune the encoders on the data.
         options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
         progress: show progress bars.
@@ -128,6 +130,7 @@ def transfer(
         "labels": labels,
         "root": None,
         "test_fraction": 0.2,
+        "group": group,
         "long_tail": None,
         "sampler": "uniform",
     }

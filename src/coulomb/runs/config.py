@@ -50,6 +50,9 @@ class Config:
     test: str | None = _data(None, "held-out images; default: a stratified split of DATA, which is saved")
     labels: str | None = _data(None, "column of a table that holds the labels; 'none' ignores all labels")
     test_fraction: float = _data(0.2, "fraction of DATA that is held out without --test", least=0.0)
+    group: str | None = _data(
+        None, "keep images of a group on one side of the split: a column of a table, folder, folder:2 (level), or name"
+    )
     long_tail: str | None = _data(
         None, "subsample the training images: exponential:100 or step:100 (largest over smallest class); own: unchanged"
     )

@@ -143,6 +143,7 @@ def preflight(
         if matches_labels(objects.find_method(planned.config)):
             batch = planned.config.batch_size * planned.processes
             facts |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
+    facts["suggest_groups"] = config.group is None and len(looks) == 1
     result = check(looks[0].source, **facts)
     if len(looks) > 1:
         result["test"] = _test_set(looks[1])
@@ -200,7 +201,8 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     copies = result["duplicates"]["held_out"] = sum(count for digest, count in tested.items() if digest in learned)
     if copies:
         result["findings"].append(
-            f"{copies} of {tested.total()} held-out images are exact copies of training images, which flatters the evaluation."
+            f"{copies} of {tested.total()} held-out images are exact copies of training images, which flatters the "
+            "evaluation: remove them, or keep copies on one side with --group, if a column, folder or file name shows them."
         )
 
 

@@ -18,6 +18,7 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
+from coulomb.data.groups import find_groups, grouped_sentence, grouped_split, require_apart
 from coulomb.data.source import first_few, visible
 from coulomb.data.split import LongTail, imbalance, long_tail_subset, most_frequent_class
 from coulomb.data.workers import cores
@@ -147,11 +148,22 @@ def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Sourc
 
 
 def make_split(config: Config, source: Source, test_source: Source | None) -> Split:
-    """Splits the data by the test set, or else by the seed of ``config``, and subsamples the training part to a long tail."""
+    """Splits the data by the test set, or else by groups and seed of ``config``; subsamples the training part to a long tail.
+
+    Raises:
+        InputError: there are too few images or groups, or a group is in both the data and the test set.
+    """
     labels = source.labels
+    groups = None if config.group is None else find_groups(source, config.group)
     if test_source is not None:
         train, test = np.arange(len(source)), np.arange(len(test_source))
         sentence = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
+        if config.group is not None and groups is not None:
+            require_apart(groups, find_groups(test_source, config.group))
+            sentence += f"; no {visible(groups.noun)} is in both"
+    elif groups is not None:
+        train, test = grouped_split(labels, groups, config.test_fraction, config.seed)
+        sentence = grouped_sentence(labels, groups, train, test, config.seed)
     else:
         train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
         sentence = split_sentence(labels, train, test, config.test_fraction, config.seed)

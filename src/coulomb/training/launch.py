@@ -13,6 +13,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
+from coulomb.data.check_groups import group_finding, group_like
 from coulomb.errors import InputError, NonFiniteError, Stopped
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, command_for, locked, read_split, write_json
@@ -54,6 +55,10 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         train_log(folder.log),
         stoppable(partial(stopped_sentence, folder, new=True)) as signals,
     ):
+        if config.group is None and planned.prepared.sources[1] is None:
+            finding = group_finding(group_like(planned.prepared.sources[0], copies=[]))
+            if finding is not None:
+                log.warning("%s", finding)
         prepared = decode(planned.prepared, config, progress=progress)
         config.save(folder.config)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
@@ -62,6 +67,7 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
             folder.split,
             {
                 "seed": config.seed,
+                "group": config.group,
                 "long_tail": config.long_tail,
                 "class_counts": prepared.class_counts,
                 "train": prepared.train.indices.tolist(),

@@ -22,6 +22,8 @@ PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path"
 class FileSource(EncodedSource):
     """Image files given by POSIX paths relative to the folder ``root``, which no path or link can leave."""
 
+    has_paths = True
+
     def __init__(
         self,
         root: Path,

@@ -20,6 +20,7 @@ from coulomb.errors import InputError
 from coulomb.reading import parse_json
 
 IMAGE_COLUMNS = ("image", "img")
+_PLAIN_TYPES = ("int", "uint", "float", "string", "large_string", "bool", "date", "timestamp")
 
 
 class ParquetSource(EncodedSource):
@@ -66,6 +67,7 @@ class ParquetSource(EncodedSource):
         self._plain_columns = [f.name for f in schema if f.name != label_column and _is_plain(f.type)]
         has_paths = self._is_struct and kind.get_field_index("path") >= 0 and len(self) > 0
         self._ids = self._unique_paths() if has_paths else None
+        self.has_paths = self._ids is not None
         self._reset()
 
     def _reset(self) -> None:
@@ -108,7 +110,7 @@ class ParquetSource(EncodedSource):
         return self.shards
 
     def other_columns(self) -> dict[str, list[Any]]:
-        """Returns the columns of integers, text or booleans that are not the labels."""
+        """Returns the columns of numbers, text, booleans or dates that are not the labels."""
         return _read_columns(self.shards, self._plain_columns)
 
     def release(self) -> None:
@@ -162,8 +164,8 @@ def _is_plain(kind: Any) -> bool:
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    checks = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
-    return any(check(kind) for check in checks)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_text or (pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
 
 
 def _read_columns(shards: list[Path], names: list[str]) -> dict[str, list[Any]]:
@@ -282,9 +284,9 @@ class HubSource(EncodedSource):
         return {**self.__dict__, "_others": None}  # workers read images only
 
     def other_columns(self) -> dict[str, list[Any]]:
-        """Returns the columns of integers, text or booleans that are not the labels."""
+        """Returns the columns of numbers, text, booleans or dates that are not the labels."""
         kinds = {name: getattr(feature, "dtype", "") for name, feature in self._others.features.items()}
-        plain = [name for name, kind in kinds.items() if str(kind).startswith(("int", "uint", "string", "bool"))]
+        plain = [name for name, kind in kinds.items() if str(kind).startswith(_PLAIN_TYPES)]
         return {name: list(self._others[name]) for name in plain}
 
     def __len__(self) -> int:
