@@ -12,7 +12,7 @@ from torch import nn
 from coulomb.errors import InputError
 from coulomb.models import build_encoder, has_weights, load_encoder, save_encoder, without_weights
 from coulomb.models import lite0_weights as weights
-from coulomb.models.lite0 import Lite0, SameConv2d
+from coulomb.models.lite0 import Lite0, convolution
 
 PHOTOS = Path(__file__).parents[2] / ".." / "shared" / "data" / "photos1000.parquet"
 needs_package = pytest.mark.skipif(
@@ -76,7 +76,7 @@ def test_features_of_any_size_start_with_useful_scale(size):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("size", [7, 8, 9, 1])
 def test_same_padding_by_its_definition(kernel, stride, size):
-    layer, x = SameConv2d(2, 3, kernel, stride), torch.randn(1, 2, size, size + 3)
+    layer, x = convolution(2, 3, kernel, stride), torch.randn(1, 2, size, size + 3)
     y = layer(x)
     assert y.shape[-2:] == (-(-size // stride), -(-(size + 3) // stride))
     for row in range(y.shape[2]):

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from coulomb.models import build_encoder
+from coulomb.models.tuning import Tune
 from coulomb.runs.config import SCHEDULES, Config
 from coulomb.training.optimizers import LARS, build_optimizer, parameter_groups, rate
 
@@ -76,6 +78,64 @@ def test_submodules_in_constant_lr_keep_their_learning_rate():
     constant = {id(p) for group in groups if group["constant_lr"] for p in group["params"]}
     assert constant == {id(p) for p in model.predictor.parameters()}
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+def tuned_method(name, **options):
+    method = nn.Module()
+    method.encoder = build_encoder(name, channels=3, image_size=16, width=12, **options)
+    method.head = nn.Linear(method.encoder.feature_dim, 2)
+    return method
+
+
+def rates(method, config):
+    """Learning rates by the name of the parameter."""
+    names = {id(p): name for name, p in method.named_parameters()}
+    groups = build_optimizer(method, config).param_groups
+    return {names[id(p)].removeprefix("encoder.backbone."): group["lr"] for group in groups for p in group["params"]}
+
+
+def test_layer_decay_multiplies_the_learning_rate_by_block():
+    method = tuned_method("vit")
+    found = rates(method, Config(lr=0.1, layer_decay=0.75, optimizer="adamw"))
+    expected = {"embed": 7, "positions": 7, "norm": 0, "head": 0} | {f"blocks.{i}": 6 - i for i in range(6)}
+    assert len(found) == len(list(method.parameters()))
+    for name, lr in found.items():
+        power = next(power for start, power in expected.items() if name.startswith(start))
+        assert math.isclose(lr, 0.1 * 0.75**power), name
+
+
+def test_layer_decay_of_a_partly_frozen_and_of_an_adapted_encoder():
+    method = tuned_method("resnet10")
+    Tune.parse("last:2").apply(method.encoder)
+    found = rates(method, Config(lr=0.1, layer_decay=0.5))
+    assert {lr for name, lr in found.items() if name.startswith("stages.2")} == {0.1 * 0.5**2}
+    assert {lr for name, lr in found.items() if name.startswith("stages.3")} == {0.1 * 0.5}
+    assert {name.split(".")[1] for name in found if name.startswith("stages")} == {"2", "3"}
+    pytest.importorskip("peft", reason="peft is not installed")
+    method = tuned_method("convnet", stages=2)
+    Tune.parse("lora:2").apply(method.encoder)
+    found = rates(method, Config(lr=0.1, layer_decay=0.5))
+    by_layer = {name.split(".")[1]: lr for name, lr in found.items() if name.startswith("layers")}
+    assert by_layer == {"0": 0.1 * 0.5**2, "3": 0.1 * 0.5}
+
+
+def test_layer_decay_keeps_constant_learning_rates_and_the_first_group_has_the_largest():
+    method = tuned_method("resnet10")
+    method.predictor, method.constant_lr = nn.Linear(2, 2), ("predictor",)
+    groups = parameter_groups(method, 0.1, 0.5)
+    constant = [group for group in groups if group["constant_lr"]]
+    assert {id(p) for group in constant for p in group["params"]} == {id(p) for p in method.predictor.parameters()}
+    assert {group["lr_factor"] for group in constant} == {1.0}
+    factors = [group["lr_factor"] for group in groups if not group["constant_lr"]]
+    assert factors == sorted(factors, reverse=True) and factors[0] == 1.0 and len(set(factors)) == 6
+
+
+def test_without_layer_decay_groups_are_those_of_earlier_checkpoints():
+    groups = build_optimizer(tuned_method("resnet10"), Config(lr=0.1)).param_groups
+    assert [group["lr"] for group in groups] == [0.1, 0.1]
+    assert set(groups[0]) == set(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1).param_groups[0]) | {
+        "constant_lr"
+    }
 
 
 def test_warms_up_linearly_then_falls_to_zero():

@@ -18,6 +18,7 @@ from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation
 from coulomb.models import Encoder
+from coulomb.models.lora import merged
 from coulomb.models.saving import load_encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
@@ -26,7 +27,7 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import find_training_images
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import load_method
-from coulomb.training.network import make_encoder, make_method, starting_encoder
+from coulomb.training.network import make_encoder, make_method, starting_encoder, tune_encoder
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
 BANK, QUERIES = 2_000, 1_000  # training and held-out images for the kNN of the labels
@@ -62,12 +63,13 @@ def network_figures(
         if folder.initial.exists():
             encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
     start = _weights(encoder)
+    tune_encoder(config, encoder)
     learned = find_training_images(prepared, objects.find_method(config))
     if config.method_options.get("bank_path") is not None:
         return {}  # loading the method would restore the bank's file to the checkpoint
     method = make_method(config, prepared, objects, encoder, len(learned))
     state = load_method(method, folder.checkpoint)
-    figures = _movement(start, _weights(encoder))
+    figures = _movement(start, _weights(merged(encoder)))
     if any(not bool(value.isfinite().all()) for value in state.values() if value.is_floating_point()):
         return figures
     most = max(16, min(MOST, MOST_PIXELS // prepared.facts.image_size**2))

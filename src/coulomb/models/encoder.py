@@ -79,9 +79,9 @@ class Encoder(nn.Module):
         backbone: the network.
         adapter: map of the backbone's features to those of the encoder (`coulomb.models.adapter`), or None.
         feature_dim: F.
-        frozen: True if the backbone does not learn, see `freeze`.
         config: how to build the encoder again, JSON-serialisable, without weights and statistics.
         preprocessing: how the published network expects photos; None for encoders trained from scratch.
+        fixed: modules that stay in eval mode in training, see `fix`.
     """
 
     def __init__(
@@ -98,9 +98,14 @@ class Encoder(nn.Module):
         self.backbone = backbone
         self.adapter: nn.Module | None = None
         self.feature_dim = feature_dim
-        self.frozen = False
         self.config = dict(config)
         self.preprocessing = preprocessing
+        self.fixed: list[nn.Module] = []
+
+    @property
+    def frozen(self) -> bool:
+        """True if the backbone does not learn, see `freeze`."""
+        return any(part is self.backbone for part in self.fixed)
 
     @property
     def name(self) -> str:
@@ -150,14 +155,18 @@ class Encoder(nn.Module):
     def freeze(self) -> None:
         """Freezes the backbone: its parameters need no gradient, and it stays in eval mode, as do batch-norm statistics."""
         self.backbone.requires_grad_(False)
-        self.frozen = True
+        self.fix([self.backbone])
+
+    def fix(self, parts: list[nn.Module]) -> None:
+        """Keeps ``parts`` and their submodules, and no others, in eval mode in training."""
+        self.fixed = parts
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Sets the mode of all modules but a frozen backbone, which stays in eval mode."""
+        """Sets the mode of all modules but those in ``fixed``, which stay in eval mode."""
         super().train(mode)
-        if self.frozen:
-            self.backbone.eval()
+        for part in self.fixed:
+            part.eval()
         return self
 
 

@@ -13,19 +13,20 @@ STAGES = (
 
 
 class SameConv2d(nn.Conv2d):
-    """Convolution without bias whose output has ⌈size / stride⌉ pixels; an odd pixel of padding goes right and below."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
-        padding = kernel // 2 if stride == 1 else 0
-        super().__init__(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+    """Convolution with a stride and without padding of its own, whose input is padded: an odd pixel goes right and below."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [B, C, h, w] to [B, outputs, ⌈h / stride⌉, ⌈w / stride⌉]."""
         (kernel, _), (stride, _) = self.kernel_size, self.stride
-        if stride > 1:
-            height, width = (max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[-2:])
-            x = functional.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
-        return super().forward(x)
+        height, width = (max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[-2:])
+        return super().forward(functional.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2)))
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """Returns a convolution without bias whose output has ⌈size / stride⌉ pixels."""
+    if stride > 1:
+        return SameConv2d(inputs, outputs, kernel, stride, groups=groups, bias=False)
+    return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
 
 
 def norm(channels: int) -> nn.BatchNorm2d:
@@ -40,9 +41,9 @@ class InvertedResidual(nn.Module):
         super().__init__()
         width = inputs * expansion
         if expansion > 1:
-            self._expand_conv, self._bn0 = SameConv2d(inputs, width, 1), norm(width)
-        self._depthwise_conv, self._bn1 = SameConv2d(width, width, kernel, stride, groups=width), norm(width)
-        self._project_conv, self._bn2 = SameConv2d(width, outputs, 1), norm(outputs)
+            self._expand_conv, self._bn0 = convolution(inputs, width, 1), norm(width)
+        self._depthwise_conv, self._bn1 = convolution(width, width, kernel, stride, groups=width), norm(width)
+        self._project_conv, self._bn2 = convolution(width, outputs, 1), norm(outputs)
         self.expands, self.adds = expansion > 1, stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,13 +68,13 @@ class Lite0(nn.Module):
             raise InputError(
                 f"image_size={image_size}: lite0 takes images from 32 pixels; give --image-size 32 or more"
             )
-        self._conv_stem, self._bn0 = SameConv2d(channels, 32, 3, 2), norm(32)
+        self._conv_stem, self._bn0 = convolution(channels, 32, 3, 2), norm(32)
         self._blocks = nn.ModuleList(
             InvertedResidual(kernel, 1 if again else stride, outputs if again else inputs, outputs, expansion)
             for repeats, kernel, stride, inputs, outputs, expansion in STAGES
             for again in range(repeats)
         )
-        self._conv_head, self._bn1 = SameConv2d(320, 1280, 1), norm(1280)
+        self._conv_head, self._bn1 = convolution(320, 1280, 1), norm(1280)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 fan_out = module.kernel_size[0] ** 2 * module.out_channels // module.groups

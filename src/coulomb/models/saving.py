@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from coulomb.errors import InputError
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
+from coulomb.models.lora import merged
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published import is_published
 from coulomb.randomness import seeded_initialisation
@@ -25,8 +26,11 @@ FORMAT = 1
 
 
 def save_encoder(encoder: Encoder, folder: str | Path) -> None:
-    """Writes ``encoder.safetensors`` and ``encoder.json`` to ``folder``, which is created if needed, each atomically."""
-    folder = Path(folder)
+    """Writes ``encoder.safetensors`` and ``encoder.json`` to ``folder``, which is created if needed, each atomically.
+
+    The additions of ``tune=lora:R`` are merged into the weights that are written; the encoder is not changed.
+    """
+    folder, encoder = Path(folder), merged(encoder)
     folder.mkdir(parents=True, exist_ok=True)
     # Copies, because modules may share tensors, which the format does not support.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}

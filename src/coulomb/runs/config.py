@@ -16,7 +16,7 @@ from coulomb.methods import METHODS
 from coulomb.methods.options import check_method_name, type_mismatch
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
 from coulomb.models.saving import write_atomically
-from coulomb.models.tuning import Tune
+from coulomb.models.tuning import STATISTICS, Tune
 from coulomb.reading import RESTORE, read_yaml
 
 SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb.training.optimizers.rate`
@@ -70,6 +70,14 @@ class Config:
     tune: str | None = _method(
         None, "what the training changes: all, last:K, head, lora:R, norm, none (cached features), whiten (closed form)"
     )
+    norm_statistics: str = _method(
+        "moving",
+        "batch norms that train: moving follows the training images, frozen keeps those of the weights",
+        choices=STATISTICS,
+    )
+    stay_close: float = _method(
+        0.0, "weight of 1 − cosine between the features of a view and those of the network at the start", least=0.0
+    )
     temperature: float = _method(0.5, "temperature τ, which divides the similarities", least=1e-4)
     preset: str = _method("small", "small is for CPUs, paper has the authors' settings", choices=("small", "paper"))
     method_options: dict[str, Any] = field(
@@ -89,6 +97,10 @@ class Config:
     optimizer: str = _optimisation("sgd", "optimizer", choices=("sgd", "adamw", "lars"))
     weight_decay: float = _optimisation(5e-4, "weight decay, not applied to norms and biases", least=0.0)
     warmup_epochs: float = _optimisation(0.0, "epochs of linear warm-up before the schedule", least=0.0)
+    head_epochs: float = _optimisation(0.0, "epochs at the beginning in which only the head is trained", least=0.0)
+    layer_decay: float = _optimisation(
+        1.0, "factor on the learning rate from each block of the encoder to the one before it; usual is 0.75", least=0.0
+    )
     schedule: str = _optimisation("cosine", "learning rate after the warm-up", choices=SCHEDULES)
     lr_drops: list[float] = field(
         default_factory=lambda: [0.6, 0.8],
@@ -132,8 +144,15 @@ class Config:
         for option in dataclasses.fields(self):
             _validate(option, hints[option.name], getattr(self, option.name))
         check_method_name(self.method)
-        if self.tune is not None:
-            Tune.parse(self.tune)
+        tune = Tune.parse("all" if self.tune is None else self.tune)
+        for name in ("stay_close", "head_epochs"):
+            if tune.frozen and getattr(self, name):
+                raise InputError(
+                    f"{name}={getattr(self, name)!r}: has no effect with tune={self.tune!r}, which only trains a head; "
+                    "leave it out"
+                )
+        if not 0 < self.layer_decay <= 1:
+            raise InputError(f"layer_decay={self.layer_decay!r}: must be above 0 and at most 1, which changes nothing")
         if not 0 <= self.test_fraction < 1:
             raise InputError(f"test_fraction={self.test_fraction!r}: must be at least 0 and below 1")
         if self.long_tail is not None:
@@ -141,8 +160,9 @@ class Config:
         if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
             raise InputError(f"lr_drops={self.lr_drops!r}: must be fractions of the run, from 0 to 1")
         check_thresholds(self.many_above, self.few_below)
-        if self.warmup_epochs > self.epochs:
-            raise InputError(f"warmup_epochs={self.warmup_epochs!r}: more than the {self.epochs} epochs of the run")
+        for name in ("warmup_epochs", "head_epochs"):
+            if getattr(self, name) > self.epochs:
+                raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
 
     def save(self, path: Path) -> None:
         """Writes ``config.yaml``."""

@@ -16,6 +16,7 @@ from coulomb.data import Source
 from coulomb.errors import InputError
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
+from coulomb.models import has_weights
 from coulomb.models.encoder import require_encoder
 from coulomb.models.published import is_published
 from coulomb.models.user_code import is_user_code, with_absolute_path
@@ -106,9 +107,12 @@ def configure(
         log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(given.method))
     own = recipe.method_options | options.get("method_options", {})
     options = options | {"method_options": complete_options(given.method, method, own)}
-    if "epochs" in options:  # a shorter run: at most a tenth of it is warm-up, and it is evaluated at least five times
+    if (
+        "epochs" in options
+    ):  # a shorter run: at most a tenth of it is warm-up (of any kind), and it is evaluated at least five times
         shorter = {
             "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
+            "head_epochs": min(recipe.head_epochs, options["epochs"] / 10),
             "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
         }
         options = shorter | options
@@ -121,11 +125,25 @@ def configure(
         )
     if objects.encoder is None:
         require_encoder(str(config.encoder))  # before a folder is created
+        require_weights(config)
     else:
         config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
     if config.out is None:
         config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
     return config, sources, facts
+
+
+def require_weights(config: Config) -> None:
+    """Raises `InputError` if an option keeps parts of the encoder as they are at the start, and they are random."""
+    if has_weights(config.encoder):
+        return
+    whole = {"tune": (None, "all"), "norm_statistics": ("moving",), "stay_close": (0,), "head_epochs": (0,)}
+    for name, values in whole.items():
+        if (value := getattr(config, name)) not in values:
+            raise InputError(
+                f"{name}={value!r}: encoder={config.encoder!r} has random weights, which are not worth keeping; "
+                f"leave {name} out, or start from weights, such as hf:NAME@weights"
+            )
 
 
 def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:

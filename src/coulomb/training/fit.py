@@ -1,5 +1,6 @@
 """The training of a prepared run."""
 
+import copy
 import dataclasses
 import io
 import logging
@@ -16,8 +17,9 @@ from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
 from coulomb.errors import InputError, LostProcessError
 from coulomb.methods import Method
-from coulomb.models import save_encoder
+from coulomb.models import load_encoder, save_encoder
 from coulomb.models.classifier import save_classifier
+from coulomb.models.lora import merge_lora
 from coulomb.models.saving import write_atomically
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
@@ -28,8 +30,9 @@ from coulomb.runs.plan import Plan, plan_prepared
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import Checkpoints, does_not_fit
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder
+from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder, tune_encoder
 from coulomb.training.order import RunLoader, RunOrder
+from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals
 from coulomb.watching.live_evaluation import LiveEvaluation
 from coulomb.watching.pulse import ClassGradients, Pulse
@@ -85,6 +88,13 @@ def fit(
         encoder = starting_encoder(config, prepared, folder.initial, save=trainer.is_global_zero)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
+    stay_close = None
+    if config.stay_close:
+        start = copy.deepcopy(encoder)
+        if objects.encoder is not None:  # when resuming, the weights of the user's module are those of this call
+            start = load_encoder(folder.initial, start.backbone)
+        stay_close = StayClose(start, config.stay_close)
+    log.info("%s", tune_encoder(config, encoder))
     method = make_method(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,
@@ -94,6 +104,7 @@ def fit(
         config,
         order.steps_per_epoch,
         folder.path,
+        stay_close,
     )
     if trainer.is_global_zero and not folder.views.exists():
         save_sheet(folder.views, prepared, views, config.seed)
@@ -143,7 +154,7 @@ def fit(
         classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
         if classifier is not None:
             save_classifier(classifier, folder.path, prepared.class_names)
-        save_encoder(encoder.cpu(), folder.path)
+        save_encoder(merge_lora(encoder.cpu()), folder.path)
         write_json(folder.data, prepared.describe(corrupt.listed()))
     log.info("trained %d steps", trainer.global_step)
 
@@ -188,7 +199,8 @@ def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
         accelerator=accelerator,
         devices=devices,
         num_nodes=config.num_nodes,
-        strategy="ddp" if many else "auto",
+        # While only the head is trained, no gradient reaches the encoder.
+        strategy=("ddp_find_unused_parameters_true" if config.head_epochs else "ddp") if many else "auto",
         precision="bf16-mixed" if config.precision == "bf16" else "32-true",
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
@@ -207,6 +219,8 @@ def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
 IGNORED_WARNINGS = (  # of Lightning, which the user cannot act on
     r".*LeafSpec.*deprecated.*",  # between versions of torch and Lightning
     r".*does not have many workers.*",  # batches come from memory
+    r".*module\(s\) in eval mode at the start of training.*",  # frozen parts of the encoder
+    r".*find_unused_parameters=True.*did not find any unused.*",  # after the epochs of the head alone
     r".*GPU available but not used.*",  # accelerator="cpu" is intended
     r".*multiprocessing.*fork.*",
 )

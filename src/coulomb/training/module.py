@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.methods import Method
 from coulomb.models.saving import write_atomically
+from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
 from coulomb.training.optimizers import build_optimizer, rate
+from coulomb.training.stay_close import StayClose
 
 
 class ContrastiveTraining(pl.LightningModule):
@@ -35,6 +37,7 @@ class ContrastiveTraining(pl.LightningModule):
         config: the options of the run.
         steps_per_epoch: batches per epoch and process.
         folder: the run folder, where a batch with a non-finite loss is saved.
+        stay_close: the penalty of ``config.stay_close``, if that is not 0.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ContrastiveTraining(pl.LightningModule):
         config: Config,
         steps_per_epoch: int,
         folder: Path,
+        stay_close: StayClose | None = None,
     ):
         super().__init__()
         # Convolutions are faster in this layout on CPUs and tensor cores, with the same results up to rounding.
@@ -53,7 +57,8 @@ class ContrastiveTraining(pl.LightningModule):
         self.views, self.config = views, config
         self.labels, self.positions = labels, positions
         self.steps_per_epoch = steps_per_epoch
-        self.folder = folder
+        self.folder, self.stay_close = folder, stay_close
+        self.head_first = HeadFirst(method)
         # Queues and banks are identical in all processes by construction, so DDP need not broadcast them at each step.
         self._ddp_params_and_buffers_to_ignore = [
             f"{name}.{buffer}"
@@ -67,10 +72,19 @@ class ContrastiveTraining(pl.LightningModule):
         """Optimizer steps in the whole run."""
         return math.ceil(self.config.epochs * self.steps_per_epoch / self.config.accumulate)
 
+    def updates_in(self, epochs: float) -> int:
+        """Returns the number of updates in ``epochs`` epochs, rounded."""
+        return round(epochs * self.steps_per_epoch / self.config.accumulate)
+
     def completes_update(self, batch_idx: int) -> bool:
         """Returns True if the optimizer steps after this batch: always, unless gradients are accumulated."""
         done = batch_idx + 1
         return done % self.config.accumulate == 0 or done == self.config.epochs * self.steps_per_epoch
+
+    def on_train_start(self) -> None:
+        """Gives all processes the same starting network."""
+        if self.stay_close is not None:
+            self.stay_close.share(self.device)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
@@ -80,17 +94,26 @@ class ContrastiveTraining(pl.LightningModule):
         draw = generator(config.seed, "views", batch_idx, self.global_rank)
         views = self.views(batch["image"], draw, n=config.n_views, aspect=batch["aspect"])
         views = [view.contiguous(memory_format=torch.channels_last) for view in views]
+        self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
         index = batch["index"].cpu()
         labels = None if self.labels is None else self.labels[index].to(self.device)
-        loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
+        with self.stay_close.recording(self.method.encoder) if self.stay_close else nullcontext([]) as seen:
+            loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
+        distance = self.stay_close.distance(seen) if self.stay_close else None
         self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
         return {
-            "loss": loss,
-            "value": self.trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean"),
+            "loss": loss if distance is None else loss + config.stay_close * distance,
+            "value": self.mean_of_processes(loss),
+            "stay_close": None if distance is None else self.mean_of_processes(distance),
             "no_signal": self.method.no_signal(images, config.n_views),
             "floor": self.method.floor(images, config.n_views),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
         }
+
+    def mean_of_processes(self, value: Tensor) -> Tensor:
+        """Returns the mean of a scalar over processes, without gradient."""
+        mean: Tensor = self.trainer.strategy.reduce(value.detach().clone(), reduce_op="mean")
+        return mean
 
     @torch.no_grad()
     def on_after_backward(self) -> None:
@@ -141,7 +164,7 @@ class ContrastiveTraining(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Returns the optimizer and its learning-rate schedule, a function of the step."""
         optimizer, config = build_optimizer(self.method, self.config), self.config
-        warmup = round(config.warmup_epochs * self.steps_per_epoch / config.accumulate)
+        warmup = self.updates_in(config.warmup_epochs)
 
         def scheduled(step: int) -> float:
             return rate(config.schedule, step, total=self.updates, warmup=warmup, drops=config.lr_drops)

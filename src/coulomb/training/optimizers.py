@@ -8,24 +8,42 @@ import torch
 from torch import nn
 
 from coulomb.errors import InputError
+from coulomb.models.blocks import ordered_blocks
 from coulomb.runs.config import Config
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
+def parameter_groups(model: nn.Module, weight_decay: float, layer_decay: float = 1.0) -> list[dict]:
     """Groups parameters into weights with decay, and norms, biases and other vectors and scalars without.
 
     Submodules named in the model's ``constant_lr`` (SimSiam's predictor) form separate groups with ``constant_lr=True``,
-    whose learning rate does not follow the schedule.
+    whose learning rate does not follow the schedule. ``lr_factor`` of a group multiplies the learning rate; groups are in
+    descending order of it, see `layer_factors`.
     """
     constant = {id(p) for name in getattr(model, "constant_lr", ()) for p in getattr(model, name).parameters()}
-    groups = []
-    for is_constant in (False, True):
-        trained = [p for p in model.parameters() if p.requires_grad and (id(p) in constant) is is_constant]
-        for decays in (True, False):
-            chosen = [p for p in trained if (p.ndim > 1) is decays]
-            decay = weight_decay if decays else 0.0
-            groups.append({"params": chosen, "weight_decay": decay, "constant_lr": is_constant})
-    return [group for group in groups if group["params"]]
+    factors = layer_factors(model, layer_decay)
+    groups: dict[tuple[bool, float, bool], dict] = {}
+    for p in model.parameters():
+        if p.requires_grad:
+            is_constant, factor, decays = id(p) in constant, factors.get(id(p), 1.0), p.ndim > 1
+            group = {"params": [], "weight_decay": weight_decay if decays else 0.0, "constant_lr": is_constant}
+            groups.setdefault((is_constant, -factor, not decays), group | {"lr_factor": factor})["params"].append(p)
+    return [groups[key] for key in sorted(groups)]
+
+
+def layer_factors(model: nn.Module, layer_decay: float) -> dict[int, float]:
+    """Returns the factors on the learning rates of the backbone's parameters, by id: d^(L + 1 − i) for block i of L.
+
+    The stem is block 0. What follows the last block, and everything outside the backbone, has factor 1, as in BEiT (Bao et
+    al., 2022). See `coulomb.models.blocks.ordered_blocks`.
+    """
+    backbone = getattr(getattr(model, "encoder", None), "backbone", None)
+    if layer_decay == 1.0 or backbone is None:
+        return {}
+    groups = ordered_blocks(backbone)
+    factors = {id(p): layer_decay ** (len(groups) - 1) for p in backbone.parameters()}
+    for place, group in enumerate(groups):
+        factors |= {id(p): layer_decay ** (len(groups) - 1 - place) for part in group for p in part.parameters()}
+    return factors
 
 
 def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
@@ -34,9 +52,11 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     Raises:
         InputError: the model has no parameters to train.
     """
-    groups = parameter_groups(model, config.weight_decay)
+    groups = parameter_groups(model, config.weight_decay, config.layer_decay)
     if not groups:
         raise InputError(f"method={config.method!r}: has no parameters to train; assign the encoder to an attribute")
+    for group in groups:
+        group["lr"] = config.lr * group.pop("lr_factor")
     if config.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=config.lr)
     if config.optimizer == "lars":

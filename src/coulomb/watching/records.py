@@ -22,8 +22,8 @@ log = logging.getLogger("coulomb")
 
 class TrainingFigures(pl.Callback):
     """Writes a line for every update: ``step``, ``epoch``, ``loss``, ``no_signal``, ``floor``, ``lr``, ``images_per_second``,
-    ``seconds`` (of training so far, with evaluations and without interruptions), the method's own figures, and those that
-    ``more`` returns.
+    ``seconds`` (of training so far, with evaluations and without interruptions), with a penalty of that name ``stay_close``
+    (mean of 1 − cosine, unweighted and not part of ``loss``), the method's own figures, and those that ``more`` returns.
 
     ``no_signal``, the loss of embeddings without information, and ``floor``, the smallest possible loss, are null if the
     method does not know them. ``loss`` is the mean over processes and over the accumulated batches of the update, in full
@@ -33,6 +33,7 @@ class TrainingFigures(pl.Callback):
     def __init__(self, journal: Journal, more: Callable[[], dict[str, float]] = dict):
         self.journal, self.more = journal, more
         self.pending: list[float] = []
+        self.distances: list[float] = []
         self.images = 0
         self.clock = 0.0
         self.seconds = 0.0
@@ -49,6 +50,8 @@ class TrainingFigures(pl.Callback):
     ) -> None:
         """Collects the loss, and writes a line when the update is complete."""
         self.pending.append(float(outputs["value"]))
+        if outputs["stay_close"] is not None:
+            self.distances.append(float(outputs["stay_close"]))
         self.images += len(batch["index"])
         if not module.completes_update(batch_idx):
             return
@@ -68,7 +71,9 @@ class TrainingFigures(pl.Callback):
                 "seconds": round(self.seconds, 3),
             }
         )
-        self.pending, self.images, self.clock = [], 0, now
+        if self.distances:
+            line["stay_close"] = sum(self.distances) / len(self.distances)
+        self.pending, self.distances, self.images, self.clock = [], [], 0, now
         if trainer.is_global_zero:
             self.journal.write(line)
 
