@@ -1,6 +1,6 @@
 """Encoders (built in, of other libraries, or around a user's module), heads, and their files."""
 
-from coulomb.models.build import build_encoder, has_weights, without_weights
+from coulomb.models.build import build_encoder, has_weights
 from coulomb.models.encoder import Encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
 from coulomb.models.preprocessing import Preprocessing
@@ -17,6 +17,5 @@ __all__ = [
     "projection_head",
     "save_encoder",
     "seeded_initialisation",
-    "without_weights",
     "wrap_encoder",
 ]

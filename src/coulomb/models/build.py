@@ -6,23 +6,34 @@ from typing import Any
 import torch
 
 from coulomb.errors import InputError
-from coulomb.models.backbones import LARGEST_NETWORK
-from coulomb.models.encoder import Encoder, Normalisation, assemble
-from coulomb.models.lite0_weights import PREPROCESSING, read_tensors
-from coulomb.models.published import WEIGHTS, is_published
+from coulomb.models.backbones import BACKBONES, LARGEST_NETWORK, option_names
+from coulomb.models.encoder import Encoder, Normalisation, assemble, require_architecture
+from coulomb.models.lite0_weights import PREPROCESSING, read_tensors, weights_file
+from coulomb.models.published import WEIGHTS, is_published, require_channels
+from coulomb.models.starting_weights import build_local, find, is_local
 from coulomb.randomness import seeded_initialisation
 
 RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the same architecture without
 
 
 def has_weights(name: str | None) -> bool:
-    """Returns True for names of encoders that start from weights that exist: ``lite0``, ``hf:NAME@weights``, …"""
-    return name is not None and (name in RANDOM or (is_published(name) and name.endswith(WEIGHTS)))
+    """Returns True for encoders that start from weights: ``lite0``, ``hf:NAME@weights``, ``run:PATH``, a folder, …"""
+    return name is not None and (name in RANDOM or is_local(name) or (is_published(name) and name.endswith(WEIGHTS)))
 
 
-def without_weights(name: str) -> str:
-    """Returns the name of the same architecture with random weights."""
-    return RANDOM.get(name) or (name.removesuffix(WEIGHTS) if is_published(name) else name)
+def takes_width(name: str | None) -> bool:
+    """Returns True for encoders with the option ``width``."""
+    return name in BACKBONES and "width" in option_names(name)
+
+
+def require_encoder(name: str) -> None:
+    """Raises `InputError` unless an encoder of this ``name`` can be built as far as that is known without building it."""
+    if is_local(name):
+        find(name)
+    elif name == "lite0":
+        weights_file()
+    else:
+        require_architecture(name)
 
 
 def build_encoder(
@@ -49,10 +60,12 @@ def build_encoder(
     lite0-random 1280      none; the same with random weights
     hf:NAME      varies    of transformers (``pip install 'coulomb[hf]'``): a name of the hub, a local folder, a model type
     timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)
+    run:FOLDER   varies    the encoder of an earlier run, with its weights
+    FOLDER       varies    saved by transformers, timm or coulomb, or its .safetensors file, with its weights
     ============ ========  ======================================================================
 
-    ``lite0``, ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with the normalisation of their
-    authors, with which an evaluation compares them, and have a ``preprocessing``.
+    ``lite0``, ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with which an evaluation compares
+    them. All encoders with weights keep the normalisation that these were trained with, and the ``preprocessing``.
 
     Args:
         name: from the table.
@@ -67,8 +80,18 @@ def build_encoder(
     Raises:
         InputError: the name or an option is unknown or out of range, or a library is missing.
     """
+    if is_local(name):
+        if options:
+            option = next(iter(options))
+            raise InputError(
+                f"{option}={options[option]!r}: {name} takes no options; its architecture is that of its weights"
+            )
+        normalise = Normalisation(channels, mean, std)
+        return build_local(
+            name, channels=channels, image_size=image_size, seed=seed, weights=weights, normalise=normalise
+        )
     if not weights:
-        name = without_weights(name)
+        name = RANDOM.get(name) or (name.removesuffix(WEIGHTS) if is_published(name) else name)
     if name == "lite0":
         return build_lite0(channels, image_size, options)
     if not is_published(name):
@@ -87,11 +110,7 @@ def build_encoder(
 def build_lite0(channels: int, image_size: int, options: dict[str, Any]) -> Encoder:
     """Builds EfficientNet-Lite0 with its ImageNet weights."""
     preprocessing = PREPROCESSING.at(image_size)
-    if channels != len(preprocessing.mean):
-        raise InputError(
-            f"encoder='lite0': its weights are for 3 channels and the images have {channels}; give --channels 3, or "
-            "--encoder lite0-random"
-        )
+    require_channels("lite0", 3, channels)
     mean, std = preprocessing.mean, preprocessing.std
     with torch.device("meta"):
         encoder = assemble("lite0", channels=3, image_size=image_size, mean=mean, std=std, options=options)

@@ -22,7 +22,7 @@ from coulomb.models.backbones import (
 )
 from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.models.published import import_library, is_published, parse_name, published_backbone
+from coulomb.models.published import Published, import_library, is_published, parse_name, published_backbone
 
 
 class Normalisation(nn.Module):
@@ -180,15 +180,18 @@ def assemble(
     options: Mapping[str, Any],
 ) -> Encoder:
     """Builds an architecture with the current generator and device, so that loading need not initialise weights."""
-    require_encoder(name)
+    require_architecture(name)
     if not (1 <= channels <= LARGEST_SIZE and 1 <= image_size <= LARGEST_SIZE):
         raise InputError(f"channels={channels} and image_size={image_size} must be from 1 to {LARGEST_SIZE}")
     if is_published(name):
-        return _assemble_published(name, channels, image_size, Normalisation(channels, mean, std), options)
+        statistics = Normalisation(channels, mean, std)
+        return assemble_published(name, None, channels, image_size, statistics, options)
     known = option_names(name)
     for option, value in options.items():
         if option not in known:
-            raise InputError(f"{option}={value!r}: {name} has no such option; its options are {', '.join(known)}")
+            raise InputError(
+                f"{option}={value!r}: {name} has no such option; its options are {', '.join(known) or 'none'}"
+            )
         largest = LARGEST.get(option, LARGEST_SIZE)
         if value is not None and not (isinstance(value, int) and (isinstance(value, bool) or 1 <= value <= largest)):
             raise InputError(f"{option}={value!r} of {name} must be a whole number from 1 to {largest}")
@@ -204,24 +207,40 @@ def assemble(
     return Encoder(backbone, Normalisation(channels, mean, std), feature_dim=backbone.feature_dim, config=config)
 
 
-def require_encoder(name: str) -> None:
+def require_architecture(name: str) -> None:
     """Raises `InputError` unless ``name`` is known and its library is installed."""
     if is_published(name):
         import_library(parse_name(name).kind)
     elif name not in BACKBONES:
         raise InputError(
-            f"encoder={name!r} is unknown: use one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME, or wrap your own module"
-            + did_you_mean(name, BACKBONES)
+            f"encoder={name!r} is unknown: use one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME (with @weights: published "
+            "weights), run:FOLDER, a folder with weights, or wrap your own module"
+            + did_you_mean(name.removesuffix("@weights"), BACKBONES)
         )
 
 
-def _assemble_published(
-    name: str, channels: int, image_size: int, normalise: Normalisation, options: Mapping[str, Any]
+def assemble_published(
+    name: str,
+    parsed: Published | None,
+    channels: int,
+    image_size: int,
+    normalise: Normalisation,
+    options: Mapping[str, Any],
 ) -> Encoder:
-    """Builds an encoder of another library; ``feature_dim`` is measured by a dry run."""
-    backbone, saved = published_backbone(name, channels=channels, image_size=image_size, options=options)
+    """Builds an encoder of another library; ``feature_dim`` is measured by a dry run.
+
+    Published weights keep their own normalisation. ``parsed``: what the name means; default as in `parse_name`.
+    """
+    backbone, saved, preprocessing = published_backbone(
+        name, channels=channels, image_size=image_size, options=options, parsed=parsed
+    )
+    if parsed is not None and parsed.description is not None:
+        name = f"{parsed.kind}:{parsed.description.get('model_type') or parsed.description['architecture']}"
+    if preprocessing is not None:
+        preprocessing = preprocessing.at(image_size)
+        normalise = Normalisation(channels, preprocessing.mean, preprocessing.std)
     config = {"kind": PUBLISHED, "name": name, "channels": channels, "image_size": image_size, "options": saved}
-    encoder = Encoder(backbone, normalise, feature_dim=0, config=config)
+    encoder = Encoder(backbone, normalise, feature_dim=0, config=config, preprocessing=preprocessing)
     encoder.feature_dim = measure_feature_dim(encoder, name, channels, image_size)
     return encoder
 

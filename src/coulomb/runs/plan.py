@@ -17,8 +17,7 @@ from coulomb.errors import InputError
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
 from coulomb.models import has_weights
-from coulomb.models.encoder import require_encoder
-from coulomb.models.published import is_published
+from coulomb.models.build import require_encoder, takes_width
 from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
@@ -116,7 +115,7 @@ def configure(
             "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
         }
         options = shorter | options
-    if is_published(options.get("encoder")):
+    if options.get("encoder") and not takes_width(options["encoder"]):
         options = {"encoder_width": None} | options  # the recipe's width is that of its own encoder
     config = dataclasses.replace(recipe, **options)
     if method.needs_labels and facts.labelled == 0:
