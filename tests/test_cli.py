@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -74,8 +75,16 @@ def run(photos, tmp_path_factory):
         (["doctor", "nowhere"], ["nowhere", "not a run folder"]),
         (["embed", "nowhere", "digits", "--out", "x.parquet"], ["nowhere"]),
         (["report", "nowhere"], ["nowhere"]),
-        (["encode", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
-        (["classify", "nowhere", "a.png"], ["nowhere", "no trained encoder"]),
+        (["encode", "nowhere", "a.png"], ["nowhere", "neither a run folder nor an encoder"]),
+        (["encode", ".", "a.png"], ["'.'", "no trained encoder"]),
+        (["classify", "nowhere", "a.png"], ["nowhere", "neither a run folder nor an encoder"]),
+        (["classify", "lite0", "a.png"], ["'lite0': has no classifier", "--method supcon"]),
+        (["embed", "lit0", "digits", "--out", "x.parquet"], ["did you mean 'lite0'"]),
+        (["embed", "resnet18", "digits", "--out", "x.parquet"], ["has random weights"]),
+        (["embed", "lite0", "digits", "--image-size", "8", "--out", "x.parquet"], ["image_size=8"]),
+        (["evaluate", "lite0"], ["'lite0': an encoder is evaluated on labelled images", "--on"]),
+        (["doctor", "lite0"], ["'lite0': not a run folder"]),
+        (["report", "lite0"], ["'lite0': not a run folder"]),
         (["check"], ["data: missing; give the images to check"]),
         (["check", "digits", "--temperature", "0"], ["temperature"]),
         (["check", "digits", "--labels", "breed"], ["breed", "no columns"]),
@@ -209,6 +218,22 @@ def test_encode_prints_what_embed_writes(run, photos):
     np.testing.assert_allclose(table["features"].to_pylist(), [row["features"] for row in rows], rtol=1e-5, atol=1e-6)
     refused(coulomb("encode", run, files[0], "nowhere.png", cwd=run.parent), "nowhere.png: no such file")
     refused(coulomb("classify", run, files[0], cwd=run.parent), "has no classifier", "--method supcon")
+
+
+def test_published_weights_stand_where_a_run_does(tmp_path, digit_tree):
+    result = coulomb("embed", "lite0", digit_tree, "--image-size", 32, "--out", "f.parquet", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "60 rows of 1280 features in f.parquet, 0 images skipped\n"
+    images = sorted((digit_tree / "digit-0").iterdir())[:2]
+    result = coulomb("encode", "lite0", *images, "--image-size", 32, cwd=tmp_path)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    written = pq.read_table(tmp_path / "f.parquet")["features"].to_pylist()
+    np.testing.assert_allclose([row["features"] for row in rows], written[:2], rtol=1e-4, atol=1e-5)
+    result = coulomb("evaluate", "lite0", "--on", digit_tree, "--image-size", 32, "--json", cwd=tmp_path)
+    assert json.loads(result.stdout)["starting_point"]["knn"] > 0.2, result.stderr
+    result = coulomb("evaluate", "lite0", "--on", digit_tree, "--image-size", 32, "--out", "r.json", cwd=tmp_path)
+    assert result.stdout.splitlines()[1].startswith("starting point") and "raw pixels" in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.parquet", "r.json"]
 
 
 def test_classify(tmp_path, digit_tree):

@@ -9,14 +9,16 @@ from torch import nn
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import assess, transfer
+from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.examine import examine
+from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_weights, run_path
 from coulomb.evaluation.run import Run
 from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
 from coulomb.runs.config import load_config
-from coulomb.runs.folder import RunFolder, command_for, free_folder
+from coulomb.runs.folder import RunFolder, command_for, free_folder, write_json
 from coulomb.runs.objects import Objects, find_bank, require_named
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
@@ -174,19 +176,27 @@ def evaluate(
     on_test: Any = None,
     on_labels: str | None = None,
     on_group: str | None = None,
+    image_size: int | None = None,
+    out: str | Path | None = None,
     full: bool = False,
     progress: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluates a run, writes ``evaluation.json`` and a new report, and returns the results.
 
+    ``evaluate("lite0", on="photos/")`` measures published weights as they are and writes nothing; see
+    `coulomb.evaluation.assess_encoder.assess_encoder`.
+
     Args:
-        run: the run folder, or a folder of several seeds; then each is evaluated, and their summary is returned.
+        run: the run folder, or a folder of several seeds; then each is evaluated, and their summary is returned. Or an encoder
+            by name, see `load`.
         data, test, encoder, views, method: only needed if the run was trained with objects instead of names, or with your own
             code: ``method="mine.py:MyMethod"``.
         on, on_test: other labelled data on which to evaluate the frozen encoder instead, and their held-out images (default:
             a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels;
             on_group: see ``group`` of `train`.
+        image_size: of an encoder by name, see `load`.
+        out: JSON file to write the results of an encoder by name to; it must not exist.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
         progress: show progress bars.
         **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below``, if they differ from those of the run.
@@ -194,22 +204,29 @@ def evaluate(
     Raises:
         InputError: the folder is not a run, its data changed, or an argument is wrong.
     """
-    folder = RunFolder(run)
-    if is_plan(run):
+    allowed = ("knn_k", "knn_sigma", "many_above", "few_below")
+    if unknown := sorted(set(options) - set(allowed)):
+        raise InputError(
+            f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(allowed)}"
+        )
+    path = run_path(run)
+    if path is None:
+        own = {"data": data, "test": test, "encoder": encoder, "views": views, "method": method, "full": full or None}
+        chosen = {"labels": on_labels, "group": on_group, "options": options, "progress": progress}
+        return _evaluate_encoder(str(run), on, on_test, own=own, image_size=image_size, out=out, **chosen)
+    if image_size is not None or out is not None:
+        raise InputError("image_size and out are for encoders by name; a run has its own image size and folder")
+    folder = RunFolder(path)
+    if is_plan(path):
         if on is not None:
             raise InputError(f"on={on!r}: {str(run)!r} contains several runs; give one of them")
-        RunFolder(run).refuse_links()
+        folder.refuse_links()
         given: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
         given["method"] = method
         for seed in planned(folder.path)[0]:
             evaluate(seed_folder(folder.path, seed).path, **given, progress=progress, **options)
         return summarise(folder.path)
     folder.require()
-    allowed = ("knn_k", "knn_sigma", "many_above", "few_below")
-    if unknown := sorted(set(options) - set(allowed)):
-        raise InputError(
-            f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(allowed)}"
-        )
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
     if on is not None:
@@ -222,6 +239,30 @@ def evaluate(
         result = assess(folder, prepared, objects, **shared)
         examine(folder, prepared, objects, progress=progress)
     build_report(folder.path)
+    return result
+
+
+def _evaluate_encoder(
+    name: str,
+    on: Any,
+    on_test: Any,
+    *,
+    own: dict[str, Any],
+    image_size: int | None,
+    out: str | Path | None,
+    **chosen: Any,
+) -> dict[str, Any]:
+    """`evaluate` for an encoder by name; ``own`` are arguments that belong to a run."""
+    require_weights(name)
+    if extra := [option for option, value in own.items() if value is not None]:
+        raise InputError(f"{extra[0]}={own[extra[0]]!r}: belongs to a run, and {name!r} is an encoder; leave it out")
+    if on is None:
+        raise InputError(f"{name!r}: an encoder is evaluated on labelled images; give them as on (--on photos/)")
+    if out is not None and Path(out).exists():
+        raise InputError(f"out={str(out)!r}: already exists; choose another file")
+    result = assess_encoder(open_encoder(name, image_size), on, on_test, **chosen)
+    if out is not None:
+        write_json(Path(out), result)
     return result
 
 
@@ -252,15 +293,32 @@ def diagnose(
     return examine(RunFolder(run), None, objects, quick=quick, progress=progress)
 
 
-def load(run: str | Path, module: nn.Module | None = None) -> Run:
-    """Opens a run folder: ``coulomb.load("runs/x").encoder(images)``.
+def load(run: str | Path, module: nn.Module | None = None, *, image_size: int | None = None) -> ImageEncoder:
+    """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
+
+    Args:
+        run: a run folder (also as ``run:PATH``), which gives a `Run`; or an encoder with weights, by the names of ``train``:
+            ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local folder or ``.safetensors`` file of these
+            libraries. Existing folders take precedence over names.
+        module: the user's own encoder, if the run was trained with one.
+        image_size: of the input of published weights, in pixels; default: their own. A run has its own.
 
     Raises:
-        InputError: the folder contains no encoder.
+        InputError: the folder contains no encoder, or no encoder has this name.
     """
-    path = Path(run)
+    path = run_path(run)
+    if path is None:
+        if module is not None:
+            raise InputError(
+                f"module={type(module).__name__}: belongs to a run, and {str(run)!r} is none; leave it out"
+            )
+        return open_encoder(str(run), image_size)
     if not (path / "encoder.json").is_file():
         raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
+    if image_size is not None:
+        raise InputError(
+            f"image_size={image_size}: the encoder of a run takes the size it was trained on; leave it out"
+        )
     return Run(path, module)
 
 

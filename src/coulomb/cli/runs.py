@@ -1,8 +1,8 @@
-"""Commands for finished runs: `evaluate`, `doctor`, `report`, `embed`, `encode`, `classify`."""
+"""Commands for finished runs and published weights: `evaluate`, `doctor`, `report`, `embed`, `encode`, `classify`."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,23 +10,37 @@ import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.options import JSON, OWN_ENCODER, OWN_METHOD, examples
 
-RUN = typer.Argument(help="run folder")
+if TYPE_CHECKING:
+    from coulomb.evaluation.image_encoder import ImageEncoder
+
+ENCODER = typer.Argument(
+    metavar="RUN", help="run folder; or published weights: lite0, hf:NAME@weights, timm:NAME@weights, a local folder"
+)
+ON_TEST = typer.Option("--on-test", "--test", help="held-out images of --on; default: a stratified fifth")
+ON_LABELS = typer.Option("--on-labels", "--labels", help="column of a table that holds the labels of --on")
+ON_GROUP = typer.Option(
+    "--on-group", "--group", help="--group for the split of --on: a column, folder or name that is on one side only"
+)
+IMAGE_SIZE = typer.Option(help="of published weights: side of the input in pixels; default: their own", min=4)
 IMAGES = typer.Argument(metavar="IMAGE...", help="image files; or one folder, list, Parquet file, … as for train")
 
 
 @app.command(
-    epilog=examples("coulomb evaluate runs/photos", "coulomb evaluate runs/photos --on other/ --on-test other-test/")
+    epilog=examples(
+        "coulomb evaluate runs/photos --on other/ --on-test other-test/",
+        "coulomb evaluate lite0 --on photos/ --image-size 128",
+    )
 )
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="run folder, or a folder of several seeds")],
+    run: Annotated[
+        str,
+        typer.Argument(help="run folder, or a folder of several seeds; with --on, also published weights: lite0, …"),
+    ],
     full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
     on: Annotated[str | None, typer.Option(help="other labelled images to evaluate the frozen encoder on")] = None,
-    on_test: Annotated[str | None, typer.Option(help="held-out images of --on; default: a stratified fifth")] = None,
-    on_labels: Annotated[str | None, typer.Option(help="column of a table that holds the labels of --on")] = None,
-    on_group: Annotated[
-        str | None,
-        typer.Option(help="--group for the split of --on: a column, folder or name that is on one side only"),
-    ] = None,
+    on_test: Annotated[str | None, ON_TEST] = None,
+    on_labels: Annotated[str | None, ON_LABELS] = None,
+    on_group: Annotated[str | None, ON_GROUP] = None,
     knn_k: Annotated[int | None, typer.Option(help="neighbours of the kNN; default: the run's", min=1)] = None,
     many_above: Annotated[
         int | None, typer.Option(help="'many' classes have more training images; default: 100", min=0)
@@ -34,6 +48,8 @@ def evaluate(
     few_below: Annotated[
         int | None, typer.Option(help="'few' classes have fewer training images; default: 20", min=0)
     ] = None,
+    image_size: Annotated[int | None, IMAGE_SIZE] = None,
+    out: Annotated[Path | None, typer.Option(help="of published weights: JSON file to write the results to")] = None,
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
     method: Annotated[str | None, OWN_METHOD] = None,
@@ -49,14 +65,19 @@ def evaluate(
 
     --on OTHER evaluates the encoder on other data without training it; results go to transfer/NAME.json. --full fine-tunes
     copies of the encoder with a fraction of the labels; the run is not changed.
+
+    Published weights (lite0 --on PHOTOS) are measured as they are, beside the same network with random weights and raw pixels:
+    each photo at its original resolution, prepared as the weights expect. Nothing is written, unless --out names a file.
     """
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"on": on, "on_test": on_test, "on_labels": on_labels, "on_group": on_group}
     options |= {"full": full, "encoder": encoder}
+    options |= {"image_size": image_size, "out": out}
     from coulomb.report.tables import evaluation_table, summary_table
 
     result = coulomb.evaluate(run, **options, method=method, progress=not as_json)
+    _warn_skipped(result.get("failed", []))
     table = summary_table if "seeds" in result else evaluation_table
     say(json.dumps(result) if as_json else table(result))
 
@@ -111,26 +132,37 @@ def report(
 @app.command(
     epilog=examples(
         "coulomb embed runs/photos more-photos/ --out features.parquet",
-        "coulomb embed runs/photos a.jpg b.jpg --out features.parquet",
+        "coulomb embed lite0 photos/ --image-size 128 --out features.parquet",
     )
 )
 def embed(
-    run: Annotated[Path, RUN],
+    run: Annotated[str, ENCODER],
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="images, as for train; or image files")],
     out: Annotated[Path, typer.Option(help="Parquet file to write")],
-    workers: Annotated[int, typer.Option(help="processes that decode images", min=0)] = 0,
+    image_size: Annotated[int | None, IMAGE_SIZE] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes that decode images; default: the number of cores", min=0)
+    ] = None,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:
-    """Write the encoder's features of any images to a Parquet file."""
-    result = _load(run, encoder).embed(_one_or_many(data), out, workers=workers)
+    """Write the encoder's features of any images to a Parquet file.
+
+    The images are prepared as for the figures of the run; for published weights, as these expect, at their original
+    resolution.
+    """
+    from coulomb.data.workers import cores
+
+    workers = cores() if workers is None else workers
+    result = _load(run, encoder, image_size).embed(_one_or_many(data), out, workers=workers)
     _warn_skipped(result["failed"])
     say(f"{result['rows']} rows of {result['features']} features in {out}, {len(result['failed'])} images skipped")
 
 
 @app.command(epilog=examples("coulomb encode runs/photos a.jpg b.jpg", "coulomb encode runs/photos a.jpg > a.jsonl"))
 def encode(
-    run: Annotated[Path, RUN],
+    run: Annotated[str, ENCODER],
     images: Annotated[list[str], IMAGES],
+    image_size: Annotated[int | None, IMAGE_SIZE] = None,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:
     """Print the encoder's features of a few images: one JSON object per line, with `id` and `features`.
@@ -139,7 +171,7 @@ def encode(
     """
     from coulomb.data.sources import open_files
 
-    loaded = _load(run, encoder)
+    loaded = _load(run, encoder, image_size)
     source = open_files(_one_or_many(images), labels=False)
     for index, row in enumerate(loaded.encode(source).tolist()):
         say(json.dumps({"id": source.item_id(index), "features": row}, ensure_ascii=False))
@@ -147,7 +179,7 @@ def encode(
 
 @app.command(epilog=examples("coulomb classify runs/photos a.jpg b.jpg", "coulomb classify runs/photos new/ --json"))
 def classify(
-    run: Annotated[Path, RUN],
+    run: Annotated[str, typer.Argument(help="run folder")],
     images: Annotated[list[str], IMAGES],
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
@@ -164,10 +196,10 @@ def classify(
         raise typer.Exit(1)
 
 
-def _load(run: Path, encoder: str | None) -> "coulomb.Run":
+def _load(run: str, encoder: str | None, image_size: int | None = None) -> "ImageEncoder":
     from coulomb.api import load_module
 
-    return coulomb.load(run, load_module(encoder))
+    return coulomb.load(run, load_module(encoder), image_size=image_size)
 
 
 def _one_or_many(given: list[str]) -> str | list[str]:

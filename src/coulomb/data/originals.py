@@ -13,7 +13,12 @@ from coulomb.data.source import CorruptImage, Picture, Source, visible
 from coulomb.data.workers import read_batches, split_batches
 from coulomb.errors import InputError
 
-BATCH_BYTES = 2**24  # per batch of float images, which workers pass through shared memory
+BATCH_BYTES = 2**24  # of float images; workers pass them through shared memory
+
+
+def images_per_batch(channels: int, size: int) -> int:
+    """Returns how many float images [C, S, S] take at most 16 MB, at least one."""
+    return max(1, BATCH_BYTES // (4 * channels * size**2))
 
 
 class Originals(Dataset[Batch]):

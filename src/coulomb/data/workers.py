@@ -94,3 +94,15 @@ def track(batches: Iterable[tuple[int, Item]], total: int, what: str, progress: 
         for count, item in batches:
             yield item
             advance(count)
+
+
+def differences(advance: Callable[[int], object]) -> Callable[[int], None]:
+    """Returns a function that takes the number of images so far and calls ``advance`` with its increase."""
+    before = 0
+
+    def count(done: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return count

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from coulomb.data import Source
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.contestants import RETRIEVAL, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
-from coulomb.runs.config import load_config
+from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, safe_name, write_json
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
@@ -125,7 +126,7 @@ def transfer(
     """
     objects = objects or Objects()
     own = load_config(folder.config)
-    names: dict[str, Any] = {"data": _name(data), "test": None if test is None else _name(test)}
+    names: dict[str, Any] = {"data": data_name(data), "test": None if test is None else data_name(test)}
     split: dict[str, Any] = {
         "labels": labels,
         "root": None,
@@ -135,12 +136,7 @@ def transfer(
         "sampler": "uniform",
     }
     config = dataclasses.replace(own, **names, **split)
-    sources = open_data(config, *(None if isinstance(given, str | Path) else given for given in (data, test)))
-    for name, source in zip(("data", "test"), sources, strict=True):
-        if source is not None and source.labels is None:
-            raise InputError(
-                f"{name}={names[name]!r}: has no labels, so that nothing can be measured; name their column as labels"
-            )
+    sources = open_labelled(config, data, test)
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     k = 200 if len(prepared.train.indices) >= 10_000 else 20
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
@@ -166,7 +162,20 @@ def transfer(
     return result
 
 
-def _name(data: Any) -> str:
+def open_labelled(config: Config, data: Any, test: Any) -> tuple[Source, Source | None]:
+    """Opens labelled ``data`` and ``test``, which ``config`` names; raises `InputError` if one has no labels."""
+    sources = open_data(config, *(None if isinstance(given, str | Path) else given for given in (data, test)))
+    for name, source in zip(("data", "test"), sources, strict=True):
+        if source is not None and source.labels is None:
+            raise InputError(
+                f"{name}={getattr(config, name)!r}: has no labels, so that nothing can be measured; name their column as "
+                "labels"
+            )
+    return sources
+
+
+def data_name(data: Any) -> str:
+    """Returns the name of data in a configuration: the path, or the class of an object."""
     return str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
 
 

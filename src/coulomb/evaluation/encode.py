@@ -1,7 +1,7 @@
 """Features of arbitrary images, in memory or streamed into a Parquet file."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from coulomb.data import CorruptImage, Images, Source, survey
-from coulomb.data.originals import BATCH_BYTES, Originals
+from coulomb.data.originals import Originals, images_per_batch
 from coulomb.data.sources import open_files
 from coulomb.data.views import plain_view
-from coulomb.data.workers import track
+from coulomb.data.workers import differences, progress_bar
 from coulomb.errors import InputError
 from coulomb.metrics.features import extract_features
 from coulomb.models import Encoder
 from coulomb.runs.prepare import canvas_size, margin_canvas
 
+Stores = list[tuple[Images | Originals, list[int]]]  # images prepared in the same way, and their indices
 ROWS = 4_096  # images per row group of the Parquet file
 
 
@@ -46,6 +47,7 @@ def source_features(
     batch_size: int = 256,
     workers: int = 0,
     device: torch.device | None = None,
+    advance: Callable[[int], object] = lambda images: None,
 ) -> tuple[Tensor, np.ndarray, dict[int, str]]:
     """Features of images of any size; the features of an image do not depend on the other images.
 
@@ -63,35 +65,35 @@ def source_features(
         batch_size: images per forward pass, fewer if they take more than 16 MB; does not affect the result.
         workers: processes that decode.
         device: where the encoder is; default: the device of its parameters.
+        advance: called with the number of images of each batch that was processed.
 
     Returns:
         Features float32 [n, F] on the CPU in the order of the indices, the indices [n] of the readable images, and the
         reasons for the unreadable ones by index.
     """
-    chosen = list(range(len(source)) if indices is None else indices)
-    if canvas is None and getattr(encoder, "preprocessing", None) is not None:
-        return _features_of_originals(encoder, source, chosen, batch_size, workers, device)
-    canvas = canvas or Canvas.of(source, encoder)
-    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+    chosen = sorted(range(len(source)) if indices is None else indices)
+    features, readable = [torch.empty(0, encoder.feature_dim)], [np.empty(0, dtype=np.int64)]
     failures: dict[int, str] = {}
-    for index in chosen:
-        try:
-            header = source.header(index)
-        except CorruptImage as error:
-            failures[index] = error.reason
-            continue
-        fits = header.width == header.height and header.width in (canvas.size, encoder.image_size)
-        size = header.width if fits else margin_canvas(encoder.image_size)
-        groups[size, "uint8" if header.depth == canvas.dtype == "uint8" else "float32"].append(index)
+    if canvas is None and encoder.preprocessing is not None:
+        parts: Stores = [(Originals(source, encoder.channels, encoder.preprocessing), chosen)]
+        batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size))
+    else:
+        parts, failures = _canvases(encoder, source, canvas or Canvas.of(source, encoder), chosen, workers)
+        advance(len(failures))
 
     def plain(picture: Tensor, aspect: Tensor) -> Tensor:
         return plain_view(picture, encoder.image_size, aspect)
 
-    features, readable = [torch.empty(0, encoder.feature_dim)], [np.empty(0, dtype=np.int64)]
-    for (size, dtype), members in groups.items():
-        images = Images(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype)
+    for images, members in parts:
         group, which = extract_features(
-            encoder, images, members, plain, batch_size=batch_size, device=device, workers=workers
+            encoder,
+            images,
+            members,
+            plain,
+            batch_size=batch_size,
+            device=device,
+            workers=workers,
+            progress=differences(advance),
         )
         failures |= images.failures
         if len(which):
@@ -102,15 +104,25 @@ def source_features(
     return torch.cat(features)[torch.from_numpy(order)], positions[order], dict(sorted(failures.items()))
 
 
-def _features_of_originals(
-    encoder: Encoder, source: Source, indices: list[int], batch_size: int, workers: int, device: torch.device | None
-) -> tuple[Tensor, np.ndarray, dict[int, str]]:
-    images = Originals(source, encoder.channels, encoder.preprocessing)
-    size = min(batch_size, max(1, BATCH_BYTES // (4 * encoder.channels * encoder.image_size**2)))
-    features, readable = extract_features(
-        encoder, images, sorted(indices), lambda picture, _: picture, batch_size=size, device=device, workers=workers
-    )
-    return features.reshape(-1, encoder.feature_dim), readable, images.failures
+def _canvases(
+    encoder: Encoder, source: Source, canvas: Canvas, indices: list[int], workers: int
+) -> tuple[Stores, dict[int, str]]:
+    """Returns images by the size and type of their canvas, with their indices, and the reasons for unreadable headers."""
+    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+    failures: dict[int, str] = {}
+    for index in indices:
+        try:
+            header = source.header(index)
+        except CorruptImage as error:
+            failures[index] = error.reason
+            continue
+        fits = header.width == header.height and header.width in (canvas.size, encoder.image_size)
+        size = header.width if fits else margin_canvas(encoder.image_size)
+        groups[size, "uint8" if header.depth == canvas.dtype == "uint8" else "float32"].append(index)
+    return [
+        (Images(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype), members)
+        for (size, dtype), members in groups.items()
+    ], failures
 
 
 def embed_to_parquet(
@@ -149,7 +161,7 @@ def embed_to_parquet(
     if out.exists():
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
     source = open_files(data)
-    if canvas is None and getattr(encoder, "preprocessing", None) is None:
+    if canvas is None and encoder.preprocessing is None:
         canvas = Canvas.of(source, encoder)  # the same for all blocks
     failures: dict[int, str] = {}
     schema = pa.schema(
@@ -161,9 +173,16 @@ def embed_to_parquet(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder.to(device)
 
-    def embed(indices: np.ndarray) -> pa.Table:
+    def embed(indices: np.ndarray, advance: Callable[[int], object]) -> pa.Table:
         features, readable, failed = source_features(
-            encoder, source, canvas, indices.tolist(), batch_size=batch_size, workers=workers, device=device
+            encoder,
+            source,
+            canvas,
+            indices.tolist(),
+            batch_size=batch_size,
+            workers=workers,
+            device=device,
+            advance=advance,
         )
         failures.update(failed)
         columns: dict[str, Any] = {"id": [source.item_id(int(index)) for index in readable]}
@@ -179,9 +198,12 @@ def embed_to_parquet(
     rows = 0
     try:
         blocks = [np.arange(first, min(first + ROWS, len(source))) for first in range(0, len(source), ROWS)]
-        with pq.ParquetWriter(temporary, schema) as writer:
-            counted = ((len(block), embed(block)) for block in blocks)
-            for table in track(counted, len(source), "embedding", progress):
+        with (
+            pq.ParquetWriter(temporary, schema) as writer,
+            progress_bar(len(source), "embedding", progress) as advance,
+        ):
+            for block in blocks:
+                table = embed(block, advance)
                 writer.write_table(table)
                 rows += table.num_rows
         if failures and not rows:

@@ -1,41 +1,53 @@
 """An encoder that takes images of any kind."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from coulomb.data import Source, visible
 from coulomb.data.sources import open_images
-from coulomb.errors import InputError
+from coulomb.errors import InputError, did_you_mean
+from coulomb.evaluation.classify import Classification
 from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
-from coulomb.models import Encoder
+from coulomb.models import Encoder, build_encoder, has_weights
+from coulomb.models.backbones import BACKBONES
 from coulomb.models.encoder import check_input
 
 
 class ImageEncoder:
     """An encoder by its name, with the preparation of its images; `Run` is one that was trained.
 
-    Attributes:
-        encoder: the encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F]. It refuses images of another size
-            and values clearly outside [0, 1]; use `encode` for other images.
-        canvas: how a run stored its images; None for other encoders.
+    Args:
+        encoder: with ``preprocessing``.
+        name: for messages, and to build its architecture again.
     """
 
-    encoder: Encoder
-    canvas: Canvas | None = None
-
     def __init__(self, encoder: Encoder, name: str):
-        self.encoder = with_check(encoder)
+        self._encoder = encoder
         self.name = name
 
-    def encode(self, images: Any, *, batch_size: int = 256, workers: int = 0) -> Tensor:
-        """Returns the features [N, F] of any images, prepared as in the run's evaluation; float32, on the CPU.
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
 
-        Each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's channels and
-        scaled to [0, 1], independently of the other images. An image that already has the encoder's size is not resized.
-        `embed` writes the same features to a file.
+        It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
+        """
+        return with_check(self._encoder)
+
+    @property
+    def canvas(self) -> Canvas | None:
+        """How a run stored its images; None for other encoders, which prepare them by ``encoder.preprocessing``."""
+        return None
+
+    def encode(self, images: Any, *, batch_size: int = 256, workers: int = 0) -> Tensor:
+        """Returns the features [N, F] of any images, prepared as for the figures of the run; float32, on the CPU.
+
+        For a run, each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's
+        channels and scaled to [0, 1]; an image that already has the encoder's size is not resized. Published weights have
+        their own preprocessing, ``encoder.preprocessing``. An image does not depend on the others. `embed` writes the same
+        features to a file.
 
         Args:
             images: a path, a Pillow image, an array ([H, W] or [H, W, C]) or a tensor ([C, H, W]); a list of these; a
@@ -48,18 +60,26 @@ class ImageEncoder:
             InputError: an image cannot be read, or floats are outside [0, 1].
 
         Example:
-            >>> run = coulomb.load("runs/photos")
-            >>> run.encode(["a.jpg", "b.png"]).shape
+            >>> coulomb.load("runs/photos").encode(["a.jpg", "b.png"]).shape
             torch.Size([2, 512])
+            >>> coulomb.load("lite0", image_size=128).encode("a.jpg").shape
+            torch.Size([1, 1280])
         """
         source = open_images(images)
-        features, _, failures = self._features(source, batch_size, workers)
+        features, _, failures = source_features(
+            self.encoder, source, self.canvas, batch_size=batch_size, workers=workers
+        )
         require_all(source, failures)
         return features
 
-    def _features(self, source: Source, batch_size: int, workers: int) -> tuple[Tensor, np.ndarray, dict[int, str]]:
-        canvas = self.canvas
-        return source_features(self.encoder, source, canvas, batch_size=batch_size, workers=workers)
+    def classify(
+        self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0
+    ) -> Classification:
+        """Raises `InputError` with what to do: only a run has a classifier."""
+        raise InputError(
+            f"{self.name!r}: has no classifier, only features; train one on labelled images: coulomb train DATA "
+            f"--method supcon --encoder {self.name}, or fit your own on encode(images)"
+        )
 
     def embed(self, data: Any, out: str | Path, **options: Any) -> dict[str, Any]:
         """Writes features of any images to a Parquet file; see ``embed_to_parquet``."""
@@ -67,6 +87,39 @@ class ImageEncoder:
 
     def __repr__(self) -> str:
         return f"ImageEncoder({self.name!r})"
+
+
+RUN_FILES = ("encoder.json", "config.yaml", "seeds.json")
+
+
+def run_path(name: str | Path) -> Path | None:
+    """Returns the folder if ``name`` (or ``run:NAME``) is one, None if it is to be the name of an encoder.
+
+    Folders take precedence over names, except for folders of transformers, which have a ``config.json``.
+    """
+    path = Path(str(name).removeprefix("run:"))
+    ours = any((path / file).is_file() for file in RUN_FILES)
+    return path if ours or (path.is_dir() and not (path / "config.json").is_file()) else None
+
+
+def require_weights(name: str) -> None:
+    """Raises `InputError` unless an encoder of this name has weights."""
+    if has_weights(name):
+        return
+    published = name.startswith(("hf:", "timm:"))
+    problem = "has random weights" if published or name in BACKBONES else "neither a run folder nor an encoder"
+    remedy = f"{name}@weights" if published else "a run folder, lite0, hf:NAME@weights or timm:NAME@weights"
+    raise InputError(f"{name!r}: {problem}; give {remedy}{did_you_mean(name, filter(has_weights, BACKBONES))}")
+
+
+def open_encoder(name: str, image_size: int | None = None) -> ImageEncoder:
+    """Opens published weights by name, with the channels and, unless given, the image size of the weights.
+
+    Raises:
+        InputError: the encoder has no weights, see `require_weights`, or cannot be built, see `build_encoder`.
+    """
+    require_weights(name)
+    return ImageEncoder(build_encoder(name, channels=3, image_size=image_size or 224), name)
 
 
 def with_check(encoder: Encoder) -> Encoder:

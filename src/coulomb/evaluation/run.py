@@ -9,7 +9,7 @@ from torch import nn
 
 from coulomb.data.sources import open_images
 from coulomb.evaluation.classify import Classification
-from coulomb.evaluation.encode import Canvas
+from coulomb.evaluation.encode import Canvas, source_features
 from coulomb.evaluation.image_encoder import ImageEncoder, require_all, with_check
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
@@ -73,7 +73,9 @@ class Run(ImageEncoder):
         """
         classifier, names = self.classifier, self.class_names
         source = open_images(images)
-        features, indices, failures = self._features(source, batch_size, workers)
+        features, indices, failures = source_features(
+            self.encoder, source, self.canvas, batch_size=batch_size, workers=workers
+        )
         if not skip_unreadable:
             require_all(source, failures)
         probabilities = classifier(features.to(classifier.weight.device)).softmax(1).cpu()

@@ -24,7 +24,7 @@ def _measured(result: Mapping[str, Any]) -> list[str]:
 
 
 def _classification(result: Mapping[str, Any]) -> str:
-    own = result["trained"].get("classifier") is not None
+    own = result[_measured(result)[0]].get("classifier") is not None
     rows = []
     for name in _measured(result):
         row = result[name]
@@ -62,14 +62,15 @@ def _fine_tuning(result: Mapping[str, Any]) -> str:
 
 def _frequency(result: Mapping[str, Any]) -> str:
     """Empty unless the classes fall into at least two groups."""
-    groups = {name: group for name, group in (result["trained"].get("by_frequency") or {}).items() if group}
+    first = _measured(result)[0]  # the trained encoder, or published weights
+    groups = {name: group for name, group in (result[first].get("by_frequency") or {}).items() if group}
     if len(groups) < 2:
         return ""
     ways = [way for way in WAYS if all(way in group for group in groups.values())]
     head = ["training images", *(f"{name} ({group['classes']} classes)" for name, group in groups.items())]
     names = {"knn": "kNN", "linear": "linear", "classifier": "classifier"}
     return aligned(
-        head, [[f"trained, {names[way]}", *(_percent(group[way]) for group in groups.values())] for way in ways]
+        head, [[f"{_words(first)}, {names[way]}", *(_percent(group[way]) for group in groups.values())] for way in ways]
     )
 
 

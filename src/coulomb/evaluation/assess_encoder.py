@@ -1,0 +1,150 @@
+"""Evaluation of published weights as they are: no training, no run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.data.originals import Originals, images_per_batch
+from coulomb.data.workers import cores, progress_bar
+from coulomb.errors import InputError
+from coulomb.evaluation.assess import data_name, open_labelled
+from coulomb.evaluation.image_encoder import ImageEncoder
+from coulomb.metrics.evaluate import evaluate_features
+from coulomb.metrics.features import frozen
+from coulomb.models import build_encoder
+from coulomb.randomness import derive_seed
+from coulomb.runs.config import Config
+from coulomb.runs.prepare import Part, arrange, measure
+from coulomb.runs.provenance import environment
+
+PIXELS = 32  # side of the raw pixels; at 224 pixels, 10,000 images would take 6 GB
+
+
+def assess_encoder(
+    published: ImageEncoder,
+    data: Any,
+    test: Any = None,
+    *,
+    labels: str | None = None,
+    group: str | None = None,
+    options: dict[str, Any] | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Measures the features of an encoder on labelled images, without training it; writes nothing.
+
+    ``starting_point``, ``random_init`` and ``raw_pixels`` hold the metrics of `evaluate_features`: for the encoder, for its
+    architecture with random weights, and for the prepared images themselves, averaged to at most 32×32 pixels and
+    normalised per channel by the training images. Each image is read once, at its original resolution, and prepared by the
+    encoder's own preprocessing, so that its features are those that `embed` writes.
+
+    Args:
+        published: see `coulomb.load`.
+        data: labelled images, as for training.
+        test: held-out images of the same classes; default: a stratified fifth of ``data``.
+        labels: the column of a table that holds the labels.
+        group: what must not be on both sides of the split, see `coulomb.data.groups.find_groups`.
+        options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
+        progress: show a progress bar on a terminal.
+
+    Returns:
+        The three contestants, ``protocol``, and ``failed``, [{``id``, ``reason``}] of images that cannot be read.
+
+    Raises:
+        InputError: ``data`` or ``test`` has no labels or cannot be read.
+    """
+    encoder, preprocessing = published.encoder, published.encoder.preprocessing
+    assert preprocessing is not None
+    size: dict[str, Any] = {"image_size": encoder.image_size, "channels": encoder.channels}
+    names: dict[str, Any] = {"data": data_name(data), "test": None if test is None else data_name(test)}
+    config = Config(**names, **size, labels=labels, group=group, **(options or {}))
+    sources = open_labelled(config, data, test)
+    prepared = arrange(config, sources, measure(config, *sources))
+    untrained = build_encoder(
+        published.name,
+        channels=encoder.channels,
+        image_size=encoder.image_size,
+        mean=encoder.normalise.mean.flatten().tolist(),
+        std=encoder.normalise.std.flatten().tolist(),
+        seed=derive_seed(config.seed, "encoder"),
+        weights=False,
+    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    networks: dict[str, nn.Module] = {"starting_point": encoder.to(device), "random_init": untrained.to(device)}
+    failed: list[dict[str, str]] = []
+    sides = []
+    images = len(prepared.train.indices) + len(prepared.test.indices)
+    with progress_bar(images, f"evaluating {published.name}", progress) as advance, frozen(*networks.values()):
+        for part in (prepared.train, prepared.test):
+            sides.append(_features(part, encoder, networks, device, failed, advance))
+    (train, train_y), (test_x, test_y) = sides
+    train["raw_pixels"], test_x["raw_pixels"] = _standardised(train["raw_pixels"], test_x["raw_pixels"])
+    measured = {
+        name: evaluate_features(
+            train[name],
+            train_y,
+            test_x[name],
+            test_y,
+            k=config.knn_k if "knn_k" in (options or {}) else 200 if len(train_y) >= 10_000 else 20,
+            sigma=config.knn_sigma,
+            seed=config.seed,
+            many_above=config.many_above,
+            few_below=config.few_below,
+            class_names=prepared.class_names,
+        )
+        for name in train
+    }
+    protocol = {
+        "name": sources[0].name,
+        **names,
+        "split": prepared.split,
+        "encoder": published.name,
+        "seed": config.seed,
+        **size,
+        "preprocessing": preprocessing.describe(),
+        "encoders": "frozen; images at their original resolution, prepared as the library of the weights does",
+        "raw_pixels": f"the prepared images, averaged to at most {PIXELS}×{PIXELS} pixels, normalised per channel",
+        "versions": environment(),
+    }
+    return measured | {"protocol": protocol, "failed": failed}
+
+
+def _features(
+    part: Part,
+    encoder: Any,
+    networks: dict[str, nn.Module],
+    device: torch.device,
+    failed: list[dict[str, str]],
+    advance: Callable[[int], None],
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Returns the features of each contestant [n, F], and the labels [n]; adds unreadable images to ``failed``."""
+    source = part.images.source
+    images = Originals(source, encoder.channels, encoder.preprocessing)
+    columns: dict[str, list[Tensor]] = {name: [] for name in (*networks, "raw_pixels")}
+    indices: list[Tensor] = []
+    for batch in images.batches(part.indices, images_per_batch(encoder.channels, encoder.image_size), cores()):
+        advance(len(batch["index"]) + len(batch["failed"]))
+        if not len(batch["index"]):
+            continue
+        indices.append(batch["index"])
+        prepared = batch["image"].to(device)
+        for name, network in networks.items():
+            columns[name].append(network(prepared).float().cpu())
+        side = min(PIXELS, encoder.image_size)
+        columns["raw_pixels"].append(nn.functional.adaptive_avg_pool2d(batch["image"], side))
+    failed += [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(images.failures.items())]
+    if not indices:
+        index, reason = min(images.failures.items())
+        raise InputError(
+            f"{source.name!r}: none of {len(part.indices)} images can be read ({source.item_id(index)}: {reason})"
+        )
+    assert part.labels is not None
+    rows = torch.cat(indices).numpy()
+    return {name: torch.cat(column) for name, column in columns.items()}, torch.from_numpy(part.labels[rows])
+
+
+def _standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns images [n, C, s, s] as rows [n, C·s·s], normalised per channel by the training images."""
+    mean, std = train.mean((0, 2, 3), keepdim=True), train.std((0, 2, 3), keepdim=True).clamp_min(1 / 255)
+    return ((train - mean) / std).flatten(1), ((test - mean) / std).flatten(1)
