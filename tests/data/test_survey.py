@@ -152,3 +152,10 @@ def test_photos():
     for kind in KINDS.values():
         result = measured([enlarged(np.asarray(photo), 128, kind, 90) for photo in photos("cifar10-jpeg-train")])
         assert 24 <= result["detail"] <= 36
+
+
+def test_the_smallest_size_to_recommend_is_kept():
+    enlarged = {"sampled": 64, "enlarged": 1.0, "side": 224.0, "detail": 32.0}
+    assert "--image-size 32." in detail_finding(enlarged, 128)
+    assert "--image-size 96." in detail_finding(enlarged, 128, smallest=96)
+    assert detail_finding(enlarged, 96, smallest=96) is None

@@ -144,8 +144,8 @@ def test_the_suggested_size_is_that_of_train(tmp_path):
     Image.fromarray(noise(1, 128, 128, 3)).save(tmp_path / "b.png")
     for number in range(4):
         Image.fromarray(noise(2 + number, 200, 140, 3)).save(tmp_path / f"{number}.png")
-    for preset, size in (("small", 96), ("paper", 128)):
-        result, _ = preflight({"data": str(tmp_path), "preset": preset, "batch_size": 2}, progress=False)
+    for options, size in (({"from_scratch": True}, 96), ({"preset": "paper"}, 128), ({}, 128)):
+        result, _ = preflight({"data": str(tmp_path), "batch_size": 2} | options, progress=False)
         assert result["suggested"]["image_size"] == result["config"]["image_size"] == size
 
 

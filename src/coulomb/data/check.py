@@ -101,6 +101,7 @@ def check(
     progress: bool | None = None,
     *,
     largest: int = 96,
+    smallest: int = 0,
     image_size: int | None = None,
     seed: int = 0,
     learned: np.ndarray | None = None,
@@ -117,6 +118,7 @@ def check(
         workers: processes that decode.
         progress: show a bar on a terminal.
         largest: largest image size to suggest, in pixels.
+        smallest: smallest image size to recommend for images that were enlarged.
         image_size: side in pixels that the network will see; default the suggested one.
         seed: of the samples that are drawn.
         learned: indices of the images that batches are drawn from; default all.
@@ -175,7 +177,7 @@ def check(
             "canvas": size,
         },
     }
-    result["findings"] = _findings(result, image_size or size)
+    result["findings"] = _findings(result, image_size or size, smallest)
     return result
 
 
@@ -200,7 +202,7 @@ def _duplicates(source: Source, copies: list[list[int]]) -> dict[str, Any]:
     }
 
 
-def _findings(result: dict[str, Any], image_size: int) -> list[str]:
+def _findings(result: dict[str, Any], image_size: int, smallest: int) -> list[str]:
     findings = []
     labels, duplicates, survey = result["labels"], result["duplicates"], result["survey"]
     bad = len(result["corrupt"])
@@ -227,7 +229,7 @@ def _findings(result: dict[str, Any], image_size: int) -> list[str]:
         findings.append(f"No labels are used, but column {column!r} could hold them: --labels {column}.")
     if (finding := group_finding(result["groups"])) is not None:
         findings.append(finding)
-    if (finding := detail_finding(result["detail"], image_size)) is not None:
+    if (finding := detail_finding(result["detail"], image_size, smallest)) is not None:
         findings.append(finding)
     return findings
 

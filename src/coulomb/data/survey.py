@@ -208,9 +208,15 @@ def detail_side(picture: Picture) -> float:
     return float(side)
 
 
-def detail_finding(detail: dict[str, Any] | None, image_size: int) -> str | None:
-    """Returns a sentence if images look enlarged and would be trained at more than their detail, else None."""
-    if detail is None or detail["enlarged"] <= 0.5 or (smaller := round_size(detail["detail"])) >= image_size:
+def detail_finding(detail: dict[str, Any] | None, image_size: int, smallest: int = 0) -> str | None:
+    """Returns a sentence if images look enlarged and would be trained at more than their detail, else None.
+
+    ``smallest``: the smallest image size to recommend.
+    """
+    if detail is None or detail["enlarged"] <= 0.5:
+        return None
+    smaller = max(smallest, round_size(detail["detail"]))
+    if smaller >= image_size:
         return None
     return (
         f"The images look enlarged: {detail['enlarged']:.0%} of {detail['sampled']} sampled images of "

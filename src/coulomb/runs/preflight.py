@@ -19,9 +19,9 @@ from coulomb.models import build_encoder, wrap_encoder
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import Plan, matches_labels, plan, plan_prepared
+from coulomb.runs.plan import Plan, find_settings, matches_labels, plan, plan_prepared
 from coulomb.runs.prepare import LARGEST, canvas_size, measure, open_data, require_readable
-from coulomb.runs.recipes import find_recipe
+from coulomb.runs.start import SIDES
 
 LEAST, MOST, SECONDS = 3, 30, 5.0  # number of timed steps, and the time limit
 
@@ -140,6 +140,8 @@ def preflight(
     facts: dict[str, Any] = {"inspection": looks[0], "seed": config.seed, "largest": LARGEST[config.preset]}
     if planned is not None:
         facts |= {"image_size": planned.prepared.facts.image_size, "surveyed": planned.prepared.facts.survey}
+        if planned.prepared.facts.start.encoder is not None:
+            facts["smallest"] = min(SIDES)
         if matches_labels(objects.find_method(planned.config)):
             batch = planned.config.batch_size * planned.processes
             facts |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
@@ -149,6 +151,8 @@ def preflight(
         result["test"] = _test_set(looks[1])
     result["training"] = {"refused": refused}
     if planned is not None:
+        if (start := planned.prepared.facts.start).encoder is not None:
+            result["suggested"] |= {"image_size": start.image_size, "channels": start.channels}
         _add_plan(result, planned, looks)
         result["training"] |= figures
     else:
@@ -187,6 +191,7 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     result["memory"] |= {"canvases": sum(s.nbytes for s in prepared.stores), "canvas": prepared.stores[0].size}
     result["training"] |= {
         "encoder": config.encoder,
+        "start": prepared.facts.start.reason,
         "image_size": prepared.facts.image_size,
         "epochs": config.epochs,
         "batch_size": config.batch_size,
@@ -199,6 +204,8 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     learned = set(looks[0].hashes(set(prepared.train.indices.tolist()) & set(looks[0].readable)))
     tested = Counter(looks[-1].hashes(set(prepared.test.indices.tolist()) & set(looks[-1].readable)))
     copies = result["duplicates"]["held_out"] = sum(count for digest, count in tested.items() if digest in learned)
+    if prepared.facts.start.missing:
+        result["findings"].append(prepared.facts.start.reason)
     if copies:
         result["findings"].append(
             f"{copies} of {tested.total()} held-out images are exact copies of training images, which flatters the "
@@ -211,6 +218,7 @@ def _training_text(planned: Plan, result: dict[str, Any]) -> str:
     each = f" on each of {planned.processes} processes" if planned.processes > 1 else ""
     memory = (training["activation_bytes"] + training["model_bytes"]) / 2**20
     return (
+        f"start      {facts.start.reason}\n"
         f"split      {len(planned.prepared.train.indices)} training and {len(planned.prepared.test.indices)} test images: "
         f"{planned.prepared.split}\n"
         f"training   {config.method}, preset {config.preset}: {config.encoder} on {facts.image_size}×{facts.image_size} "
@@ -249,8 +257,10 @@ def preview(
             f"image_size={facts.image_size}, n={n}: a sheet of {rows} images would take {needed / 2**30:.3g} GiB of memory "
             f"(at most {MOST_BYTES >> 30}); request smaller or fewer views"
         )
-    used = preset or str(find_recipe("simclr", "small")(facts).views)
-    views = make_views(used, size=facts.image_size, channels=facts.channels, **(options or {}))
+    recipe = find_settings("simclr", "small", facts)
+    used = preset or str(recipe.views)
+    own = (recipe.view_options if preset is None else {}) | (options or {})
+    views = make_views(used, size=facts.image_size, channels=facts.channels, **own)
     size, dtype = canvas_size(facts.survey, facts.image_size), facts.survey.dtype
     images = Images(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]

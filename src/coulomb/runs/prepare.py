@@ -25,6 +25,7 @@ from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 from coulomb.runs.config import Config
+from coulomb.runs.start import FROM_SCRATCH, Start, choose_start
 
 log = logging.getLogger("coulomb")
 
@@ -73,6 +74,7 @@ class Facts:
     fast_bf16: bool
     survey: Survey
     split: Split
+    start: Start = FROM_SCRATCH
 
 
 @dataclass
@@ -131,6 +133,7 @@ class Prepared:
             "canvas": {"size": self.train.images.size, "dtype": self.train.images.dtype},
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
+            "start": self.facts.start.reason,
             "split": self.split,
             "corrupt": corrupt,
             "rounded": sum(store.rounded for store in self.stores),
@@ -179,15 +182,17 @@ def measure(config: Config, source: Source, test_source: Source | None = None) -
     """Computes the facts: the split, and the size and channels of the network's input, from options or from a survey."""
     surveyed = survey(source, seed=config.seed)
     split = make_split(config, source, test_source)
+    start = choose_start(config, surveyed, len(split.train), digits=source.kind == "digits")
     return Facts(
         images=len(split.train),
-        image_size=config.image_size or suggest_image_size(surveyed, LARGEST[config.preset]),
-        channels=config.channels or surveyed.channels,
+        image_size=config.image_size or start.image_size or suggest_image_size(surveyed, LARGEST[config.preset]),
+        channels=config.channels or start.channels or surveyed.channels,
         labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
         fast_bf16=fast_bf16(),
         survey=surveyed,
         split=split,
+        start=start,
     )
 
 

@@ -55,6 +55,8 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         train_log(folder.log),
         stoppable(partial(stopped_sentence, folder, new=True)) as signals,
     ):
+        begins = planned.prepared.facts.start
+        log.log(logging.WARNING if begins.missing else logging.INFO, "%s", begins.reason)
         if config.group is None and planned.prepared.sources[1] is None:
             finding = group_finding(group_like(planned.prepared.sources[0], copies=[]))
             if finding is not None:

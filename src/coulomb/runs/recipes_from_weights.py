@@ -1,0 +1,71 @@
+"""Recipes for a training that begins from weights that exist: short, with small learning rates and mild crops."""
+
+from dataclasses import replace
+from typing import Any
+
+from coulomb.runs.config import Config
+from coulomb.runs.prepare import Facts
+from coulomb.runs.recipes import find_recipe
+from coulomb.runs.start import shown_in_time
+
+MILD = {"crop_area": [0.4, 1.0], "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+MOST_EPOCHS, LEAST_EPOCHS = 30, 2
+
+# First for all methods, then what differs. These are the values to tune; ``crop`` is the smallest area of a crop.
+SHARED: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 3e-4,
+    "weight_decay": 1e-4,
+    "schedule": "cosine",
+    "batch_size": 128,
+    "temperature": 0.2,
+}
+#             learning rate       temperature
+BY_METHOD: dict[str, dict[str, Any]] = {
+    "simclr": {"lr": 3e-4, "temperature": 0.2},
+    "dcl": {"lr": 3e-4, "temperature": 0.2},
+    "debiased": {"lr": 3e-4, "temperature": 0.5},
+    "hard": {"lr": 3e-4, "temperature": 0.5},
+    "moco": {"lr": 3e-4, "temperature": 0.2},
+    "instdisc": {"lr": 3e-4, "temperature": 0.2},
+    "siglip": {"lr": 3e-4},
+    "byol": {"lr": 3e-4},
+    "simsiam": {"lr": 3e-4},
+    "vicreg": {"lr": 3e-4},
+    "barlow": {"lr": 3e-4},
+    "supcon": {"lr": 1e-3, "temperature": 0.1},
+    "triplet": {"lr": 3e-4},
+    "softmax": {"lr": 1e-3},
+    "balanced_softmax": {"lr": 1e-3},
+    "arcface": {"lr": 1e-3},
+    "paco": {"lr": 1e-3, "temperature": 0.2},
+}
+
+
+def from_weights(method: str, facts: Facts) -> Config:
+    """Returns the settings of a method for an encoder with weights: about ten minutes on two CPU cores with lite0.
+
+    Options of the method and its head are those of its small recipe; a queue holds at most half of the training images, so
+    that it never has a key of the same image from the epoch before.
+    """
+    small = find_recipe(method, "small")(facts)
+    shown = shown_in_time(facts.image_size)
+    epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(shown / facts.images)))
+    values = SHARED | BY_METHOD.get(method, {})
+    values["batch_size"] = min(values["batch_size"], max(2, facts.images // 4))
+    own = dict(small.method_options)
+    if "queue_size" in own:
+        own["queue_size"] = min(own["queue_size"], max(values["batch_size"], facts.images // 2))
+    return replace(
+        small,
+        encoder=facts.start.encoder,
+        encoder_width=None,
+        views="digits" if facts.digits else "natural",
+        view_options={} if facts.digits else dict(MILD),
+        epochs=epochs,
+        warmup_epochs=epochs / 10,
+        knn_every=max(1, epochs // 5),
+        precision="32" if facts.start.encoder == "lite0" else small.precision,  # bf16 slows its depthwise convolutions
+        method_options=own,
+        **values,
+    )
