@@ -201,3 +201,35 @@ def test_weights_are_required_by_name():
     assert isinstance(coulomb.load("lite0", image_size=32), ImageEncoder)
     with pytest.raises(InputError, match="module=Identity: belongs to a run"):
         coulomb.load("lite0", torch.nn.Identity())
+
+
+def save_transformers_model(folder):
+    """A tiny ConvNeXT of random weights with its image processor: input 28, of photos with the short side 32."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ConvNextConfig(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2)
+    transformers.ConvNextModel(config).save_pretrained(folder)
+    transformers.ConvNextImageProcessorPil(size={"shortest_edge": 28}, crop_pct=0.875).save_pretrained(folder)
+    return transformers
+
+
+def test_embed_equals_the_processor_and_model_of_transformers(photos, tmp_path):
+    transformers = save_transformers_model(tmp_path / "model")
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "model", backend="pil")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
+    images = [Image.open(path).convert("RGB") for path in sorted(photos.iterdir())]
+    with torch.no_grad():
+        wanted = torch.cat([model(**processor(images=image, return_tensors="pt")).pooler_output for image in images])
+    for number, name in enumerate((f"hf:{tmp_path}/model@weights", str(tmp_path / "model"))):
+        out = tmp_path / f"{number}.parquet"
+        assert coulomb.load(name).encoder.image_size == 28
+        coulomb.load(name).embed(photos, out, workers=number, progress=False)
+        found = torch.tensor(pq.read_table(out)["features"].to_pylist())
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+def test_the_file_of_a_run_is_the_run(tmp_path):
+    save_encoder(build_encoder("convnet", channels=1, image_size=16, width=4), tmp_path)
+    for name in (tmp_path / "encoder.safetensors", f"run:{tmp_path}"):
+        loaded = coulomb.load(name)
+        assert isinstance(loaded, Run) and loaded.encoder.channels == 1

@@ -151,3 +151,10 @@ def test_top_1_on_photos():
     encoder.normalise.mean[:] = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
     encoder.normalise.std[:] = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
     assert top1() <= 0.76
+
+
+def test_the_image_size_of_the_weights_is_the_default():
+    encoder = build_encoder("lite0", channels=3, image_size=None)
+    assert encoder.image_size == encoder.preprocessing.side == 224
+    with pytest.raises(InputError, match="image_size=None: resnet18 has no weights that decide it"):
+        build_encoder("resnet18", channels=3, image_size=None)

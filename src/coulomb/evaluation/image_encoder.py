@@ -97,7 +97,9 @@ def run_path(name: str | Path) -> Path | None:
 
     Folders take precedence over names, except for folders of transformers, which have a ``config.json``.
     """
-    path = Path(str(name).removeprefix("run:"))
+    path = Path(str(name).removeprefix("run:")).expanduser()
+    if path.name == "encoder.safetensors" and (path.parent / "encoder.json").is_file():
+        return path.parent
     ours = any((path / file).is_file() for file in RUN_FILES)
     return path if ours or (path.is_dir() and not (path / "config.json").is_file()) else None
 
@@ -119,7 +121,7 @@ def open_encoder(name: str, image_size: int | None = None) -> ImageEncoder:
         InputError: the encoder has no weights, see `require_weights`, or cannot be built, see `build_encoder`.
     """
     require_weights(name)
-    return ImageEncoder(build_encoder(name, channels=3, image_size=image_size or 224), name)
+    return ImageEncoder(build_encoder(name, channels=3, image_size=image_size), name)
 
 
 def with_check(encoder: Encoder) -> Encoder:

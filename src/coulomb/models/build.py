@@ -7,7 +7,12 @@ import torch
 
 from coulomb.errors import InputError
 from coulomb.models.backbones import BACKBONES, LARGEST_NETWORK, option_names
-from coulomb.models.encoder import Encoder, Normalisation, assemble, require_architecture
+from coulomb.models.encoder import (
+    Encoder,
+    Normalisation,
+    assemble,
+    require_architecture,
+)
 from coulomb.models.lite0_weights import PREPROCESSING, read_tensors, weights_file
 from coulomb.models.published import WEIGHTS, is_published, require_channels
 from coulomb.models.starting_weights import build_local, find, is_local
@@ -40,7 +45,7 @@ def build_encoder(
     name: str,
     *,
     channels: int,
-    image_size: int,
+    image_size: int | None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     seed: int = 0,
@@ -70,7 +75,7 @@ def build_encoder(
     Args:
         name: from the table.
         channels: of the images.
-        image_size: side of the square images in pixels.
+        image_size: side of the square images in pixels; None: that of the weights.
         mean: [C], of the training images in [0, 1]; default 0. Weights that exist keep their own.
         std: [C], of the training images in [0, 1]; default 1. Weights that exist keep their own.
         seed: of the random weights. The global random state is neither used nor changed.
@@ -107,8 +112,9 @@ def build_encoder(
         return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
 
 
-def build_lite0(channels: int, image_size: int, options: dict[str, Any]) -> Encoder:
+def build_lite0(channels: int, image_size: int | None, options: dict[str, Any]) -> Encoder:
     """Builds EfficientNet-Lite0 with its ImageNet weights."""
+    image_size = image_size or PREPROCESSING.side
     preprocessing = PREPROCESSING.at(image_size)
     require_channels("lite0", 3, channels)
     mean, std = preprocessing.mean, preprocessing.std

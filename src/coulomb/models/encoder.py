@@ -174,18 +174,19 @@ def assemble(
     name: str,
     *,
     channels: int,
-    image_size: int,
+    image_size: int | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     options: Mapping[str, Any],
 ) -> Encoder:
     """Builds an architecture with the current generator and device, so that loading need not initialise weights."""
     require_architecture(name)
-    if not (1 <= channels <= LARGEST_SIZE and 1 <= image_size <= LARGEST_SIZE):
+    if not all(size is None or 1 <= size <= LARGEST_SIZE for size in (channels, image_size)):
         raise InputError(f"channels={channels} and image_size={image_size} must be from 1 to {LARGEST_SIZE}")
     if is_published(name):
         statistics = Normalisation(channels, mean, std)
         return assemble_published(name, None, channels, image_size, statistics, options)
+    image_size = require_size(name, None) if image_size is None else image_size
     known = option_names(name)
     for option, value in options.items():
         if option not in known:
@@ -223,19 +224,22 @@ def assemble_published(
     name: str,
     parsed: Published | None,
     channels: int,
-    image_size: int,
+    image_size: int | None,
     normalise: Normalisation,
     options: Mapping[str, Any],
 ) -> Encoder:
     """Builds an encoder of another library; ``feature_dim`` is measured by a dry run.
 
     Published weights keep their own normalisation. ``parsed``: what the name means; default as in `parse_name`.
+    ``image_size``: default that of the weights.
     """
     backbone, saved, preprocessing = published_backbone(
         name, channels=channels, image_size=image_size, options=options, parsed=parsed
     )
     if parsed is not None and parsed.description is not None:
         name = f"{parsed.kind}:{parsed.description.get('model_type') or parsed.description['architecture']}"
+    if image_size is None:
+        image_size = require_size(name, preprocessing)
     if preprocessing is not None:
         preprocessing = preprocessing.at(image_size)
         normalise = Normalisation(channels, preprocessing.mean, preprocessing.std)
@@ -243,6 +247,15 @@ def assemble_published(
     encoder = Encoder(backbone, normalise, feature_dim=0, config=config, preprocessing=preprocessing)
     encoder.feature_dim = measure_feature_dim(encoder, name, channels, image_size)
     return encoder
+
+
+def require_size(name: str, preprocessing: Preprocessing | None) -> int:
+    """Returns the image size of published weights; raises `InputError` for an encoder without weights."""
+    if preprocessing is None:
+        raise InputError(
+            f"image_size=None: {name} has no weights that decide it; give the side of the images in pixels"
+        )
+    return preprocessing.side
 
 
 def wrap_encoder(

@@ -108,7 +108,13 @@ class HFBackbone(nn.Module):
 
 
 def build_hf(
-    transformers: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int, saved: dict[str, Any]
+    transformers: ModuleType,
+    parsed: Published,
+    text: str,
+    *,
+    channels: int,
+    image_size: int | None,
+    saved: dict[str, Any],
 ) -> Backbone:
     """Builds a backbone of transformers; also returns its configuration, which is saved in ``encoder.json``.
 
@@ -257,7 +263,7 @@ def _without_pooling(config: Any) -> dict[str, bool]:
 
 
 def build_timm(
-    timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int, saved: dict[str, Any]
+    timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int | None, saved: dict[str, Any]
 ) -> Backbone:
     """Builds a timm model without its classifier, so that it returns pooled features [B, F].
 
@@ -272,7 +278,7 @@ def build_timm(
         raise InputError(f"encoder={text!r}: timm has no model {parsed.name!r}{hint}")
     published = timm.get_pretrained_cfg(parsed.name)
     options: dict[str, Any] = {**saved.get("arguments", {}), "in_chans": channels}
-    if getattr(published, "fixed_input_size", False):
+    if image_size is not None and getattr(published, "fixed_input_size", False):
         options["img_size"] = image_size
     weights = parsed.weights and not saved
     if weights and (size := getattr(published, "input_size", None)):
@@ -293,7 +299,9 @@ def build_timm(
 TIMM_ENTRIES = "input_size fixed_input_size interpolation crop_pct crop_mode mean std num_classes first_conv classifier"
 
 
-def _build_timm_folder(timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int) -> Backbone:
+def _build_timm_folder(
+    timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int | None
+) -> Backbone:
     """Builds the model of a folder that ``timm.models.save_for_hf`` or ``push_to_hf_hub`` wrote."""
     config = parsed.description or {}
     name, arguments = config["architecture"], dict(config.get("model_args") or {})
@@ -304,7 +312,7 @@ def _build_timm_folder(timm: ModuleType, parsed: Published, text: str, *, channe
     stored = config.get("pretrained_cfg") or {}
     entries = {key: stored[key] for key in TIMM_ENTRIES.split() if key in stored}
     options = arguments | {"in_chans": channels}
-    if entries.get("fixed_input_size"):
+    if image_size is not None and entries.get("fixed_input_size"):
         options["img_size"] = image_size
     try:
         if not parsed.weights:
@@ -334,7 +342,7 @@ SAVED = {"hf": ("architecture",), "timm": ("library", "arguments")}  # entries o
 
 
 def published_backbone(
-    text: str, *, channels: int, image_size: int, options: Mapping[str, Any], parsed: Published | None = None
+    text: str, *, channels: int, image_size: int | None, options: Mapping[str, Any], parsed: Published | None = None
 ) -> Backbone:
     """Builds a backbone of another library. Code from the hub is never run (``trust_remote_code`` stays off).
 

@@ -86,7 +86,7 @@ def _require_own(name: str, folder: Path) -> None:
 
 
 def build_local(
-    name: str, *, channels: int, image_size: int, seed: int, weights: bool, normalise: Normalisation
+    name: str, *, channels: int, image_size: int | None, seed: int, weights: bool, normalise: Normalisation
 ) -> Encoder:
     """Builds the encoder of ``run:PATH`` or of a folder, with its weights, normalisation and preprocessing.
 
@@ -106,13 +106,13 @@ def build_local(
     return resized(encoder, name, image_size).train()
 
 
-def resized(encoder: Encoder, name: str, image_size: int) -> Encoder:
+def resized(encoder: Encoder, name: str, image_size: int | None) -> Encoder:
     """Declares another image size; the architecture remains as it was built, and is tried with a blank image.
 
     Raises:
         InputError: the network takes images of one size only.
     """
-    if encoder.image_size != image_size:
+    if image_size is not None and encoder.image_size != image_size:
         encoder.config["built_for"] = encoder.config.get("built_for", encoder.image_size)
         encoder.config["image_size"] = image_size
         try:
