@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from coulomb.models import build_encoder
-from coulomb.training.stay_close import StayClose
+from coulomb.training.stay_close import StayClose, recording
 
 
 def encoder_of(seed=0):
@@ -21,7 +21,7 @@ def test_the_distance_is_one_minus_the_mean_cosine_with_the_start_in_eval_mode()
     encoder, start = encoder_of(0), encoder_of(1)
     state = copy.deepcopy(start.state_dict())
     penalty = StayClose(start, 0.5)
-    with penalty.recording(encoder) as seen:
+    with recording(encoder) as seen:
         first, second = encoder(views[:2]), encoder(views[2:])
     distance = penalty.distance(seen)
     features = normalize(torch.cat([first, second]).double(), dim=1)
@@ -39,7 +39,7 @@ def test_the_start_has_distance_zero_and_an_opposite_network_two():
     encoder = encoder_of().eval()
     for sign, expected in ((1, 0.0), (-1, 2.0)):
         penalty = StayClose(copy.deepcopy(encoder), 1.0)
-        with penalty.recording(nn.Sequential(encoder)) as seen:
+        with recording(nn.Sequential(encoder)) as seen:
             pass
         seen.append((views, sign * encoder(views)))
         assert abs(float(penalty.distance(seen).detach()) - expected) < 1e-5
@@ -48,7 +48,7 @@ def test_the_start_has_distance_zero_and_an_opposite_network_two():
 def test_views_without_gradient_do_not_count_and_recording_ends():
     encoder = encoder_of()
     penalty = StayClose(copy.deepcopy(encoder), 1.0)
-    with penalty.recording(encoder) as seen, torch.no_grad():
+    with recording(encoder) as seen, torch.no_grad():
         encoder(views)
     assert penalty.distance(seen) is None
     encoder(views)
@@ -67,7 +67,7 @@ def test_the_distance_is_in_float32_under_autocast(dtype):
     encoder = encoder_of()
     penalty = StayClose(copy.deepcopy(encoder), 1.0)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
-        with penalty.recording(encoder) as seen:
+        with recording(encoder) as seen:
             encoder(views)
         distance = penalty.distance(seen)
     assert distance.dtype is torch.float32 and 0 <= float(distance.detach()) < 1

@@ -18,16 +18,15 @@ from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation
 from coulomb.models import Encoder
-from coulomb.models.lora import merged
 from coulomb.models.saving import load_encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import find_training_images
+from coulomb.runs.plan import find_training_images, tune_encoder
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import load_method
-from coulomb.training.network import make_encoder, make_method, starting_encoder, tune_encoder
+from coulomb.training.network import make_encoder, make_method, starting_encoder
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
 BANK, QUERIES = 2_000, 1_000  # training and held-out images for the kNN of the labels
@@ -45,7 +44,7 @@ def network_figures(
 ) -> dict[str, Any]:
     """Returns measurements on the trained network, ``{}`` before the first checkpoint.
 
-    - ``distance``, ``growth``: ‖θ − θ₀‖/‖θ₀‖ and ‖θ‖/‖θ₀‖ of the encoder's matrices and filters;
+    - ``distance``, ``growth``: ‖θ − θ₀‖/‖θ₀‖ and ‖θ‖/‖θ₀‖ of the encoder's matrices and filters that train;
     - ``pixel_retrieval``, ``separation``: how well two views of held-out images are matched by pixels and by embeddings;
       ``identical_views``: share of images whose two views are identical; ``matcher_separation``: see `matcher_separation`;
     - ``transplant``: see `transplants`;
@@ -62,14 +61,14 @@ def network_figures(
         encoder = make_encoder(config, prepared, copy.deepcopy(objects.encoder))
         if folder.initial.exists():
             encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
-    start = _weights(encoder)
     tune_encoder(config, encoder)
+    start = _weights(encoder)
     learned = find_training_images(prepared, objects.find_method(config))
     if config.method_options.get("bank_path") is not None:
         return {}  # loading the method would restore the bank's file to the checkpoint
     method = make_method(config, prepared, objects, encoder, len(learned))
     state = load_method(method, folder.checkpoint)
-    figures = _movement(start, _weights(merged(encoder)))
+    figures = _movement(start, _weights(encoder))
     if any(not bool(value.isfinite().all()) for value in state.values() if value.is_floating_point()):
         return figures
     most = max(16, min(MOST, MOST_PIXELS // prepared.facts.image_size**2))
@@ -91,8 +90,8 @@ def network_figures(
 
 
 def _weights(encoder: nn.Module) -> Tensor:
-    """All matrices and filters in one vector; norms and biases say little about movement."""
-    weights = [p.detach().flatten().double() for p in encoder.parameters() if p.ndim > 1]
+    """All matrices and filters that train, in one vector; norms and biases say little about movement."""
+    weights = [p.detach().flatten().double() for p in encoder.parameters() if p.ndim > 1 and p.requires_grad]
     return torch.cat(weights) if weights else torch.empty(0)
 
 

@@ -128,7 +128,7 @@ def _fixed(backbone: nn.Module, *, frozen: bool, bare: bool) -> list[nn.Module]:
 
     ``frozen``: all batch norms; ``bare``: not batch norms without parameters, unless all around them is frozen.
     """
-    fixed = []
+    fixed: list[nn.Module] = []
     for part in backbone.modules():
         parameters = list(part.parameters())
         trains = any(parameter.requires_grad for parameter in parameters)

@@ -3,6 +3,7 @@
 `coulomb check` shows the plan and `coulomb train` follows it, so that the two cannot disagree.
 """
 
+import copy
 import dataclasses
 import logging
 import math
@@ -17,9 +18,11 @@ from coulomb.data import Source
 from coulomb.errors import InputError
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
-from coulomb.models import has_weights
+from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
 from coulomb.models.build import require_encoder, takes_width
+from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code, with_absolute_path
+from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
 from coulomb.runs.objects import Objects
@@ -137,6 +140,8 @@ def configure(
         require_weights(config)
     else:
         config = dataclasses.replace(config, **own)
+    if config.tune not in (None, "all"):
+        blank_encoder(config, facts, objects)  # raises errors before images are decoded
     if config.out is None:
         config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
     return config, sources, facts
@@ -151,7 +156,7 @@ def require_weights(config: Config) -> None:
         if (value := getattr(config, name)) not in values:
             raise InputError(
                 f"{name}={value!r}: encoder={config.encoder!r} has random weights, which are not worth keeping; "
-                f"leave {name} out, or start from weights, such as hf:NAME@weights"
+                f"leave {name} out, or start from weights, such as lite0"
             )
 
 
@@ -165,6 +170,30 @@ def find_settings(method: str, preset: str, facts: Facts) -> Config:
     if preset == "small" and facts.start.encoder is not None:
         return from_weights(method, facts)
     return find_recipe(method, preset)(facts)
+
+
+def blank_encoder(config: Config, facts: Facts, objects: Objects) -> Encoder:
+    """Builds the encoder of a run with random weights, or a copy of the user's module; to check it or to time it.
+
+    Raises:
+        InputError: the options do not fit the encoder.
+    """
+    shared: dict[str, Any] = {"channels": facts.channels, "image_size": facts.image_size}
+    if objects.encoder is None:
+        width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
+        encoder = build_encoder(str(config.encoder), weights=False, **shared, **width)
+        encoder.config["name"] = str(config.encoder)  # for messages
+    else:
+        encoder = wrap_encoder(copy.deepcopy(objects.encoder), **shared)
+    tune_encoder(config, encoder)
+    return encoder
+
+
+def tune_encoder(config: Config, encoder: Encoder) -> str:
+    """Freezes what the run does not train, see `coulomb.models.tuning.Tune.apply`; returns a sentence for the log."""
+    tune = Tune.parse("all" if config.tune is None else config.tune)
+    trains = tune.apply(encoder, norm_statistics=config.norm_statistics, seed=derive_seed(config.seed, "lora"))
+    return f"tune={config.tune or 'all'}, {config.norm_statistics} statistics of norms: {trains}"
 
 
 def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:

@@ -15,11 +15,10 @@ from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.methods.options import SHARED, build_method
-from coulomb.models import build_encoder, wrap_encoder
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import Plan, find_settings, matches_labels, plan, plan_prepared
+from coulomb.runs.plan import Plan, blank_encoder, find_settings, matches_labels, plan, plan_prepared
 from coulomb.runs.prepare import LARGEST, canvas_size, measure, open_data, require_readable
 from coulomb.runs.start import SIDES
 
@@ -40,11 +39,8 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     batch = min(config.batch_size, 64)
     size, channels = facts.image_size, facts.channels
     views = objects.build_views(config, size, channels)
-    if objects.encoder is None:
-        width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
-        encoder = build_encoder(str(config.encoder), channels=channels, image_size=size, **width)
-    else:
-        encoder = wrap_encoder(copy.deepcopy(objects.encoder), channels=channels, image_size=size)
+    encoder = blank_encoder(config, facts, objects)
+    start = copy.deepcopy(encoder).eval() if config.stay_close else None
     counts = plan.prepared.class_counts
     classes = max(1, len(counts or []))
     method = build_method(
@@ -68,18 +64,22 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         augmented = [view.contiguous(memory_format=torch.channels_last) for view in augmented]
         with saved, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = method(augmented, labels, torch.arange(batch))
+            if start is not None:
+                with torch.no_grad():
+                    start(torch.cat(augmented))
         loss.backward()
         method.after_batch()  # a queue costs time only once it is filled
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
     parameters = sum(p.numel() for p in method.parameters())
+    trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
     seconds = min(times[1:]) * scale
     return {
         "seconds_per_step": seconds,
         "training_seconds": seconds * plan.steps,
         "parameters": parameters,
         "activation_bytes": int(saved.bytes / len(times) * scale),
-        "model_bytes": parameters * 4 * (4 if config.optimizer == "adamw" else 3),
+        "model_bytes": 4 * (parameters + trained * (3 if config.optimizer == "adamw" else 2)),
         "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, "
         f"scaled to batches of {config.batch_size}",
     }

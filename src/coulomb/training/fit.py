@@ -26,11 +26,11 @@ from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder, command_for, write_json
 from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
-from coulomb.runs.plan import Plan, plan_prepared
+from coulomb.runs.plan import Plan, plan_prepared, tune_encoder
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import Checkpoints, does_not_fit
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder, tune_encoder
+from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals

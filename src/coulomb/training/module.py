@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from coulomb.negatives import MemoryBank, Queue
 from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
 from coulomb.training.optimizers import build_optimizer, rate
-from coulomb.training.stay_close import StayClose
+from coulomb.training.stay_close import StayClose, recording
 
 
 class ContrastiveTraining(pl.LightningModule):
@@ -97,12 +97,12 @@ class ContrastiveTraining(pl.LightningModule):
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
         index = batch["index"].cpu()
         labels = None if self.labels is None else self.labels[index].to(self.device)
-        with self.stay_close.recording(self.method.encoder) if self.stay_close else nullcontext([]) as seen:
+        with recording(self.method.encoder) as seen:
             loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
-        distance = self.stay_close.distance(seen) if self.stay_close else None
+        distance = None if self.stay_close is None else self.stay_close.distance(seen)
         self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
         return {
-            "loss": loss if distance is None else loss + config.stay_close * distance,
+            "loss": loss if distance is None or self.stay_close is None else loss + self.stay_close.weight * distance,
             "value": self.mean_of_processes(loss),
             "stay_close": None if distance is None else self.mean_of_processes(distance),
             "no_signal": self.method.no_signal(images, config.n_views),

@@ -17,7 +17,6 @@ from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, has_weights, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.saving import DESCRIPTION
-from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code
 from coulomb.randomness import derive_seed, numpy_generator
 from coulomb.runs.config import Config
@@ -65,13 +64,6 @@ def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save:
     if save:
         save_encoder(encoder, initial)
     return encoder
-
-
-def tune_encoder(config: Config, encoder: Encoder) -> str:
-    """Freezes what the run does not train, see `coulomb.models.tuning.Tune.apply`; returns a sentence for the log."""
-    tune = Tune.parse("all" if config.tune is None else config.tune)
-    trains = tune.apply(encoder, norm_statistics=config.norm_statistics, seed=derive_seed(config.seed, "lora"))
-    return f"tune={config.tune or 'all'}, {config.norm_statistics} statistics of norms: {trains}"
 
 
 def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:

@@ -27,21 +27,6 @@ class StayClose:
         self.start = start.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.weight = weight
 
-    @contextmanager
-    def recording(self, encoder: nn.Module) -> Iterator[Seen]:
-        """Collects views and features of each call of ``encoder`` with gradient while the block runs."""
-        seen: Seen = []
-
-        def listen(encoder: nn.Module, inputs: tuple[Any, ...], features: Tensor) -> None:
-            if features.requires_grad:
-                seen.append((inputs[0], features))
-
-        handle = encoder.register_forward_hook(listen)
-        try:
-            yield seen
-        finally:
-            handle.remove()
-
     def distance(self, seen: Seen) -> Tensor | None:
         """Returns mean(1 − cos(f, f₀)) in float32, without W; None if no view was encoded with gradient."""
         if not seen:
@@ -59,3 +44,19 @@ class StayClose:
         if torch.distributed.is_initialized():
             for tensor in self.start.state_dict().values():
                 torch.distributed.broadcast(tensor, 0)
+
+
+@contextmanager
+def recording(encoder: nn.Module) -> Iterator[Seen]:
+    """Collects views and features of each call of ``encoder`` with gradient while the block runs."""
+    seen: Seen = []
+
+    def listen(encoder: nn.Module, inputs: tuple[Any, ...], features: Tensor) -> None:
+        if features.requires_grad:
+            seen.append((inputs[0], features))
+
+    handle = encoder.register_forward_hook(listen)
+    try:
+        yield seen
+    finally:
+        handle.remove()
