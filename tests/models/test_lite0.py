@@ -136,21 +136,25 @@ def test_top_1_on_photos():
     import pyarrow.parquet as pq
     from PIL import Image
 
+    # 250 photos, every fourth. On all 1,000: .823 with the authors' normalisation, .712 with ImageNet's mean and deviation.
     rows = pq.read_table(PHOTOS).to_pylist()[::4]
     encoder, classifier = build_encoder("lite0", channels=3, image_size=224).eval(), weights.classifier()
+    encoder.to(memory_format=torch.channels_last)  # several times faster on a CPU
     pictures = [Image.open(io.BytesIO(row["image"]["bytes"])) for row in rows]
     labels = torch.tensor([row["label"] for row in rows])
-    images = torch.stack([encoder.preprocessing(picture) for picture in pictures])
 
     def top1():
+        logits = []
         with torch.no_grad():
-            logits = torch.cat([classifier(encoder(batch)) for batch in images.split(50)])
-        return (logits.argmax(1) == labels).float().mean().item()
+            for start in range(0, len(pictures), 10):
+                images = torch.stack([encoder.preprocessing(picture) for picture in pictures[start : start + 10]])
+                logits.append(classifier(encoder(images.contiguous(memory_format=torch.channels_last))))
+        return (torch.cat(logits).argmax(1) == labels).float().mean().item()
 
-    assert top1() >= 0.85
+    assert top1() == pytest.approx(0.856, abs=0.01)
     encoder.normalise.mean[:] = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
     encoder.normalise.std[:] = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
-    assert top1() <= 0.76
+    assert top1() == pytest.approx(0.740, abs=0.01)
 
 
 def test_the_image_size_of_the_weights_is_the_default():

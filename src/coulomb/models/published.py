@@ -277,7 +277,7 @@ def build_timm(
         hint = did_you_mean(f"timm:{parsed.name}", names) or "; timm.list_models() lists the names"
         raise InputError(f"encoder={text!r}: timm has no model {parsed.name!r}{hint}")
     published = timm.get_pretrained_cfg(parsed.name)
-    options: dict[str, Any] = {**saved.get("arguments", {}), "in_chans": channels}
+    options: dict[str, Any] = {**arguments_of(saved.get("arguments")), "in_chans": channels}
     if image_size is not None and getattr(published, "fixed_input_size", False):
         options["img_size"] = image_size
     weights = parsed.weights and not saved
@@ -299,12 +299,22 @@ def build_timm(
 TIMM_ENTRIES = "input_size fixed_input_size interpolation crop_pct crop_mode mean std num_classes first_conv classifier"
 
 
+# Arguments of ``timm.create_model`` that are set here, or that name files to load.
+SET_HERE = "num_classes in_chans img_size pretrained pretrained_cfg pretrained_cfg_overlay checkpoint_path cache_dir"
+
+
+def arguments_of(stored: Any) -> dict[str, Any]:
+    """Returns the arguments of the architecture in an untrusted file, without those that are set here or name files."""
+    entries = stored if isinstance(stored, dict) else {}
+    return {name: value for name, value in entries.items() if name not in SET_HERE.split()}
+
+
 def _build_timm_folder(
     timm: ModuleType, parsed: Published, text: str, *, channels: int, image_size: int | None
 ) -> Backbone:
     """Builds the model of a folder that ``timm.models.save_for_hf`` or ``push_to_hf_hub`` wrote."""
     config = parsed.description or {}
-    name, arguments = config["architecture"], dict(config.get("model_args") or {})
+    name, arguments = config["architecture"], arguments_of(config.get("model_args"))
     if not timm.is_model(name):
         raise InputError(
             f"encoder={text!r}: timm {timm.__version__} has no model {name!r}, which its config.json names"
@@ -322,11 +332,14 @@ def _build_timm_folder(
         whole = timm.create_model(
             name, pretrained=False, **{"num_classes": entries.get("num_classes", 1000)} | arguments
         )
+        expected = {key: list(tensor.shape) for key, tensor in whole.state_dict().items()}
         with safe_open(parsed.file, framework="pt") as file:
-            found, expected = set(file.keys()), set(whole.state_dict())
-        heads = tuple(f"{part}." for part in OPTIONAL)
-        missing = [key for key in expected - found if not key.startswith(heads)]
-        require_complete(text, whole, missing, found - expected)
+            found = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118, not a dictionary
+        named = whole.pretrained_cfg.get("classifier") or ()
+        heads = tuple(f"{head}." for head in ([named] if isinstance(named, str) else named))
+        missing = [key for key in expected.keys() - found.keys() if not key.startswith(heads)]
+        other = [key for key in expected.keys() & found.keys() if expected[key] != found[key]]
+        require_complete(text, whole, missing, found.keys() - expected.keys(), other)
         source = {**entries, "file": str(parsed.file)}
         model = timm.create_model(name, pretrained=True, pretrained_cfg=source, num_classes=0, **options)
     except InputError:

@@ -66,9 +66,9 @@ class Config:
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
         None,
-        "auto (lite0 with weights for colour photos, else from scratch), lite0, convnet, resnet10, resnet18, resnet34, "
-        "resnet50, vit; hf:NAME or timm:NAME, with @weights or without; run:FOLDER, a folder with weights; or "
-        "my_file.py:MyEncoder",
+        "auto (lite0 for colour photos, else from scratch), lite0 (ImageNet weights), hf:NAME@weights, timm:NAME@weights, "
+        "run:FOLDER (an earlier run), a folder or .safetensors file; with random weights: convnet, resnet10, resnet18, "
+        "resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder",
     )
     from_scratch: bool = _method(False, "begin from random weights, also where encoder=auto would begin from weights")
     tune: str | None = _method(
