@@ -5,6 +5,7 @@ import pytest
 from coulomb.data.views import PRESETS, ViewSpec
 from coulomb.methods import METHODS
 from coulomb.methods.options import complete_options
+from coulomb.models.tuning import Tune
 from coulomb.runs.prepare import Facts
 from coulomb.runs.recipes import find_recipe
 from coulomb.runs.recipes_from_weights import BY_METHOD, SHARED, from_weights
@@ -21,6 +22,7 @@ def test_a_recipe_from_weights_is_complete(method, images):
     assert (config.method, config.preset, config.encoder, config.encoder_width) == (method, "small", "lite0", None)
     assert config.views in PRESETS and ViewSpec.from_config(config.view_options)
     assert 1e-4 <= config.lr <= 1e-3 and config.optimizer == "adamw"
+    assert Tune.parse(config.tune) and 0 < config.layer_decay <= 1
     assert 2 <= config.epochs <= 30 and 0 < config.warmup_epochs < config.epochs and config.knn_every >= 1
     assert 2 <= config.batch_size <= max(2, images // 4)
     assert None not in (config.image_size, config.channels)
@@ -38,6 +40,12 @@ def test_epochs_fill_the_time():
     many = dataclasses.replace(PHOTOS, images=100_000)
     assert from_weights("simclr", many).epochs == 2
     assert from_weights("simclr", dataclasses.replace(PHOTOS, images=100)).epochs == 30
+
+
+def test_batches_of_larger_images_are_smaller():
+    sizes = {48: 128, 96: 128, 128: 72, 160: 40, 224: 16, 384: 16}
+    for side, batch in sizes.items():
+        assert from_weights("simclr", dataclasses.replace(PHOTOS, image_size=side)).batch_size == batch
 
 
 def test_a_queue_has_no_key_of_the_epoch_before():

@@ -1,6 +1,7 @@
 import dataclasses
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from coulomb.models import build_encoder, save_encoder
 from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
-from coulomb.runs.preflight import preflight, preview
+from coulomb.runs.preflight import estimate, preflight, preview
 from coulomb.runs.prepare import measure
-from coulomb.runs.start import choose_start, own_input, photo_size, shown_in_time
+from coulomb.runs.recipes_from_weights import SHARED
+from coulomb.runs.start import choose_start, photo_size, shown_in_time
 
 PHOTOS = Survey(2000, 512, 200.0, 160.0, 160.0, (160, 300), (160, 300), {"RGB": 512}, 0, 3, "uint8", uniform=False)
 
@@ -80,18 +82,26 @@ def test_the_size_follows_the_photos_and_the_time(side, images, size):
 
 
 def test_encoders_of_libraries_have_the_image_size_of_their_weights(monkeypatch):
-    class Built:
-        image_size, preprocessing = 224, None
-
     calls = []
-    monkeypatch.setattr("coulomb.runs.start.build_encoder", lambda name, **options: calls.append(name) or Built)
-    name = "hf:some/model@weights"
+
+    def build(name, *, channels, image_size):
+        calls.append((name, channels, image_size))
+        if channels not in takes:
+            raise InputError("other channels")
+        return SimpleNamespace(image_size=image_size or 192, channels=channels)
+
+    monkeypatch.setattr("coulomb.runs.start.build_encoder", build)
+    name, takes = "hf:some/model@weights", (1, 3)
     found = start({"encoder": name}, channels=1)
-    assert (found.image_size, found.channels) == (224, 3)  # grey images are repeated
-    assert start({"encoder": name, "image_size": 64, "channels": 3}).image_size == 64
-    assert calls == [name]  # what is given needs no weights
-    Built.preprocessing = type("Preprocessing", (), {"side": 192})
-    assert own_input("timm:vit@weights") == (192, 3)
+    assert (found.image_size, found.channels) == (192, 3)  # grey images are repeated
+    assert start({"encoder": name, "image_size": 64}).image_size == 64
+    assert calls == [(name, 3, None), (name, 3, 64)]
+    start({"encoder": name, "image_size": 64, "channels": 1})
+    assert len(calls) == 2  # nothing was unknown
+    takes = (1,)
+    assert start({"encoder": name}, channels=1).channels == 1
+    with pytest.raises(InputError, match="other channels"):
+        start({"encoder": name})
 
 
 def test_an_earlier_run_has_its_own_size_and_channels(tmp_path):
@@ -126,6 +136,17 @@ def test_the_plan_of_photos_and_of_photos_from_scratch(photos):
     assert again == config
     again = measure(config, open_source(photos))  # as when the run is resumed
     assert (again.start.encoder, again.image_size, again.channels) == ("lite0", 96, 3)
+
+
+def test_settings_of_a_training_are_left_out_if_only_a_head_is_trained(photos, monkeypatch):
+    monkeypatch.setitem(SHARED, "head_epochs", 0.5)
+    assert plan({"data": photos}).config.head_epochs == 0.5
+    assert plan({"data": photos, "tune": "none"}).config.head_epochs == 0
+
+
+def test_the_estimate_depends_on_what_is_trained(photos):
+    memory = [estimate(plan({"data": photos, "tune": tune}))["activation_bytes"] for tune in ("all", "last:1", "head")]
+    assert memory[0] > 2 * memory[1] > 2 * memory[2]
 
 
 def test_view_options_are_merged_unless_the_views_are_given(photos):
@@ -173,12 +194,12 @@ def test_training_begins_as_planned(photos, options, tmp_path, caplog):
     assert run.encoder.image_size == options.get("image_size", 96)
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+REAL = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.parametrize(("name", "encoder", "size"), [("rooms", "lite0", 128), ("cifar10-jpeg-test", "convnet", 32)])
 def test_real_images(name, encoder, size):
-    path = SHARED / f"{name}.parquet"
+    path = REAL / f"{name}.parquet"
     if not path.exists():
         pytest.skip(f"needs {name}.parquet in ../shared/data")
     config = plan({"data": str(path)}).config

@@ -124,6 +124,8 @@ def configure(
             "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
         }
         options = shorter | options
+    if given.tune is not None and Tune.parse(given.tune).frozen:  # nothing but a head is trained
+        options = {"head_epochs": 0.0, "stay_close": 0.0} | options
     if options.get("encoder") and not takes_width(options["encoder"]):
         options = {"encoder_width": None} | options  # the recipe's width is that of its own encoder
     config = dataclasses.replace(recipe, **options)

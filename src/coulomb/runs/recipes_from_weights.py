@@ -10,17 +10,22 @@ from coulomb.runs.start import shown_in_time
 
 MILD = {"crop_area": [0.4, 1.0], "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 MOST_EPOCHS, LEAST_EPOCHS = 30, 2
+LEAST_BATCH = 16
 
 # First for all methods, then what differs. These are the values to tune; ``crop`` is the smallest area of a crop.
 SHARED: dict[str, Any] = {
+    "tune": "all",
+    "layer_decay": 0.75,
+    "norm_statistics": "moving",
+    "head_epochs": 0.0,
+    "stay_close": 0.0,
     "optimizer": "adamw",
     "lr": 3e-4,
     "weight_decay": 1e-4,
     "schedule": "cosine",
-    "batch_size": 128,
+    "batch_size": 128,  # up to 96 pixels; fewer above, so that the memory of a batch stays at about 4 GiB
     "temperature": 0.2,
 }
-#             learning rate       temperature
 BY_METHOD: dict[str, dict[str, Any]] = {
     "simclr": {"lr": 3e-4, "temperature": 0.2},
     "dcl": {"lr": 3e-4, "temperature": 0.2},
@@ -52,7 +57,9 @@ def from_weights(method: str, facts: Facts) -> Config:
     shown = shown_in_time(facts.image_size)
     epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(shown / facts.images)))
     values = SHARED | BY_METHOD.get(method, {})
-    values["batch_size"] = min(values["batch_size"], max(2, facts.images // 4))
+    most = values["batch_size"]
+    fitting = max(LEAST_BATCH, int(most * (96 / facts.image_size) ** 2) // 8 * 8)
+    values["batch_size"] = min(most, fitting, max(2, facts.images // 4))
     own = dict(small.method_options)
     if "queue_size" in own:
         own["queue_size"] = min(own["queue_size"], max(values["batch_size"], facts.images // 2))

@@ -65,7 +65,7 @@ def choose_start(config: Config, surveyed: Survey, images: int, *, digits: bool 
             )
         size, channels = config.image_size, config.channels
         if size is None or channels is None:
-            own_size, own_channels = own_input(config.encoder)
+            own_size, own_channels = own_input(config.encoder, channels or surveyed.channels, size)
             size = size or own_size or photo_size(surveyed.short_side, images)
             channels = channels or own_channels
         return Start(config.encoder, size, channels, f"{config.encoder} begins from its own weights.")
@@ -117,12 +117,20 @@ def shown_in_time(image_size: int) -> float:
     return SHOWN * (96 / image_size) ** 2
 
 
-def own_input(name: str) -> tuple[int | None, int]:
-    """Returns image size and channels that an encoder with weights was trained on; size None for lite0, which takes any."""
+def own_input(name: str, channels: int, image_size: int | None = None) -> tuple[int | None, int]:
+    """Returns image size and channels that an encoder with weights takes; size None for lite0, which takes any.
+
+    Weights that do not take 3 channels are tried with the ``channels`` of the images. ``image_size``: if it is given.
+    """
     if name == "lite0":
         return None, 3
     if is_local(name) and isinstance(found := find(name), Path):
         description = read_description(found / DESCRIPTION)
         return description["image_size"], description["channels"]
-    built = build_encoder(name, channels=3, image_size=224)
-    return built.image_size if built.preprocessing is None else built.preprocessing.side, 3
+    try:
+        built = build_encoder(name, channels=3, image_size=image_size)
+    except InputError:
+        if channels == 3:
+            raise
+        built = build_encoder(name, channels=channels, image_size=image_size)
+    return built.image_size, built.channels
