@@ -9,6 +9,7 @@ from coulomb.errors import InputError
 from coulomb.models import build_encoder, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.blocks import ordered_blocks
 from coulomb.models.lora import adapted_layers, add_lora, merge_lora, merged
+from coulomb.models.published import HFBackbone
 
 pytest.importorskip("peft", reason="peft is not installed")
 
@@ -171,3 +172,39 @@ def test_the_layers_of_lite0():
     sentence = add_lora(encoder, 8)
     # The stem, 15 expansions, 16 projections and the last convolution; 16 depthwise convolutions stay.
     assert sentence.startswith("0 linear layers and 33 convolutions adapted with rank 8, 16 (")
+
+
+def library_encoder(kind):
+    """A tiny network of transformers with random weights."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    options = {
+        "vit": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
+        "convnext": {"depths": [1, 1, 1, 1], "hidden_sizes": [4, 8, 8, 8]},
+        "resnet": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+        "swin": {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2, "patch_size": 4},
+    }[kind]
+    size = {"image_size": 32, "patch_size": 8} if kind == "vit" else {}
+    size |= {"image_size": 32} if kind == "swin" else {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **options, **size))
+    return wrap_encoder(HFBackbone(model), channels=3, image_size=32)
+
+
+@pytest.mark.parametrize("kind", ["vit", "convnext", "resnet", "swin"])
+def test_networks_of_transformers(kind):
+    # Matrix products of Swin round differently if their weights need gradients.
+    encoder = library_encoder(kind).eval().requires_grad_(False)
+    images, keys = images_for(encoder), list(encoder.state_dict())
+    before = encoder(images)
+    add_lora(encoder, 2)
+    assert torch.equal(encoder(images), before)
+    move(encoder)
+    features = encoder(images)
+    assert not torch.allclose(features, before, atol=1e-4)
+    # Every addition has an effect: none is in a layer that the forward pass skips.
+    features.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for n, p in encoder.named_parameters() if ".lora_B." in n)
+    alone = merged(encoder)
+    assert list(alone.state_dict()) == keys
+    assert torch.allclose(alone(images), features, atol=1e-5)

@@ -87,6 +87,7 @@ def test_only_scales_and_shifts_of_norms_train():
     assert {id(p) for p in encoder.parameters() if p.requires_grad} == expected
     assert len(moving(encoder)) == len(norms)
     assert sentence.startswith(f"{sum(p.weight.numel() * 2 for p in norms):,} of ")
+    assert sentence.endswith("; 12 of 12 batch norms follow the training images")
     vit = encoder_of("vit")
     Tune.parse("norm").apply(vit)
     assert all("norm" in name for name in trained(vit))
@@ -136,6 +137,7 @@ def test_lora_trains_additions_with_frozen_statistics():
     sentence = Tune.parse("lora:2").apply(encoder)
     assert not moving(encoder)
     assert "12 convolutions adapted with rank 2" in sentence
+    assert sentence.endswith("; 0 of 12 batch norms follow the training images")
 
 
 def test_modes_are_kept_by_copies_and_by_contexts_in_eval_mode():

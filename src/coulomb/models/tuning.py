@@ -94,9 +94,12 @@ class Tune:
         if self.kind != "all" or norm_statistics == "frozen":  # otherwise, a user's module may freeze parts by itself
             encoder.fix(_fixed(backbone, frozen=norm_statistics == "frozen", bare=self.kind in ("all", "last")))
         trains = sum(parameter.numel() for parameter in backbone.parameters() if parameter.requires_grad)
+        sentence = f"{trains:,} of {size:,} parameters of the encoder train"
         if lora:
-            return f"{trains:,} parameters beside the {size:,} of the encoder train, {lora}"
-        return f"{trains:,} of {size:,} parameters of the encoder train"
+            sentence = f"{trains:,} parameters beside the {size:,} of the encoder train, {lora}"
+        still = {id(part) for fixed in encoder.fixed for part in fixed.modules()}
+        norms = [id(part) not in still for part in backbone.modules() if isinstance(part, _NormBase)]
+        return sentence + (f"; {sum(norms)} of {len(norms)} batch norms follow the training images" if norms else "")
 
     def _last(self, encoder: Encoder) -> list[nn.Module]:
         groups = ordered_blocks(encoder.backbone)

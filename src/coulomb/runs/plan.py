@@ -195,7 +195,7 @@ def tune_encoder(config: Config, encoder: Encoder) -> str:
     """Freezes what the run does not train, see `coulomb.models.tuning.Tune.apply`; returns a sentence for the log."""
     tune = Tune.parse("all" if config.tune is None else config.tune)
     trains = tune.apply(encoder, norm_statistics=config.norm_statistics, seed=derive_seed(config.seed, "lora"))
-    return f"tune={config.tune or 'all'}, {config.norm_statistics} statistics of norms: {trains}"
+    return f"tune={config.tune or 'all'}: {trains}"
 
 
 def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:
