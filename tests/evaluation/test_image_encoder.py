@@ -10,11 +10,16 @@ from PIL import Image
 
 import coulomb
 from coulomb.errors import InputError
+from coulomb.evaluation.contestants import contestants
 from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run
 from coulomb.models import build_encoder, save_encoder
+from coulomb.runs.config import load_config
+from coulomb.runs.objects import Objects
+from coulomb.training.launch import reopen
 
 SIDE = 48
+QUIET = {"evaluate": False, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +238,20 @@ def test_the_file_of_a_run_is_the_run(tmp_path):
     for name in (tmp_path / "encoder.safetensors", f"run:{tmp_path}"):
         loaded = coulomb.load(name)
         assert isinstance(loaded, Run) and loaded.encoder.channels == 1
+
+
+def test_a_run_from_weights_prepares_images_as_its_evaluation_did(photos, tmp_path):
+    """Through its canvas, although its weights have their own preprocessing."""
+    options = {"epochs": 1, "lr": 0.0, "norm_statistics": "frozen", "batch_size": 4, "workers": 0}
+    run = coulomb.train(photos, encoder="lite0", image_size=32, out=tmp_path / "run", **options, **QUIET)
+    assert run.encoder.preprocessing is not None and run.canvas is not None
+    prepared = reopen(run.folder, Objects(), progress=False)[1]
+    config = load_config(run.folder.config)
+    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
+    trained = contestants(config, run.folder, prepared, views, None)["trained"]
+    features, indices = trained.features(prepared.train)
+    found = run.encode(photos)
+    close(found[indices], features)
+    own = coulomb.load("lite0", image_size=32).encode(photos)
+    cosine = torch.cosine_similarity(found, own)
+    assert 0.6 < cosine.mean() < 0.999 and not torch.allclose(found, own, atol=1e-3)
