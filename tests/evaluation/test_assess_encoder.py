@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
@@ -14,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import coulomb
 from coulomb.errors import InputError
+from coulomb.evaluation.assess_encoder import standardised
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -90,6 +92,18 @@ def test_cifar10_agrees_with_scikit_learn(tmp_path):
     train = subset("cifar10-jpeg-train.parquet", tmp_path, 2000)
     result = agrees(train, subset("cifar10-jpeg-test.parquet", tmp_path, 500), tmp_path, image_size=96)
     assert result["starting_point"]["knn"] > 0.6
+
+
+def test_raw_pixels_are_normalised_per_channel_by_the_training_images():
+    train, test = torch.rand(9, 3, 4, 4) * torch.tensor([1, 2, 5.0]).view(3, 1, 1), torch.rand(2, 3, 4, 4)
+    train[:, 1] = 7  # a constant channel
+    rows, held_out = standardised(train, test)
+    assert rows.shape == (9, 48) and held_out.shape == (2, 48)
+    channels = rows.view(9, 3, 16).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(channels.mean(1), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(channels.std(1), torch.tensor([1.0, 0.0, 1.0]), atol=1e-5, rtol=0)
+    wanted = (test[:, 2] - train[:, 2].mean()) / train[:, 2].std()
+    torch.testing.assert_close(held_out.view(2, 3, 16)[:, 2], wanted.flatten(1))
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def assess_encoder(
         for part in (prepared.train, prepared.test):
             sides.append(_features(part, encoder, networks, device, failed, advance))
     (train, train_y), (test_x, test_y) = sides
-    train["raw_pixels"], test_x["raw_pixels"] = _standardised(train["raw_pixels"], test_x["raw_pixels"])
+    train["raw_pixels"], test_x["raw_pixels"] = standardised(train["raw_pixels"], test_x["raw_pixels"])
     measured = {
         name: evaluate_features(
             train[name],
@@ -144,7 +144,7 @@ def _features(
     return {name: torch.cat(column) for name, column in columns.items()}, torch.from_numpy(part.labels[rows])
 
 
-def _standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Returns images [n, C, s, s] as rows [n, C·s·s], normalised per channel by the training images."""
     mean, std = train.mean((0, 2, 3), keepdim=True), train.std((0, 2, 3), keepdim=True).clamp_min(1 / 255)
     return ((train - mean) / std).flatten(1), ((test - mean) / std).flatten(1)
