@@ -106,6 +106,24 @@ def test_a_run_resumes_bit_identically(photos, tmp_path, own):
     assert not any("stay_close" in name for name in checkpoint_of(run))
 
 
+def test_lite0_resumes_without_its_package(photos, tmp_path, monkeypatch):
+    pytest.importorskip("peft", reason="peft is not installed")
+    options = {"encoder": "lite0", "image_size": 32, "batch_size": 8, "epochs": 2, "embedding_dim": 8, "workers": 0}
+    options |= {"tune": "lora:2", "stay_close": 0.5, "head_epochs": 0.5}
+    whole = coulomb.train(photos, out=tmp_path / "whole", evaluate=False, progress=False, **options)
+    stopped_at(7, photos, tmp_path / "run", **options)
+    monkeypatch.setattr("coulomb.models.build.read_tensors", None)
+    run = coulomb.train(resume_from=tmp_path / "run", evaluate=False, progress=False)
+    assert comparable(run.path) == comparable(whole.path)
+    start, end = load_encoder(run.path / "checkpoints" / "initial").state_dict(), load_encoder(run.path).state_dict()
+    assert list(start) == list(end)
+    assert torch.equal(
+        start["backbone._blocks.0._depthwise_conv.weight"], end["backbone._blocks.0._depthwise_conv.weight"]
+    )
+    assert not torch.equal(start["backbone._conv_head.weight"], end["backbone._conv_head.weight"])
+    assert all(torch.equal(start[name], end[name]) for name in start if name.endswith(STATISTICS))
+
+
 def checkpoint_of(run):
     path = run.path / "checkpoints" / "last.ckpt"
     return torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
