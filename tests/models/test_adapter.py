@@ -5,11 +5,13 @@ import torch
 from torch import nn
 
 from coulomb.errors import InputError
-from coulomb.models import build_encoder, load_encoder, save_encoder, wrap_encoder
-from coulomb.models.adapter import build_adapter, describe_adapter, set_linear
+from coulomb.models import build_encoder, load_encoder, projection_head, save_encoder, wrap_encoder
+from coulomb.models.adapter import build_adapter, describe_adapter, set_whitening
 
-LINEAR = describe_adapter(16, 6)
-MLP = describe_adapter(16, 6, layers=3, hidden_dim=10)
+WHITENING = describe_adapter(16, 6, 0)
+LINEAR = describe_adapter(16, 6, 1)
+MLP = describe_adapter(16, 6, 3, 10)
+ALL = (WHITENING, LINEAR, MLP)
 
 
 def small(seed=3):
@@ -19,9 +21,14 @@ def small(seed=3):
     return encoder
 
 
+WEIGHT, BIAS = (torch.randn(*size, generator=torch.Generator().manual_seed(1)).double() for size in ((6, 16), (6,)))
+
+
 def adapted(description, encoder=None):
     encoder = encoder or small()
     encoder.attach_adapter(description, seed=5)
+    if description["out"] == 6:
+        set_whitening(encoder.adapter, WEIGHT, BIAS)
     return encoder
 
 
@@ -31,7 +38,7 @@ def test_without_adapter_nothing_changes():
     assert not any(name.startswith("adapter") for name in encoder.state_dict())
 
 
-@pytest.mark.parametrize("description", [LINEAR, MLP])
+@pytest.mark.parametrize("description", ALL)
 def test_an_adapter_maps_the_features_of_the_backbone(description):
     plain, encoder = small().eval(), adapted(description).eval()
     images = torch.rand(4, 3, 8, 8)
@@ -40,15 +47,20 @@ def test_an_adapter_maps_the_features_of_the_backbone(description):
     assert encoder.feature_dim == 6 == encoder(images).shape[1]
 
 
-def test_a_linear_adapter_is_the_matrix_and_the_bias_it_is_given():
-    encoder = adapted(LINEAR)
-    weight, bias = torch.randn(6, 16, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
-    set_linear(encoder.adapter, weight, bias)
+def test_whitening_is_the_map_it_is_given_and_linear_begins_as_it():
     features = torch.randn(5, 16)
-    torch.testing.assert_close(encoder.adapter(features), features @ weight.float().T + bias.float())
+    expected = features @ WEIGHT.float().T + BIAS.float()
+    torch.testing.assert_close(adapted(WHITENING).adapter(features), expected)
+    assert torch.equal(adapted(LINEAR).adapter(features), adapted(WHITENING).adapter(features))
 
 
-@pytest.mark.parametrize("description", [LINEAR, MLP])
+def test_an_mlp_is_a_projection_head_in_whitened_coordinates():
+    adapter, features = adapted(MLP).adapter.eval(), torch.randn(5, 16)
+    head = projection_head(6, layers=3, hidden_dim=10, out_dim=6, seed=5).eval()
+    torch.testing.assert_close(adapter(features), head(features @ WEIGHT.float().T + BIAS.float()))
+
+
+@pytest.mark.parametrize("description", ALL)
 def test_adapters_are_saved_with_the_encoder(description, tmp_path):
     encoder = adapted(description)
     encoder(torch.rand(8, 3, 8, 8))
@@ -75,9 +87,9 @@ def test_adapters_of_own_modules_are_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "pickle"}, "must be linear with 1 layer, or mlp"),
-        ({"kind": "linear", "layers": 2}, "must be linear with 1 layer, or mlp"),
-        ({"layers": 0}, "must be linear with 1 layer, or mlp"),
+        ({"kind": "pickle"}, "must be whitening with 0 layers"),
+        ({"kind": "linear", "layers": 2}, "must be whitening with 0 layers"),
+        ({"layers": 0}, "must be whitening with 0 layers"),
         ({"in": 17}, "adapter of 17 features: convnet has 16"),
         ({"out": 0}, "out_dim=0"),
         ({"out": 7}, "6 features, but convnet has 7"),
@@ -107,13 +119,13 @@ def test_files_that_disagree_about_the_adapter_are_refused(there, tmp_path):
     description = json.loads(path.read_text())
     description |= {"adapter": None, "feature_dim": 16} if there else {"adapter": LINEAR, "feature_dim": 6}
     path.write_text(json.dumps(description))
-    with pytest.raises(InputError, match="2 unknown" if there else "2 missing"):
+    with pytest.raises(InputError, match="4 unknown" if there else "4 missing"):
         load_encoder(tmp_path)
 
 
 def test_a_second_adapter_is_refused():
     with pytest.raises(InputError, match="already an adapter"):
-        adapted(describe_adapter(6, 2), adapted(LINEAR))
+        adapted(describe_adapter(6, 2, 1), adapted(LINEAR))
 
 
 def test_a_frozen_backbone_stays_bit_identical_while_the_adapter_learns():
@@ -127,8 +139,8 @@ def test_a_frozen_backbone_stays_bit_identical_while_the_adapter_learns():
         encoder(torch.rand(8, 3, 8, 8)).square().sum().backward()
         optimizer.step()
     changed = {name for name, value in encoder.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed and all(name.startswith("adapter") for name in changed)
-    assert encoder.training and encoder.adapter[1].training
+    assert changed and all(name.startswith("adapter") and not name.startswith("adapter.0") for name in changed)
+    assert encoder.training and encoder.adapter[2].training
     assert not any(part.training for part in encoder.backbone.modules())
 
 
@@ -144,6 +156,6 @@ def test_a_frozen_encoder_accepts_features_of_its_backbone():
 
 def test_the_weights_of_an_adapter_depend_on_its_seed_only():
     state = torch.get_rng_state()
-    first, second, third = (build_adapter(LINEAR, seed)[0].weight for seed in (1, 1, 2))
+    first, second, third = (build_adapter(MLP, seed)[1].weight for seed in (1, 1, 2))
     assert torch.equal(first, second) and not torch.equal(first, third)
     assert torch.equal(state, torch.get_rng_state())

@@ -46,6 +46,8 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
             described = typer.Option(PAIRS[option.name][0], help=text, metavar="NAME=VALUE", rich_help_panel=panel)
         else:
             flag = "--" + option.name.replace("_", "-")
+            if hints[option.name] is bool:
+                flag += flag.replace("--", "/--no-", 1)
             described = typer.Option(flag, help=text, show_default=False, rich_help_panel=panel)
         parameters.append(keyword(option.name, kind, described, None))
     file = typer.Option(help="config.yaml of another run to start from", rich_help_panel="Run")

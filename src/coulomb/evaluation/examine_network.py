@@ -26,6 +26,7 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import find_training_images, tune_encoder
 from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import load_method
+from coulomb.training.frozen import add_adapter
 from coulomb.training.network import make_encoder, make_method, starting_encoder
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
@@ -61,14 +62,18 @@ def network_figures(
         encoder = make_encoder(config, prepared, copy.deepcopy(objects.encoder))
         if folder.initial.exists():
             encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
-    tune_encoder(config, encoder)
+    if config.frozen is None:
+        tune_encoder(config, encoder)
+    else:
+        add_adapter(encoder, config, prepared.train, views, torch.device("cpu"), checkpoint=folder.checkpoint)
     start = _weights(encoder)
     learned = find_training_images(prepared, objects.find_method(config))
     if config.method_options.get("bank_path") is not None:
         return {}  # loading the method would restore the bank's file to the checkpoint
     method = make_method(config, prepared, objects, encoder, len(learned))
     state = load_method(method, folder.checkpoint)
-    figures = _movement(start, _weights(encoder))
+    # The start of an adapter is not saved.
+    figures = _movement(start, _weights(encoder)) if config.frozen is None else {}
     if any(not bool(value.isfinite().all()) for value in state.values() if value.is_floating_point()):
         return figures
     most = max(16, min(MOST, MOST_PIXELS // prepared.facts.image_size**2))

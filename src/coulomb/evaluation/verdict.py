@@ -339,7 +339,7 @@ def _adapt_less(options: Mapping[str, Any]) -> list[str]:
 
 
 def _setup_errors(options: Mapping[str, Any], updates: int | None) -> list[str]:
-    if updates == 0 or options.get("epochs") == 0:
+    if options.get("tune") != "whiten" and (updates == 0 or options.get("epochs") == 0):
         return ["No update was made: train with `--epochs 100`."]
     if options.get("lr") == 0:
         return ["No weight changed, because lr is 0: leave out `--lr`, so that the recipe chooses it."]

@@ -1,4 +1,4 @@
-"""Adapters: small maps of an encoder's features that are part of the encoder."""
+"""Adapters: small maps of a frozen backbone's features that are part of the encoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,7 @@ from coulomb.errors import InputError
 from coulomb.models.heads import projection_head
 from coulomb.reading import Shape, maybe, text, whole
 
+KINDS = ("whitening", "linear", "mlp")  # with 0, 1 and more layers
 ENTRIES = {"kind": text, "in": whole, "out": whole, "layers": whole, "hidden_dim": maybe(whole)}
 DESCRIPTION = Shape(
     "an object with kind, in, out, layers and hidden_dim",
@@ -21,31 +22,46 @@ DESCRIPTION = Shape(
 )
 
 
-def describe_adapter(in_dim: int, out_dim: int, *, layers: int = 1, hidden_dim: int | None = None) -> dict[str, Any]:
-    """Returns the description of an adapter, features [B, in_dim] → [B, out_dim], for `build_adapter` and ``encoder.json``.
-
-    ``linear`` (one layer) is W x + b; ``mlp`` (more) is `coulomb.models.projection_head` with batch norm.
-    """
-    kind = "linear" if layers == 1 else "mlp"
+def describe_adapter(in_dim: int, out_dim: int, layers: int, hidden_dim: int | None = None) -> dict[str, Any]:
+    """Returns the description of an adapter for `build_adapter` and ``encoder.json``."""
+    kind = KINDS[min(layers, 2)]
     return {"kind": kind, "in": in_dim, "out": out_dim, "layers": layers, "hidden_dim": hidden_dim}
 
 
 def build_adapter(description: Mapping[str, Any], seed: int = 0) -> nn.Sequential:
-    """Builds an adapter; its weights are drawn from ``seed``.
+    """Builds an adapter, features x [B, in] → [B, out].
+
+    ==========  ======  ================================================================================
+    kind        layers  output
+    ==========  ======  ================================================================================
+    whitening   0       W x + b, which are constant (`coulomb.models.whitening`); 0 until `set_whitening`
+    linear      1       A (W x + b) + c, where A begins as the identity and c as 0
+    mlp         2, …    `coulomb.models.projection_head` of W x + b, with random weights drawn from ``seed``
+    ==========  ======  ================================================================================
+
+    Training in whitened coordinates is well conditioned, and a linear adapter begins as the whitening itself.
 
     Raises:
-        InputError: the description is of an unknown kind, contradicts itself, or is too large.
+        InputError: the kind is unknown or does not match the layers, or the adapter is too large.
     """
-    kind, layers = description["kind"], description["layers"]
-    if kind not in ("linear", "mlp") or (kind == "linear") is not (layers == 1):
-        raise InputError(f"adapter kind={kind!r} with layers={layers}: must be linear with 1 layer, or mlp with more")
-    return projection_head(
-        description["in"], out_dim=description["out"], layers=layers, hidden_dim=description["hidden_dim"], seed=seed
-    )
+    in_dim, dim, layers = description["in"], description["out"], description["layers"]
+    if description["kind"] != KINDS[min(layers, 2)]:
+        raise InputError(
+            f"adapter kind={description['kind']!r} with layers={layers}: must be whitening with 0 layers, linear with 1, "
+            "or mlp with more"
+        )
+    whitening = projection_head(in_dim, out_dim=dim, layers=1)[0].requires_grad_(False)  # checks the sizes
+    nn.init.zeros_(whitening.weight)  # type: ignore[arg-type]
+    nn.init.zeros_(whitening.bias)  # type: ignore[arg-type]
+    head = projection_head(dim, out_dim=dim, layers=layers, hidden_dim=description["hidden_dim"], seed=seed)
+    if layers == 1:
+        nn.init.eye_(head[0].weight)  # type: ignore[arg-type]
+        nn.init.zeros_(head[0].bias)  # type: ignore[arg-type]
+    return nn.Sequential(whitening, *head)
 
 
 @torch.no_grad()
-def set_linear(adapter: nn.Sequential, weight: Tensor, bias: Tensor) -> None:
-    """Gives a linear adapter the weight [D, F] and bias [D], rounded to its type."""
+def set_whitening(adapter: nn.Sequential, weight: Tensor, bias: Tensor) -> None:
+    """Gives an adapter the whitening W [D, F] and b [D], rounded to its type."""
     adapter[0].weight.copy_(weight)  # type: ignore[operator]
     adapter[0].bias.copy_(bias)  # type: ignore[operator]

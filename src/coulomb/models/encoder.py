@@ -134,8 +134,14 @@ class Encoder(nn.Module):
         return adapted
 
     def backbone_features(self, images: Tensor) -> Tensor:
-        """Returns the features [B, F'] of the backbone, without the adapter."""
+        """Returns the features [B, F'] of the backbone, without the adapter; raises `InputError` as `forward` does."""
         return pool_features(self.backbone(self.normalise(images)), images.shape[0], self.name)
+
+    @property
+    def backbone_dim(self) -> int:
+        """F', the width of the backbone's features."""
+        adapter = self.config.get("adapter")
+        return self.feature_dim if adapter is None else adapter["in"]
 
     def attach_adapter(self, description: Mapping[str, Any], seed: int = 0) -> None:
         """Adds an adapter after the backbone, with weights drawn from ``seed``; ``feature_dim`` becomes its output width.
@@ -151,6 +157,15 @@ class Encoder(nn.Module):
         self.adapter = build_adapter(description, seed)
         self.config["adapter"] = dict(description)
         self.feature_dim = description["out"]
+
+    @contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        """Context in which the encoder returns the features of its backbone."""
+        adapter, self.adapter = self.adapter, None
+        try:
+            yield
+        finally:
+            self.adapter = adapter
 
     def freeze(self) -> None:
         """Freezes the backbone: its parameters need no gradient, and it stays in eval mode, as do batch-norm statistics."""

@@ -122,6 +122,8 @@ class Config:
         default_factory=dict, metadata=_about("Views", "an augmentation strength; may be repeated")
     )
     n_views: int = _views(2, "views per image in a batch; most methods need 2", least=1)
+    cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", least=2)
+    keep_cache: bool = _views(False, "with --tune none: keep the file of the features after the training")
     image_size: int | None = _views(None, "side of the network's input in pixels", least=4)
     channels: int | None = _views(None, "channels of the network's input: 1 grey, 3 colour", least=1)
     out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
@@ -167,6 +169,17 @@ class Config:
         for name in ("warmup_epochs", "head_epochs"):
             if getattr(self, name) > self.epochs:
                 raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
+
+        if self.frozen == "none" and self.cached_views < self.n_views:
+            raise InputError(
+                f"cached_views={self.cached_views!r}: fewer than n_views={self.n_views}; use at least as many"
+            )
+
+    @property
+    def frozen(self) -> str | None:
+        """``head``, ``none`` or ``whiten`` if ``tune`` keeps the backbone frozen, see `Tune`; else None."""
+        tune = None if self.tune is None else Tune.parse(self.tune)
+        return tune.kind if tune is not None and tune.frozen else None
 
     def save(self, path: Path) -> None:
         """Writes ``config.yaml``."""

@@ -44,6 +44,7 @@ class RunFolder:
         self.report = self.path / "report.html"
         self.initial = self.path / "checkpoints" / "initial"
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+        self.features = self.path / "features.f32"
 
     def refuse_existing(self) -> None:
         """Raises `InputError` if the folder exists and is not empty."""

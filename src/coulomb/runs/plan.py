@@ -25,6 +25,7 @@ from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
+from coulomb.runs.frozen_recipe import ADAPTER, for_frozen
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Facts, Prepared, arrange, measure, open_data
 from coulomb.runs.recipes import find_recipe
@@ -110,8 +111,11 @@ def configure(
     own = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
     facts = measure(dataclasses.replace(given, **own), *sources)
     recipe = find_settings(given.method, given.preset, facts)
+    if (kind := dataclasses.replace(recipe, tune=given.tune or recipe.tune).frozen) is not None:
+        recipe, options = for_frozen(kind, recipe, options, method.needs_labels)
     accepted, open_ended = accepted_parameters(method)
-    if unused := [name for name in SHARED if name in options and not (name in accepted or open_ended)]:
+    taken = {*accepted, *(ADAPTER if kind is not None else ())}
+    if unused := [name for name in SHARED if name in options and not (name in taken or open_ended)]:
         log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(given.method))
     chosen = recipe.method_options | options.get("method_options", {})
     options = options | {"method_options": complete_options(given.method, method, chosen)}
@@ -145,7 +149,9 @@ def configure(
     if config.tune not in (None, "all"):
         blank_encoder(config, facts, objects)  # raises errors before images are decoded
     if config.out is None:
-        config = dataclasses.replace(config, out=str(free_folder(sources[0].name, short_name(config.method))))
+        config = dataclasses.replace(
+            config, out=str(free_folder(sources[0].name, kind if kind == "whiten" else short_name(config.method)))
+        )
     return config, sources, facts
 
 

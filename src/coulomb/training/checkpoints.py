@@ -121,6 +121,11 @@ def find_problem(path: Path) -> str | None:
     return None
 
 
+def is_finished(path: Path | None, updates: int) -> bool:
+    """Returns True if ``path`` is a checkpoint after the last of a run's ``updates``; raises like `read_checkpoint`."""
+    return path is not None and read_checkpoint(path)["global_step"] >= updates
+
+
 def _load(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 

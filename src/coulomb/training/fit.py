@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -20,7 +21,7 @@ from coulomb.methods import Method
 from coulomb.models import load_encoder, save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.lora import merge_lora
-from coulomb.models.saving import write_atomically
+from coulomb.models.saving import DESCRIPTION, write_atomically
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder, command_for, write_json
@@ -28,7 +29,9 @@ from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, plan_prepared, tune_encoder
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
-from coulomb.training.checkpoints import Checkpoints, does_not_fit
+from coulomb.training.checkpoints import Checkpoints, does_not_fit, is_finished
+from coulomb.training.feature_cache import CachedViews, FeatureCache
+from coulomb.training.frozen import add_adapter
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder
 from coulomb.training.order import RunLoader, RunOrder
@@ -81,12 +84,26 @@ def fit(
     )
     if objects.encoder is not None:
         encoder = make_encoder(config, prepared, objects.encoder)
-        if checkpoint is None:
+        if config.frozen is not None and (folder.initial / DESCRIPTION).is_file():
+            # Resumed: features may be cached, and a user's module may begin with other weights in this call.
+            encoder = load_encoder(folder.initial, module=objects.encoder).train()
+        elif checkpoint is None:
             # The untrained baseline of the evaluation: the initial weights of a user's module cannot be reproduced.
             save_encoder(encoder, folder.initial)
     else:
         encoder = starting_encoder(config, prepared, folder.initial, save=trainer.is_global_zero)
-    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+    images: Any = prepared.train.images
+    seen, cache = views, None
+    if config.frozen is not None:
+        device = trainer.strategy.root_device
+        add_adapter(encoder, config, prepared.train, views, device, checkpoint=checkpoint, progress=progress)
+        if config.frozen == "none" and not is_finished(checkpoint, planned.updates):
+            cache = FeatureCache(folder, learned, config, dim=encoder.backbone_dim)
+            if trainer.is_global_zero:
+                cache.fill(encoder, images, views, device, progress=progress)
+            images, seen = cache.opened(), CachedViews(views)
+        corrupt.add(prepared.train.images, prepared.train.images.failures)
+    if config.frozen is None and not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
     stay_close = None
     if config.stay_close:
@@ -94,11 +111,12 @@ def fit(
         if objects.encoder is not None:  # when resuming, the weights of the user's module are those of this call
             start = load_encoder(folder.initial, start.backbone)
         stay_close = StayClose(start, config.stay_close)
-    log.info("%s", tune_encoder(config, encoder))
+    if config.frozen is None:
+        log.info("%s", tune_encoder(config, encoder))
     method = make_method(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,
-        views,
+        seen,
         label_tensor(prepared.train),
         position_tensor(learned),
         config,
@@ -116,7 +134,7 @@ def fit(
         signals,
         damaged=checkpoint not in (None, folder.checkpoint) and folder.checkpoint.exists(),
     )
-    streaming = 0 if prepared.train.images.cached else prepared.train.images.workers
+    streaming = 0 if cache is not None or images.cached else images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
         signals,
         corrupt,
@@ -129,14 +147,18 @@ def fit(
         checkpoints,
     ]
     _log_unlabelled(planned, method)
-    log.info(
-        "training %s on %d images, %d steps of %d: %s",
-        config.method, len(learned), planned.steps, config.batch_size, folder.path,
-    )  # fmt: skip
-    loader = RunLoader(prepared.train.images, order, streaming)
+    if config.frozen == "whiten":
+        log.info("tune=whiten is in closed form: nothing is trained, and method, views and optimizer are not used")
+    else:
+        log.info(
+            "training %s on %d images, %d steps of %d: %s",
+            config.method, len(learned), planned.steps, config.batch_size, folder.path,
+        )  # fmt: skip
+    loader = RunLoader(images, order, streaming)
     try:
         with quiet_lightning():
-            trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
+            if planned.steps:
+                trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if trainer.world_size > 1 and isinstance(error, RuntimeError) and is_lost_connection(error):
             raise LostProcessError(
@@ -151,11 +173,15 @@ def fit(
     if signals.number is not None:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
-        classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
+        classifier = None
+        if config.frozen != "whiten":
+            classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
         if classifier is not None:
             save_classifier(classifier, folder.path, prepared.class_names)
         save_encoder(merge_lora(encoder.cpu()), folder.path)
         write_json(folder.data, prepared.describe(corrupt.listed()))
+        if cache is not None and not config.keep_cache:
+            cache.delete()
     log.info("trained %d steps", trainer.global_step)
 
 

@@ -96,7 +96,9 @@ def removed_if_untrained(folder: RunFolder) -> Iterator[None]:
 
 
 def untrained(folder: RunFolder) -> bool:
-    """Returns True if the run in ``folder`` made no update."""
+    """Returns True if the run in ``folder`` made no update and computed no features."""
+    if folder.features.exists():
+        return False
     return not folder.checkpoint.exists() and not any(line["step"] for line in read_metrics(folder.metrics))
 
 

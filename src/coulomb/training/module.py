@@ -93,7 +93,8 @@ class ContrastiveTraining(pl.LightningModule):
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
         draw = generator(config.seed, "views", batch_idx, self.global_rank)
         views = self.views(batch["image"], draw, n=config.n_views, aspect=batch["aspect"])
-        views = [view.contiguous(memory_format=torch.channels_last) for view in views]
+        if views[0].ndim == 4:  # images, not cached features
+            views = [view.contiguous(memory_format=torch.channels_last) for view in views]
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
         index = batch["index"].cpu()
         labels = None if self.labels is None else self.labels[index].to(self.device)

@@ -71,11 +71,14 @@ def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: E
     counts = None if prepared.class_counts is None else torch.tensor(prepared.class_counts)
     if counts is not None and config.sampler != "uniform":
         counts = torch.from_numpy(class_probabilities(counts.numpy(), config.sampler)) * counts.sum()
+    shared = {name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")}
+    if encoder.adapter is not None:  # it is the head
+        shared |= {"embedding_dim": encoder.feature_dim, "head_layers": 0}
     return build_method(
         config.method,
         objects.find_method(config),
         encoder,
-        shared={name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")},
+        shared=shared,
         num_images=images,
         class_counts=counts,
         own=config.method_options,

@@ -1,6 +1,7 @@
 """Live evaluation: kNN on held-out images every few epochs, and the geometry of the embeddings."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import lightning.pytorch as pl
@@ -17,6 +18,7 @@ from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
+from coulomb.models import Encoder
 from coulomb.randomness import generator
 from coulomb.runs.config import Config
 from coulomb.runs.journal import Journal
@@ -86,6 +88,7 @@ class LiveEvaluation(pl.Callback):
     views: ViewMaker
     config: Config
     journal: Journal
+    computed: dict[str, tuple[Tensor, Any]] = field(default_factory=dict)  # features of a frozen backbone
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Measures the untrained encoder."""
@@ -131,25 +134,45 @@ class LiveEvaluation(pl.Callback):
     def geometry(self, method: Any, device: torch.device) -> dict[str, Any]:
         """Computes `view_geometry` of held-out images."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
-        chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
-        embeddings, indices = [], []
+        encoder = method.encoder
         with frozen(method):
-            for number, batch in enumerate(part.images.batches(chosen, 256)):
-                draw = generator(self.config.seed, "live views", number)
-                pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
-                embeddings.append(torch.stack([method.head(method.encoder(view)).float().cpu() for view in pair]))
-                indices.append(batch["index"].cpu())
-        if not embeddings:
+            if not isinstance(encoder, Encoder) or not encoder.frozen:
+                pair, indices = self.pairs(lambda view: method.head(encoder(view)), part, device)
+            else:
+                if "pairs" not in self.computed:
+                    with encoder.without_adapter():
+                        self.computed["pairs"] = self.pairs(encoder, part, device)
+                features, indices = self.computed["pairs"]
+                pair = torch.stack([method.head(encoder(each.to(device))).float().cpu() for each in features])
+        if not len(indices):
             return {}
-        labels = None if part.labels is None else torch.from_numpy(part.labels)[torch.cat(indices)]
-        first, second = torch.cat(embeddings, dim=1)
-        return view_geometry(first, second, labels)
+        labels = None if part.labels is None else torch.from_numpy(part.labels)[indices]
+        return view_geometry(pair[0], pair[1], labels)
+
+    def pairs(self, embed: Callable[[Tensor], Tensor], part: Part, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Returns ``embed`` of two views of at most 1,024 images, [2, n, D], and the indices of the images, [n]."""
+        chosen = part.sample(PAIRS, self.config.seed, "pairs").indices
+        embeddings, indices = [torch.empty(2, 0, 0)], [torch.empty(0, dtype=torch.int64)]
+        for number, batch in enumerate(part.images.batches(chosen, 256)):
+            draw = generator(self.config.seed, "live views", number)
+            pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
+            embeddings.append(torch.stack([embed(view).float().cpu() for view in pair]))
+            indices.append(batch["index"].cpu())
+        return torch.cat(embeddings[1:] or embeddings, dim=1), torch.cat(indices)
 
     def features(
         self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
     ) -> tuple[Tensor, np.ndarray]:
-        """Returns the encoder features of some images."""
-        return extract_features(encoder, part.images, indices, self.views.plain, device=device)
+        """Returns the encoder features of some images; those of a frozen backbone are computed once."""
+        if not isinstance(encoder, Encoder) or not encoder.frozen:
+            return extract_features(encoder, part.images, indices, self.views.plain, device=device)
+        side = "train" if part is self.prepared.train else "test"
+        if side not in self.computed:
+            with encoder.without_adapter():
+                self.computed[side] = extract_features(encoder, part.images, indices, self.views.plain, device=device)
+        features, which = self.computed[side]
+        with frozen(encoder):
+            return encoder(features.to(device)).float().cpu(), which
 
     def labelled(self, part: Part, most: int, purpose: str) -> np.ndarray:
         """Returns at most ``most`` labelled images, the same ones each time."""

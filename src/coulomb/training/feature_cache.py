@@ -1,0 +1,202 @@
+"""Features of several views of each training image in a memory-mapped file, computed once for a frozen backbone."""
+
+import logging
+import os
+import shutil
+import time
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from coulomb.data import Images
+from coulomb.data.views import ViewMaker
+from coulomb.data.workers import progress_bar
+from coulomb.errors import InputError, LostProcessError
+from coulomb.metrics.features import frozen
+from coulomb.models import Encoder
+from coulomb.randomness import generator
+from coulomb.reading import read_object, whole
+from coulomb.runs.config import Config
+from coulomb.runs.folder import RunFolder, write_json
+from coulomb.runs.prepare import position_tensor
+
+log = logging.getLogger("coulomb")
+
+BLOCK = 128  # images per block of the file, and per forward pass
+PATIENCE = 600.0  # seconds without a new block after which a waiting process gives up
+UNREADABLE = "could not be read when its features were computed"
+
+
+class FeatureCache(Dataset[dict[str, Any]]):
+    """Features [N, V, F] of V views of the training images, float32, in ``features.f32`` of the run folder.
+
+    They are computed in blocks of 128 images. ``features.json`` counts the complete blocks and is written after each is on
+    disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN.
+
+    An item is what `coulomb.data.Images` returns for the same indices, with the features [B, V, F] as ``image``.
+
+    Args:
+        folder: the run folder.
+        indices: the training images, N.
+        config: of the run: ``cached_views`` is V, and ``seed`` that of the views.
+        dim: F.
+    """
+
+    def __init__(self, folder: RunFolder, indices: np.ndarray, config: Config, *, dim: int):
+        self.path, self.marker = folder.features, folder.features.with_suffix(".json")
+        self.indices, self.positions = indices, position_tensor(indices)
+        self.shape, self.seed = (len(indices), config.cached_views, dim), config.seed
+        self.rows: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * 4
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the complete file."""
+        return -(-len(self.indices) // BLOCK)
+
+    def count_blocks(self) -> int:
+        """Returns the number of complete blocks; 0 if there is no cache, or one of another run."""
+        if not self.marker.exists() or not self.path.exists() or self.path.stat().st_size != self.nbytes:
+            return 0
+        entries = {"images": whole, "views": whole, "features": whole, "blocks": whole}
+        known = read_object(self.marker, entries, remedy="delete it, and the features are computed again")
+        if known != self._describe(known["blocks"]) or known["blocks"] > self.blocks:
+            log.warning("%s: describes other features than this run's; they are computed again", self.marker)
+            return 0
+        return int(known["blocks"])
+
+    def _describe(self, blocks: int) -> dict[str, int]:
+        images, views, features = self.shape
+        return {"images": images, "views": views, "features": features, "seed": self.seed, "blocks": blocks}
+
+    def fill(
+        self, encoder: Encoder, images: Images, views: ViewMaker, device: torch.device, *, progress: bool = False
+    ) -> None:
+        """Computes the blocks that are missing, by an encoder on ``device``.
+
+        Raises:
+            InputError: the disk has too little space, or a feature is NaN or infinite.
+        """
+        done = self.count_blocks()
+        if done == self.blocks:
+            return
+        self._require_space(done)
+        log.info(
+            "computing the features of %d views of %d images once: %.3g MiB in %s%s",
+            self.shape[1], len(self.indices), self.nbytes / 2**20, self.path,
+            f", {done} of {self.blocks} blocks are there" if done else "",
+        )  # fmt: skip
+        missing = self.indices[done * BLOCK :]
+        workers = 0 if images.cached else images.workers
+        with (
+            self.path.open("r+b" if done else "wb") as file,
+            frozen(encoder),
+            progress_bar(len(missing), "computing features", progress) as advance,
+        ):
+            file.truncate(self.nbytes)
+            for block, batch in enumerate(images.batches(missing, BLOCK, workers), done):
+                first = block * BLOCK
+                rows = np.full((min(BLOCK, len(self.indices) - first), *self.shape[1:]), np.nan, np.float32)
+                if len(batch["index"]):
+                    draw = generator(self.seed, "cached views", block)
+                    drawn = views(batch["image"].to(device), draw, n=self.shape[1], aspect=batch["aspect"].to(device))
+                    rows[self.positions[batch["index"]].numpy() - first] = _features(encoder, drawn).cpu().numpy()
+                file.seek(rows[0].nbytes * first)
+                file.write(rows.tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+                write_json(self.marker, self._describe(block + 1))
+                advance(len(rows))
+
+    def _require_space(self, done: int) -> None:
+        needed = self.nbytes * (self.blocks - done) // self.blocks
+        free = shutil.disk_usage(self.path.parent).free
+        if needed > free:
+            raise InputError(
+                f"cached_views={self.shape[1]}: the features of {len(self.indices)} images take {needed / 2**20:.3g} MiB, "
+                f"and {self.path.parent} has {free / 2**20:.3g} MiB free; use fewer, free some space, or use tune='head'"
+            )
+
+    def opened(self) -> Self:
+        """Returns itself, with the complete file mapped to memory; waits until the first process has computed it.
+
+        Raises:
+            LostProcessError: no new block within ten minutes.
+        """
+        done, since = -1, time.monotonic()
+        while (now := self.count_blocks()) < self.blocks:
+            if now != done:
+                done, since = now, time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                raise LostProcessError(f"{self.path}: the first process has written no features for ten minutes")
+            time.sleep(0.2)
+        self.rows = np.memmap(self.path, np.float32, "r", shape=self.shape)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitems__(self, indices: list[int]) -> dict[str, Any]:
+        assert self.rows is not None
+        index = torch.tensor(indices)
+        features = torch.from_numpy(self.rows[self.positions[index].numpy()])
+        readable = ~features[:, 0, 0].isnan()
+        return {
+            "image": features[readable],
+            "aspect": torch.ones(int(readable.sum())),
+            "index": index[readable],
+            "failed": [(int(each), UNREADABLE) for each in index[~readable]],
+            "rounded": 0,
+        }
+
+    def delete(self) -> None:
+        """Deletes the files."""
+        self.marker.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+
+def _features(encoder: Encoder, views: list[Tensor]) -> Tensor:
+    """Returns the features [b, V, F] of V views [b, C, H, W] each."""
+    layout = torch.channels_last  # as in training
+    features = [encoder.backbone_features(view.contiguous(memory_format=layout)).float() for view in views]
+    if not all(bool(each.isfinite().all()) for each in features):
+        raise InputError(f"encoder={encoder.name!r}: some features are NaN or infinite; check its weights")
+    return torch.stack(features, dim=1)
+
+
+class CachedViews:
+    """Chooses among cached features as `coulomb.data.views` draw views: ``views(features, generator, n=2)``.
+
+    The evaluation view and the descriptions are those of ``views``, of which the features are.
+    """
+
+    def __init__(self, views: ViewMaker):
+        self.views, self.size, self.channels = views, views.size, views.channels
+
+    def __call__(
+        self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
+    ) -> list[Tensor]:
+        """Returns the features [B, F] of ``n`` different views of each image, drawn from features [B, V, F]."""
+        images, views, _ = canvas.shape
+        drawn = torch.rand(images, views, generator=generator).argsort(dim=1)[:, :n].to(canvas.device)
+        rows = torch.arange(images, device=canvas.device)
+        return [canvas[rows, column] for column in drawn.T]
+
+    def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
+        """Returns the evaluation view of images."""
+        return self.views.plain(canvas, aspect)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the description of the views."""
+        return self.views.describe()
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns the configuration of the views."""
+        return self.views.to_config()

@@ -1,0 +1,97 @@
+"""Training behind a frozen backbone: an adapter, whitened in closed form or learned from there."""
+
+import logging
+from pathlib import Path
+
+import torch
+
+from coulomb.data.views import ViewMaker
+from coulomb.data.workers import progress_bar
+from coulomb.metrics.features import frozen
+from coulomb.models import Encoder
+from coulomb.models.adapter import describe_adapter, set_whitening
+from coulomb.models.whitening import Moments, whitening
+from coulomb.randomness import derive_seed
+from coulomb.runs.config import Config
+from coulomb.runs.prepare import Part
+from coulomb.training.checkpoints import does_not_fit, method_state
+
+log = logging.getLogger("coulomb")
+
+BATCH = 256  # images per forward pass
+
+
+def add_adapter(
+    encoder: Encoder,
+    config: Config,
+    part: Part,
+    views: ViewMaker,
+    device: torch.device,
+    *,
+    checkpoint: Path | None = None,
+    progress: bool = False,
+) -> None:
+    """Freezes the backbone and adds an adapter (`coulomb.models.adapter`) that whitens the features of the training images.
+
+    With ``checkpoint``, only the shape is restored; the weights are loaded with the checkpoint.
+
+    Args:
+        encoder: moved to ``device``, where its features are computed.
+        config: of the run; ``embedding_dim`` is the largest width of the adapter's output, ``seed`` that of its weights.
+        part: the training images.
+        views: for their plain view.
+        checkpoint: to resume from.
+        progress: show a progress bar.
+
+    Raises:
+        InputError: a feature is NaN or infinite, or all features are equal.
+    """
+    encoder.to(device)
+    layers = 0 if config.frozen == "whiten" else config.head_layers
+    dim, linear = config.embedding_dim, None
+    if checkpoint is not None:
+        dim = saved_dim(checkpoint)
+    else:
+        moments = feature_moments(encoder, part, views, device, progress=progress)
+        linear = whitening(moments, dim)
+        rank = f", not embedding_dim={dim}: that is their rank" if len(linear[1]) < dim else ""
+        dim = len(linear[1])
+        log.info(
+            "whitened the features of %d images: %d to %d dimensions%s",
+            moments.count, encoder.feature_dim, dim, rank,
+        )  # fmt: skip
+    description = describe_adapter(encoder.feature_dim, dim, layers, config.head_hidden_dim)
+    encoder.attach_adapter(description, derive_seed(config.seed, "adapter"))
+    encoder.freeze()
+    encoder.to(device)
+    if linear is not None:
+        set_whitening(encoder.adapter, *linear)  # type: ignore[arg-type]
+
+
+def feature_moments(
+    encoder: Encoder,
+    part: Part,
+    views: ViewMaker,
+    device: torch.device,
+    *,
+    progress: bool = False,
+) -> Moments:
+    """Accumulates the moments of the features of the plain view of images; unreadable images are left out."""
+    moments = Moments(encoder.feature_dim)
+    workers = 0 if part.images.cached else part.images.workers
+    with frozen(encoder), progress_bar(len(part.indices), "computing features", progress) as advance:
+        for batch in part.images.batches(part.indices, BATCH, workers):
+            if len(batch["index"]):
+                plain = views.plain(batch["image"].to(device), batch["aspect"].to(device))
+                moments.add(encoder.backbone_features(plain))
+            advance(len(batch["index"]) + len(batch["failed"]))
+    return moments
+
+
+def saved_dim(checkpoint: Path) -> int:
+    """Returns the output width of the adapter in a checkpoint; raises `InputError` if it has none."""
+    state = method_state(checkpoint)
+    weight = state.get("encoder.adapter.0.weight")
+    if weight is None or weight.ndim != 2:
+        raise does_not_fit(checkpoint, LookupError("encoder.adapter.0.weight"))
+    return len(weight)

@@ -1,0 +1,174 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+
+import coulomb
+from coulomb.data.views import make_views
+from coulomb.errors import InputError
+from coulomb.models import build_encoder, load_encoder
+from run_cases import comparable, stopped_at
+
+SMALL = {"batch_size": 32, "epochs": 2, "knn_every": 1, "embedding_dim": 8, "pulse": 2, "accelerator": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """A small network with running statistics of its own, as if it were published."""
+    encoder = build_encoder("convnet", channels=1, image_size=16, seed=4, width=4)
+    encoder(torch.rand(64, 1, 16, 16, generator=torch.Generator().manual_seed(0)))
+    return encoder.backbone
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    draw = np.random.default_rng(0)
+    labels = np.arange(200) % 4
+    images = (draw.random((200, 16, 16)) * 90 + labels[:, None, None] * 40).astype(np.uint8)
+    return images, labels
+
+
+def train(pictures, weights, out, **options):
+    options = SMALL | {"encoder": copy.deepcopy(weights), "evaluate": False, "progress": False} | options
+    return coulomb.train(pictures, out=str(out), **options)
+
+
+def plain_features(encoder, pictures, indices):
+    images, _ = pictures
+    view = make_views("single-channel", size=16, channels=1)
+    canvas = torch.from_numpy(images[indices])[:, None]
+    with torch.no_grad():
+        return encoder(view.plain(canvas, torch.ones(len(indices))))
+
+
+def untouched(run, weights):
+    return load_encoder(run.path / "checkpoints" / "initial", module=copy.deepcopy(weights))
+
+
+def saved(run, weights):
+    return load_encoder(run.path, module=copy.deepcopy(weights))
+
+
+def split(run):
+    return json.loads((run.path / "split.json").read_text())
+
+
+def test_whiten_is_the_pca_of_the_training_images_of_the_untouched_network(pictures, weights, tmp_path):
+    run = train(pictures, weights, tmp_path / "run", tune="whiten")
+    before, made = (
+        [plain_features(encoder, pictures, split(run)[side]).double().numpy() for side in ("train", "test")]
+        for encoder in (untouched(run, weights), saved(run, weights))
+    )
+    expected = PCA(8, whiten=True, svd_solver="full").fit(before[0]).transform(before[1])
+    made = made[1]
+    np.testing.assert_allclose(made, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("tune", ["whiten", "head", "none"])
+def test_the_backbone_is_bit_identical_and_the_adapter_is_saved(tune, pictures, weights, tmp_path):
+    run = train(pictures, weights, tmp_path / "run", tune=tune)
+    before, after = untouched(run, weights), saved(run, weights)
+    assert after.feature_dim == 8 and after.adapter is not None
+    for name, value in before.state_dict().items():
+        assert torch.equal(after.state_dict()[name], value), name
+    features = plain_features(before, pictures, [0, 1, 2])
+    with after.without_adapter():
+        assert torch.equal(plain_features(after, pictures, [0, 1, 2]), features)
+
+
+@pytest.mark.parametrize("tune", ["head", "none"])
+def test_the_adapter_learns_from_the_whitening(tune, pictures, weights, tmp_path):
+    whitened, still, learned = (
+        saved(train(pictures, weights, tmp_path / name, **options), weights).adapter
+        for name, options in (("w", {"tune": "whiten"}), ("s", {"tune": tune, "lr": 0.0}), ("l", {"tune": tune}))
+    )
+    for adapter in (still, learned):
+        assert torch.equal(adapter[0].weight, whitened[0].weight) and torch.equal(adapter[0].bias, whitened[0].bias)
+    assert torch.equal(still[1].weight, torch.eye(8))
+    assert not torch.equal(learned[1].weight, torch.eye(8))
+
+
+def test_several_layers_and_other_widths(pictures, weights, tmp_path):
+    run = train(pictures, weights, tmp_path / "run", tune="none", head_layers=2, head_hidden_dim=12, embedding_dim=1000)
+    description = json.loads((run.path / "encoder.json").read_text())["adapter"]
+    assert description["kind"] == "mlp" and description["hidden_dim"] == 12
+    assert description["out"] <= 32  # the width of the backbone
+    assert run.encoder.feature_dim == description["out"]
+
+
+@pytest.mark.parametrize("tune", ["whiten", "none"])
+def test_runs_are_evaluated_and_reported(tune, pictures, weights, tmp_path):
+    run = train(pictures, weights, tmp_path / "run", tune=tune, evaluate=True)
+    assert run.report.exists() and {"trained", "random_init"} <= set(run.evaluation)
+    assert run.doctor
+    assert run.encode(pictures[0][:3, ..., None]).shape == (3, 8)
+    steps = json.dumps(run.evaluation["verdict"])
+    assert "No update was made" not in steps
+    again = coulomb.evaluate(run.path, data=pictures, encoder=copy.deepcopy(weights), progress=False)
+    assert again["trained"]["knn"] == run.evaluation["trained"]["knn"]
+
+
+def test_the_live_knn_begins_with_that_of_the_whitening_and_costs_no_pass_of_the_backbone(
+    pictures, weights, tmp_path, monkeypatch
+):
+    calls = []
+    extract = coulomb.watching.live_evaluation.extract_features
+    monkeypatch.setattr(
+        coulomb.watching.live_evaluation,
+        "extract_features",
+        lambda *given, **named: calls.append(1) or extract(*given, **named),
+    )
+    run = train(pictures, weights, tmp_path / "run", tune="none", epochs=3)
+    lines = [line for line in run.metrics if "knn" in line]
+    assert [line["epoch"] for line in lines] == [0, 1, 2, 3] and len(calls) == 2
+
+
+@pytest.mark.parametrize("tune", ["head", "none"])
+@pytest.mark.parametrize("method", ["simclr", "moco", "supcon"])
+def test_an_interrupted_run_continues_bit_identically(tune, method, pictures, weights, tmp_path):
+    options = SMALL | {"tune": tune, "method": method, "checkpoint_every": 2}
+    own = {"queue_size": 64} if method == "moco" else {}
+    options |= {"method_options": own}
+    whole = train(pictures, weights, tmp_path / "whole", **options)
+    stopped = stopped_at(7, pictures, tmp_path / "stopped", encoder=copy.deepcopy(weights), **options)
+    assert tune == "head" or (stopped / "features.f32").exists()
+    coulomb.train(pictures, resume_from=stopped, encoder=copy.deepcopy(weights), evaluate=False, progress=False)
+    assert comparable(stopped) == comparable(whole.path)
+    assert (stopped / "encoder.safetensors").read_bytes() == (whole.path / "encoder.safetensors").read_bytes()
+
+
+def test_a_finished_run_is_resumed_without_computing_features(pictures, weights, tmp_path, monkeypatch):
+    run = train(pictures, weights, tmp_path / "run", tune="none")
+    before = (run.path / "encoder.safetensors").read_bytes()
+    monkeypatch.setattr("coulomb.training.feature_cache.FeatureCache.fill", None)
+    coulomb.train(pictures, resume_from=run.path, encoder=copy.deepcopy(weights), evaluate=False, progress=False)
+    assert (run.path / "encoder.safetensors").read_bytes() == before
+
+
+def test_whiten_says_which_options_it_does_not_use(pictures, weights, tmp_path, caplog):
+    run = train(pictures, weights, tmp_path / "run", tune="whiten", method="supcon", lr=0.5)
+    message = next(r.message for r in caplog.records if "tune=whiten trains nothing" in r.message)
+    assert {"method", "lr"} <= set(message.partition(":")[0].split(", "))
+    assert run.config.epochs == 0 and not (run.path / "metrics.jsonl").exists()
+    assert not list(run.path.glob("classifier*"))
+
+
+def test_methods_with_a_classifier_save_it_behind_the_adapter(pictures, weights, tmp_path):
+    run = train(pictures, weights, tmp_path / "run", tune="none", method="softmax")
+    assert run.classify(pictures[0][:5, ..., None]).probabilities.shape == (5, 4)
+
+
+@pytest.mark.parametrize("tune", ["whiten", "none"])
+def test_equal_features_are_refused_and_leave_no_folder(tune, pictures, weights, tmp_path):
+    flat = np.full((60, 16, 16), 7, np.uint8), np.arange(60) % 2
+    with pytest.raises(InputError, match="nothing to whiten"):
+        train(flat, weights, tmp_path / "run", tune=tune)
+    assert not (tmp_path / "run").exists()
+
+
+def test_fewer_cached_views_than_views_are_refused(pictures, weights, tmp_path):
+    with pytest.raises(InputError, match="cached_views=2: fewer than n_views=3"):
+        train(pictures, weights, tmp_path / "run", tune="none", cached_views=2, n_views=3)
