@@ -27,12 +27,14 @@ def header(run: RunData) -> Header:
     config, source = run.config, run.data.get("source")
     name = source.get("name") if isinstance(source, dict) else None
     stopped = _stopped(run)
+    whitened = config.get("tune") == "whiten"
     facts = [
-        ("method", _short(config.get("method"))),
+        ("method", "PCA whitening, no training" if whitened else _short(config.get("method"))),
         ("encoder", _short(config.get("encoder"))),
         ("data", _short(name or config.get("data"))),
         ("images", _images(run)),
-        ("epochs", _epochs(run, bool(stopped))),
+        ("tune", "" if whitened else _short(config.get("tune"))),
+        ("epochs", "" if whitened else _epochs(run, bool(stopped))),
         ("time", _time(run)),
     ]
     return Header([(key, value) for key, value in facts if value], stopped)

@@ -12,7 +12,9 @@ ADAPTER = ("embedding_dim", "head_layers", "head_hidden_dim")  # options of the 
 EPOCHS = 20  # of an adapter; on 1,712 photos of rooms and on 5,000 images of CIFAR-10, 60 were worse
 
 
-def for_frozen(kind: str, recipe: Config, options: dict[str, Any], needs_labels: bool) -> tuple[Config, dict[str, Any]]:
+def for_frozen(
+    kind: str, recipe: Config, options: dict[str, Any], images: int, needs_labels: bool
+) -> tuple[Config, dict[str, Any]]:
     """Returns recipe and options of a run that keeps the backbone frozen.
 
     ``head`` and ``none`` train a linear adapter of 256 dimensions by AdamW, without labels at τ = .05: on features of
@@ -21,7 +23,8 @@ def for_frozen(kind: str, recipe: Config, options: dict[str, Any], needs_labels:
     """
     recipe = dataclasses.replace(recipe, warmup_epochs=0.0, head_epochs=0.0, stay_close=0.0)
     if kind != "whiten":
-        values = {"epochs": EPOCHS, "knn_every": EPOCHS // 5}
+        values: dict[str, Any] = {"epochs": EPOCHS, "knn_every": EPOCHS // 5}
+        values["batch_size"] = min(256, max(2, images // 4))
         values |= {"embedding_dim": 256, "head_layers": 1, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.0}
         values |= {} if needs_labels else {"temperature": 0.05}
         return dataclasses.replace(recipe, **values), options

@@ -112,7 +112,7 @@ def configure(
     facts = measure(dataclasses.replace(given, **own), *sources)
     recipe = find_settings(given.method, given.preset, facts)
     if (kind := dataclasses.replace(recipe, tune=given.tune or recipe.tune).frozen) is not None:
-        recipe, options = for_frozen(kind, recipe, options, method.needs_labels)
+        recipe, options = for_frozen(kind, recipe, options, facts.images, method.needs_labels)
     accepted, open_ended = accepted_parameters(method)
     taken = {*accepted, *(ADAPTER if kind is not None else ())}
     if unused := [name for name in SHARED if name in options and not (name in taken or open_ended)]:

@@ -15,6 +15,7 @@ from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.methods.options import SHARED, build_method
+from coulomb.models.adapter import describe_adapter
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.objects import Objects
@@ -29,7 +30,8 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     """Estimates the time and memory of a run on this machine's CPU.
 
     Times 3 to 30 real steps (views, forward, backward) of at most 64 random images for about five seconds, without the first,
-    and scales the shortest one, as well as the memory of the activations, to the batch size.
+    and scales the shortest one, as well as the memory of the activations, to the batch size. With ``tune`` none or whiten, the
+    time is that of the features, which are computed once.
 
     Returns:
         ``seconds_per_step``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch), ``model_bytes``
@@ -40,6 +42,12 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     size, channels = facts.image_size, facts.channels
     views = objects.build_views(config, size, channels)
     encoder = blank_encoder(config, facts, objects)
+    shared = {name: getattr(config, name) for name in SHARED}
+    if config.frozen is not None:
+        dim, layers = min(config.embedding_dim, encoder.feature_dim), max(1, config.head_layers)
+        encoder.attach_adapter(describe_adapter(encoder.feature_dim, dim, layers, config.head_hidden_dim))
+        encoder.freeze()
+        shared |= {"embedding_dim": dim, "head_layers": 0}
     start = copy.deepcopy(encoder).eval() if config.stay_close else None
     counts = plan.prepared.class_counts
     classes = max(1, len(counts or []))
@@ -47,7 +55,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         config.method,
         objects.find_method(config),
         encoder,
-        shared={name: getattr(config, name) for name in SHARED},
+        shared=shared,
         num_images=len(plan.learned),
         class_counts=None if counts is None else torch.tensor(counts).clamp(min=1),
         own=config.method_options,
@@ -74,9 +82,11 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     parameters = sum(p.numel() for p in method.parameters())
     trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
     seconds = min(times[1:]) * scale
+    views_once = {"none": config.cached_views, "whiten": 1}.get(config.frozen or "", 0)  # per image
+    total = seconds / config.batch_size / config.n_views * len(plan.learned) * views_once
     return {
         "seconds_per_step": seconds,
-        "training_seconds": seconds * plan.steps,
+        "training_seconds": total if views_once else seconds * plan.steps,
         "parameters": parameters,
         "activation_bytes": int(saved.bytes / len(times) * scale),
         "model_bytes": 4 * (parameters + trained * (3 if config.optimizer == "adamw" else 2)),
