@@ -69,10 +69,10 @@ def find_groups(source: Source, group: str) -> Groups:
         noun = "name stem" if group == "name" else "folder"
         values = [_part_of_path(path, group) for path in _paths(source, group, columns)]
     else:
-        known = [*columns, *FILE_GROUPS]
+        known = [*columns, *(FILE_GROUPS if source.has_paths else ())]
+        remedy = f"use one of {first_few(known)}{did_you_mean(group, known)}" if known else "leave it out"
         raise InputError(
-            f"group={visible(group)!r}: {visible(source.name)} has no such column besides its labels; use one of "
-            f"{first_few(known)}{did_you_mean(group, known)}"
+            f"group={visible(group)!r}: {visible(source.name)} has no such column besides its labels; {remedy}"
         )
     return _numbered(group, noun, values)
 

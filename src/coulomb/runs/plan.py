@@ -108,7 +108,7 @@ def configure(
         options = options | {"method": with_absolute_path(given.method)}
     method = objects.method or find_method(given.method)
     sources = sources or open_data(given, objects.data, objects.test)
-    own = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
+    own: dict[str, Any] = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
     facts = measure(dataclasses.replace(given, **own), *sources)
     recipe = find_settings(given.method, given.preset, facts)
     if (kind := dataclasses.replace(recipe, tune=given.tune or recipe.tune).frozen) is not None:

@@ -8,7 +8,8 @@ from coulomb.runs.prepare import Facts
 from coulomb.runs.recipes import find_recipe
 from coulomb.runs.start import shown_in_time
 
-MILD = {"crop_area": [0.4, 1.0], "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+MILD = {"crop_area": [0.4, 1.0]}
+MILD_COLOUR = MILD | {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 MOST_EPOCHS, LEAST_EPOCHS = 30, 2
 LEAST_BATCH = 16
 
@@ -63,12 +64,17 @@ def from_weights(method: str, facts: Facts) -> Config:
     own = dict(small.method_options)
     if "queue_size" in own:
         own["queue_size"] = min(own["queue_size"], max(values["batch_size"], facts.images // 2))
+    views, mild = str(small.views), MILD
+    if facts.digits:
+        mild = {}
+    elif facts.channels == 3:
+        views, mild = "natural", MILD_COLOUR
     return replace(
         small,
         encoder=facts.start.encoder,
         encoder_width=None,
-        views="digits" if facts.digits else "natural",
-        view_options={} if facts.digits else dict(MILD),
+        views=views,
+        view_options=dict(mild),
         epochs=epochs,
         warmup_epochs=epochs / 10,
         knn_every=max(1, epochs // 5),
