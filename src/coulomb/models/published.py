@@ -329,9 +329,8 @@ def _build_timm_folder(
             model = timm.create_model(name, pretrained=False, num_classes=0, **options)
             return Backbone(model, {"library": f"timm {timm.__version__}", "arguments": arguments})
         require_channels(text, entries.get("input_size", [3])[0], channels)
-        whole = timm.create_model(
-            name, pretrained=False, **{"num_classes": entries.get("num_classes", 1000)} | arguments
-        )
+        classes = config.get("num_classes", entries.get("num_classes", 1000))
+        whole = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=channels, **arguments)
         expected = {key: list(tensor.shape) for key, tensor in whole.state_dict().items()}
         with safe_open(parsed.file, framework="pt") as file:
             found = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118, not a dictionary
