@@ -8,7 +8,7 @@ from coulomb.runs.prepare import Facts
 from coulomb.runs.recipes import find_recipe
 from coulomb.runs.start import shown_in_time
 
-MILD = {"crop_area": [0.4, 1.0]}
+MILD: dict[str, Any] = {"crop_area": [0.4, 1.0]}
 MILD_COLOUR = MILD | {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 MOST_EPOCHS, LEAST_EPOCHS = 30, 2
 LEAST_BATCH = 16
