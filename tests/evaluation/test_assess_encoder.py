@@ -89,9 +89,9 @@ def test_rooms_agree_with_scikit_learn(tmp_path):
 
 @pytest.mark.slow
 def test_cifar10_agrees_with_scikit_learn(tmp_path):
-    train = subset("cifar10-jpeg-train.parquet", tmp_path, 2000)
-    result = agrees(train, subset("cifar10-jpeg-test.parquet", tmp_path, 500), tmp_path, image_size=96)
-    assert result["starting_point"]["knn"] > 0.6
+    train = subset("cifar10-jpeg-train.parquet", tmp_path, 600)
+    result = agrees(train, subset("cifar10-jpeg-test.parquet", tmp_path, 300), tmp_path, image_size=64)
+    assert result["starting_point"]["knn"] > 0.4
 
 
 def test_raw_pixels_are_normalised_per_channel_by_the_training_images():
