@@ -8,6 +8,7 @@ from coulomb.doctor import RULES, TRAITS, Evidence, Traits, diagnose
 from coulomb.doctor.data_rules import APART, COIN, DECIDES, EQUAL, LEAKED, REPEATED, TRIVIAL
 from coulomb.doctor.learning_rules import DIRECTIONS, GROWN, JUMP, LEARNED, SPREAD, STILL, WORSE, perfect_loss
 from coulomb.doctor.negatives_rules import ALIKE, CHANGE, FALSE_MOST, FEW, IMAGES, NEGATIVES, STALE
+from coulomb.doctor.weights_rules import FAR, KEPT
 from coulomb.methods import METHODS
 from doctor_cases import NO_SIGNAL, evidence
 
@@ -48,6 +49,22 @@ def by_class(rare, frequent):
 
 
 TAIL = {"class_counts": [10 * (n + 1) ** 2 for n in range(10)]}
+
+
+def adapted(distance=0.1, recovered=0.9, outcome="even", linear=0.01, level="use_starting_point", **figures):
+    """A run from weights; starting features of two images are .4 apart, untrained features tell .2 of them."""
+    drift = {"distance": distance, "between": 0.4, "cka": 0.9, "recovered": recovered, "recovered_untrained": 0.2}
+    measurements = {} if linear is None else {"linear": {"difference": linear - 0.01, "high": linear}}
+    compared = [
+        {"against": "raw_pixels", "measurements": {"linear": {"high": -0.5}}},
+        {"against": "starting_point", "measurements": measurements, "overall": {"of": ["knn"], "outcome": outcome}},
+    ]
+    if outcome is None:
+        compared[1]["overall"] = {"of": ["view_retrieval"], "outcome": "better"}
+    evaluation = {"drift": drift | figures, "comparison": compared, "verdict": {"level": level, "next": []}}
+    return evidence(evaluation=evaluation, config={"encoder": "hf:org/tiny@weights"})
+
+
 MOCO = {"momentum": 0.95, "queue_size": 1024, "symmetric": True, "exclude_own": False}
 EPS = 1e-3
 HOT = {"temperature": 2.0}
@@ -203,6 +220,18 @@ SIDES = [
         evidence(data={"copies": copies(20, round(1000 * REPEATED) - 20)}),
         evidence(data={"copies": copies(20, round(1000 * REPEATED) - 19)}),
     ),
+    ("drift", adapted(FAR * 0.4 - EPS), adapted(FAR * 0.4 + EPS)),
+    ("drift", adapted(0.5, outcome="better"), adapted(0.5)),
+    (
+        "forgetting",
+        adapted(recovered=0.2 + 0.8 * KEPT + EPS, outcome="worse"),
+        adapted(recovered=0.2 + 0.8 * KEPT - EPS, outcome="worse"),
+    ),
+    (
+        "forgetting",
+        adapted(outcome="worse", linear=EPS, recovered=None),
+        adapted(outcome="worse", linear=-EPS, recovered=None),
+    ),
     ("evaluation-leak", evidence(), evidence(data={"leaks": copies(6, round(1000 * LEAKED) - 5)})),
 ]
 
@@ -306,6 +335,61 @@ class TestTraitsOfTheMethod:
         # The cosine halves the way: .99 leaves .37 of the start after 100 updates, with it .61.
         assert state("momentum-wrong", evidence("moco", options=MOCO | {"momentum": 0.99})) == "well"
         assert state("momentum-wrong", evidence("byol", options={"momentum": 0.99})) == "sick"
+
+
+class TestRunsFromWeights:
+    def test_severity_depends_on_what_the_training_gained(self):
+        far, gone = {"distance": 0.6}, {"recovered": 0.3}
+        for outcome, drift, forgetting in [
+            ("better", "well", "warning"),
+            ("even", "sick", "warning"),
+            ("worse", "sick", "sick"),
+            (None, "warning", "sick"),  # without labels
+        ]:
+            assert state("drift", adapted(**far, outcome=outcome)) == drift
+            assert state("forgetting", adapted(**gone, outcome=outcome)) == forgetting
+
+    def test_unknown_without_a_comparison(self):
+        assert "did not start from weights" in BY_NAME["drift"].check(evidence()).why
+        unevaluated = evidence(config={"encoder": "hf:org/tiny@weights"}, evaluation=None)
+        for name in ("drift", "forgetting"):
+            assert "was not evaluated" in BY_NAME[name].check(unevaluated).why
+        assert "an adapter" in BY_NAME["drift"].check(adapted(distance=None)).why
+        assert state("drift", adapted(between=0.0)) == "unknown"
+        assert state("forgetting", adapted(recovered=None, linear=None)) == "unknown"
+        assert state("forgetting", adapted(recovered_untrained=1.0, linear=None)) == "unknown"
+
+    def test_small_changes_of_weights_are_intended(self):
+        still = {"network": {"distance": STILL / 10}}
+        assert state("learning-rate-too-low", evidence(**still)) == "sick"
+        assert state("learning-rate-too-low", evidence(**still, config={"encoder": "hf:org/tiny@weights"})) == "unknown"
+
+    def test_damage_is_reported_once(self):
+        found = diagnose(adapted(0.6, 0.3, outcome="worse", level="adapting_hurt"))
+        assert [each["name"] for each in found["verdicts"]] == ["drift", "forgetting"]
+        assert not found["healthy"]
+
+    def test_remedies_go_beyond_what_is_set(self):
+        remedy = BY_NAME["forgetting"].remedy
+        assert remedy(adapted()) == (
+            "Keep the features close to the starting ones (--stay-close 1); or train fewer weights (--tune lora:8); lower "
+            "the learning rate (--lr 0.0004); train for fewer epochs (--epochs 5); or use the starting weights as they are."
+        )
+        close = evidence(config={"stay_close": 1.0, "tune": "lora:8"})
+        assert "--stay-close 4" in remedy(close) and "lora" not in remedy(close)
+
+
+@pytest.mark.parametrize(
+    ("level", "found"),
+    [
+        ("adapting_helped", "well"),
+        ("adapting_unverified", "well"),
+        ("use_starting_point", "warning"),
+        ("adapting_hurt", "sick"),
+    ],
+)
+def test_levels_of_adapted_runs_have_a_state(level, found):
+    assert state("nothing-learned", adapted(level=level)) == found
 
 
 def test_low_separation_alone_is_not_due_to_the_views():

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import coulomb
+from coulomb.doctor import render
 from coulomb.evaluation.contestants import contestants
-from coulomb.evaluation.drift import drift_figures
 from coulomb.models import load_encoder
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.runs.folder import RunFolder
@@ -20,20 +20,16 @@ QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    """A tiny residual network with weights, as transformers saves it."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("weights") / "tiny"
-    torch.manual_seed(5)
-    options = {"num_channels": 1, "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
-    transformers.ResNetModel(transformers.ResNetConfig(**options)).save_pretrained(folder)
-    return folder
+def weights(digit_tree, tmp_path_factory):
+    """An earlier run, from whose weights the other runs start."""
+    out = tmp_path_factory.mktemp("weights") / "earlier"
+    return coulomb.train(digit_tree, out=out, encoder="convnet", encoder_width=8, evaluate=False, **QUICK).path
 
 
 @pytest.fixture(scope="module")
 def run(digit_tree, weights, tmp_path_factory):
     out = tmp_path_factory.mktemp("from-weights") / "run"
-    made = coulomb.train(digit_tree, out=out, encoder=f"hf:{weights}@weights", **QUICK)
+    made = coulomb.train(digit_tree, out=out, encoder=f"run:{weights}", **QUICK)
     shutil.move(weights, weights.with_name("gone"))  # nothing below may need them
     return made
 
@@ -49,14 +45,12 @@ def state(encoder):
 
 
 def test_starting_point_is_the_untouched_network_and_random_init_is_random(run, weights):
-    from safetensors.torch import load_file
-
     config, prepared, views = opened(run)
     found = contestants(config, RunFolder(run.path), prepared, views, None)
     assert list(found) == ["trained", "starting_point", "random_init", "raw_pixels"]
-    published = load_file(weights.with_name("gone") / "model.safetensors")
+    published = state(load_encoder(weights.with_name("gone")))
     start, random = state(found["starting_point"].encoder), state(found["random_init"].encoder)
-    assert all(torch.equal(start[f"model.{name}"], value) for name, value in published.items())
+    assert all(torch.equal(start[name], value) for name, value in published.items())
     filters = [name for name, value in random.items() if value.ndim == 4]
     assert filters and not any(torch.allclose(random[name], start[name]) for name in filters)
     again = contestants(config, RunFolder(run.path), prepared, views, None)["random_init"]
@@ -129,7 +123,7 @@ def test_run_of_an_earlier_version_warns(run, tmp_path, caplog):
 def test_resumed_run_needs_neither_the_network_nor_the_weights(digit_tree, run, weights, tmp_path):
     """Resumed after its first epoch, with the weights' folder gone, a run ends with the weights of an uninterrupted one."""
     shutil.copytree(weights.with_name("gone"), weights, dirs_exist_ok=True)
-    options = QUICK | {"encoder": f"hf:{weights}@weights", "evaluate": False, "epochs": 2}
+    options = QUICK | {"encoder": f"run:{weights}", "evaluate": False, "epochs": 2}
     whole = coulomb.train(digit_tree, out=tmp_path / "whole", **options)
     halves = tmp_path / "halves"
     shutil.copytree(whole.path, halves)
@@ -156,6 +150,13 @@ def test_own_module_has_no_starting_point(digit_tree, tmp_path):
     assert all(torch.equal(initial[name], value) for name, value in before.items())
 
 
+def test_doctor_reads_the_drift(run):
+    checked = {check["name"]: check for check in run.doctor["checked"]}
+    assert {"drift", "forgetting"} <= checked.keys()
+    assert "relative to that of two images" in checked["drift"]["why"]
+    assert "drift" in render(run.doctor)
+
+
 def test_seeds_have_the_starting_point(run, tmp_path):
     from coulomb.runs.seeds import plan, summarise
 
@@ -168,19 +169,3 @@ def test_seeds_have_the_starting_point(run, tmp_path):
     assert summary["figures"]["drift"]["cka"]["mean"] == pytest.approx(run.evaluation["drift"]["cka"])
     text = summary_table(summary)
     assert "starting point" in text and "\ndrift" not in text
-
-
-def test_drift_needs_four_images(run):
-    _, prepared, _ = opened(run)
-    few = torch.eye(3), np.arange(3)
-    assert drift_figures(lambda part: few, lambda part: few, prepared, 0) is None
-
-
-def test_drift_of_another_width_has_no_distance(run):
-    _, prepared, _ = opened(run)
-    start = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-    found = drift_figures(lambda part: (start[:, :2], None), lambda part: (start, None), prepared, 0)
-    assert found["distance"] is None and 0 < found["recovered"] < 1 and found["images"] == 40
-    cosines = torch.nn.functional.normalize(start, dim=1) @ torch.nn.functional.normalize(start, dim=1).T
-    pairs = cosines[~torch.eye(40, dtype=torch.bool)]
-    assert found["between"] == pytest.approx(float(1 - pairs.mean()), abs=1e-6)

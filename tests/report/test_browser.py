@@ -62,7 +62,9 @@ def visit(browser, reports):
     assert complaints == []
 
 
-@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures", "comparison"])
+@pytest.mark.parametrize(
+    "kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures", "weights", "comparison"]
+)
 @pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
 def test_it_opens_quietly_and_fits(visit, kind, viewport):
     page = visit(kind, viewport=viewport)
@@ -342,6 +344,21 @@ def test_light_and_dark_are_readable(visit, scheme):
         ink = page.evaluate(luminance, [selector, "color"]) if "raw_pixels" not in selector else None
         if ink is not None:
             assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5, selector
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_starting_weights_have_a_colour_of_their_own(visit, scheme):
+    page = visit("weights", color_scheme=scheme)
+    colours = (
+        page.locator(".bars .group")
+        .first.locator(".bar i")
+        .evaluate_all("bars => bars.map(bar => getComputedStyle(bar).backgroundColor)")
+    )
+    assert len(colours) == len(set(colours)) == 4
+    widths = (
+        page.locator(".bars .group").first.locator(".bar i").evaluate_all("bars => bars.map(bar => bar.offsetWidth)")
+    )
+    assert widths[1] == max(widths)  # the starting weights are the best
 
 
 def test_it_reads_without_script_and_prints(visit, tmp_path):

@@ -60,7 +60,7 @@ def page_of(run_folder, maker):
     return build
 
 
-@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures"])
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures", "weights"])
 def test_every_kind_of_run_gives_a_page_that_asks_for_nothing(page_of, maker, kind):
     page = page_of(maker.changes[kind])
     assert len(page.source.encode()) < 8_000_000
@@ -98,6 +98,32 @@ def test_a_complete_run_is_told_completely(page_of):
         assert expected in page.text, expected
     assert "Some parts of the run could not be read" not in page.text
     assert "missing" not in {a.get("class") for _, a in page.tags}
+
+
+def test_starting_weights_are_in_every_part_of_the_page(page_of, maker):
+    page = page_of(maker.changes["weights"])
+    for expected in (
+        "Use the published weights as they are",
+        "the published weights 96.9 %",
+        "coulomb embed lite0 digits --image-size 96 --out features.parquet",
+        "starting weights 99.1 %",  # line of the kNN chart
+        "the same network with the weights that it started from, unchanged; raw pixels; and the same network with random "
+        "weights. k nearest neighbours",
+        "moved the features of an image by 0.48",
+        "recovers 32 % of the starting features from the trained ones, 1 % from those of the untrained network",
+    ):
+        assert expected in page.text, expected
+    assert [a["class"] for t, a in page.tags if t == "i" and "key" in (a.get("class") or "").split()][:4] == [
+        "key trained", "key starting_point", "key raw_pixels", "key random_init"]  # fmt: skip
+
+
+def test_runs_from_scratch_have_no_starting_weights(page_of):
+    page = page_of()
+    assert (
+        "starting_point" not in {a.get("class") for _, a in page.tags}
+        and "the same network before training" in page.text
+    )
+    assert len(re.findall(r'<th scope="col"><i class="key', page.source)) == 3
 
 
 def test_wrong_neighbours_are_marked_and_only_those(page_of, run_folder):

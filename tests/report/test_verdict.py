@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from coulomb.report.verdict import RULES, reach_verdict
+from coulomb.evaluation.verdict import LEVELS
+from coulomb.report.verdict import RULES, TONES, reach_verdict
 
 
 def evaluation(trained=0.934, raw=0.865, untrained=0.71, *, std=0.01, draws=20, key="5"):
@@ -40,6 +41,25 @@ def test_the_verdict_of_the_evaluation_is_the_headline():
     assert shown.next == ("Train longer: `--epochs 100`.",)
     assert {name: value.mean for name, value in shown.score.values.items()} == {
         "trained": 0.5, "raw_pixels": 0.4, "random_init": 0.4}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "tone"),
+    [
+        (0.85, "adapting_helped", "good"),
+        (0.934, "use_starting_point", "fair"),
+        (0.99, "adapting_hurt", "bad"),
+    ],
+)
+def test_starting_weights_decide_evaluations_without_comparison(start, kind, tone):
+    measured = evaluation() | {"starting_point": {"few_shot": {"5": {"mean": start, "std": 0.01}}}}
+    shown = reach_verdict(measured, lines(3.0), [], test_images=2000, options={"encoder": "lite0"})
+    assert (shown.kind, shown.tone) == (kind, tone)
+    assert "published weights" in shown.headline and shown.score.values["starting_point"].mean == start
+
+
+def test_every_level_has_a_tone():
+    assert set(TONES) == set(LEVELS) and set(TONES.values()) == {"good", "fair", "bad"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coulomb.doctor import data_rules, label_rules, learning_rules, negatives_rules
+from coulomb.doctor import data_rules, label_rules, learning_rules, negatives_rules, weights_rules
 from coulomb.doctor.evidence import Evidence
 from coulomb.doctor.rule import SICK, UNKNOWN, WARNING, Judgement, Rule
 
@@ -27,6 +27,8 @@ RULES: tuple[Rule, ...] = (  # causes before their symptoms
     negatives_rules.MOMENTUM,
     negatives_rules.STALE_KEYS,
     negatives_rules.QUEUE_TOO_LARGE,
+    weights_rules.DRIFT,
+    weights_rules.FORGETTING,
     label_rules.IMBALANCE,
     data_rules.DUPLICATES,
     data_rules.LEAK,

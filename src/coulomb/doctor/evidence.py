@@ -7,6 +7,7 @@ from typing import Any
 
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Traits
+from coulomb.models import has_weights
 
 Line = Mapping[str, Any]
 LEAST_UPDATES = 20  # with fewer updates neither collapse nor weights at rest differ from the initial state
@@ -87,9 +88,14 @@ class Evidence:
 
     @property
     def drift(self) -> Line:
-        """How far the features are from those of the starting weights, as in `coulomb.evaluation.drift`; empty if unknown."""
-        figures = (self.evaluation or {}).get("drift") or self.network.get("drift")
+        """How far the features are from those of the starting weights, as in ``evaluation.json``; empty if unknown."""
+        figures = (self.evaluation or {}).get("drift")
         return figures if isinstance(figures, dict) else {}
+
+    @property
+    def from_weights(self) -> bool:
+        """True if the encoder started from weights rather than from random values."""
+        return has_weights(self.config.get("encoder"))
 
     def first(self, name: str) -> tuple[float, int] | None:
         """Returns the first value of a metric and its epoch."""

@@ -117,6 +117,8 @@ def check_low_rate(evidence: Evidence) -> Judgement:
     """The distance of the weights from their initial values; without the checkpoint, an upper bound of it."""
     if early := too_early(evidence):
         return early
+    if evidence.from_weights:
+        return unknown("the run started from weights, of which a few or none may change; see drift")
     distance, ratio = evidence.network.get("distance"), evidence.typical("update_ratio")
     if distance is not None:
         what = "distance of the encoder's weights from their start, relative to their size"
@@ -332,5 +334,7 @@ NOTHING_LEARNED = Rule(
         "queue-stale",
         "batch-too-small",
         "shortcut",
+        "drift",
+        "forgetting",
     ),
 )

@@ -32,6 +32,7 @@ from coulomb.training.network import make_encoder, predictions
 log = logging.getLogger("coulomb")
 
 RETRIEVAL = 2_000  # held-out images for view retrieval
+DRIFT = 1_000  # held-out images for the comparison with the starting weights
 # Name in a comparison → contestant.
 BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "untrained": "random_init"}
 
@@ -232,8 +233,11 @@ def measure_all(
         for name, baseline in BASELINES.items()
         if baseline in compared
     ]
-    if (start := compared.get("starting_point")) is not None:
-        result["drift"] = drift_figures(compared["trained"].features, start.features, prepared, config.seed)
+    if "starting_point" in compared:
+        networks = [compared[name].features for name in ("trained", "starting_point", "random_init")]
+        same_space = compared["trained"].encoder.adapter is None
+        part = prepared.unseen.sample(DRIFT, config.seed, "drift")
+        result["drift"] = drift_figures(*networks, part, same_space=same_space)
     return result
 
 

@@ -66,6 +66,11 @@ def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None)
         if case.method is not None:
             options["method"] = OWN + case.method.__name__
         options |= data_options
+        if case.from_weights:
+            first = RunFolder(folder / "weights")
+            if not first.environment.exists():
+                start(SMALL | {"out": str(first.path), "seed": seed}, Objects(), progress=False)
+            options |= {"encoder": f"run:{first.path}", "encoder_width": None}
         with suppress(NonFiniteError):
             _, prepared = start(options, objects, progress=False)
         if case.evaluate:

@@ -32,7 +32,8 @@ class Case:
         data: (folder, images, labels) → further options, for problems of the data; saves changed images in the folder.
         views: a function that makes the views, as for `OwnViews`.
         photos: uses photos (``coulomb lab doctor --data``) in place of digits; skipped without them.
-        evaluate: whether to evaluate the run, for rules that need accuracies per class.
+        evaluate: whether to evaluate the run, for rules that need accuracies per class or the starting weights.
+        from_weights: starts from the weights of a healthy run, which is trained first.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Case:
     views: Callable[[Tensor, torch.Generator], Tensor] | None = None
     photos: bool = False
     evaluate: bool = False
+    from_weights: bool = False
 
 
 class Bottleneck(SimCLR):
@@ -137,6 +139,7 @@ def identity_views(images: Tensor, generator: torch.Generator) -> Tensor:
     return images
 
 
+BAR_CODE = {"epochs": 14, "lr": 0.01, "image_size": 32}  # higher than the learning rate of the recipe for weights
 SHORT = {"epochs": 4, "knn_every": 2}  # enough for problems that the data, the method or the options show
 SICK = (
     Case("collapse", "complete-collapse", {"method": "byol", "method_options": {"stop_gradient": False}}),
@@ -177,6 +180,8 @@ SICK = (
     Case("shuffled-softmax", "labels-unrelated", {"method": "softmax"}, data=shuffled),
     Case("batch-of-4", "batch-too-small", {"batch_size": 4, "epochs": 2, "knn_every": 1}),
     Case("bar-code", "shortcut", {"epochs": 14}, data=bar_code),
+    Case("noise-from-weights", "drift", {"lr": 0.03, "epochs": 6}, data=noise, from_weights=True, evaluate=True),
+    Case("bar-code-from-weights", "forgetting", BAR_CODE, data=bar_code, from_weights=True, evaluate=True),
     Case("noise", "nothing-learned", {"epochs": 1, "knn_every": 1}, data=noise, evaluate=True),
 )
 PHOTOS = (
@@ -193,5 +198,8 @@ HEALTHY = tuple(
     Case(f"healthy-{name}", None, {"method": name, "epochs": EPOCHS.get(name, HEALTHY_EPOCHS), "knn_every": 5})
     for name in METHODS
 )
-BRIEF = (Case("healthy-byol-8-epochs", None, {"method": "byol", "epochs": 8}),)
+BRIEF = (
+    Case("healthy-byol-8-epochs", None, {"method": "byol", "epochs": 8}),
+    Case("healthy-from-weights", None, {}, from_weights=True, evaluate=True),
+)
 CASES = SICK + HEALTHY + BRIEF + PHOTOS

@@ -82,12 +82,15 @@ def random_encoder(folder: str | Path, seed: int) -> Encoder:
     Raises:
         InputError: the file is missing or damaged, or describes a user's module.
     """
-    description = read_description(Path(folder) / DESCRIPTION)
+    path = Path(folder) / DESCRIPTION
+    description = read_description(path)
     if description["kind"] == OWN_MODULE:
         raise InputError(f"{folder} holds your module {description['name']!r}: its initial weights are unknown")
     name = description["name"]
     with seeded_initialisation(seed, "encoder", name):
-        return _at_size(assemble(name, options=description["options"], **_shared(description)), description)
+        encoder = _at_size(assemble(name, options=description["options"], **_shared(description)), description)
+    encoder.preprocessing = _preprocessing(description, path)
+    return encoder
 
 
 def _shared(description: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from coulomb.pages.numbers import NARROW
 from coulomb.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
@@ -100,7 +101,7 @@ def _evaluation(run: RunData, gallery: Gallery | None) -> dict[str, Any]:
         "classes": class_rows(run.evaluation),
         "bars": class_bars(run),
         "confusion": confusion_matrix(run, gallery.neighbours if gallery else None),
-        "drift": drift_note(run.evaluation),
+        "drift": drift_note(run.evaluation).replace("%", f"{NARROW}%"),
         "transfers": [
             (str(protocol.get("name", "other data")), scores(result) + further_scores(result))
             for result in run.transfers

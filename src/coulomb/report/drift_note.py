@@ -10,9 +10,8 @@ def drift_note(evaluation: dict[str, Any]) -> str:
     figures = evaluation.get("drift")
     if not isinstance(figures, dict):
         return ""
-    distance, between, cka, recovered = (
-        finite(figures.get(key)) for key in ("distance", "between", "cka", "recovered")
-    )
+    names = ("distance", "between", "cka", "recovered", "recovered_untrained")
+    distance, between, cka, recovered, untrained = (finite(figures.get(name)) for name in names)
     sentences = []
     if distance is not None and between is not None:
         sentences.append(
@@ -22,5 +21,6 @@ def drift_note(evaluation: dict[str, Any]) -> str:
     if cka is not None:
         sentences.append(f"The linear CKA of both networks is {cka:.2f} (1: equal up to rotation, 0: unrelated).")
     if recovered is not None:
-        sentences.append(f"A linear map recovers {recovered:.0%} of the starting features from the trained ones.")
+        than = "" if untrained is None else f", {untrained:.0%} from those of the untrained network"
+        sentences.append(f"A linear map recovers {recovered:.0%} of the starting features from the trained ones{than}.")
     return " ".join(sentences)
