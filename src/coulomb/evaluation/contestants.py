@@ -234,10 +234,12 @@ def measure_all(
         if baseline in compared
     ]
     if "starting_point" in compared:
-        networks = [compared[name].features for name in ("trained", "starting_point", "random_init")]
+        trained_x, start_x, untrained_x = (
+            compared[name].features for name in ("trained", "starting_point", "random_init")
+        )
         same_space = compared["trained"].encoder.adapter is None
         part = prepared.unseen.sample(DRIFT, config.seed, "drift")
-        result["drift"] = drift_figures(*networks, part, same_space=same_space)
+        result["drift"] = drift_figures(trained_x, start_x, untrained_x, part, same_space=same_space)
     return result
 
 
