@@ -40,6 +40,7 @@ def test_epochs_fill_the_time():
     many = dataclasses.replace(PHOTOS, images=100_000)
     assert from_weights("simclr", many).epochs == 2
     assert from_weights("simclr", dataclasses.replace(PHOTOS, images=100)).epochs == 30
+    assert [from_weights("simclr", facts).cached_views for facts in (PHOTOS, many)] == [8, 2]
 
 
 def test_batches_of_larger_images_are_smaller():

@@ -155,7 +155,7 @@ class Config:
             if tune.frozen and getattr(self, name):
                 raise InputError(
                     f"{name}={getattr(self, name)!r}: has no effect with tune={self.tune!r}, which only trains a head; "
-                    "leave it out"
+                    "leave it out, or use tune='all', 'last:K' or 'lora:R'"
                 )
         if not 0 < self.layer_decay <= 1:
             raise InputError(f"layer_decay={self.layer_decay!r}: must be above 0 and at most 1, which changes nothing")
