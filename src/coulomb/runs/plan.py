@@ -111,7 +111,8 @@ def configure(
     own: dict[str, Any] = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
     facts = measure(dataclasses.replace(given, **own), *sources)
     recipe = find_settings(given.method, given.preset, facts)
-    if (kind := Tune.parse(given.tune or recipe.tune or "all").frozen) is not None:
+    tune = Tune.parse(given.tune or recipe.tune or "all")
+    if (kind := tune.kind if tune.frozen else None) is not None:
         recipe, options = for_frozen(kind, recipe, options, facts.images, method.needs_labels)
     accepted, open_ended = accepted_parameters(method)
     taken = {*accepted, *(ADAPTER if kind is not None else ())}
