@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from coulomb.api import Run, diagnose, evaluate, load, train, train_seeds
+    from coulomb.api import ImageEncoder, Run, diagnose, evaluate, load, train, train_seeds
 
-__all__ = ["Run", "__version__", "diagnose", "evaluate", "load", "train", "train_seeds"]
+__all__ = ["ImageEncoder", "Run", "__version__", "diagnose", "evaluate", "load", "train", "train_seeds"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in {"Run", "diagnose", "evaluate", "load", "train", "train_seeds"}:
+    if name == "__version__" or name not in __all__:
         raise AttributeError(f"module 'coulomb' has no attribute {name!r}")
     try:
         from coulomb import api
