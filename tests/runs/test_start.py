@@ -140,8 +140,8 @@ def test_the_plan_of_photos_and_of_photos_from_scratch(photos):
 
 def test_settings_of_a_training_are_left_out_if_only_a_head_is_trained(photos, monkeypatch):
     monkeypatch.setitem(SHARED, "head_epochs", 0.5)
-    assert plan({"data": photos, "method": "byol"}).config.head_epochs == 0.5
-    assert plan({"data": photos, "method": "byol", "tune": "none"}).config.head_epochs == 0
+    assert plan({"data": photos}).config.head_epochs == 0.5
+    assert plan({"data": photos, "tune": "none"}).config.head_epochs == 0
 
 
 def test_the_estimate_depends_on_what_is_trained(photos):

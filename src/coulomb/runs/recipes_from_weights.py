@@ -14,8 +14,8 @@ MOST_EPOCHS, LEAST_EPOCHS = 30, 2
 LEAST_BATCH = 16
 FORWARD = 3  # views that pass through the network in the time in which one of them is trained on
 
-# First for all methods, then what differs. Without labels an adapter of the frozen network is trained: on photos of rooms
-# and on CIFAR-10 it is better than whitening and takes minutes. Learning rate and temperature are for other ``tune``.
+# First for all methods, then what differs. Not tuned yet. ``tune="none"`` is no default: on photos of rooms it raises kNN and
+# linear probe by a point, but with 5 labels per class accuracy falls from .86 to .47.
 SHARED: dict[str, Any] = {
     "tune": "all",
     "layer_decay": 0.75,
@@ -30,13 +30,13 @@ SHARED: dict[str, Any] = {
     "temperature": 0.2,
 }
 BY_METHOD: dict[str, dict[str, Any]] = {
-    "simclr": {"tune": "none", "lr": 3e-4, "temperature": 0.2},
-    "dcl": {"tune": "none", "lr": 3e-4, "temperature": 0.2},
-    "debiased": {"tune": "none", "lr": 3e-4, "temperature": 0.5},
-    "hard": {"tune": "none", "lr": 3e-4, "temperature": 0.5},
-    "moco": {"tune": "none", "lr": 3e-4, "temperature": 0.2},
-    "instdisc": {"tune": "none", "lr": 3e-4, "temperature": 0.2},
-    "siglip": {"tune": "none", "lr": 3e-4},
+    "simclr": {"lr": 3e-4, "temperature": 0.2},
+    "dcl": {"lr": 3e-4, "temperature": 0.2},
+    "debiased": {"lr": 3e-4, "temperature": 0.5},
+    "hard": {"lr": 3e-4, "temperature": 0.5},
+    "moco": {"lr": 3e-4, "temperature": 0.2},
+    "instdisc": {"lr": 3e-4, "temperature": 0.2},
+    "siglip": {"lr": 3e-4},
     "byol": {"lr": 3e-4},
     "simsiam": {"lr": 3e-4},
     "vicreg": {"lr": 3e-4},
