@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coulomb.evaluation.comparison import compare, comparison_row, with_share
-from coulomb.evaluation.verdict import LEVELS, RULES, SMALLEST, WELL, WELL_VIEWS, decide_level, verdict
+from coulomb.evaluation.verdict import LEVELS, RULES, SMALLEST, WELL, WELL_VIEWS, decide_level, next_steps, verdict
 
 NAMES = ("knn", "linear", "few_shot_1", "few_shot_5", "few_shot_10")
 
@@ -310,3 +310,11 @@ def test_advice_for_too_few_test_images():
 def test_advice_for_a_good_run():
     told = steps((0.4, 0.3))
     assert "`--seeds 3`" in told and "--full" in told
+
+
+@pytest.mark.parametrize("tune", ["none", "head", "whiten"])
+def test_no_step_suggests_an_option_that_a_frozen_network_refuses(tune):
+    steps = next_steps(
+        "adapting_hurt", {"of": ["knn"], "low": -0.2, "high": -0.1, "n": 400}, {"tune": tune, "encoder": "lite0"}
+    )
+    assert steps and not any("stay-close" in step or "lora" in step for step in steps)
