@@ -47,6 +47,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         dim, layers = min(config.embedding_dim, encoder.feature_dim), max(1, config.head_layers)
         weight, bias = torch.eye(dim, encoder.feature_dim), torch.zeros(dim)
         encoder.attach_adapter(describe_adapter(encoder.feature_dim, dim, layers, config.head_hidden_dim))
+        assert isinstance(encoder.adapter, torch.nn.Sequential)
         set_whitening(encoder.adapter, weight, bias)  # of zeros there would be no direction
         encoder.freeze()
         shared |= {"embedding_dim": dim, "head_layers": 0}
