@@ -62,7 +62,7 @@ def network_figures(
         encoder = make_encoder(config, prepared, copy.deepcopy(objects.encoder))
         if folder.initial.exists():
             encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
-    if config.frozen is None:
+    if config.frozen_kind is None:
         tune_encoder(config, encoder)
     else:
         add_adapter(encoder, config, prepared.train, views, torch.device("cpu"), checkpoint=folder.checkpoint)
@@ -73,7 +73,7 @@ def network_figures(
     method = make_method(config, prepared, objects, encoder, len(learned))
     state = load_method(method, folder.checkpoint)
     # The start of an adapter is not saved.
-    figures = _movement(start, _weights(encoder)) if config.frozen is None else {}
+    figures = _movement(start, _weights(encoder)) if config.frozen_kind is None else {}
     if any(not bool(value.isfinite().all()) for value in state.values() if value.is_floating_point()):
         return figures
     most = max(16, min(MOST, MOST_PIXELS // prepared.facts.image_size**2))

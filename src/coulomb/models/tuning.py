@@ -40,13 +40,13 @@ class Tune:
     number: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Tune":
-        """Returns the value of the option ``tune``.
+    def parse(cls, text: str | None) -> "Tune":
+        """Returns the value of the option ``tune``; None is ``all``.
 
         Raises:
             InputError: the word is unknown, or a number is missing, superfluous or below 1.
         """
-        kind, colon, number = text.partition(":")
+        kind, colon, number = ("all" if text is None else text).partition(":")
         if kind not in KINDS:
             known = ", ".join(NUMBERED.get(name, name) for name in KINDS)
             raise InputError(f"tune={text!r}: must be one of {known}" + did_you_mean(kind, KINDS))
@@ -62,6 +62,11 @@ class Tune:
     def frozen(self) -> bool:
         """True if the backbone stays frozen and what is learned is an adapter behind it."""
         return self.kind in FROZEN
+
+    @property
+    def frozen_kind(self) -> str | None:
+        """``head``, ``none`` or ``whiten``; None if the backbone is trained."""
+        return self.kind if self.frozen else None
 
     def apply(self, encoder: Encoder, *, norm_statistics: str = "moving", seed: int = 0) -> str:
         """Freezes the other parts of the backbone, in place, and with ``lora`` adds its layers.

@@ -150,7 +150,7 @@ class Config:
         for option in dataclasses.fields(self):
             _validate(option, hints[option.name], getattr(self, option.name))
         check_method_name(self.method)
-        tune = Tune.parse("all" if self.tune is None else self.tune)
+        tune = Tune.parse(self.tune)
         for name in ("stay_close", "head_epochs"):
             if tune.frozen and getattr(self, name):
                 raise InputError(
@@ -170,16 +170,15 @@ class Config:
             if getattr(self, name) > self.epochs:
                 raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
 
-        if self.frozen == "none" and self.cached_views < self.n_views:
+        if tune.kind == "none" and self.cached_views < self.n_views:
             raise InputError(
                 f"cached_views={self.cached_views!r}: fewer than n_views={self.n_views}; use at least as many"
             )
 
     @property
-    def frozen(self) -> str | None:
+    def frozen_kind(self) -> str | None:
         """``head``, ``none`` or ``whiten`` if ``tune`` keeps the backbone frozen, see `Tune`; else None."""
-        tune = None if self.tune is None else Tune.parse(self.tune)
-        return tune.kind if tune is not None and tune.frozen else None
+        return Tune.parse(self.tune).frozen_kind
 
     def save(self, path: Path) -> None:
         """Writes ``config.yaml``."""

@@ -111,8 +111,8 @@ def configure(
     own: dict[str, Any] = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
     facts = measure(dataclasses.replace(given, **own), *sources)
     recipe = find_settings(given.method, given.preset, facts)
-    tune = Tune.parse(given.tune or recipe.tune or "all")
-    if (kind := tune.kind if tune.frozen else None) is not None:
+    kind = Tune.parse(given.tune or recipe.tune).frozen_kind
+    if kind is not None:
         recipe, options = for_frozen(kind, recipe, options, facts.images, method.needs_labels)
     accepted, open_ended = accepted_parameters(method)
     taken = {*accepted, *(ADAPTER if kind is not None else ())}
@@ -129,8 +129,6 @@ def configure(
             "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
         }
         options = shorter | options
-    if given.tune is not None and Tune.parse(given.tune).frozen:  # nothing but a head is trained
-        options = {"head_epochs": 0.0, "stay_close": 0.0} | options
     if options.get("encoder") and not takes_width(options["encoder"]):
         options = {"encoder_width": None} | options  # the recipe's width is that of its own encoder
     config = dataclasses.replace(recipe, **options)
@@ -200,8 +198,8 @@ def blank_encoder(config: Config, facts: Facts, objects: Objects) -> Encoder:
 
 def tune_encoder(config: Config, encoder: Encoder) -> str:
     """Freezes what the run does not train, see `coulomb.models.tuning.Tune.apply`; returns a sentence for the log."""
-    tune = Tune.parse("all" if config.tune is None else config.tune)
-    trains = tune.apply(encoder, norm_statistics=config.norm_statistics, seed=derive_seed(config.seed, "lora"))
+    seed = derive_seed(config.seed, "lora")
+    trains = Tune.parse(config.tune).apply(encoder, norm_statistics=config.norm_statistics, seed=seed)
     return f"tune={config.tune or 'all'}: {trains}"
 
 

@@ -43,7 +43,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     views = objects.build_views(config, size, channels)
     encoder = blank_encoder(config, facts, objects)
     shared = {name: getattr(config, name) for name in SHARED}
-    if config.frozen is not None:
+    if config.frozen_kind is not None:
         dim, layers = min(config.embedding_dim, encoder.feature_dim), max(1, config.head_layers)
         weight, bias = torch.eye(dim, encoder.feature_dim), torch.zeros(dim)
         encoder.attach_adapter(describe_adapter(encoder.feature_dim, dim, layers, config.head_hidden_dim))
@@ -85,7 +85,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     parameters = sum(p.numel() for p in method.parameters())
     trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
     seconds = min(times[1:]) * scale
-    views_once = {"none": config.cached_views, "whiten": 1}.get(config.frozen or "", 0)  # per image
+    views_once = {"none": config.cached_views, "whiten": 1}.get(config.frozen_kind or "", 0)  # per image
     total = seconds / config.batch_size / config.n_views * len(plan.learned) * views_once
     return {
         "seconds_per_step": seconds,

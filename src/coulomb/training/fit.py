@@ -84,7 +84,7 @@ def fit(
     )
     if objects.encoder is not None:
         encoder = make_encoder(config, prepared, objects.encoder)
-        if config.frozen is not None and (folder.initial / DESCRIPTION).is_file():
+        if config.frozen_kind is not None and (folder.initial / DESCRIPTION).is_file():
             # Resumed: features may be cached, and a user's module may begin with other weights in this call.
             encoder = load_encoder(folder.initial, module=objects.encoder).train()
         elif checkpoint is None:
@@ -94,16 +94,16 @@ def fit(
         encoder = starting_encoder(config, prepared, folder.initial, save=trainer.is_global_zero)
     images: Any = prepared.train.images
     seen, cache = views, None
-    if config.frozen is not None:
+    if config.frozen_kind is not None:
         device = trainer.strategy.root_device
         add_adapter(encoder, config, prepared.train, views, device, checkpoint=checkpoint, progress=progress)
-        if config.frozen == "none" and not is_finished(checkpoint, planned.updates):
+        if config.frozen_kind == "none" and not is_finished(checkpoint, planned.updates):
             cache = FeatureCache(folder, learned, config, dim=encoder.backbone_dim)
             if trainer.is_global_zero:
                 cache.fill(encoder, images, views, device, progress=progress)
             images, seen = cache.opened(), CachedViews(views)
         corrupt.add(prepared.train.images, prepared.train.images.failures)
-    if config.frozen is None and not any(parameter.requires_grad for parameter in encoder.parameters()):
+    if config.frozen_kind is None and not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
     stay_close = None
     if config.stay_close:
@@ -111,7 +111,7 @@ def fit(
         if objects.encoder is not None:  # when resuming, the weights of the user's module are those of this call
             start = load_encoder(folder.initial, start.backbone)
         stay_close = StayClose(start, config.stay_close)
-    if config.frozen is None:
+    if config.frozen_kind is None:
         log.info("%s", tune_encoder(config, encoder))
     method = make_method(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
@@ -147,7 +147,7 @@ def fit(
         checkpoints,
     ]
     _log_unlabelled(planned, method)
-    if config.frozen == "whiten":
+    if config.frozen_kind == "whiten":
         log.info("tune=whiten is in closed form: nothing is trained, and method, views and optimizer are not used")
     else:
         log.info(
@@ -174,7 +174,7 @@ def fit(
         raise KeyboardInterrupt
     if trainer.is_global_zero:
         classifier = None
-        if config.frozen != "whiten":
+        if config.frozen_kind != "whiten":
             classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
         if classifier is not None:
             save_classifier(classifier, folder.path, prepared.class_names)

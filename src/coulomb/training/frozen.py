@@ -47,7 +47,7 @@ def add_adapter(
         InputError: a feature is NaN or infinite, or all features are equal.
     """
     encoder.to(device)
-    layers = 0 if config.frozen == "whiten" else config.head_layers
+    layers = 0 if config.frozen_kind == "whiten" else config.head_layers
     dim, linear = config.embedding_dim, None
     if checkpoint is not None:
         dim = saved_dim(checkpoint)
