@@ -377,6 +377,9 @@ class TestRunsFromWeights:
         )
         close = evidence(config={"stay_close": 1.0, "tune": "lora:8"})
         assert "--stay-close 4" in remedy(close) and "lora" not in remedy(close)
+        for tune in ("head", "none", "whiten"):  # which refuse stay_close and train fewer weights than lora
+            frozen = remedy(evidence(config={"tune": tune}))
+            assert "stay-close" not in frozen and "lora" not in frozen
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 from coulomb.doctor.evidence import Evidence
 from coulomb.doctor.rule import SICK, WARNING, WELL, Figure, Judgement, Option, Rule, advice, judge, rounded, unknown
+from coulomb.models.tuning import FROZEN
 
 FAR = 1.0  # distance of an image from its starting features over that of two different images
 KEPT = 0.25  # share that is kept of what the starting weights know beyond an untrained network
@@ -77,10 +78,13 @@ def _lost_accuracy(evidence: Evidence) -> float | None:
 def _closer(evidence: Evidence) -> str:
     epochs, lr = int(evidence.config.get("epochs") or 0), float(evidence.config.get("lr") or 0.0)
     weight = float(evidence.config.get("stay_close") or 0.0)
+    trains = evidence.config.get("tune") not in FROZEN  # which refuse stay_close, and train fewer weights already
     return advice(
         evidence,
-        ("keep the features close to the starting ones", Option("stay_close", rounded(4 * weight) or 1.0)),
-        ("or train fewer weights", Option("tune", "lora:8")),
+        ("keep the features close to the starting ones", Option("stay_close", rounded(4 * weight) or 1.0))
+        if trains
+        else None,
+        ("or train fewer weights", Option("tune", "lora:8")) if trains else None,
         ("lower the learning rate", Option("lr", rounded(lr / 10))) if lr else None,
         ("train for fewer epochs", Option("epochs", epochs // 4)) if epochs >= 4 else None,
         "or use the starting weights as they are",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coulomb.evaluation.comparison import VIEWS
+from coulomb.models.tuning import FROZEN
 
 LEARNED_WELL, LEARNED_SOMETHING = "learned_well", "learned_something"
 NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS = "nothing_measurable", "worse_than_raw_pixels"
@@ -330,9 +331,8 @@ def _adapt(options: Mapping[str, Any], overall: Mapping[str, Any]) -> list[str]:
 
 def _adapt_less(options: Mapping[str, Any]) -> list[str]:
     epochs, lr, tune = options.get("epochs"), options.get("lr"), str(options.get("tune"))
-    frozen = tune in ("none", "whiten", "head")  # they keep the network as it is, and take no stay_close
-    close = [] if frozen or options.get("stay_close") else ["`--stay-close 1`"]
-    close += [] if tune.startswith(("lora", "norm", "none", "whiten", "head")) else ["`--tune lora:8`"]
+    close = [] if tune in FROZEN or options.get("stay_close") else ["`--stay-close 1`"]
+    close += [] if tune in FROZEN or tune.startswith(("lora", "norm")) else ["`--tune lora:8`"]
     less = [f"`--epochs {epochs // 4}` (this run: {epochs})"] if isinstance(epochs, int) and epochs >= 4 else []
     less += [f"`--lr {lr / 10:.2g}` (this run: {lr:g})"] if isinstance(lr, int | float) and lr > 0 else []
     steps = {"Keep the network close to its start": close, "Train less": less}
