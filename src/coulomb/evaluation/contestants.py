@@ -27,7 +27,7 @@ from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Part, Prepared
-from coulomb.training.network import make_encoder, predictions
+from coulomb.training.network import make_encoder, pixel_statistics, predictions
 
 log = logging.getLogger("coulomb")
 
@@ -173,15 +173,16 @@ def contestants(
     if module is not None and not folder.initial.exists():
         raise InputError(f"{str(folder.initial)!r}: missing; it holds the initial weights of the user's encoder")
     trained = load_encoder(folder.path, module=copy.deepcopy(module)).to(device).eval()
-    mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
-    pixels = Normalisation(prepared.facts.channels, mean, std)
     start = None
-    if module is not None:
-        untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
-    elif not has_weights(str(config.encoder)):
+    if module is None and not has_weights(config.encoder):
         untrained = make_encoder(config, prepared, None)
+        pixels = copy.deepcopy(untrained.normalise)
         untrained.normalise.load_state_dict(trained.normalise.state_dict())
     else:
+        pixels = Normalisation(prepared.facts.channels, *pixel_statistics(prepared))
+    if module is not None:
+        untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
+    elif has_weights(config.encoder):
         start = _starting_point(folder)
         described = folder.path if start is None else folder.initial
         untrained = random_encoder(described, derive_seed(config.seed, "encoder"))

@@ -29,7 +29,9 @@ log = logging.getLogger("coulomb")
 def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
     """Builds the encoder of a run by its name, or around the user's module."""
     facts = prepared.facts
-    mean, std = (each.tolist() for each in prepared.train.images.normalisation(indices=prepared.train.indices))
+    mean, std = None, None
+    if module is not None or not has_weights(config.encoder):  # weights have their own
+        mean, std = pixel_statistics(prepared)
     if module is not None:
         return wrap_encoder(module, channels=facts.channels, image_size=facts.image_size, mean=mean, std=std)
     name = str(config.encoder)
@@ -48,6 +50,12 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
         seed=derive_seed(config.seed, "encoder"),
         **width,
     )
+
+
+def pixel_statistics(prepared: Prepared) -> tuple[list[float], list[float]]:
+    """Returns mean [C] and standard deviation [C] of the training images, for values in [0, 1]."""
+    mean, std = prepared.train.images.normalisation(indices=prepared.train.indices)
+    return mean.tolist(), std.tolist()
 
 
 def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save: bool = False) -> Encoder:
