@@ -1,4 +1,4 @@
-"""The choice of the kernel for matrix products; the kernels themselves are tested in test_streaming."""
+"""The choice of the kernel for matrix products (the kernels themselves are tested in test_streaming), and the allocator."""
 
 import os
 import subprocess
@@ -45,3 +45,39 @@ def test_the_same_choice_at_each_start(override):
 
 def test_the_processor_is_named():
     assert len(machine.processor()) > 2
+
+
+def run_in_a_process(code: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | env, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+FAULTS = """
+import resource, torch
+from coulomb.machine import keep_freed_memory
+kept = keep_freed_memory()
+count = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(2):
+    torch.zeros(2**25).add_(1)
+before = count()
+for _ in range(4):
+    torch.zeros(2**25).add_(1)
+print(kept, count() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc only")
+def test_freed_memory_is_used_again():
+    kept, faults = run_in_a_process(FAULTS).split()
+    if kept == "False":
+        pytest.skip("another C library than glibc")
+    mapped_anew = run_in_a_process(FAULTS, COULOMB_KEEP_MEMORY="0").split()
+    assert mapped_anew[0] == "False"
+    assert int(faults) < 0.2 * int(mapped_anew[1])
+
+
+def test_a_c_library_without_mallopt_is_left_alone(monkeypatch):
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: object())
+    assert not machine.keep_freed_memory.__wrapped__()

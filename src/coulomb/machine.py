@@ -1,4 +1,4 @@
-"""The processor, and which of two exact fp32 matrix products is faster on it: `torch.mm` (MKL on x86) or oneDNN's.
+"""The processor: which of two exact fp32 matrix products is faster on it, `torch.mm` (MKL on x86) or oneDNN's; the allocator.
 
 MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch contain, does. Measured on tiles of the sizes
 in `coulomb.similarity.policy`, two threads, GFLOP/s:
@@ -10,8 +10,12 @@ in `coulomb.similarity.policy`, two threads, GFLOP/s:
 So oneDNN is used on AMD with AVX-512 and `torch.mm` everywhere else. The environment variable ``COULOMB_PRODUCTS``
 (``torch.mm`` or ``oneDNN``) overrides this. The choice depends on the build, the processor and that variable only, so that
 a resumed run repeats its bits; `KERNEL` is its name, recorded in a run's ``environment.json`` and in benchmarks.
+
+`keep_freed_memory` is about the allocator: see there.
 """
 
+import ctypes
+import functools
 import os
 import platform
 from pathlib import Path
@@ -62,6 +66,31 @@ def has_fast_bfloat16() -> bool:
         return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     except AttributeError:  # another build of torch
         return False
+
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Makes glibc's malloc keep the memory of freed tensors for the next ones, in this process; returns whether it does.
+
+    By default it maps each block above 32 MiB anew, and the kernel clears its pages: half the time of a network whose
+    activations are that large. Called when a training begins and before features are computed, not at import. Blocks above
+    2 GiB are still mapped. The process may hold up to a third more memory. The environment variable
+    ``COULOMB_KEEP_MEMORY=0`` leaves malloc as it is; other C libraries have no such setting.
+
+    Measured by ``coulomb bench memory`` with lite0, 96 pixels, two threads, with and without in turns (AMD Zen 4): 256
+    images in inference 3.3 times, 128 in training 2.0 times as fast.
+    """
+    if os.environ.get("COULOMB_KEEP_MEMORY") == "0":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
+    settings = {M_MMAP_THRESHOLD: 2**31 - 1, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 2**26}
+    return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
 
 
 _wanted = preferred_kernel(processor(), torch.backends.cpu.get_cpu_capability(), os.environ.get("COULOMB_PRODUCTS"))

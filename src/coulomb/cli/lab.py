@@ -132,6 +132,15 @@ def bench_pulse_command(as_json: Annotated[bool, JSON] = False) -> None:
     say(json.dumps(result) if as_json else render(result))
 
 
+@bench.command("memory", epilog=examples("coulomb bench memory", "coulomb bench memory --json"))
+def bench_memory_command(as_json: Annotated[bool, JSON] = False) -> None:
+    """Measure what it buys to keep the memory of freed tensors, as training does."""
+    from coulomb.bench.memory import bench_memory, render
+
+    result = bench_memory()
+    say(json.dumps(result) if as_json else render(result))
+
+
 @bench.command(
     "losses", epilog=examples("coulomb bench losses --quick", "coulomb bench losses --case ntxent-8192x128 --repeats 9")
 )

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coulomb.machine import keep_freed_memory
+
 Plain = Callable[[Tensor, Tensor], Tensor]
 Indices = Sequence[int] | np.ndarray | Tensor
 
@@ -99,6 +101,7 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
     In eval mode BatchNorm neither uses nor updates batch statistics and dropout is off. Modes are restored one by one,
     since ``module.train()`` would also change layers that their owner has set to eval mode.
     """
+    keep_freed_memory()
     modes = [(part, part.training) for module in modules for part in module.modules()]
     for module in modules:
         module.eval()

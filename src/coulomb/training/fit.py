@@ -17,6 +17,7 @@ import torch
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
 from coulomb.errors import InputError, LostProcessError
+from coulomb.machine import keep_freed_memory
 from coulomb.methods import Method
 from coulomb.models import load_encoder, save_encoder
 from coulomb.models.classifier import save_classifier
@@ -66,6 +67,7 @@ def fit(
         LostProcessError: another process of the run ended.
         KeyboardInterrupt: a signal stopped the training.
     """
+    keep_freed_memory()
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = _trainer(config, folder)
