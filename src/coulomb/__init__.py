@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from coulomb.api import ImageEncoder, Run, diagnose, evaluate, load, train, train_seeds
+    from coulomb.api import ImageEncoder, Index, Run, diagnose, evaluate, load, train, train_seeds
 
-__all__ = ["ImageEncoder", "Run", "__version__", "diagnose", "evaluate", "load", "train", "train_seeds"]
+__all__ = ["ImageEncoder", "Index", "Run", "__version__", "diagnose", "evaluate", "load", "train", "train_seeds"]
 
 
 def __getattr__(name: str) -> Any:

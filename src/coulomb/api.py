@@ -12,7 +12,8 @@ from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.examine import examine
 from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_weights, run_path
-from coulomb.evaluation.run import Run
+from coulomb.evaluation.run import Run, load
+from coulomb.index import Index
 from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
@@ -23,6 +24,8 @@ from coulomb.runs.objects import Objects, find_bank, require_named
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.stopping import stoppable
+
+__all__ = ["ImageEncoder", "Index", "Run", "diagnose", "evaluate", "load", "train", "train_seeds"]
 
 
 def train(
@@ -291,35 +294,6 @@ def diagnose(
     """
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     return examine(RunFolder(run), None, objects, quick=quick, progress=progress)
-
-
-def load(run: str | Path, module: nn.Module | None = None, *, image_size: int | None = None) -> ImageEncoder:
-    """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
-
-    Args:
-        run: a run folder (also as ``run:PATH``), which gives a `Run`; or an encoder with weights, by the names of ``train``:
-            ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local folder or ``.safetensors`` file of these
-            libraries. Existing folders take precedence over names.
-        module: the user's own encoder, if the run was trained with one.
-        image_size: of the input of published weights, in pixels; default: their own. A run has its own.
-
-    Raises:
-        InputError: the folder contains no encoder, or no encoder has this name.
-    """
-    path = run_path(run)
-    if path is None:
-        if module is not None:
-            raise InputError(
-                f"module={type(module).__name__}: belongs to a run, and {str(run)!r} is none; leave it out"
-            )
-        return open_encoder(str(run), image_size)
-    if not (path / "encoder.json").is_file():
-        raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
-    if image_size is not None:
-        raise InputError(
-            f"image_size={image_size}: the encoder of a run takes the size it was trained on; leave it out"
-        )
-    return Run(path, module)
 
 
 def own_method(method: str | type[nn.Module] | None) -> type[Method] | None:

@@ -71,7 +71,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
     Raises:
         CorruptImage: the image cannot be decoded.
     """
-    with _reasons(item_id), _open(data) as image:
+    with reasons(item_id), _open(data) as image:
         width, height = _upright_size(image)
         if at_least is not None:
             image.draft(None, (2 * at_least, 2 * at_least))
@@ -80,7 +80,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
 
 def read_header(data: bytes | Path, item_id: str) -> Header:
     """Returns size and mode of an encoded image without decoding its pixels. Raises :class:`CorruptImage`."""
-    with _reasons(item_id), _open(data, header_only=True) as image:
+    with reasons(item_id), _open(data, header_only=True) as image:
         width, height = _upright_size(image)
         mode = image.mode
         channels, depth = 1, "uint8"
@@ -95,7 +95,7 @@ def read_header(data: bytes | Path, item_id: str) -> Header:
 
 def from_pil(image: Image.Image, item_id: str) -> Picture:
     """Converts an open Pillow image to an array [H, W, C] by the rules of `decode`."""
-    with _reasons(item_id):
+    with reasons(item_id):
         return _pixels(_upright(image))
 
 
@@ -123,8 +123,8 @@ def regular_file(path: Path) -> Path:
 
 
 @contextmanager
-def _reasons(item_id: str) -> Iterator[None]:
-    """Converts any exception of a decoder, and the warning of a decompression bomb, to :class:`CorruptImage`."""
+def reasons(item_id: str) -> Iterator[None]:
+    """Context that converts any exception of a decoder, and the warning of a decompression bomb, to :class:`CorruptImage`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about metadata that does not affect the pixels
@@ -226,7 +226,7 @@ class EncodedSource(Source):
     def content(self, index: int) -> bytes | Path:
         """Returns the encoded bytes, or the file that holds them."""
         data = self.encoded(index)
-        with _reasons(self.item_id(index)):
+        with reasons(self.item_id(index)):
             return regular_file(data) if isinstance(data, Path) else data
 
 

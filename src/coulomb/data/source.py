@@ -101,6 +101,13 @@ class Source(ABC):
         """Returns the stored bytes of an image, or the file that holds them. Raises :class:`CorruptImage`."""
         return self.image(index).tobytes()
 
+    def stamps(self) -> list[tuple[int | None, int]] | None:
+        """Returns (size in bytes, time of the last change in ns) of the file of each image, to find changed images.
+
+        The size is None if the file holds many images. Returns None if the images are not in files.
+        """
+        return None
+
     @property
     def files(self) -> list[Path]:
         """Files that hold many images each; empty if images are stored in another way."""

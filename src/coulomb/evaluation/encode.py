@@ -73,13 +73,10 @@ def source_features(
     """
     chosen = sorted(range(len(source)) if indices is None else indices)
     features, readable = [torch.empty(0, encoder.feature_dim)], [np.empty(0, dtype=np.int64)]
-    failures: dict[int, str] = {}
-    if canvas is None and encoder.preprocessing is not None:
-        parts: Stores = [(Originals(source, encoder.channels, encoder.preprocessing), chosen)]
-        batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size))
-    else:
-        parts, failures = _canvases(encoder, source, canvas or Canvas.of(source, encoder), chosen, workers)
-        advance(len(failures))
+    parts, failures, batch_size = prepared_images(
+        encoder, source, canvas, chosen, batch_size=batch_size, workers=workers
+    )
+    advance(len(failures))
 
     def plain(picture: Tensor, aspect: Tensor) -> Tensor:
         return plain_view(picture, encoder.image_size, aspect)
@@ -102,6 +99,27 @@ def source_features(
     positions = np.concatenate(readable)
     order = np.argsort(positions)
     return torch.cat(features)[torch.from_numpy(order)], positions[order], dict(sorted(failures.items()))
+
+
+def prepared_images(
+    encoder: Encoder,
+    source: Source,
+    canvas: Canvas | None,
+    indices: list[int],
+    *,
+    batch_size: int,
+    workers: int = 0,
+) -> tuple[Stores, dict[int, str], int]:
+    """Returns images as ``encoder`` takes them, see `source_features`.
+
+    Returns:
+        Data sets of equally prepared images, each with its indices; the reasons for images without a readable header; and
+        the batch size, smaller than the given one if images are large.
+    """
+    if canvas is None and encoder.preprocessing is not None:
+        batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size))
+        return [(Originals(source, encoder.channels, encoder.preprocessing), indices)], {}, batch_size
+    return *_canvases(encoder, source, canvas or Canvas.of(source, encoder), indices, workers), batch_size
 
 
 def _canvases(

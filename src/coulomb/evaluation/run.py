@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from coulomb.data.sources import open_images
+from coulomb.errors import InputError
 from coulomb.evaluation.classify import Classification
 from coulomb.evaluation.encode import Canvas, source_features
-from coulomb.evaluation.image_encoder import ImageEncoder, require_all, with_check
+from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_all, run_path, with_check
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.reading import read_object
@@ -116,3 +117,32 @@ class Run(ImageEncoder):
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+
+def load(run: str | Path, module: nn.Module | None = None, *, image_size: int | None = None) -> ImageEncoder:
+    """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
+
+    Args:
+        run: a run folder (also as ``run:PATH``), which gives a `Run`; or an encoder with weights, by the names of ``train``:
+            ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local folder or ``.safetensors`` file of these
+            libraries. Existing folders take precedence over names.
+        module: the user's own encoder, if the run was trained with one.
+        image_size: of the input of published weights, in pixels; default: their own. A run has its own.
+
+    Raises:
+        InputError: the folder contains no encoder, or no encoder has this name.
+    """
+    path = run_path(run)
+    if path is None:
+        if module is not None:
+            raise InputError(
+                f"module={type(module).__name__}: belongs to a run, and {str(run)!r} is none; leave it out"
+            )
+        return open_encoder(str(run), image_size)
+    if not (path / "encoder.json").is_file():
+        raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
+    if image_size is not None:
+        raise InputError(
+            f"image_size={image_size}: the encoder of a run takes the size it was trained on; leave it out"
+        )
+    return Run(path, module)

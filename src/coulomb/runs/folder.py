@@ -188,17 +188,21 @@ except ImportError:  # Windows
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, work: str = "training this run") -> Iterator[None]:
     """Holds the lock file ``path`` while the block runs; it contains the process id and the host as JSON.
 
     The lock is the kernel's (``flock``), which is released when the process ends in any way: the file of a killed process is
     taken over, and a recycled process id is not mistaken for its owner. Logs a warning if the file system or the platform has
     no such locks.
 
+    Args:
+        path: of the lock file.
+        work: what the process is doing, for the message in another one.
+
     Raises:
         InputError: another process holds the lock.
     """
-    file = _open(path)
+    file = _open(path, work)
     try:
         with contextlib.suppress(OSError):  # a full disk: the content is only for messages
             file.truncate(0)
@@ -211,7 +215,7 @@ def locked(path: Path) -> Iterator[None]:
             file.close()
 
 
-def _open(path: Path) -> TextIO:
+def _open(path: Path, work: str) -> TextIO:
     while True:
         file = _opened(path)
         try:
@@ -222,13 +226,14 @@ def _open(path: Path) -> TextIO:
             owner = file.read()
             file.close()
             raise InputError(
-                f"{str(path.parent)!r}: another process{_described(owner)} is training this run; wait for it, or stop it"
+                f"{str(path.parent)!r}: another process{_described(owner)} is {work}; wait for it, or stop it"
             ) from None
         except OSError as error:
             log.warning(
-                "%s: cannot be locked (%s); do not resume this run in two processes at once",
+                "%s: cannot be locked (%s); make sure that only one process is %s",
                 path,
                 error.strerror or error,
+                work,
             )
             return file
         if os.fstat(file.fileno()).st_nlink:  # otherwise its owner has just removed it, and the lock is void

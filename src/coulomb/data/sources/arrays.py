@@ -93,6 +93,10 @@ class ArraySource(Source):
         """Returns the other arrays [N] of the file."""
         return self._columns()
 
+    def stamps(self) -> list[tuple[int | None, int]] | None:
+        """Returns None and the time of the last change of the .npy file, for each image; None for arrays in memory."""
+        return None if self._path is None else [(None, self._path.stat().st_mtime_ns)] * len(self)
+
     def item_id(self, index: int) -> str:
         """Returns the index of the image, with leading zeros."""
         return f"{self.prefix}{index:0{len(str(len(self) - 1))}d}"

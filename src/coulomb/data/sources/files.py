@@ -67,6 +67,19 @@ class FileSource(EncodedSource):
         """Returns the size of all files; missing files count as 0."""
         return sum(_file_size(f"{self.root}{os.sep}{path}") for path in self.paths)
 
+    def stamps(self) -> list[tuple[int | None, int]]:
+        """Returns size and time of the last change of each file; (0, 0) for missing files."""
+        return [file_stamp(f"{self.root}{os.sep}{path}") for path in self.paths]
+
+
+def file_stamp(path: str) -> tuple[int | None, int]:
+    """Returns size in bytes and time of the last change in ns; (0, 0) if there is no such file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  as below
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
 
 def _file_size(path: str) -> int:
     try:

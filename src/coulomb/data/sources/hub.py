@@ -113,6 +113,14 @@ class ParquetSource(EncodedSource):
         """Returns the columns of numbers, text, booleans or dates that are not the labels."""
         return _read_columns(self.shards, self._plain_columns)
 
+    def stamps(self) -> list[tuple[int | None, int]]:
+        """Returns None and the time of the last change of its shard, for each image."""
+        times = [path.stat().st_mtime_ns for path in self.shards]
+        rows = np.diff(self._starts).tolist()
+        return [
+            (None, times[shard]) for (shard, _), count in zip(self._groups, rows, strict=True) for _ in range(count)
+        ]
+
     def release(self) -> None:
         """Frees the buffered row groups."""
         self._reset()

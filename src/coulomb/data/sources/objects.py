@@ -8,10 +8,11 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header
+from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header, reasons, regular_file
 from coulomb.data.labels import read_labels
 from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
+from coulomb.data.sources.files import file_stamp
 from coulomb.errors import InputError
 
 
@@ -172,6 +173,19 @@ class ImageListSource(Source):
             return decode(item, str(item), at_least=at_least)
         image = as_picture(item, self.item_id(index))
         return image, image.shape[1] / image.shape[0]
+
+    def content(self, index: int) -> bytes | Path:
+        """Returns the file, or the pixels of an image in memory."""
+        item = self.items[index]
+        if not isinstance(item, Path):
+            return self.image(index).tobytes()
+        with reasons(self.item_id(index)):
+            return regular_file(item)
+
+    def stamps(self) -> list[tuple[int | None, int]] | None:
+        """Returns size and time of the last change of each file; None unless all images are files."""
+        paths = [item for item in self.items if isinstance(item, Path)]
+        return [file_stamp(str(path)) for path in paths] if len(paths) == len(self) else None
 
     def header(self, index: int) -> Header:
         """Returns size and mode, of a file without decoding its pixels."""

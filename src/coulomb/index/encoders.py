@@ -1,0 +1,97 @@
+"""The encoder of an index: how it is named in ``index.json``, opened again and compared."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from coulomb.data import Source
+from coulomb.data.source import visible
+from coulomb.errors import InputError
+from coulomb.evaluation.encode import Canvas
+from coulomb.evaluation.image_encoder import ImageEncoder
+from coulomb.evaluation.run import Run, load
+from coulomb.models import Encoder
+
+DEFAULT = "lite0"
+
+
+def open_encoder(encoder: str | Path | ImageEncoder, image_size: int | None) -> ImageEncoder:
+    """Returns the encoder of a run or by name, see `coulomb.load`; an opened one is returned as it is.
+
+    Raises:
+        InputError: there is no such encoder, or it has another image size.
+    """
+    if not isinstance(encoder, ImageEncoder):
+        return load(encoder, image_size=image_size)
+    if image_size not in (None, encoder.encoder.image_size):
+        raise InputError(
+            f"image_size={image_size}: the given encoder takes {encoder.encoder.image_size} pixels; leave it out"
+        )
+    return encoder
+
+
+def describe(opened: ImageEncoder, source: Source) -> dict[str, Any]:
+    """Returns the entry ``encoder`` of ``index.json``."""
+    encoder = opened.encoder
+    canvas = opened.canvas
+    if canvas is None and encoder.preprocessing is None:
+        canvas = Canvas.of(source, encoder)
+    return {
+        "name": str(opened.path.resolve()) if isinstance(opened, Run) else opened.name,
+        "architecture": encoder.name,
+        "fingerprint": fingerprint(encoder),
+        "image_size": encoder.image_size,
+        "canvas": None if canvas is None else dataclasses.asdict(canvas),
+        "preparation": None if encoder.preprocessing is None else encoder.preprocessing.describe(),
+    }
+
+
+def fingerprint(encoder: Encoder) -> str:
+    """Returns the SHA-256 of the names and values of all weights and statistics."""
+    digest = hashlib.sha256()
+    for name, value in sorted(encoder.state_dict().items()):
+        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().numpy())
+    return digest.hexdigest()
+
+
+def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where: str) -> ImageEncoder:
+    """Returns the encoder of an index.
+
+    Args:
+        entry: ``encoder`` of ``index.json``.
+        given: where the encoder is now; default: where it was.
+        where: the index, for messages.
+
+    Raises:
+        InputError: it cannot be opened, or its weights are not those of the index.
+    """
+    name = str(entry["name"])
+    if given is None and "/" in name and not name.startswith(("hf:", "timm:")) and not Path(name).exists():
+        raise InputError(f"{where}: its encoder {visible(name)!r} no longer exists; give its new place as encoder")
+    size = None if isinstance(given, ImageEncoder) or is_run(name if given is None else given) else entry["image_size"]
+    opened = open_encoder(name if given is None else given, size)
+    if fingerprint(opened.encoder) != entry["fingerprint"]:
+        raise InputError(
+            f"{where}: the weights of {visible(name if given is None else given)!r} are not those that the index was built "
+            "with, so its features cannot be compared; build the index again in another folder"
+        )
+    return opened
+
+
+def is_run(encoder: str | Path) -> bool:
+    """Returns True if this names a run folder, which has its own image size."""
+    from coulomb.evaluation.image_encoder import run_path
+
+    return run_path(encoder) is not None
+
+
+def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Returns True if two encoders give the same features."""
+    return all(entry.get(name) == other.get(name) for name in ("fingerprint", "image_size", "canvas"))
+
+
+def title(entry: dict[str, Any]) -> str:
+    """Returns name and image size for messages."""
+    return f"{visible(entry['name'])} at {entry['image_size']} pixels"

@@ -1,0 +1,246 @@
+"""An index on disk: features, table and thumbnails of the images of a data set."""
+
+import difflib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from coulomb.data.source import visible
+from coulomb.data.sources import open_images
+from coulomb.errors import InputError
+from coulomb.evaluation.encode import Canvas, source_features
+from coulomb.evaluation.image_encoder import ImageEncoder, require_all
+from coulomb.index.build import build
+from coulomb.index.encoders import reopen
+from coulomb.index.folder import REBUILD, IndexFolder, Thumbnails, open_features
+from coulomb.index.nearest import nearest, rows_of
+
+Images = Any  # what `ImageEncoder.encode` takes
+CHECKED = 100  # files of a new root that are looked for
+
+
+class Index:
+    """An index of images, opened for reading; `build` makes or updates one.
+
+    Args:
+        path: the folder.
+        root: where the folder with the images is now, if it was moved.
+        encoder: where the encoder is now, if it was moved; a name, a run, or what `coulomb.load` returns.
+
+    Attributes:
+        path: the folder.
+        info: the content of ``index.json``.
+        features: memory-mapped array [N, D] of unit length, float16 or float32.
+
+    Raises:
+        InputError: the folder is not an index, damaged, or written by a newer version; or ``root`` does not hold its images.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        root: str | Path | None = None,
+        encoder: str | Path | ImageEncoder | None = None,
+    ) -> None:
+        self.path = Path(path).expanduser()
+        self._root, self._encoder = root, encoder
+        self._open()
+        if root is not None:
+            self._require_root(Path(root).expanduser())
+
+    def _open(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        folder, where, read = IndexFolder(self.path), visible(self.path), -1
+        while True:
+            self.info = folder.read_info()
+            generation = folder.generation(self.info["generation"])
+            try:
+                # Everything is opened here, so that an update, which removes the files, does not affect this object.
+                self.features = open_features(generation.features, self.info)
+                self._thumbnails = Thumbnails(generation, self.info["images"])
+                self._table = pq.ParquetFile(pa.memory_map(str(generation.table)))
+                if self._table.metadata.num_rows != self.info["images"]:
+                    raise ValueError("its table does not fit its features")
+                return
+            except FileNotFoundError as error:
+                if self.info["generation"] == read:
+                    missing = Path(error.filename or generation.path).name
+                    raise InputError(f"{where}: is half-written, {missing} is missing; {REBUILD}") from None
+                read = self.info["generation"]  # an update has just replaced it
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise InputError(f"{where}: is damaged ({visible(error)}); {REBUILD}") from None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        root: str | Path | None = None,
+        encoder: str | Path | ImageEncoder | None = None,
+    ) -> "Index":
+        """Opens an index; the same as ``Index(path)``."""
+        return cls(path, root=root, encoder=encoder)
+
+    @classmethod
+    def build(cls, data: Any, out: str | Path, **options: Any) -> "Index":
+        """Builds an index, or updates it."""
+        build(data, out, **options)
+        return cls(out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "root": self._root, "encoder": self._encoder, "generation": self.info["generation"]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.path, self._root, self._encoder = state["path"], state["root"], state["encoder"]
+        self._open()
+        if self.info["generation"] != state["generation"]:
+            raise InputError(f"{visible(self.path)}: was updated in the meantime; open it again")
+
+    def __len__(self) -> int:
+        return int(self.info["images"])
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, {len(self)} images)"
+
+    @cached_property
+    def table(self) -> Any:
+        """The table of the images: id, path, label, bytes, sha256, mtime, width, height; a ``pyarrow.Table``."""
+        return self._table.read()
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids [N]; of a folder, the paths relative to it."""
+        return self.table.column("id").to_pylist()
+
+    @cached_property
+    def labels(self) -> list[str | None]:
+        """The labels [N]: names of classes, or their numbers as text; None where unknown."""
+        return self.table.column("label").to_pylist()
+
+    @property
+    def root(self) -> Path | None:
+        """The folder that paths are relative to; None for images that are not in a folder."""
+        root = self.info["data"]["root"] if self._root is None else self._root
+        return None if root is None else Path(root).expanduser().resolve()
+
+    @cached_property
+    def paths(self) -> list[str | None]:
+        """The absolute paths [N] of the files; None for images in tables and arrays."""
+        return self._absolute(self.table.column("path").to_pylist())
+
+    def _absolute(self, paths: Sequence[str | None]) -> list[str | None]:
+        root = self.root
+        if root is None:
+            return list(paths)
+        if not root.is_dir():
+            raise InputError(
+                f"{visible(self.path)}: the folder of its images, {visible(root)}, no longer exists; give its new place "
+                "as root (--root FOLDER)"
+            )
+        for path in paths:
+            if path is not None and (os.path.isabs(path) or ".." in path.split("/") or "\0" in path):  # noqa: PTH117
+                raise InputError(
+                    f"{visible(self.path)}: the path {visible(path)!r} leads out of {visible(root)}; {REBUILD}"
+                )
+        return [None if path is None else f"{root}/{path}" for path in paths]
+
+    def _require_root(self, root: Path) -> None:
+        if self.info["data"]["root"] is None:
+            raise InputError(
+                f"root={visible(root)!r}: the images of this index are not files in a folder; leave it out"
+            )
+        paths = [path for path in self.table.column("path").slice(0, CHECKED).to_pylist() if path]
+        if not any((root / path).is_file() for path in paths):
+            raise InputError(
+                f"root={visible(root)!r}: none of the first {len(paths)} images is in it, e.g. {visible(paths[0])}; "
+                "give the folder that was indexed"
+            )
+
+    def thumbnail(self, row: int) -> bytes:
+        """Returns the thumbnail of one image, a JPEG file."""
+        if not 0 <= row < len(self):
+            raise InputError(f"row={row}: the index has rows 0 to {len(self) - 1}")
+        return self._thumbnails[row]
+
+    @cached_property
+    def encoder(self) -> ImageEncoder:
+        """The encoder that the index was built with, opened on first use.
+
+        Raises:
+            InputError: it is not there any more, or its weights have changed.
+        """
+        return reopen(self.info["encoder"], self._encoder, visible(self.path))
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Returns features [start:stop] as a float32 tensor."""
+        return rows_of(self.features, start, stop)
+
+    def position(self, item_id: str) -> int:
+        """Returns the row of an image.
+
+        Raises:
+            InputError: there is no such id; the message has the most similar one.
+        """
+        import pyarrow.compute as pc
+
+        row = pc.index(self.table.column("id"), item_id).as_py()
+        if row < 0:
+            near = difflib.get_close_matches(item_id, self.ids[:10000], n=1, cutoff=0)
+            raise InputError(f"id={visible(item_id)!r}: not in the index; the most similar is {visible(near[0])!r}")
+        return int(row)
+
+    def encode(self, images: Images, *, workers: int = 0) -> Tensor:
+        """Returns features [n, D] of unit length of any images, prepared as those of the index were."""
+        source = open_images(images)
+        canvas = self.info["encoder"]["canvas"]
+        network = self.encoder.encoder
+        features, _, failures = source_features(
+            network, source, None if canvas is None else Canvas(**canvas), workers=workers
+        )
+        require_all(source, failures)
+        return functional.normalize(features, dim=1)
+
+    def search(
+        self,
+        images: Images = None,
+        ids: Sequence[str] | str | None = None,
+        *,
+        without: Images = None,
+        without_ids: Sequence[str] | str | None = None,
+        top: int = 20,
+    ) -> list[dict[str, Any]]:
+        """Returns the images most similar to the given ones, most similar first."""
+        wanted, shown = self._features_of(images, ids)
+        unwanted, hidden = self._features_of(without, without_ids)
+        if not len(wanted):
+            raise InputError("images: no query; give images or ids")
+        query = functional.normalize(wanted.mean(0), dim=0)
+        if len(unwanted):
+            query = functional.normalize(query - functional.normalize(unwanted.mean(0), dim=0), dim=0)
+        leave_out = {*shown, *hidden}
+        values, rows = nearest(self.features, query[None], top + len(leave_out))
+        pairs = [(v, r) for v, r in zip(values[0].tolist(), rows[0].tolist(), strict=True) if r not in leave_out][:top]
+        return self.describe([row for _, row in pairs], similarity=[value for value, _ in pairs])
+
+    def _features_of(self, images: Images, ids: Sequence[str] | str | None) -> tuple[Tensor, list[int]]:
+        rows = [self.position(each) for each in ([ids] if isinstance(ids, str) else ids or [])]
+        stored = [self.rows(row, row + 1) for row in rows]
+        return torch.cat([*stored, *([] if images is None else [self.encode(images)])] or [torch.empty(0, 1)]), rows
+
+    def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> list[dict[str, Any]]:
+        """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serialisable."""
+        part = self.table.select(["id", "path", "label"]).take(list(rows)) if len(rows) else None
+        if part is None:
+            return []
+        found = part.to_pydict()
+        entries = {"id": found["id"], "path": self._absolute(found["path"]), **columns, "label": found["label"]}
+        return [dict(zip(entries, values, strict=True)) for values in zip(*entries.values(), strict=True)]
