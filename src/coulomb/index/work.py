@@ -18,16 +18,10 @@ from coulomb.index.table import Photo
 from coulomb.reading import Shape, check_shape, maybe, parse_json, read_lines, text, whole
 
 ROWS, SECONDS = 1024, 10.0  # a part is written after so many images or seconds
-_integer = Shape("an integer", lambda value: type(value) is int)
-LINE = {
-    "id": text,
-    "bytes": whole,
-    "sha256": text,
-    "mtime": maybe(_integer),
-    "width": whole,
-    "height": whole,
-    "jpeg": whole,
-}
+_nanoseconds = Shape("nanoseconds as text", lambda value: isinstance(value, str) and value.lstrip("-").isdecimal())
+LINE = {"id": text, "sha256": text, "mtime": maybe(_nanoseconds)} | dict.fromkeys(
+    ("bytes", "width", "height", "jpeg"), whole
+)
 
 
 class PartWriter:
@@ -45,7 +39,8 @@ class PartWriter:
 
     def add(self, item_id: str, photo: Photo, features: np.ndarray, thumbnail: bytes) -> None:
         """Adds one image."""
-        line = {"id": item_id, **photo._asdict(), "jpeg": len(thumbnail)}
+        mtime = None if photo.mtime is None else str(photo.mtime)  # nanoseconds have more digits than JSON's numbers
+        line = {"id": item_id, **photo._asdict(), "mtime": mtime, "jpeg": len(thumbnail)}
         for pending, content in zip(
             self._pending, (features.tobytes(), thumbnail, json.dumps(line).encode() + b"\n"), strict=True
         ):
@@ -92,6 +87,7 @@ class Part:
             if ends[-1] + entry["jpeg"] > jpegs:
                 break
             self.ids.append(entry["id"])
+            entry["mtime"] = None if entry["mtime"] is None else int(entry["mtime"])
             self.photos.append(Photo(*(entry[name] for name in Photo._fields)))
             ends.append(ends[-1] + entry["jpeg"])
         self._offsets = np.array(ends, np.int64)
