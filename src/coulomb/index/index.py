@@ -19,7 +19,7 @@ from coulomb.evaluation.image_encoder import ImageEncoder, require_all
 from coulomb.index.build import build
 from coulomb.index.encoders import reopen
 from coulomb.index.folder import REBUILD, IndexFolder, Thumbnails, open_features
-from coulomb.index.nearest import nearest, rows_of
+from coulomb.index.nearest import as_tensor, nearest
 
 Images = Any  # what `ImageEncoder.encode` takes
 CHECKED = 100  # files of a new root that are looked for
@@ -182,7 +182,7 @@ class Index:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Returns features [start:stop] as a float32 tensor."""
-        return rows_of(self.features, start, stop)
+        return as_tensor(self.features[start:stop]).float()
 
     def position(self, item_id: str) -> int:
         """Returns the row of an image.
@@ -227,7 +227,7 @@ class Index:
         if len(unwanted):
             query = functional.normalize(query - functional.normalize(unwanted.mean(0), dim=0), dim=0)
         leave_out = {*shown, *hidden}
-        values, rows = nearest(self.features, query[None], top + len(leave_out))
+        values, rows = nearest(as_tensor(self.features), query[None], top + len(leave_out))
         pairs = [(v, r) for v, r in zip(values[0].tolist(), rows[0].tolist(), strict=True) if r not in leave_out][:top]
         return self.describe([row for _, row in pairs], similarity=[value for value, _ in pairs])
 
