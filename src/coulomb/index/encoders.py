@@ -9,7 +9,7 @@ from coulomb.data import Source
 from coulomb.data.source import visible
 from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas
-from coulomb.evaluation.image_encoder import ImageEncoder
+from coulomb.evaluation.image_encoder import ImageEncoder, run_path
 from coulomb.evaluation.run import Run, load
 from coulomb.models import Encoder
 
@@ -68,23 +68,19 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where
         InputError: it cannot be opened, or its weights are not those of the index.
     """
     name = str(entry["name"])
-    if given is None and "/" in name and not name.startswith(("hf:", "timm:")) and not Path(name).exists():
-        raise InputError(f"{where}: its encoder {visible(name)!r} no longer exists; give its new place as encoder")
-    size = None if isinstance(given, ImageEncoder) or is_run(name if given is None else given) else entry["image_size"]
-    opened = open_encoder(name if given is None else given, size)
+    if given is None and Path(name).is_absolute() and not Path(name).exists():
+        raise InputError(
+            f"{where}: its encoder {visible(name)!r} no longer exists; give its new place as encoder (--encoder RUN)"
+        )
+    chosen = name if given is None else given
+    fixed = isinstance(chosen, ImageEncoder) or run_path(chosen) is not None
+    opened = open_encoder(chosen, None if fixed else entry["image_size"])
     if fingerprint(opened.encoder) != entry["fingerprint"]:
         raise InputError(
-            f"{where}: the weights of {visible(name if given is None else given)!r} are not those that the index was built "
+            f"{where}: the weights of {visible(chosen)!r} are not those that the index was built "
             "with, so its features cannot be compared; build the index again in another folder"
         )
     return opened
-
-
-def is_run(encoder: str | Path) -> bool:
-    """Returns True if this names a run folder, which has its own image size."""
-    from coulomb.evaluation.image_encoder import run_path
-
-    return run_path(encoder) is not None
 
 
 def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -7,7 +7,6 @@
         images.parquet               one row per image, see `coulomb.index.table`
         thumbnails.jpgs              JPEG files one after the other
         thumbnails.npy               [N + 1] int64: where each of them starts
-        failed.json                  images that could not be read, and why
       unfinished/                    work of a build that has not ended, see `coulomb.index.work`
       lock
 
@@ -40,6 +39,8 @@ INFO = {
     "encoder": table,
     "data": table,
     "thumbnail": whole,
+    "failed": table,
+    "last_update": table,
 }
 ENCODER = {"name": text, "fingerprint": text, "image_size": whole, "canvas": maybe(table)}
 DATA = {"name": text, "root": maybe(text)}
@@ -119,7 +120,6 @@ class Generation:
         self.table = path / "images.parquet"
         self.thumbnails = path / "thumbnails.jpgs"
         self.offsets = path / "thumbnails.npy"
-        self.failed = path / "failed.json"
 
 
 class Thumbnails:
@@ -146,7 +146,7 @@ def open_features(path: Path, info: dict[str, Any]) -> np.memmap:
     features = np.lib.format.open_memmap(path, mode="r")
     if features.shape != (info["images"], info["features"]) or features.dtype != np.dtype(info["precision"]):
         raise ValueError(f"its features are {features.dtype} {list(features.shape)}")
-    return features  # type: ignore[return-value]
+    return features
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """An index on disk: features, table and thumbnails of the images of a data set."""
 
-import difflib
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,9 +19,11 @@ from coulomb.index.build import build
 from coulomb.index.encoders import reopen
 from coulomb.index.folder import REBUILD, IndexFolder, Thumbnails, open_features
 from coulomb.index.nearest import as_tensor, nearest
+from coulomb.index.table import nearest_id
 
 Images = Any  # what `ImageEncoder.encode` takes
 CHECKED = 100  # files of a new root that are looked for
+SAME = 1e-3  # length of the difference of two queries that are the same up to rounding
 
 
 class Index:
@@ -91,10 +92,63 @@ class Index:
         return cls(path, root=root, encoder=encoder)
 
     @classmethod
-    def build(cls, data: Any, out: str | Path, **options: Any) -> "Index":
-        """Builds an index, or updates it."""
-        build(data, out, **options)
-        return cls(out)
+    def build(
+        cls,
+        data: Any,
+        out: str | Path,
+        *,
+        encoder: str | Path | ImageEncoder | None = None,
+        image_size: int | None = None,
+        precision: str | None = None,
+        labels: Any = None,
+        root: str | Path | None = None,
+        workers: int | None = None,
+        batch_size: int = 256,
+        progress: bool = True,
+    ) -> "Index":
+        """Builds an index in the folder ``out``, or updates the one that is there, and opens it.
+
+        An update reads files whose size or time has changed, and embeds those whose content (SHA-256) is new; images that are
+        no longer in ``data``, or can no longer be read, leave the index. ``info["last_update"]`` counts them. Other processes
+        can read the index meanwhile. After an interruption, the same call continues with the images that are not done yet.
+        Each image is read once, for its features, size, hash and thumbnail; unreadable images are named in
+        ``info["failed"]``. With ``torchrun`` each process embeds a share; all need the same file system.
+
+        Args:
+            data: a data set as for `coulomb.train`, or a list of image files.
+            out: folder of the index.
+            encoder: a run folder, the name of published weights, or what `coulomb.load` returns. Default: that of an existing
+                index, ``"lite0"`` for a new one.
+            image_size: of published weights, in pixels; default: that of an existing index, else their own.
+            precision: of the features, ``"float16"`` (default; rounding changes a cosine by less than 0.001) or ``"float32"``.
+            labels: see `coulomb.data.open_source`; default: those of the data.
+            root: the folder that the paths of a list are relative to.
+            workers: processes that decode images; default: the number of cores.
+            batch_size: images per forward pass; does not change the result.
+            progress: show a progress bar with the remaining time on a terminal.
+
+        Raises:
+            InputError: the data or the encoder cannot be opened, no image can be read, the folder holds something else, the
+                index was built with another encoder, image size or precision, or another process is building it.
+
+        Example:
+            >>> index = coulomb.Index.build("photos/", "photos.index")
+            >>> index.search("beach.jpg", top=5)
+            [{'id': '2019/001.jpg', 'path': '/home/me/photos/2019/001.jpg', 'similarity': 0.93, 'label': None}, …]
+        """
+        build(
+            data,
+            out,
+            encoder=encoder,
+            image_size=image_size,
+            precision=precision,
+            labels=labels,
+            root=root,
+            workers=workers,
+            batch_size=batch_size,
+            progress=progress,
+        )
+        return cls(out, encoder=encoder if isinstance(encoder, ImageEncoder) else None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "root": self._root, "encoder": self._encoder, "generation": self.info["generation"]}
@@ -192,10 +246,10 @@ class Index:
         """
         import pyarrow.compute as pc
 
-        row = pc.index(self.table.column("id"), item_id).as_py()
+        ids = self.table.column("id")
+        row = pc.index(ids, item_id).as_py()
         if row < 0:
-            near = difflib.get_close_matches(item_id, self.ids[:10000], n=1, cutoff=0)
-            raise InputError(f"id={visible(item_id)!r}: not in the index; the most similar is {visible(near[0])!r}")
+            raise InputError(f"id={visible(item_id)!r}: not in the index; {nearest_id(item_id, ids)}")
         return int(row)
 
     def encode(self, images: Images, *, workers: int = 0) -> Tensor:
@@ -218,18 +272,62 @@ class Index:
         without_ids: Sequence[str] | str | None = None,
         top: int = 20,
     ) -> list[dict[str, Any]]:
-        """Returns the images most similar to the given ones, most similar first."""
+        """Returns the images of the index that are most similar to the given ones, most similar first.
+
+        The query is the mean of the features x of the given images, minus that of the images ``without``:
+        q = u(mean x), or u(u(mean x⁺) − u(mean x⁻)), where u scales to unit length. The similarity is the cosine q·x, exact
+        for the features as they are stored.
+
+        Args:
+            images: one image or several, see `ImageEncoder.encode`.
+            ids: images of the index, which are left out of the answer.
+            without: images that the result should be unlike.
+            without_ids: likewise, images of the index, which are left out of the answer.
+            top: number of images.
+
+        Returns:
+            ``[{"id", "path", "similarity", "label"}]``.
+
+        Raises:
+            InputError: no query, an unreadable image, an unknown id, or ``top`` < 1.
+        """
+        if top < 1:
+            raise InputError(f"top={top}: must be at least 1")
         wanted, shown = self._features_of(images, ids)
         unwanted, hidden = self._features_of(without, without_ids)
         if not len(wanted):
-            raise InputError("images: no query; give images or ids")
+            raise InputError("images: no query; give images (IMAGE...), or images of the index as ids (--id)")
         query = functional.normalize(wanted.mean(0), dim=0)
         if len(unwanted):
-            query = functional.normalize(query - functional.normalize(unwanted.mean(0), dim=0), dim=0)
-        leave_out = {*shown, *hidden}
-        values, rows = nearest(as_tensor(self.features), query[None], top + len(leave_out))
-        pairs = [(v, r) for v, r in zip(values[0].tolist(), rows[0].tolist(), strict=True) if r not in leave_out][:top]
-        return self.describe([row for _, row in pairs], similarity=[value for value, _ in pairs])
+            query = query - functional.normalize(unwanted.mean(0), dim=0)
+            if query.norm() < SAME:
+                raise InputError("without: the same images as the query; nothing is left to search by")
+            query = functional.normalize(query, dim=0)
+        left_out = {*shown, *hidden}
+        values, rows = self.neighbours(query[None], top + len(left_out))
+        pairs = zip(values[0].tolist(), rows[0].tolist(), strict=True)
+        found = [(value, row) for value, row in pairs if row not in left_out][:top]
+        return self.describe([row for _, row in found], similarity=[min(value, 1.0) for value, _ in found])
+
+    def neighbours(self, queries: Tensor, top: int = 20) -> tuple[Tensor, Tensor]:
+        """Returns the largest similarities of each query and the rows of their images, both [Q, min(top, N)].
+
+        Exact: the features are streamed in blocks, memory does not grow with their number.
+
+        Args:
+            queries: float32 [Q, D] of unit length, see `encode`.
+            top: number of images per query.
+
+        Raises:
+            InputError: the queries are not of D dimensions, as features of another encoder.
+        """
+        width = self.features.shape[1]
+        if queries.ndim != 2 or queries.shape[1] != width:
+            raise InputError(
+                f"queries: {list(queries.shape)}; the index has {width} features per image, give [Q, {width}] by the same "
+                f"encoder ({visible(self.info['encoder']['name'])})"
+            )
+        return nearest(as_tensor(self.features), queries.float().cpu(), top)
 
     def _features_of(self, images: Images, ids: Sequence[str] | str | None) -> tuple[Tensor, list[int]]:
         rows = [self.position(each) for each in ([ids] if isinstance(ids, str) else ids or [])]
@@ -238,9 +336,8 @@ class Index:
 
     def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serialisable."""
-        part = self.table.select(["id", "path", "label"]).take(list(rows)) if len(rows) else None
-        if part is None:
-            return []
-        found = part.to_pydict()
+        import pyarrow as pa
+
+        found = self.table.select(["id", "path", "label"]).take(pa.array(rows, pa.int64())).to_pydict()
         entries = {"id": found["id"], "path": self._absolute(found["path"]), **columns, "label": found["label"]}
         return [dict(zip(entries, values, strict=True)) for values in zip(*entries.values(), strict=True)]

@@ -54,7 +54,7 @@ class ReadOnce(Source):
             return len(self._bytes), hashlib.sha256(self._bytes).hexdigest()
         self._picture = self.source.image(index)
         digest = hashlib.sha256(f"{self._picture.dtype}{self._picture.shape}".encode())
-        digest.update(np.ascontiguousarray(self._picture))
+        digest.update(self._picture.tobytes())
         return self._picture.nbytes, digest.hexdigest()
 
     def image(self, index: int) -> Picture:
@@ -117,7 +117,7 @@ class Recorded(Dataset[Batch]):
 
     def batches(self, indices: list[int], batch_size: int, workers: int = 0) -> Iterator[Any]:
         """Yields batches of these images, in order."""
-        yield from read_batches(self, split_batches(indices, batch_size), workers)  # type: ignore[arg-type]
+        yield from read_batches(self, split_batches(indices, batch_size), workers)
 
     def __getitems__(self, indices: list[int]) -> Any:
         """Returns one batch."""

@@ -8,7 +8,6 @@ import numpy as np
 from coulomb.index.folder import Generation, IndexFolder, Thumbnails, open_features, sync
 from coulomb.index.table import Photo
 from coulomb.index.work import Part, read_parts
-from coulomb.runs.folder import write_json
 
 BLOCK = 2**24  # bytes that are copied at a time
 
@@ -19,10 +18,10 @@ class Old:
     def __init__(self, generation: Generation, info: dict[str, Any]) -> None:
         import pyarrow.parquet as pq
 
-        table = pq.read_table(generation.table)
-        self.ids: list[str] = table.column("id").to_pylist()
-        times = table.column("mtime").cast("int64").to_pylist()
-        columns = [times if name == "mtime" else table.column(name).to_pylist() for name in Photo._fields]
+        self.table = pq.read_table(generation.table)
+        self.ids: list[str] = self.table.column("id").to_pylist()
+        times = self.table.column("mtime").cast("int64").to_pylist()
+        columns = [times if name == "mtime" else self.table.column(name).to_pylist() for name in Photo._fields]
         self.photos = [Photo(*values) for values in zip(*columns, strict=True)]
         self.features = open_features(generation.features, info)
         self.thumbnail = Thumbnails(generation, info["images"]).__getitem__
@@ -37,6 +36,7 @@ class Stored:
     """
 
     def __init__(self, old: Old | None, parts: list[Part]) -> None:
+        self.old = old
         self.stores: list[Old | Part] = ([] if old is None else [old]) + list(parts)
         self.old_rows = 0 if old is None else len(old.ids)
         self.starts = np.cumsum([0, *(len(store.ids) for store in self.stores)])
@@ -99,7 +99,7 @@ def known_images(folder: IndexFolder, info: dict[str, Any] | None, chosen: dict[
     return Stored(old, read_parts(folder.unfinished, chosen["features"], chosen["precision"]))
 
 
-def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any, failed: list[dict[str, str]]) -> None:
+def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any) -> None:
     """Writes the files of a generation: the stored images at ``rows``, in this order."""
     import pyarrow.parquet as pq
 
@@ -124,6 +124,5 @@ def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any,
             )
     np.save(generation.offsets, ends)
     pq.write_table(table, generation.table, compression="zstd")
-    write_json(generation.failed, failed)
     for path in generation.path.iterdir():
         sync(path)

@@ -1,10 +1,14 @@
 """The table of an index: one row per image, in the order of the data."""
 
+import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coulomb.data import Source
+from coulomb.data.source import portable, visible
+
+COMPARED = 5_000  # ids that are compared with an unknown one
 
 
 class Photo(NamedTuple):
@@ -55,12 +59,34 @@ def make_table(source: Source, indices: Iterable[int], photos: Iterable[Photo]) 
     return pa.table([pa.array(columns[field.name], field.type) for field in kinds], schema=kinds)
 
 
+def nearest_id(item_id: str, ids: Any) -> str:
+    """Returns the end of a message about an unknown id: the most similar one of ``ids``, a column of text.
+
+    Ids with the same file name are compared first, then those with the same beginning; a million would take minutes.
+    """
+    import pyarrow.compute as pc
+
+    name = item_id.rpartition("/")[2]
+    candidates: list[str] = []
+    for part in (name, name.partition(".")[0], item_id[:4], ""):
+        mask = pc.match_substring(ids, part, ignore_case=True)
+        candidates = ids.filter(mask).slice(0, COMPARED).to_pylist()
+        if candidates:
+            break
+    near = difflib.get_close_matches(item_id, candidates, n=1, cutoff=0)
+    return f"the most similar id is {visible(near[0])!r}"
+
+
 def file_path(source: Source, index: int) -> str | None:
-    """Returns the path of an image: relative to the root of a folder, absolute in a list; None if it is not a file."""
+    """Returns the path of an image: relative to the root of a folder, absolute in a list.
+
+    Returns None if it is not a file, or its name is not UTF-8, the encoding of text in Parquet files.
+    """
     if source.kind == "images":
         item = source.items[index]  # type: ignore[attr-defined]
         return str(item.resolve()) if isinstance(item, Path) else None
-    return source.paths[index] if hasattr(source, "paths") else None
+    path = source.paths[index] if hasattr(source, "paths") else None
+    return path if path is None or portable(path) == path else None
 
 
 def label_names(source: Source, indices: list[int]) -> list[str | None]:

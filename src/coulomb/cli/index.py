@@ -1,0 +1,159 @@
+"""Commands of an index: `index` and `search`."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import coulomb
+from coulomb.cli.app import app, note, say
+from coulomb.cli.options import JSON, examples
+from coulomb.data.source import visible
+
+SHOWN = 5  # unreadable images that are printed
+INDEX = typer.Argument(help="folder that coulomb index wrote")
+ROOT = typer.Option(help="where the folder of the images is now, if it was moved", rich_help_panel="Index")
+ENCODER = typer.Option(help="where the encoder of the index is now, if it was moved", rich_help_panel="Index")
+
+
+@app.command(
+    epilog=examples(
+        "coulomb index photos/ --out photos.index",
+        "coulomb index photos/ --encoder runs/photos --image-size 128 --out photos.index",
+    )
+)
+def index(
+    data: Annotated[str, typer.Argument(help="images, as for train: a folder, a list, a Parquet file, …")],
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the index; an existing one is updated; default: DATA.index")
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="run folder, or published weights: lite0, hf:NAME@weights, timm:NAME@weights; default: that of an existing "
+            "index, lite0 for a new one",
+            rich_help_panel="Encoder",
+        ),
+    ] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            help="of published weights: side of the input in pixels; default: their own",
+            min=4,
+            rich_help_panel="Encoder",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="of the features: float16 (default) or float32", rich_help_panel="Encoder")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="column of a table that holds the labels; none ignores labels", rich_help_panel="Data"),
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="folder that the paths of a list are relative to", rich_help_panel="Data")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes that decode images; default: the number of cores", min=0)
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="images per forward pass", min=1)] = 256,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Build an index of images, or update it: features, a table and thumbnails in one folder.
+
+    Needs no training: the default encoder is lite0. If the folder exists, only new and changed images are read; images that
+    are gone leave the index. An interrupted build is finished by the same command, and the index can be read while it is
+    updated. torchrun spreads the work over processes: torchrun --nproc-per-node 2 -m coulomb index photos/
+    """
+    out = default_folder(data) if out is None else out
+    made = coulomb.Index.build(
+        data,
+        out,
+        encoder=encoder,
+        image_size=image_size,
+        precision=precision,
+        labels=labels,
+        root=root,
+        workers=workers,
+        batch_size=batch_size,
+        progress=not as_json,
+    )
+    if os.environ.get("RANK", "0") != "0":
+        return  # the first process of torchrun prints the result
+    failed = made.info["failed"]
+    for failure in failed["first"][:SHOWN]:
+        note(f"warning: not in the index: {visible(failure['id'])}: {visible(failure['reason'])}")
+    if failed["count"] > SHOWN:
+        note(f"warning: and {failed['count'] - SHOWN} more unreadable images; index.json names the first 100")
+    say(json.dumps({"index": str(out), **made.info}, ensure_ascii=False) if as_json else summary(made))
+
+
+def default_folder(data: str) -> Path:
+    """Returns ``NAME.index`` in the current folder for data called NAME."""
+    name = Path(data).expanduser().resolve().name.partition(":")[0]
+    return Path(f"{Path(name).stem if Path(data).is_file() else name or 'images'}.index")
+
+
+def summary(made: "coulomb.Index") -> str:
+    """Returns one line on what an update did, and one with what to do next."""
+    info, counts = made.info, made.info["last_update"]
+    done = ", ".join(f"{counts[name]:,} {name}" for name in ("new", "changed", "kept", "dropped"))
+    encoder = f"{visible(info['encoder']['name'])} at {info['encoder']['image_size']} pixels"
+    return (
+        f"{made.path}: {info['images']:,} images ({done}; {info['failed']['count']:,} unreadable), "
+        f"{info['features']} features each, {encoder}"
+    )
+
+
+@app.command(
+    epilog=examples(
+        "coulomb search photos.index beach.jpg --top 5",
+        "coulomb search photos.index a.jpg b.jpg --not indoors.jpg --json",
+        "coulomb search photos.index --id holidays/001.jpg --out similar.csv",
+    )
+)
+def search(
+    index: Annotated[Path, INDEX],
+    images: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="image files")] = None,
+    id: Annotated[
+        list[str] | None, typer.Option("--id", help="an image of the index; may be repeated", rich_help_panel="Query")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--not", metavar="IMAGE", help="unlike this image; may be repeated", rich_help_panel="Query"),
+    ] = None,
+    without_id: Annotated[
+        list[str] | None,
+        typer.Option("--not-id", metavar="ID", help="unlike this image of the index", rich_help_panel="Query"),
+    ] = None,
+    top: Annotated[int, typer.Option(help="number of images", min=1, rich_help_panel="Query")] = 20,
+    root: Annotated[Path | None, ROOT] = None,
+    encoder: Annotated[str | None, ENCODER] = None,
+    out: Annotated[Path | None, typer.Option(help="also write the list: .csv or .parquet")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON array")] = False,
+) -> None:
+    """List the images most similar to the given ones, most similar first.
+
+    Several images are averaged; --not subtracts. Images given by --id are left out of the answer.
+    """
+    from coulomb.index.lists import check_list, write_list
+
+    if out is not None:
+        check_list(out)
+    opened = coulomb.Index.open(index, root=root, encoder=encoder)
+    found = opened.search(images or None, id, without=without or None, without_ids=without_id, top=top)
+    if out is not None:
+        write_list(out, found, ["id", "path", "similarity", "label"])
+        note(f"list: {out}")
+    say(json.dumps(found, ensure_ascii=False) if as_json else lines(found))
+
+
+def lines(found: list[dict[str, Any]]) -> str:
+    """Returns one line per image: similarity, label if there are any, and id."""
+    width = max((len(visible(row["label"], 30)) for row in found if row["label"] is not None), default=0)
+    shown = [(row["similarity"], "" if row["label"] is None else visible(row["label"], 30), row["id"]) for row in found]
+    return "\n".join(
+        f"{value:6.3f}  {label:{width}}{'  ' if width else ''}{visible(name)}" for value, label, name in shown
+    )

@@ -1,0 +1,43 @@
+"""Writes lists of images as CSV or Parquet files, which `train`, `check` and `browse` read."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coulomb.data.source import visible
+from coulomb.errors import InputError
+from coulomb.models.saving import write_atomically
+
+
+def check_list(out: str | Path) -> Path:
+    """Returns the path of a list; raises `InputError` unless it ends in .csv or .parquet and does not exist yet."""
+    path = Path(out).expanduser()
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"out={visible(out)!r}: must end in .csv or .parquet")
+    if path.exists():
+        raise InputError(f"out={visible(out)!r}: already exists; choose another file")
+    return path
+
+
+def write_list(out: str | Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Writes the ``columns`` of ``rows``; an empty field in CSV and null in Parquet stand for None.
+
+    Raises:
+        InputError: the file exists, has another ending, or cannot be written.
+    """
+    path = check_list(out)
+    if path.suffix.lower() == ".csv":
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([["" if row[name] is None else row[name] for name in columns] for row in rows])
+        write_atomically(path, file.getvalue().encode("utf-8"))
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), sink)
+        write_atomically(path, sink.getvalue().to_pybytes())
