@@ -14,6 +14,7 @@ from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 from coulomb.training import feature_cache
 from coulomb.training.feature_cache import CachedViews, FeatureCache
+from coulomb.training.neighbours import nearest_images
 
 CPU = torch.device("cpu")
 CONFIG = Config(cached_views=3, seed=-5)
@@ -45,10 +46,9 @@ def test_rows_are_features_of_stateless_views(parts):
     with torch.no_grad():
         expected = torch.stack([encoder.eval().backbone_features(view) for view in drawn], 1)
     got = cache.__getitems__(cache.indices[8:16].tolist())
-    torch.testing.assert_close(got["image"], expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(cache.rows[got["image"]]), expected, atol=1e-6, rtol=1e-5)
     assert torch.equal(got["index"], batch["index"]) and got["failed"] == [] and len(cache) == 20
-    single = cache.__getitems__([15, 27])
-    assert torch.equal(single["image"][1], cache.__getitems__([27])["image"][0])
+    assert cache.__getitems__([15, 27])["image"].tolist() == [14, 2]
 
 
 def test_the_file_has_the_stated_size_and_is_deleted(parts):
@@ -143,12 +143,70 @@ def test_other_processes_wait_for_the_first(parts, monkeypatch):
         cache.opened()
 
 
+class Filled:
+    """An opened cache of given features [N, V, F]."""
+
+    def __init__(self, rows, neighbours=None):
+        self.rows, self.shape = rows.numpy(), tuple(rows.shape)
+        self.neighbours = torch.empty(0, 0, dtype=torch.int32) if neighbours is None else neighbours
+
+
 def test_drawn_views_are_different_views_of_each_image_and_stateless():
-    features = torch.arange(50 * 4).view(50, 4, 1).float()
-    views = CachedViews(VIEWS)
-    first, second, third = views(features, generator(0), n=3)
-    columns = torch.cat([first, second, third], 1) - 4 * torch.arange(50.0)[:, None]
+    views = CachedViews(VIEWS, Filled(torch.arange(50 * 4).view(50, 4, 1).float()))
+    rows = torch.arange(49, -1, -1)
+    first, second, third = views(rows, generator(0), n=3)
+    columns = torch.cat([first, second, third], 1) - 4 * rows.float()[:, None]
     assert all(len(set(row)) == 3 and set(row) <= {0, 1, 2, 3} for row in columns.tolist())
     assert {row[0] for row in columns.tolist()} == {0, 1, 2, 3}
-    assert torch.equal(views(features, generator(0), n=3)[1], second)
+    assert torch.equal(views(rows, generator(0), n=3)[1], second)
     assert views.size == 16 and views.describe() == VIEWS.describe() and views.to_config() == VIEWS.to_config()
+
+
+def test_with_neighbours_all_views_but_the_first_are_those_of_neighbours():
+    neighbours = torch.tensor([[1, 2], [2, 3], [3, 4], [4, 0], [0, 1]], dtype=torch.int32)
+    views = CachedViews(VIEWS, Filled(torch.arange(5.0)[:, None, None].expand(5, 3, 1), neighbours))
+    rows = torch.arange(5).repeat(20)
+    first, *others = views(rows, generator(0), n=3)
+    assert torch.equal(first[:, 0], rows.float())
+    for other in others:
+        drawn = {(int(row), int(image)) for row, image in zip(rows, other[:, 0], strict=True)}
+        assert drawn == {(row, int(image)) for row in range(5) for image in neighbours[row]}
+    assert not torch.equal(*others)
+
+
+def test_neighbours_are_the_nearest_other_images():
+    draw = np.random.default_rng(3)
+    rows = draw.standard_normal((300, 4, 6)).astype(np.float32)
+    rows[7] = rows[8] = rows[9]  # copies
+    rows[20] = np.nan
+    unit = rows / np.linalg.norm(rows.astype(float), axis=2, keepdims=True)
+    means = unit.mean(1)
+    cosines = means @ means.T / np.outer(*[np.linalg.norm(means, axis=1)] * 2)
+    np.fill_diagonal(cosines, -2)
+    cosines[:, 20] = -2
+    found = nearest_images(rows, 5)
+    for row in {*range(300)} - {20}:
+        assert row not in found[row] and 20 not in found[row] and len(set(found[row])) == 5
+        np.testing.assert_allclose(np.sort(cosines[row][found[row]]), np.sort(cosines[row])[-5:], atol=1e-6)
+    with pytest.raises(InputError, match="neighbours=299: there are 299 readable training images"):
+        nearest_images(rows, 299)
+
+
+def test_neighbours_are_computed_once_and_deleted_with_the_features(parts, monkeypatch):
+    cache = parts[0]
+    cache.n_neighbours = 2
+    assert fill(parts).neighbours.shape == (20, 2)
+    expected = torch.from_numpy(nearest_images(cache.rows, 2))
+    assert torch.equal(cache.neighbours, expected)
+    monkeypatch.setattr(feature_cache, "nearest_images", None)
+    assert torch.equal(fill(parts).neighbours, expected)
+    cache.delete()
+    assert not list(cache.path.parent.iterdir())
+
+
+def test_other_processes_wait_for_the_neighbours_too(parts, monkeypatch):
+    cache = fill(parts)
+    cache.n_neighbours = 2
+    monkeypatch.setattr(feature_cache, "PATIENCE", 0.3)
+    with pytest.raises(LostProcessError, match="neighbours.npy: not written"):
+        cache.opened()

@@ -71,7 +71,7 @@ def test_whiten_is_the_pca_of_the_training_images_of_the_untouched_network(pictu
 def test_the_backbone_is_bit_identical_and_the_adapter_is_saved(tune, pictures, weights, tmp_path):
     run = train(pictures, weights, tmp_path / "run", tune=tune)
     before, after = untouched(run, weights), saved(run, weights)
-    assert after.feature_dim == 8 and after.adapter is not None
+    assert after.feature_dim == (8 if tune == "whiten" else before.feature_dim) and after.adapter is not None
     for name, value in before.state_dict().items():
         assert torch.equal(after.state_dict()[name], value), name
     features = plain_features(before, pictures, [0, 1, 2])
@@ -80,23 +80,57 @@ def test_the_backbone_is_bit_identical_and_the_adapter_is_saved(tune, pictures, 
 
 
 @pytest.mark.parametrize("tune", ["head", "none"])
-def test_the_adapter_learns_from_the_whitening(tune, pictures, weights, tmp_path):
-    whitened, still, learned = (
-        saved(train(pictures, weights, tmp_path / name, **options), weights).adapter
-        for name, options in (("w", {"tune": "whiten"}), ("s", {"tune": tune, "lr": 0.0}), ("l", {"tune": tune}))
+def test_the_adapter_begins_as_the_identity(tune, pictures, weights, tmp_path):
+    still, learned = (
+        saved(train(pictures, weights, tmp_path / name, tune=tune, lr=lr), weights).adapter.weight
+        for name, lr in (("still", 0.0), ("learned", 1e-3))
     )
-    for adapter in (still, learned):
-        assert torch.equal(adapter[0].weight, whitened[0].weight) and torch.equal(adapter[0].bias, whitened[0].bias)
-    assert torch.equal(still[1].weight, torch.eye(8))
-    assert not torch.equal(learned[1].weight, torch.eye(8))
+    assert torch.equal(still, torch.eye(len(still)))
+    assert not torch.equal(learned, still)
 
 
-def test_several_layers_and_other_widths(pictures, weights, tmp_path):
-    run = train(pictures, weights, tmp_path / "run", tune="none", head_layers=2, head_hidden_dim=12, embedding_dim=1000)
-    description = json.loads((run.path / "encoder.json").read_text())["adapter"]
-    assert description["kind"] == "mlp" and description["hidden_dim"] == 12
-    assert description["out"] <= 32  # the width of the backbone
-    assert run.encoder.feature_dim == description["out"]
+@pytest.mark.parametrize("tune", ["head", "none"])
+def test_the_first_update_sees_the_untouched_features_bit_for_bit(tune, pictures, weights, tmp_path, monkeypatch):
+    seen = []
+    forward = coulomb.models.Encoder.forward
+    monkeypatch.setattr(
+        coulomb.models.Encoder,
+        "forward",
+        lambda self, images: seen.append((images.clone(), forward(self, images).detach())) or forward(self, images),
+    )
+    run = train(pictures, weights, tmp_path / "run", tune=tune, epochs=1, knn_every=0)
+    images, features = next((images, features) for images, features in seen if len(images) == 64)
+    expected = images
+    if tune == "head":
+        with torch.no_grad():
+            layout = images.contiguous(memory_format=torch.channels_last)
+            expected = forward(untouched(run, weights).eval().to(memory_format=torch.channels_last), layout)
+    assert torch.equal(features, expected)
+
+
+def test_options_of_a_head_are_not_used(pictures, weights, tmp_path, caplog):
+    run = train(pictures, weights, tmp_path / "run", tune="none", head_layers=3, embedding_dim=5)
+    assert "head_layers, embedding_dim: not used, because tune=none has a linear adapter" in caplog.text.replace(
+        "embedding_dim, head_layers", "head_layers, embedding_dim"
+    )
+    assert run.encoder.feature_dim == weights_dim(run)
+
+
+def weights_dim(run):
+    return json.loads((run.path / "encoder.json").read_text())["adapter"]["in"]
+
+
+def test_neighbours_are_chosen_without_labels_only(pictures, weights, tmp_path):
+    assert train(pictures, weights, tmp_path / "simclr", tune="none").config.neighbours == 1  # 1% of 160
+    assert train(pictures, weights, tmp_path / "supcon", tune="none", method="supcon").config.neighbours == 0
+    assert train(pictures, weights, tmp_path / "head", tune="head").config.neighbours == 0
+    with pytest.raises(InputError, match="neighbours=3: the positives of method='supcon' are chosen by labels"):
+        train(pictures, weights, tmp_path / "run", tune="none", method="supcon", neighbours=3)
+    with pytest.raises(InputError, match="neighbours=3: needs tune='none'"):
+        train(pictures, weights, tmp_path / "run", tune="head", neighbours=3)
+    with pytest.raises(InputError, match="neighbours=500: there are 160 training images"):
+        train(pictures, weights, tmp_path / "run", tune="none", neighbours=500)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("tune", ["whiten", "none"])
@@ -104,14 +138,14 @@ def test_runs_are_evaluated_and_reported(tune, pictures, weights, tmp_path):
     run = train(pictures, weights, tmp_path / "run", tune=tune, evaluate=True)
     assert run.report.exists() and {"trained", "random_init"} <= set(run.evaluation)
     assert run.doctor
-    assert run.encode(pictures[0][:3, ..., None]).shape == (3, 8)
+    assert run.encode(pictures[0][:3, ..., None]).shape == (3, run.encoder.feature_dim)
     steps = json.dumps(run.evaluation["verdict"])
     assert "No update was made" not in steps
     again = coulomb.evaluate(run.path, data=pictures, encoder=copy.deepcopy(weights), progress=False)
     assert again["trained"]["knn"] == run.evaluation["trained"]["knn"]
 
 
-def test_the_live_knn_begins_with_that_of_the_whitening_and_costs_no_pass_of_the_backbone(
+def test_the_live_knn_begins_with_that_of_the_weights_and_costs_no_pass_of_the_backbone(
     pictures, weights, tmp_path, monkeypatch
 ):
     calls = []
@@ -161,11 +195,10 @@ def test_methods_with_a_classifier_save_it_behind_the_adapter(pictures, weights,
     assert run.classify(pictures[0][:5, ..., None]).probabilities.shape == (5, 4)
 
 
-@pytest.mark.parametrize("tune", ["whiten", "none"])
-def test_equal_features_are_refused_and_leave_no_folder(tune, pictures, weights, tmp_path):
+def test_equal_features_are_not_whitened_and_leave_no_folder(weights, tmp_path):
     flat = np.full((60, 16, 16), 7, np.uint8), np.arange(60) % 2
     with pytest.raises(InputError, match="nothing to whiten"):
-        train(flat, weights, tmp_path / "run", tune=tune)
+        train(flat, weights, tmp_path / "run", tune="whiten")
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""Adapters: small maps of a frozen backbone's features that are part of the encoder."""
+"""Adapters: linear maps of a frozen backbone's features that are part of the encoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.models.heads import projection_head
-from coulomb.reading import Shape, maybe, text, whole
+from coulomb.reading import Shape, text, whole
 
-KINDS = ("whitening", "linear", "mlp")  # with 0, 1 and more layers
-ENTRIES = {"kind": text, "in": whole, "out": whole, "layers": whole, "hidden_dim": maybe(whole)}
+KINDS = ("whitening", "linear")
+ENTRIES = {"kind": text, "in": whole, "out": whole}
 DESCRIPTION = Shape(
-    "an object with kind, in, out, layers and hidden_dim",
+    "an object with kind, in and out",
     lambda value: (
         isinstance(value, dict)
         and value.keys() == ENTRIES.keys()
@@ -22,46 +22,41 @@ DESCRIPTION = Shape(
 )
 
 
-def describe_adapter(in_dim: int, out_dim: int, layers: int, hidden_dim: int | None = None) -> dict[str, Any]:
-    """Returns the description of an adapter for `build_adapter` and ``encoder.json``."""
-    kind = KINDS[min(layers, 2)]
-    return {"kind": kind, "in": in_dim, "out": out_dim, "layers": layers, "hidden_dim": hidden_dim}
+def build_adapter(description: Mapping[str, Any]) -> nn.Linear:
+    """Builds an adapter, features x [B, in] → [B, out], from its description in ``encoder.json``.
 
+    ==========  ==============================================================================
+    kind        output
+    ==========  ==============================================================================
+    whitening   W x + b, which are constant (`coulomb.models.whitening`); 0 until `set_whitening`
+    linear      A x with A [in, in], which is learned and begins as the identity, so that the
+                features of the first step are exactly those of the backbone
+    ==========  ==============================================================================
 
-def build_adapter(description: Mapping[str, Any], seed: int = 0) -> nn.Sequential:
-    """Builds an adapter, features x [B, in] → [B, out].
-
-    ==========  ======  ================================================================================
-    kind        layers  output
-    ==========  ======  ================================================================================
-    whitening   0       W x + b, which are constant (`coulomb.models.whitening`); 0 until `set_whitening`
-    linear      1       A (W x + b) + c, where A begins as the identity and c as 0
-    mlp         2, …    `coulomb.models.projection_head` of W x + b, with random weights drawn from ``seed``
-    ==========  ======  ================================================================================
-
-    Training in whitened coordinates is well conditioned, and a linear adapter begins as the whitening itself.
+    A linear adapter works in the coordinates of the backbone, not in whitened ones: there, directions without meaning weigh
+    as much as the others, and classifiers trained on a few labels get worse.
 
     Raises:
-        InputError: the kind is unknown or does not match the layers, or the adapter is too large.
+        InputError: the kind is unknown, a linear adapter would change the width, or the adapter is too large.
     """
-    in_dim, dim, layers = description["in"], description["out"], description["layers"]
-    if description["kind"] != KINDS[min(layers, 2)]:
+    kind, in_dim, out_dim = (description[name] for name in ENTRIES)
+    if kind not in KINDS or (kind == "linear" and in_dim != out_dim):
         raise InputError(
-            f"adapter kind={description['kind']!r} with layers={layers}: must be whitening with 0 layers, linear with 1, "
-            "or mlp with more"
+            f"adapter kind={kind!r}, in={in_dim}, out={out_dim}: must be whitening, or linear with in = out"
         )
-    whitening = projection_head(in_dim, out_dim=dim, layers=1)[0].requires_grad_(False)  # checks the sizes
-    nn.init.zeros_(whitening.weight)  # type: ignore[arg-type]
-    nn.init.zeros_(whitening.bias)  # type: ignore[arg-type]
-    head = projection_head(dim, out_dim=dim, layers=layers, hidden_dim=description["hidden_dim"], seed=seed)
-    if layers == 1:
-        nn.init.eye_(head[0].weight)  # type: ignore[arg-type]
-        nn.init.zeros_(head[0].bias)  # type: ignore[arg-type]
-    return nn.Sequential(whitening, *head)
+    adapter = projection_head(in_dim, out_dim=out_dim, layers=1)[0]  # checks the sizes
+    assert isinstance(adapter, nn.Linear)
+    if kind == "linear":
+        adapter.bias = None
+        nn.init.eye_(adapter.weight)
+        return adapter
+    nn.init.zeros_(adapter.weight)
+    nn.init.zeros_(adapter.bias)
+    return adapter.requires_grad_(False)
 
 
 @torch.no_grad()
-def set_whitening(adapter: nn.Sequential, weight: Tensor, bias: Tensor) -> None:
+def set_whitening(adapter: nn.Linear, weight: Tensor, bias: Tensor) -> None:
     """Gives an adapter the whitening W [D, F] and b [D], rounded to its type."""
-    adapter[0].weight.copy_(weight)  # type: ignore[operator]
-    adapter[0].bias.copy_(bias)  # type: ignore[operator]
+    adapter.weight.copy_(weight)
+    adapter.bias.copy_(bias)

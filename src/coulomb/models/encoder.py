@@ -143,8 +143,8 @@ class Encoder(nn.Module):
         adapter = self.config.get("adapter")
         return self.feature_dim if adapter is None else adapter["in"]
 
-    def attach_adapter(self, description: Mapping[str, Any], seed: int = 0) -> None:
-        """Adds an adapter after the backbone, with weights drawn from ``seed``; ``feature_dim`` becomes its output width.
+    def attach_adapter(self, description: Mapping[str, Any]) -> None:
+        """Adds an adapter after the backbone, see `build_adapter`; ``feature_dim`` becomes its output width.
 
         Raises:
             InputError: ``description`` is invalid, or its input width is not ``feature_dim``.
@@ -154,7 +154,7 @@ class Encoder(nn.Module):
                 f"adapter of {description['in']} features: {self.name} has {self.feature_dim}"
                 + (" and already an adapter" if self.adapter is not None else "")
             )
-        self.adapter = build_adapter(description, seed)
+        self.adapter = build_adapter(description)
         self.config["adapter"] = dict(description)
         self.feature_dim = description["out"]
 

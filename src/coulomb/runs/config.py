@@ -123,6 +123,11 @@ class Config:
     )
     n_views: int = _views(2, "views per image in a batch; most methods need 2", least=1)
     cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", least=2)
+    neighbours: int = _views(
+        0,
+        "with --tune none: positives are views of this many nearest images; 0: other views of the same image",
+        least=0,
+    )
     keep_cache: bool = _views(False, "with --tune none: keep the file of the features after the training")
     image_size: int | None = _views(None, "side of the network's input in pixels", least=4)
     channels: int | None = _views(None, "channels of the network's input: 1 grey, 3 colour", least=1)
@@ -170,6 +175,11 @@ class Config:
             if getattr(self, name) > self.epochs:
                 raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
 
+        if self.neighbours and (tune.kind != "none" or self.n_views < 2):
+            raise InputError(
+                f"neighbours={self.neighbours!r}: needs tune='none' and n_views of at least 2, not tune={self.tune!r} and "
+                f"n_views={self.n_views}; leave it out"
+            )
         if tune.kind == "none" and self.cached_views < self.n_views:
             raise InputError(
                 f"cached_views={self.cached_views!r}: fewer than n_views={self.n_views}; use at least as many"

@@ -25,7 +25,7 @@ from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.folder import free_folder
-from coulomb.runs.frozen_recipe import ADAPTER, for_frozen
+from coulomb.runs.frozen_recipe import for_frozen
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Facts, Prepared, arrange, measure, open_data
 from coulomb.runs.recipes import find_recipe
@@ -83,9 +83,14 @@ def plan_prepared(config: Config, prepared: Prepared, method: type[Method], proc
     """Returns the plan for prepared images; ``processes`` defaults to what ``config`` and this machine give.
 
     Raises:
-        InputError: the method needs labels and there are none, or the batch is larger than the training set.
+        InputError: the method needs labels and there are none, or the batch is larger than the training set, or there are
+            fewer images than neighbours.
     """
     learned = find_training_images(prepared, method)
+    if config.neighbours >= len(learned):
+        raise InputError(
+            f"neighbours={config.neighbours}: there are {len(learned)} training images; use fewer neighbours"
+        )
     processes = count_processes(config) if processes is None else processes
     return Plan(config, prepared, learned, processes, batches_per_epoch(len(learned), config.batch_size, processes))
 
@@ -115,7 +120,7 @@ def configure(
     if kind is not None:
         recipe, options = for_frozen(kind, recipe, options, facts.images, method.needs_labels)
     accepted, open_ended = accepted_parameters(method)
-    taken = {*accepted, *(ADAPTER if kind is not None else ())}
+    taken = {*accepted, *(("embedding_dim",) if kind == "whiten" else ())}
     if unused := [name for name in SHARED if name in options and not (name in taken or open_ended)]:
         log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(given.method))
     chosen = recipe.method_options | options.get("method_options", {})

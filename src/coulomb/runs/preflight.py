@@ -15,7 +15,6 @@ from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.methods.options import SHARED, build_method
-from coulomb.models.adapter import describe_adapter, set_whitening
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
 from coulomb.runs.objects import Objects
@@ -44,11 +43,8 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     encoder = blank_encoder(config, facts, objects)
     shared = {name: getattr(config, name) for name in SHARED}
     if config.frozen_kind is not None:
-        dim, layers = min(config.embedding_dim, encoder.feature_dim), max(1, config.head_layers)
-        weight, bias = torch.eye(dim, encoder.feature_dim), torch.zeros(dim)
-        encoder.attach_adapter(describe_adapter(encoder.feature_dim, dim, layers, config.head_hidden_dim))
-        assert isinstance(encoder.adapter, torch.nn.Sequential)
-        set_whitening(encoder.adapter, weight, bias)  # of zeros there would be no direction
+        dim = encoder.feature_dim
+        encoder.attach_adapter({"kind": "linear", "in": dim, "out": dim})
         encoder.freeze()
         shared |= {"embedding_dim": dim, "head_layers": 0}
     start = copy.deepcopy(encoder).eval() if config.stay_close else None

@@ -13,7 +13,7 @@ from coulomb.runs.config import Config
 
 AUTO = "auto"  # of the option encoder: the same as None
 LEAST_SIDE = 48  # pixels, median short side of the images; smaller ones train from scratch
-SIDES = {96: 0, 128: 128, 160: 200}  # image size with lite0, and the median short side from which it is taken
+SIDES = {96: 0, 128: 128, 160: 160}  # image size with lite0, and the median short side from which it is taken
 SHOWN = 45_000  # images of 96 pixels, two views each, in about ten minutes of training lite0 on two cores
 LEAST_EPOCHS = 6  # below it, a smaller image size is taken; the smallest may have fewer epochs
 

@@ -22,6 +22,7 @@ from coulomb.reading import read_object, whole
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder, write_json
 from coulomb.runs.prepare import position_tensor
+from coulomb.training.neighbours import nearest_images
 
 log = logging.getLogger("coulomb")
 
@@ -34,9 +35,10 @@ class FeatureCache(Dataset[dict[str, Any]]):
     """Features [N, V, F] of V views of the training images, float32, in ``features.f32`` of the run folder.
 
     They are computed in blocks of 128 images. ``features.json`` counts the complete blocks and is written after each is on
-    disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN.
+    disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN. With the option
+    ``neighbours``, K, the K nearest other images of each are in ``neighbours.npy``, see `nearest_images`.
 
-    An item is what `coulomb.data.Images` returns for the same indices, with the features [B, V, F] as ``image``.
+    An item is what `coulomb.data.Images` returns for the same indices, with the numbers [B] of their rows as ``image``.
 
     Args:
         folder: the run folder.
@@ -49,7 +51,10 @@ class FeatureCache(Dataset[dict[str, Any]]):
         self.path, self.marker = folder.features, folder.features.with_suffix(".json")
         self.indices, self.positions = indices, position_tensor(indices)
         self.shape, self.seed = (len(indices), config.cached_views, dim), config.seed
-        self.rows: np.ndarray | None = None
+        self.neighbours_path = folder.features.with_name("neighbours.npy")
+        self.n_neighbours = config.neighbours
+        self.rows = np.empty(0)
+        self.unreadable, self.neighbours = torch.empty(0, dtype=torch.bool), torch.empty(0, 0, dtype=torch.int32)
 
     @property
     def nbytes(self) -> int:
@@ -85,8 +90,18 @@ class FeatureCache(Dataset[dict[str, Any]]):
             InputError: the disk has too little space, or a feature is NaN or infinite.
         """
         done = self.count_blocks()
-        if done == self.blocks:
-            return
+        if done < self.blocks:
+            self.neighbours_path.unlink(missing_ok=True)
+            self._compute(done, encoder, images, views, device, progress=progress)
+        if self.n_neighbours and not self.neighbours_path.exists():
+            rows = np.memmap(self.path, np.float32, "r", shape=self.shape)
+            unfinished = self.neighbours_path.with_suffix(".unfinished.npy")
+            np.save(unfinished, nearest_images(rows, self.n_neighbours))
+            unfinished.replace(self.neighbours_path)
+
+    def _compute(
+        self, done: int, encoder: Encoder, images: Images, views: ViewMaker, device: torch.device, *, progress: bool
+    ) -> None:
         self._require_space(done)
         log.info(
             "computing the features of %d views of %d images once: %.3g MiB in %s%s",
@@ -125,7 +140,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
             )
 
     def opened(self) -> Self:
-        """Returns itself, with the complete file mapped to memory; waits until the first process has computed it.
+        """Returns itself, with the complete file mapped to memory; waits until the first process has written all files.
 
         Raises:
             LostProcessError: no new block within ten minutes.
@@ -137,19 +152,25 @@ class FeatureCache(Dataset[dict[str, Any]]):
             elif time.monotonic() - since > PATIENCE:
                 raise LostProcessError(f"{self.path}: the first process has written no features for ten minutes")
             time.sleep(0.2)
+        while self.n_neighbours and not self.neighbours_path.exists():
+            if time.monotonic() - since > PATIENCE:
+                raise LostProcessError(f"{self.neighbours_path}: not written by the first process for ten minutes")
+            time.sleep(0.2)
         self.rows = np.memmap(self.path, np.float32, "r", shape=self.shape)
+        self.unreadable = torch.from_numpy(np.isnan(self.rows[:, 0, 0]))
+        if self.n_neighbours:
+            self.neighbours = torch.from_numpy(np.load(self.neighbours_path))
         return self
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitems__(self, indices: list[int]) -> dict[str, Any]:
-        assert self.rows is not None
         index = torch.tensor(indices)
-        features = torch.from_numpy(self.rows[self.positions[index].numpy()])
-        readable = ~features[:, 0, 0].isnan()
+        rows = self.positions[index]
+        readable = ~self.unreadable[rows]
         return {
-            "image": features[readable],
+            "image": rows[readable],
             "aspect": torch.ones(int(readable.sum())),
             "index": index[readable],
             "failed": [(int(each), UNREADABLE) for each in index[~readable]],
@@ -158,6 +179,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
 
     def delete(self) -> None:
         """Deletes the files."""
+        self.neighbours_path.unlink(missing_ok=True)
         self.marker.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
@@ -172,22 +194,36 @@ def _features(encoder: Encoder, views: list[Tensor]) -> Tensor:
 
 
 class CachedViews:
-    """Chooses among cached features as `coulomb.data.views` draw views: ``views(features, generator, n=2)``.
+    """Chooses among cached features as `coulomb.data.views` draw views: ``views(rows, generator, n=2)``.
 
     The evaluation view and the descriptions are those of ``views``, of which the features are.
+
+    Args:
+        views: of which the features are.
+        cache: opened.
     """
 
-    def __init__(self, views: ViewMaker):
-        self.views, self.size, self.channels = views, views.size, views.channels
+    def __init__(self, views: ViewMaker, cache: FeatureCache):
+        self.views, self.size, self.channels, self.cache = views, views.size, views.channels, cache
 
     def __call__(
         self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
-        """Returns the features [B, F] of ``n`` different views of each image, drawn from features [B, V, F]."""
-        images, views, _ = canvas.shape
-        drawn = torch.rand(images, views, generator=generator).argsort(dim=1)[:, :n].to(canvas.device)
-        rows = torch.arange(images, device=canvas.device)
-        return [canvas[rows, column] for column in drawn.T]
+        """Returns features [B, F] of ``n`` views for each of the rows ``canvas`` [B] of the cache, on their device.
+
+        They are those of different views of the image; with neighbours, all but the first are those of a random view of
+        one of its neighbours, drawn anew for each.
+        """
+        rows, neighbours = canvas.cpu(), self.cache.neighbours
+        columns = torch.rand(len(rows), self.cache.shape[1], generator=generator).argsort(dim=1)[:, :n].T
+        drawn = [rows] * n
+        if neighbours.numel():
+            one_of_them = torch.randint(neighbours.shape[1], (n - 1, len(rows)), generator=generator)
+            drawn = [rows, *(neighbours[rows, each] for each in one_of_them)]
+        return [
+            torch.from_numpy(self.cache.rows[row.numpy(), column.numpy()]).to(canvas.device)
+            for row, column in zip(drawn, columns, strict=True)
+        ]
 
     def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
         """Returns the evaluation view of images."""

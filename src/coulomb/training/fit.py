@@ -103,7 +103,8 @@ def fit(
             cache = FeatureCache(folder, learned, config, dim=encoder.backbone_dim)
             if trainer.is_global_zero:
                 cache.fill(encoder, images, views, device, progress=progress)
-            images, seen = cache.opened(), CachedViews(views)
+            images = cache.opened()
+            seen = CachedViews(views, cache)
         corrupt.add(prepared.train.images, prepared.train.images.failures)
     if config.frozen_kind is None and not any(parameter.requires_grad for parameter in encoder.parameters()):
         raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")

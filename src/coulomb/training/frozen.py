@@ -1,4 +1,4 @@
-"""Training behind a frozen backbone: an adapter, whitened in closed form or learned from there."""
+"""Training behind a frozen backbone: a linear adapter, learned, or whitening in closed form."""
 
 import logging
 from pathlib import Path
@@ -9,9 +9,8 @@ from coulomb.data.views import ViewMaker
 from coulomb.data.workers import progress_bar
 from coulomb.metrics.features import frozen
 from coulomb.models import Encoder
-from coulomb.models.adapter import describe_adapter, set_whitening
+from coulomb.models.adapter import set_whitening
 from coulomb.models.whitening import Moments, whitening
-from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config
 from coulomb.runs.prepare import Part
 from coulomb.training.checkpoints import does_not_fit, method_state
@@ -31,13 +30,14 @@ def add_adapter(
     checkpoint: Path | None = None,
     progress: bool = False,
 ) -> None:
-    """Freezes the backbone and adds an adapter (`coulomb.models.adapter`) that whitens the features of the training images.
+    """Freezes the backbone and adds an adapter (`coulomb.models.adapter`): the identity, or with ``tune="whiten"`` the
+    whitening of the features of the training images.
 
     With ``checkpoint``, only the shape is restored; the weights are loaded with the checkpoint.
 
     Args:
         encoder: moved to ``device``, where its features are computed.
-        config: of the run; ``embedding_dim`` is the largest width of the adapter's output, ``seed`` that of its weights.
+        config: of the run; ``embedding_dim`` is the largest width of a whitening's output.
         part: the training images.
         views: for their plain view.
         checkpoint: to resume from.
@@ -46,9 +46,12 @@ def add_adapter(
     Raises:
         InputError: a feature is NaN or infinite, or all features are equal.
     """
-    encoder.to(device)
-    layers = 0 if config.frozen_kind == "whiten" else config.head_layers
-    dim, linear = config.embedding_dim, None
+    encoder.to(device).freeze()
+    width, dim, linear = encoder.feature_dim, config.embedding_dim, None
+    if config.frozen_kind != "whiten":
+        encoder.attach_adapter({"kind": "linear", "in": width, "out": width})
+        encoder.to(device)
+        return
     if checkpoint is not None:
         dim = saved_dim(checkpoint)
     else:
@@ -58,11 +61,9 @@ def add_adapter(
         dim = len(linear[1])
         log.info(
             "whitened the features of %d images: %d to %d dimensions%s",
-            moments.count, encoder.feature_dim, dim, rank,
+            moments.count, width, dim, rank,
         )  # fmt: skip
-    description = describe_adapter(encoder.feature_dim, dim, layers, config.head_hidden_dim)
-    encoder.attach_adapter(description, derive_seed(config.seed, "adapter"))
-    encoder.freeze()
+    encoder.attach_adapter({"kind": "whitening", "in": width, "out": dim})
     encoder.to(device)
     if linear is not None:
         set_whitening(encoder.adapter, *linear)  # type: ignore[arg-type]
@@ -89,9 +90,9 @@ def feature_moments(
 
 
 def saved_dim(checkpoint: Path) -> int:
-    """Returns the output width of the adapter in a checkpoint; raises `InputError` if it has none."""
+    """Returns the output width of the whitening in a checkpoint; raises `InputError` if it has none."""
     state = method_state(checkpoint)
-    weight = state.get("encoder.adapter.0.weight")
+    weight = state.get("encoder.adapter.weight")
     if weight is None or weight.ndim != 2:
-        raise does_not_fit(checkpoint, LookupError("encoder.adapter.0.weight"))
+        raise does_not_fit(checkpoint, LookupError("encoder.adapter.weight"))
     return len(weight)
