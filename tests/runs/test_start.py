@@ -32,7 +32,7 @@ def test_colour_photos_begin_from_lite0():
         found = start(config)
         assert (found.encoder, found.channels, found.missing) == ("lite0", 3, False)
         assert "ImageNet weights, because these are colour photos (median short side 160 pixels)" in found.reason
-    assert (start().image_size, start({"image_size": 64}).image_size) == (128, 64)
+    assert (start().image_size, start({"image_size": 64}).image_size) == (160, 64)
     assert start(short_side=48.0).encoder == "lite0"
 
 
@@ -74,7 +74,7 @@ def test_an_encoder_that_is_given_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("side", "images", "size"), [(60, 100, 96), (160, 1700, 128), (400, 1700, 160), (400, 4000, 128), (400, 10**6, 96)]
+    ("side", "images", "size"), [(60, 100, 96), (140, 1700, 128), (160, 1700, 160), (400, 1700, 160), (400, 4000, 128), (400, 10**6, 96)]
 )
 def test_the_size_follows_the_photos_and_the_time(side, images, size):
     assert photo_size(side, images) == size
@@ -140,6 +140,7 @@ def test_the_plan_of_photos_and_of_photos_from_scratch(photos):
 
 def test_settings_of_a_training_are_left_out_if_only_a_head_is_trained(photos, monkeypatch):
     monkeypatch.setitem(SHARED, "head_epochs", 0.5)
+    monkeypatch.setitem(SHARED, "tune", "all")
     assert plan({"data": photos}).config.head_epochs == 0.5
     assert plan({"data": photos, "tune": "none"}).config.head_epochs == 0
 
@@ -197,7 +198,7 @@ def test_training_begins_as_planned(photos, options, tmp_path, caplog):
 REAL = Path(__file__).parents[3] / "shared" / "data"
 
 
-@pytest.mark.parametrize(("name", "encoder", "size"), [("rooms", "lite0", 128), ("cifar10-jpeg-test", "convnet", 32)])
+@pytest.mark.parametrize(("name", "encoder", "size"), [("rooms", "lite0", 160), ("cifar10-jpeg-test", "convnet", 32)])
 def test_real_images(name, encoder, size):
     path = REAL / f"{name}.parquet"
     if not path.exists():
