@@ -74,7 +74,8 @@ def test_an_encoder_that_is_given_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("side", "images", "size"), [(60, 100, 96), (140, 1700, 128), (160, 1700, 160), (400, 1700, 160), (400, 4000, 128), (400, 10**6, 96)]
+    ("side", "images", "size"),
+    [(60, 100, 96), (140, 1700, 128), (160, 1700, 160), (400, 1700, 160), (400, 4000, 128), (400, 10**6, 96)],
 )
 def test_the_size_follows_the_photos_and_the_time(side, images, size):
     assert photo_size(side, images) == size
