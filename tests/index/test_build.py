@@ -270,7 +270,8 @@ def test_a_folder_with_other_files_is_refused(photos, tmp_path):
 
 
 def test_a_full_disk_is_one_sentence_and_keeps_finished_work(photos, tmp_path, monkeypatch):
-    from coulomb.index import build as module
+    from coulomb.index import embed
+    from coulomb.index import update as module
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -279,7 +280,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_finished_work(photos, tmp_path, m
         patch.setattr(module, "gather", full)
         with pytest.raises(InputError, match="cannot be written .No space left on device.; finished work is kept"):
             build(photos, tmp_path / "i")
-    monkeypatch.setattr(module.Embedder, "embed", lambda *_: pytest.fail("embedded again"))
+    monkeypatch.setattr(embed.Embedder, "embed", lambda *_: pytest.fail("embedded again"))
     assert len(build(photos, tmp_path / "i")) == 10
 
 

@@ -123,6 +123,30 @@ def bench_views_command(as_json: Annotated[bool, JSON] = False) -> None:
     say(json.dumps(result) if as_json else render(result))
 
 
+@bench.command(
+    "index", epilog=examples("coulomb bench index", "coulomb bench index --only build --data photos/ --images 2000")
+)
+def bench_index_command(
+    only: Annotated[list[str] | None, typer.Option(help="search, update or build; may be repeated")] = None,
+    data: Annotated[str | None, typer.Option(help="images to build an index of; default: generated photos")] = None,
+    images: Annotated[int, typer.Option(help="the first images of --data", min=1)] = 1000,
+    rows: Annotated[int, typer.Option(help="images of the index that is searched", min=20)] = 1_000_000,
+    width: Annotated[int, typer.Option(help="features per image of the index that is searched", min=1)] = 256,
+    files: Annotated[int, typer.Option(help="files of the index that is updated", min=1)] = 100_000,
+    repeats: Annotated[int, typer.Option(help="rounds, of which medians are reported", min=1)] = 3,
+    folder: Annotated[Path | None, typer.Option(help="where temporary files go; they take up to 2 GB")] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Measure an index: opening and searching, updating with nothing new, and building beside the encoder alone."""
+    from coulomb.bench.index import bench_index, render
+    from coulomb.bench.timing import progress
+
+    sizes = {"images": images, "rows": rows, "width": width, "files": files, "repeats": repeats}
+    with progress(quiet=as_json) as doing:
+        result = bench_index(only or (), data=data, **sizes, folder=folder, say=doing)
+    say(json.dumps(result) if as_json else render(result))
+
+
 @bench.command("pulse", epilog=examples("coulomb bench pulse", "coulomb bench pulse --json"))
 def bench_pulse_command(as_json: Annotated[bool, JSON] = False) -> None:
     """Measure the overhead of the pulse (negatives, gradients, weights) in per cent of a training."""

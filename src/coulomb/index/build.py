@@ -1,16 +1,13 @@
 """Builds an index, or updates one: only images that are new or have changed are embedded."""
 
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-import coulomb
 from coulomb.data import Source, open_source
-from coulomb.data.source import first_few, portable, visible
+from coulomb.data.source import first_few, visible
 from coulomb.data.sources import open_files
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
@@ -18,17 +15,13 @@ from coulomb.evaluation.encode import Canvas
 from coulomb.evaluation.image_encoder import ImageEncoder, run_path
 from coulomb.index import encoders
 from coulomb.index.embed import Embedder, Outcome, place
-from coulomb.index.folder import FORMAT, PRECISIONS, IndexFolder, writing
+from coulomb.index.folder import PRECISIONS, IndexFolder, writing
 from coulomb.index.photos import ReadOnce
-from coulomb.index.stored import Stored, gather, known_images
-from coulomb.index.table import make_table
 from coulomb.index.team import Team
-from coulomb.index.work import next_attempt, part_path, settings_text
-from coulomb.reading import read_bytes
-from coulomb.runs.folder import locked, write_text
+from coulomb.index.update import Update
+from coulomb.index.work import part_path
 
 THUMBNAIL = 192  # pixels, the longer side
-FAILED = 100  # unreadable images that index.json names
 
 
 def build(
@@ -53,24 +46,17 @@ def build(
     require_unique(source, ids)
     team.by_first(folder.create)
     first = team.rank == 0
-    with writing(folder.path), locked(folder.lock, "building this index") if first else nullcontext():
+    with writing(folder.path), folder.working() if first else nullcontext():
         before = team.by_first(lambda: folder.read_info() if folder.info.exists() else None)
         opened, chosen = choose(source, before, encoder, image_size, precision)
         require_same(folder, before, chosen)
-        stamps = source.stamps()
-
-        def plan() -> tuple[np.ndarray, frozenset[bytes], int]:
-            begin_work(folder, chosen)
-            stored = known_images(folder, before, chosen)
-            require_common(folder, before, source, stored, ids)
-            return stored.unchanged(ids, stamps), stored.hashes(), next_attempt(folder.unfinished)
-
-        rows, hashes, attempt = team.by_first(plan)
+        update = Update(folder, source, ids, before if first else None, chosen)
+        rows, hashes, attempt = team.by_first(update.plan)
         canvas = chosen["encoder"]["canvas"]
         embedder = Embedder(
             encoder=place(opened.encoder, team.device),
             canvas=None if canvas is None else Canvas(**canvas),
-            once=ReadOnce(source, stamps),
+            once=ReadOnce(source, update.stamps),
             hashes=hashes,
             thumbnail=THUMBNAIL,
             batch_size=batch_size,
@@ -81,7 +67,8 @@ def build(
         outcome = Outcome()
         for each in team.by_each(lambda: embedder.write(share, part, chosen["precision"], progress=progress and first)):
             outcome.add(each)
-        team.by_first(lambda: finish(folder, source, ids, before, chosen, rows, outcome))
+        team.by_first(lambda: update.finish(rows, outcome))
+    team.leave()
 
 
 def choose(
@@ -131,91 +118,3 @@ def require_same(folder: IndexFolder, before: dict[str, Any] | None, chosen: dic
         raise InputError(f"{where}: was built with {was}, {difference}; features of two encoders do not mix: {remedy}")
     if before["precision"] != chosen["precision"]:
         raise InputError(f"{where}: holds {before['precision']}, asked for is {chosen['precision']}; {remedy}")
-
-
-def require_common(
-    folder: IndexFolder, before: dict[str, Any] | None, source: Source, stored: Stored, ids: list[str]
-) -> None:
-    """Raises `InputError` if an index would lose all its images because other data were given by mistake."""
-    if before is None or stored.old is None or not set(ids).isdisjoint(stored.old.ids):
-        return
-    if before["data"]["name"] != source.name:
-        raise InputError(
-            f"out={visible(folder.path)!r}: is the index of {visible(before['data']['name'])!r}, and none of its "
-            f"{len(stored.old.ids)} images is in {visible(source.name)!r}; choose another folder for the new index"
-        )
-
-
-def begin_work(folder: IndexFolder, chosen: dict[str, Any]) -> None:
-    """Prepares the folder of unfinished work; raises `InputError` if an unfinished build had other settings."""
-    settings = folder.unfinished / "settings.json"
-    text = settings_text(
-        {**chosen, "encoder": {k: chosen["encoder"][k] for k in ("fingerprint", "image_size", "canvas")}}
-    )
-    if settings.exists():
-        if read_bytes(settings, most=2**20).decode(errors="replace") != text:
-            raise InputError(
-                f"out={visible(folder.path)!r}: holds an unfinished index of another encoder or precision; finish it by the "
-                "command that began it, or choose another folder"
-            )
-        return
-    shutil.rmtree(folder.unfinished, ignore_errors=True)
-    folder.unfinished.mkdir()
-    write_text(settings, text)
-
-
-def finish(
-    folder: IndexFolder,
-    source: Source,
-    ids: list[str],
-    before: dict[str, Any] | None,
-    chosen: dict[str, Any],
-    rows: np.ndarray,
-    outcome: Outcome,
-) -> None:
-    """Writes the next generation from what is stored and publishes it."""
-    stored = known_images(folder, before, chosen)
-    todo = np.flatnonzero(rows < 0)
-    stored.locate(rows, ids, np.setdiff1d(todo, list(outcome.failed)), outcome.known)
-    members = np.flatnonzero(rows >= 0)
-    if not len(members):
-        index, reason = min(outcome.failed.items())
-        raise InputError(
-            f"data={visible(source.name)!r}: none of the {len(source)} images can be read ({visible(ids[index])}: {reason})"
-        )
-    photos = [
-        stored.photo(row)
-        if index not in outcome.known
-        else stored.photo(row)._replace(mtime=outcome.known[index].mtime)
-        for index, row in zip(members.tolist(), rows[members].tolist(), strict=True)
-    ]
-    table = make_table(source, members.tolist(), photos)
-    counts = stored.counts([ids[index] for index in members], rows[members])
-    info: dict[str, Any] = {
-        "format": FORMAT,
-        "coulomb": coulomb.__version__,
-        "generation": 1 if before is None else before["generation"] + 1,
-        "images": len(members),
-        **chosen,
-        "torch": torch.__version__,
-        "data": {
-            "name": source.name,
-            "kind": source.kind,
-            "root": None if source.root is None or file_less(table) else portable(str(source.root)),
-        },
-        "last_update": counts,
-        "failed": {
-            "count": len(outcome.failed),
-            "first": [{"id": ids[index], "reason": outcome.failed[index]} for index in sorted(outcome.failed)[:FAILED]],
-        },
-    }
-    if before is not None and stored.old is not None and table.equals(stored.old.table):
-        info["generation"] = before["generation"]  # only index.json changes
-    else:
-        gather(folder.generation(info["generation"]), stored, rows[members], table)
-    folder.publish(info)
-
-
-def file_less(table: Any) -> bool:
-    """Returns True if the images are not files of their own."""
-    return table.column("path").null_count == table.num_rows

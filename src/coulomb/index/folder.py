@@ -26,7 +26,7 @@ import numpy as np
 from coulomb.data.source import visible
 from coulomb.errors import InputError
 from coulomb.reading import Shape, check_shape, maybe, read_json, table, text, whole
-from coulomb.runs.folder import write_json
+from coulomb.runs.folder import locked, write_json
 
 FORMAT = 1  # of the folder; raised when an older coulomb could not read it
 REBUILD = "build it again with: coulomb index DATA --out INDEX"
@@ -78,6 +78,20 @@ class IndexFolder:
         if others and not (self.info.exists() or self.unfinished.exists() or set(others) <= {"lock"}):
             raise InputError(f"{where}: holds other files ({visible(others[0])}, …); choose another folder")
 
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Holds the lock; afterwards removes unfinished work without images, and the folder if nothing is in it."""
+        try:
+            with locked(self.lock, "building this index"):
+                try:
+                    yield
+                finally:
+                    if not any(path.stat().st_size for path in self.unfinished.glob("part-*/photos.jsonl")):
+                        shutil.rmtree(self.unfinished, ignore_errors=True)
+        finally:
+            with contextlib.suppress(OSError):  # not empty
+                self.path.rmdir()
+
     def read_info(self) -> dict[str, Any]:
         """Returns the content of ``index.json``.
 
@@ -120,6 +134,7 @@ class Generation:
         self.table = path / "images.parquet"
         self.thumbnails = path / "thumbnails.jpgs"
         self.offsets = path / "thumbnails.npy"
+        self.files = (self.features, self.table, self.thumbnails, self.offsets)
 
 
 class Thumbnails:

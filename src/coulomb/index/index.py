@@ -72,9 +72,9 @@ class Index:
                 if self._table.metadata.num_rows != self.info["images"]:
                     raise ValueError("its table does not fit its features")
                 return
-            except FileNotFoundError as error:
+            except FileNotFoundError:
                 if self.info["generation"] == read:
-                    missing = Path(error.filename or generation.path).name
+                    missing = next((path.name for path in generation.files if not path.exists()), generation.path.name)
                     raise InputError(f"{where}: is half-written, {missing} is missing; {REBUILD}") from None
                 read = self.info["generation"]  # an update has just replaced it
             except (OSError, ValueError, pa.ArrowException) as error:

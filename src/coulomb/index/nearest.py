@@ -55,7 +55,8 @@ def single_threads() -> Iterator[ThreadPoolExecutor]:
     ready = threading.Barrier(count + 1)
 
     def prepare() -> None:
-        torch.set_num_threads(1)  # of this thread, and the default of threads that have not started yet
+        torch.get_num_threads()  # a thread takes the default on its first use of torch, even after it has set a number
+        torch.set_num_threads(1)  # of this thread, and the default
         ready.wait()
 
     with ThreadPoolExecutor(count) as pool:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.index.folder import Generation, IndexFolder, Thumbnails, open_features, sync
+from coulomb.index.folder import Generation, Thumbnails, open_features, sync
 from coulomb.index.table import Photo
-from coulomb.index.work import Part, read_parts
+from coulomb.index.work import Part
 
 BLOCK = 2**24  # bytes that are copied at a time
 
@@ -40,18 +40,18 @@ class Stored:
         self.stores: list[Old | Part] = ([] if old is None else [old]) + list(parts)
         self.old_rows = 0 if old is None else len(old.ids)
         self.starts = np.cumsum([0, *(len(store.ids) for store in self.stores)])
+        self._photos = [photo for store in self.stores for photo in store.photos]
         self._row_by_id: dict[str, int] = {}
         for store, start in zip(self.stores, self.starts, strict=False):
             self._row_by_id.update(zip(store.ids, range(int(start), int(start) + len(store.ids)), strict=True))
 
     def photo(self, row: int) -> Photo:
         """Returns the facts of one image."""
-        store = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.stores[store].photos[row - int(self.starts[store])]
+        return self._photos[row]
 
     def hashes(self) -> frozenset[bytes]:
         """Returns the SHA-256 of all stored images."""
-        return frozenset(bytes.fromhex(photo.sha256) for store in self.stores for photo in store.photos)
+        return frozenset(bytes.fromhex(photo.sha256) for photo in self._photos)
 
     def unchanged(self, ids: list[str], stamps: list[tuple[int | None, int]] | None) -> np.ndarray:
         """Returns the row of each image whose file has the stored size and time, −1 for the others."""
@@ -72,11 +72,7 @@ class Stored:
         ``known``: images whose content is that of a stored one, by its hash; the others were embedded under their id.
         """
         wanted = {photo.sha256 for photo in known.values()}
-        row_by_hash: dict[str, int] = {}
-        for store, start in zip(self.stores, self.starts.tolist(), strict=False):
-            for offset, photo in enumerate(store.photos if wanted else ()):
-                if photo.sha256 in wanted:
-                    row_by_hash.setdefault(photo.sha256, start + offset)
+        row_by_hash = {photo.sha256: row for row, photo in enumerate(self._photos) if photo.sha256 in wanted}
         for index in todo.tolist():
             rows[index] = row_by_hash[known[index].sha256] if index in known else self._row_by_id.get(ids[index], -1)
 
@@ -91,12 +87,6 @@ class Stored:
             "kept": int((~computed).sum()),
             "dropped": len(old.difference(ids)),
         }
-
-
-def known_images(folder: IndexFolder, info: dict[str, Any] | None, chosen: dict[str, Any]) -> Stored:
-    """Returns what is stored in ``folder``, whose ``index.json`` holds ``info``."""
-    old = None if info is None else Old(folder.generation(info["generation"]), info)
-    return Stored(old, read_parts(folder.unfinished, chosen["features"], chosen["precision"]))
 
 
 def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any) -> None:

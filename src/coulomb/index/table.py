@@ -68,7 +68,7 @@ def nearest_id(item_id: str, ids: Any) -> str:
 
     name = item_id.rpartition("/")[2]
     candidates: list[str] = []
-    for part in (name, name.partition(".")[0], item_id[:4], ""):
+    for part in (name, name.partition(".")[0], item_id[:4], "") if len(ids) > COMPARED else ("",):
         mask = pc.match_substring(ids, part, ignore_case=True)
         candidates = ids.filter(mask).slice(0, COMPARED).to_pylist()
         if candidates:

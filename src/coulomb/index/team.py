@@ -20,10 +20,16 @@ class Team:
     """
 
     def __init__(self) -> None:
-        if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        self._joined = not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1
+        if self._joined:
             dist.init_process_group("gloo", timeout=timedelta(days=7))
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
+
+    def leave(self) -> None:
+        """Leaves the group if it was joined here."""
+        if self._joined:
+            dist.destroy_process_group()
 
     @property
     def device(self) -> torch.device:

@@ -1,0 +1,131 @@
+"""What an update has to do, and the new generation when it is done."""
+
+import shutil
+from typing import Any
+
+import numpy as np
+import torch
+
+import coulomb
+from coulomb.data import Source
+from coulomb.data.source import portable, visible
+from coulomb.errors import InputError
+from coulomb.index.embed import Outcome
+from coulomb.index.folder import FORMAT, IndexFolder
+from coulomb.index.stored import Old, Stored, gather
+from coulomb.index.table import make_table
+from coulomb.index.work import next_attempt, read_parts, settings_text
+from coulomb.reading import read_bytes
+from coulomb.runs.folder import write_text
+
+FAILED = 100  # unreadable images that index.json names
+
+
+class Update:
+    """The work of the first process: what is to be done, and a new generation when it is done.
+
+    Args:
+        folder: of the index.
+        source: the images.
+        ids: of the images.
+        before: the content of ``index.json``; None for a new index.
+        chosen: the entries of ``index.json`` that all generations share.
+    """
+
+    def __init__(
+        self, folder: IndexFolder, source: Source, ids: list[str], before: dict[str, Any] | None, chosen: dict[str, Any]
+    ) -> None:
+        self.folder, self.source, self.ids, self.before, self.chosen = folder, source, ids, before, chosen
+        self.stamps = source.stamps()
+        self._old = None if before is None else Old(folder.generation(before["generation"]), before)
+
+    def plan(self) -> tuple[np.ndarray, frozenset[bytes], int]:
+        """Returns the stored row of each unchanged image, −1 for the others; stored hashes; and the number of this attempt."""
+        begin_work(self.folder, self.chosen)
+        stored = self._stored()
+        require_common(self.folder, self.before, self.source, stored, self.ids)
+        return stored.unchanged(self.ids, self.stamps), stored.hashes(), next_attempt(self.folder.unfinished)
+
+    def _stored(self) -> Stored:
+        return Stored(self._old, read_parts(self.folder.unfinished, self.chosen["features"], self.chosen["precision"]))
+
+    def finish(self, rows: np.ndarray, outcome: Outcome) -> None:
+        """Writes the next generation from what is stored, and publishes it."""
+        stored = self._stored()
+        todo = np.flatnonzero(rows < 0)
+        stored.locate(rows, self.ids, np.setdiff1d(todo, list(outcome.failed)), outcome.known)
+        members = np.flatnonzero(rows >= 0)
+        failed = sorted(outcome.failed.items())
+        if not len(members):
+            index, reason = failed[0]
+            raise InputError(
+                f"data={visible(self.source.name)!r}: none of the {len(self.source)} images can be read "
+                f"({visible(self.ids[index])}: {reason})"
+            )
+        photos = [
+            stored.photo(row)
+            if index not in outcome.known
+            else stored.photo(row)._replace(mtime=outcome.known[index].mtime)
+            for index, row in zip(members.tolist(), rows[members].tolist(), strict=True)
+        ]
+        table = make_table(self.source, members.tolist(), photos)
+        counts = stored.counts([self.ids[index] for index in members], rows[members])
+        info: dict[str, Any] = {
+            "format": FORMAT,
+            "coulomb": coulomb.__version__,
+            "generation": 1 if self.before is None else self.before["generation"] + 1,
+            "images": len(members),
+            **self.chosen,
+            "torch": torch.__version__,
+            "data": {
+                "name": self.source.name,
+                "kind": self.source.kind,
+                "root": None if self.source.root is None or file_less(table) else portable(str(self.source.root)),
+            },
+            "last_update": counts,
+            "failed": {
+                "count": len(failed),
+                "first": [{"id": self.ids[index], "reason": reason} for index, reason in failed[:FAILED]],
+            },
+        }
+        if self.before is not None and stored.old is not None and table.equals(stored.old.table):
+            info["generation"] = self.before["generation"]  # only index.json changes
+        else:
+            gather(self.folder.generation(info["generation"]), stored, rows[members], table)
+        self.folder.publish(info)
+
+
+def file_less(table: Any) -> bool:
+    """Returns True if the images are not files of their own."""
+    return table.column("path").null_count == table.num_rows
+
+
+def begin_work(folder: IndexFolder, chosen: dict[str, Any]) -> None:
+    """Prepares the folder of unfinished work; raises `InputError` if an unfinished build had other settings."""
+    settings = folder.unfinished / "settings.json"
+    text = settings_text(
+        {**chosen, "encoder": {k: chosen["encoder"][k] for k in ("fingerprint", "image_size", "canvas")}}
+    )
+    if settings.exists():
+        if read_bytes(settings, most=2**20).decode(errors="replace") != text:
+            raise InputError(
+                f"out={visible(folder.path)!r}: holds an unfinished index of another encoder or precision; finish it by the "
+                "command that began it, or choose another folder"
+            )
+        return
+    shutil.rmtree(folder.unfinished, ignore_errors=True)
+    folder.unfinished.mkdir()
+    write_text(settings, text)
+
+
+def require_common(
+    folder: IndexFolder, before: dict[str, Any] | None, source: Source, stored: Stored, ids: list[str]
+) -> None:
+    """Raises `InputError` if an index would lose all its images because other data were given by mistake."""
+    if before is None or stored.old is None or not set(ids).isdisjoint(stored.old.ids):
+        return
+    if before["data"]["name"] != source.name:
+        raise InputError(
+            f"out={visible(folder.path)!r}: is the index of {visible(before['data']['name'])!r}, and none of its "
+            f"{len(stored.old.ids)} images is in {visible(source.name)!r}; choose another folder for the new index"
+        )
