@@ -1,0 +1,84 @@
+"""Images that do not belong: far from all others, or much less dense than their surroundings."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coulomb.curation.neighbours import neighbours
+from coulomb.curation.rows import check_rows
+from coulomb.errors import InputError
+
+NEIGHBOURS = 10
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """Scores of every image; see `outliers`.
+
+    Attributes:
+        similarity: mean cosine with the k nearest other images, float64 [N].
+        local: mean distance to the k nearest divided by that of these neighbours to theirs, float64 [N]; 1 is usual.
+        score: the larger of the two deviations from the median, in robust standard deviations, float64 [N].
+        by_density: True where the deviation of ``local`` is the larger one, bool [N].
+        order: positions by descending score, int64 [N].
+        neighbour: position of the most similar other image, int64 [N].
+    """
+
+    similarity: np.ndarray
+    local: np.ndarray
+    score: np.ndarray
+    by_density: np.ndarray
+    order: np.ndarray
+    neighbour: np.ndarray
+    k: int
+
+    def reason(self, row: int) -> str:
+        """Returns one sentence on why an image is where it is in the order."""
+        nearest = "nearest image" if self.k == 1 else f"{self.k} nearest images"
+        if self.by_density[row]:
+            return f"{self.local[row]:.1f} times as far from its {nearest} as these are from theirs"
+        usual = float(np.median(self.similarity))
+        return f"mean similarity {self.similarity[row]:.2f} to its {nearest}; the median is {usual:.2f}"
+
+
+def outliers(x: np.ndarray, k: int | None = None) -> Outliers:
+    """Ranks images by how little they belong to the others.
+
+        d_i = mean over the k nearest of √(2 − 2·cos)          s_i = mean cosine with them
+        local_i = d_i / mean over these k neighbours of d_j
+
+    The mean distance d finds images far from all others. ``local``, a simplified local outlier factor (Breunig et al.,
+    2000), finds those far from a dense group. Each is expressed as (value − median)/(1.4826·MAD); the larger one is
+    the score. With k = 10 an image that has fewer than ten copies or relatives still counts as an outlier. Neighbours
+    are exact: O(N²·D) time, memory linear in N.
+
+    Args:
+        x: features [N,D], N ≥ 3; a memory-mapped array is read in blocks.
+        k: number of neighbours; default 10, or N − 1 if that is less.
+
+    Raises:
+        InputError: fewer than 3 rows, ``k`` out of range, NaN or infinite values.
+    """
+    check_rows(x)
+    if len(x) < 3:
+        raise InputError(f"outliers of {len(x)} images: at least 3 are needed to compare.")
+    k = min(NEIGHBOURS, len(x) - 1) if k is None else k
+    cosines, columns = neighbours(x, k)
+    values = cosines.astype(np.float64).clip(-1, 1)
+    far = np.sqrt(2 - 2 * values).mean(1)
+    around = far[columns].mean(1)
+    # Among copies only, 0/0: nothing stands out there. 1e-3 is the distance that rounding to fp16 causes.
+    local = (far + 1e-3) / (around + 1e-3)
+    by_distance, by_density = _deviation(far), _deviation(local)
+    score = np.maximum(by_distance, by_density)
+    return Outliers(
+        similarity=values.mean(1), local=local, score=score, by_density=by_density > by_distance,
+        order=np.argsort(-score, kind="stable"), neighbour=columns[:, 0], k=k,
+    )  # fmt: skip
+
+
+def _deviation(values: np.ndarray) -> np.ndarray:
+    """(value − median)/(1.4826·MAD), 0 where all values agree."""
+    centred = values - np.median(values)
+    spread = 1.4826 * np.median(np.abs(centred))
+    return centred / max(spread, 1e-3)
