@@ -31,6 +31,7 @@ FLOORS = {
     "metrics": 2,
     "diagnostics": 3,  # public names of metrics
     "methods": 3,
+    "curation": 3,
     "doctor": 4,
     "runs": 4,
     "watching": 5,

@@ -1,6 +1,7 @@
 """Commands for finished runs and published weights: `evaluate`, `doctor`, `report`, `embed`, `encode`, `classify`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,8 @@ import typer
 import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.options import JSON, OWN_ENCODER, OWN_METHOD, examples
+from coulomb.data.source import visible
+from coulomb.errors import InputError
 
 if TYPE_CHECKING:
     from coulomb.evaluation.image_encoder import ImageEncoder
@@ -22,6 +25,7 @@ ON_GROUP = typer.Option(
     "--on-group", "--group", help="--group for the split of --on: a column, folder or name that is on one side only"
 )
 IMAGE_SIZE = typer.Option(help="of published weights: side of the input in pixels; default: their own", min=4)
+_index = partial(typer.Option, rich_help_panel="Index")
 IMAGES = typer.Argument(metavar="IMAGE...", help="image files; or one folder, list, Parquet file, … as for train")
 
 
@@ -177,18 +181,46 @@ def encode(
         say(json.dumps({"id": source.item_id(index), "features": row}, ensure_ascii=False))
 
 
-@app.command(epilog=examples("coulomb classify runs/photos a.jpg b.jpg", "coulomb classify runs/photos new/ --json"))
+@app.command(
+    epilog=examples(
+        "coulomb classify runs/photos a.jpg b.jpg", "coulomb classify photos.index --labels few.csv --out classes.csv"
+    )
+)
 def classify(
-    run: Annotated[str, typer.Argument(help="run folder")],
-    images: Annotated[list[str], IMAGES],
+    run: Annotated[str, typer.Argument(metavar="RUN|INDEX", help="run folder; or an index, with --labels")],
+    images: Annotated[list[str] | None, IMAGES] = None,
+    labels: Annotated[
+        Path | None, _index(help="CSV or Parquet file with columns id and label, of some images of the index")
+    ] = None,
+    accuracy: Annotated[
+        float, _index(help="held-out accuracy wanted of the predictions that are not marked unsure")
+    ] = 0.95,
+    root: Annotated[Path | None, _index(help="where the folder of the images is now, if it was moved")] = None,
+    out: Annotated[Path | None, _index(help="also write the list: .csv or .parquet")] = None,
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:
-    """Classify images with the run's classifier, and print the three most probable classes of each.
+    """Classify images with the run's classifier; or the images of an index, from the labels of a few.
 
-    Methods with a classifier: supcon, paco, softmax, balanced_softmax, arcface. Unreadable images are skipped with a warning;
-    the exit code is 1 if none can be read.
+    RUN IMAGE... prints the three most probable classes of each image; methods with a classifier: supcon, paco, softmax,
+    balanced_softmax, arcface. Unreadable images are skipped with a warning; the exit code is 1 if none can be read.
+
+    INDEX --labels FILE trains a linear probe on the labelled images, classifies all others, and marks those as unsure whose
+    margin is below a threshold, chosen by cross-validation for the given accuracy.
     """
+    if (Path(run).expanduser() / "index.json").is_file():
+        from coulomb.cli.curate import classify_index
+
+        if images or encoder is not None:
+            raise InputError(f"{'IMAGE' if images else '--encoder'}: has no meaning for an index; leave it out")
+        classify_index(Path(run), labels, accuracy, root, out, as_json)
+        return
+    if labels is not None or root is not None or out is not None:
+        raise InputError(
+            f"{visible(run)}: is not an index, which --labels, --root and --out need; coulomb index makes one"
+        )
+    if not images:
+        raise InputError("IMAGE: missing; name image files, or one folder, list or Parquet file")
     result = _load(run, encoder).classify(_one_or_many(images), skip_unreadable=True)
     _warn_skipped(result.failed)
     say(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))

@@ -1,0 +1,29 @@
+"""What stored features say about a data set: duplicates, outliers, wrong labels, what to label next, clusters, classes.
+
+Pure functions of features [N, D], which may be memory-mapped, and labels [N] (−1: none). They return positions and figures.
+"""
+
+from coulomb.curation.choose import choose
+from coulomb.curation.cluster import Clusters, hdbscan, kmeans
+from coulomb.curation.duplicates import Groups, best_first, duplicate_groups, nearest_above, similar_pairs
+from coulomb.curation.few_labels import Predictions, classify
+from coulomb.curation.label_errors import LabelErrors, label_errors
+from coulomb.curation.outliers import Outliers, outliers
+
+__all__ = [
+    "Clusters",
+    "Groups",
+    "LabelErrors",
+    "Outliers",
+    "Predictions",
+    "best_first",
+    "choose",
+    "classify",
+    "duplicate_groups",
+    "hdbscan",
+    "kmeans",
+    "label_errors",
+    "nearest_above",
+    "outliers",
+    "similar_pairs",
+]

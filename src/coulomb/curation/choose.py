@@ -59,7 +59,7 @@ def _typical(x: np.ndarray, number: int, known: np.ndarray, seed: int) -> np.nda
     labels = np.bincount(cluster, weights=known, minlength=len(sizes)).astype(int)
     left = np.bincount(cluster, weights=~known, minlength=len(sizes)).astype(int)
     ranked: dict[int, list[int]] = {}  # rows of a cluster without a label, the most typical last
-    chosen = []
+    chosen: list[int] = []
     while len(chosen) < number:
         free = np.flatnonzero(left)
         here = int(free[np.lexsort((-sizes[free], labels[free]))[0]])
@@ -85,7 +85,7 @@ def _diverse(x: np.ndarray, number: int, known: np.ndarray, seed: int) -> np.nda
     taken = known.copy()
     for part in blocks(int(known.sum()), 1024):
         _cover(x, np.flatnonzero(known)[part], closest)
-    chosen = []
+    chosen: list[int] = []
     for _ in range(number):
         free = np.flatnonzero(~taken)
         if chosen or known.any():

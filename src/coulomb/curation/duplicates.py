@@ -124,21 +124,24 @@ def duplicate_groups(x: np.ndarray, above: float = 0.95, order: np.ndarray | Non
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks. Rows of zeros resemble nothing.
         above: the least cosine.
-        order: a permutation of the rows; default: their order.
+        order: positions of the rows to compare, best first; others stay alone. Default: all, as they are stored.
 
     Raises:
-        InputError: ``above`` is outside (0, 1], ``order`` is no permutation, NaN or infinite values.
+        InputError: ``above`` is outside (0, 1], a position in ``order`` is repeated or out of range, NaN or infinite values.
     """
     check_rows(x)
     engine = _Products(x, x, above)
-    count = len(x)
-    order = np.arange(count) if order is None else np.asarray(order)
-    if order.shape != (count,) or not np.array_equal(np.sort(order), np.arange(count)):
-        raise InputError(f"order: must be a permutation of the {count} rows.")
-    heads = np.empty(count, np.int64)  # representatives in ``order``
+    order = np.arange(len(x)) if order is None else np.asarray(order, np.int64)
+    if (
+        order.ndim != 1
+        or len(np.unique(order)) != len(order)
+        or (len(order) and not 0 <= order.min() <= order.max() < len(x))
+    ):
+        raise InputError(f"order: must be different positions from 0 to {len(x) - 1}.")
+    heads = np.empty(len(order), np.int64)  # representatives in ``order``
     found = 0
-    groups = Groups(np.arange(count), np.ones(count))
-    for block in blocks(count):
+    groups = Groups(np.arange(len(x)), np.ones(len(x)))
+    for block in blocks(len(order)):
         rows = order[block]
         queries = engine.operand(x, rows)
         best = _Best(rows)

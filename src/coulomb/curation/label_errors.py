@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from coulomb.curation.folds import FOLDS, stratified_folds
 from coulomb.curation.neighbours import neighbours
 from coulomb.curation.rows import check_rows, unit_rows
 from coulomb.errors import InputError
@@ -12,7 +13,6 @@ from coulomb.metrics.linear import fit_probe
 from coulomb.randomness import numpy_generator
 
 NEIGHBOURS = 20
-FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,8 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
 
 
 def out_of_fold(x: np.ndarray, rows: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
-    """Returns probabilities [n, C] of each image by a linear probe of the other folds; ``classes`` are 0 … C−1, none single."""
-    fold = np.empty(len(rows), np.int64)
-    for number in range(classes.max() + 1):  # stratified: the images of a class go to the folds by turns
-        members = np.flatnonzero(classes == number)
-        start = numpy_generator(seed, "first fold", number).integers(FOLDS)
-        fold[numpy_generator(seed, "folds", number).permutation(members)] = (start + np.arange(len(members))) % FOLDS
+    """Returns probabilities [n, C] by linear probes of the other folds; every one of the ``classes`` 0 … C−1 occurs twice."""
+    fold = stratified_folds(classes, seed)
     features, targets = unit_rows(x, rows), torch.from_numpy(classes)
     out = np.zeros((len(rows), classes.max() + 1), np.float32)
     for number in range(FOLDS):

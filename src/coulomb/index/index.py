@@ -15,6 +15,7 @@ from coulomb.data.sources import open_images
 from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas, source_features
 from coulomb.evaluation.image_encoder import ImageEncoder, require_all
+from coulomb.index.answers import Answers
 from coulomb.index.build import build
 from coulomb.index.encoders import reopen
 from coulomb.index.folder import REBUILD, IndexFolder, Thumbnails, open_features
@@ -26,7 +27,7 @@ CHECKED = 100  # files of a new root that are looked for
 SAME = 1e-3  # length of the difference of two queries that are the same up to rounding
 
 
-class Index:
+class Index(Answers):
     """An index of images, opened for reading; `build` makes or updates one.
 
     Args:

@@ -41,3 +41,29 @@ def write_list(out: str | Path, rows: Sequence[dict[str, Any]], columns: Sequenc
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), sink)
         write_atomically(path, sink.getvalue().to_pybytes())
+
+
+def list_rows(answer: Any) -> list[dict[str, Any]]:
+    """Returns one row per image of an answer of `coulomb.Index`.
+
+    Of duplicates: ``group``, ``kind`` ("near" or "copy"), ``keep`` and ``similarity``, the image to keep first; of
+    classes: one column ``p(NAME)`` per class. Answers that are lists are returned as they are.
+    """
+    if isinstance(answer, dict) and "groups" in answer:
+        rows, number = [], 0
+        for kind, groups in (("near", answer["groups"]), ("copy", answer["copies"])):
+            for group in groups:
+                shared = {"group": number, "kind": kind}
+                rows.append({"id": group["keep"], "path": group["path"], **shared, "keep": True, "similarity": 1.0})
+                for member in group["members"]:
+                    own = {"keep": False, "similarity": member["similarity"]}
+                    rows.append({"id": member["id"], "path": member["path"], **shared, **own})
+                number += 1
+        return rows
+    if isinstance(answer, dict):
+        return [
+            {name: value for name, value in image.items() if name != "probabilities"}
+            | {f"p({name})": value for name, value in image["probabilities"].items()}
+            for image in answer["images"]
+        ]
+    return list(answer)

@@ -228,7 +228,7 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
         InputError: the list is malformed, a path leads outside ``root``, or none of the first 100 files exists. Other
             missing files are reported when they are read.
     """
-    columns = _read_columns(list_path)
+    columns = read_columns(list_path)
     where = visible(list_path)
     path_column = next((name for name in PATH_COLUMNS if name in columns), None)
     if path_column is None:
@@ -251,7 +251,7 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     labels, names = None, None
     if label_column is not None:
         labels, names = read_labels(columns[label_column], len(paths), f"{where}, column {visible(label_column)}")
-    rest = partial(_read_columns, list_path, without=(path_column, label_column))
+    rest = partial(read_columns, list_path, without=(path_column, label_column))
     return FileSource(
         folder, paths, kind="file list", name=portable(list_path.name), labels=labels, class_names=names, columns=rest
     )
@@ -275,7 +275,8 @@ def _relative_path(value: object, row: int, root: Path, where: str) -> str:
     return Path(relative).as_posix()
 
 
-def _read_columns(path: Path, without: tuple[str | None, ...] = ()) -> dict[str, list[Any]]:
+def read_columns(path: Path, without: tuple[str | None, ...] = ()) -> dict[str, list[Any]]:
+    """Returns the columns of a CSV, TSV or Parquet file by name; raises InputError if it is malformed."""
     columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     return {name: values for name, values in columns.items() if name not in without}
 

@@ -1,0 +1,234 @@
+"""Commands that question an index: `duplicates`, `outliers`, `label-errors`, `choose`, `cluster`; `classify` with labels."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import coulomb
+from coulomb.cli.app import app, note, say
+from coulomb.cli.index import INDEX
+from coulomb.cli.options import examples
+from coulomb.data.source import visible
+
+SHOWN = 20  # rows that are printed
+_output = partial(typer.Option, rich_help_panel="Output")
+OUT = _output(help="also write the list: .csv or .parquet, which train, check and browse read")
+JSON = _output("--json", help="print one JSON array")
+ROOT = typer.Option(help="where the folder of the images is now, if it was moved", rich_help_panel="Index")
+LABELS = typer.Option(help="CSV or Parquet file with columns id and label; default: the labels of the index")
+SEED = typer.Option(help="seed of the random draws")
+
+
+@app.command(
+    epilog=examples(
+        "coulomb duplicates photos.index --above 0.95 --out duplicates.csv",
+        "coulomb duplicates train.index --against test.index --json",
+    )
+)
+def duplicates(
+    index: Annotated[Path, INDEX],
+    above: Annotated[float, typer.Option(help="least cosine of a member with the image to keep, above 0 to 1")] = 0.95,
+    against: Annotated[
+        Path | None, typer.Option(help="another index, such as the test set: list what this one shares with it")
+    ] = None,
+    root: Annotated[Path | None, ROOT] = None,
+    out: Annotated[Path | None, OUT] = None,
+    as_json: Annotated[bool, _output("--json", help="print one JSON object")] = False,
+) -> None:
+    """List groups of near-duplicates, each with the image to keep, and exact copies.
+
+    In a group, every image is at least --above similar to the one to keep, which has the most pixels, then the most bytes. No
+    file is changed or deleted.
+    """
+    opened = _open(index, root, out)
+    found = opened.duplicates(above, against=None if against is None else coulomb.Index.open(against))
+    _finish(found, out, as_json, partial(_groups_text, kept="in the other index" if against else "keep"))
+
+
+@app.command(epilog=examples("coulomb outliers photos.index --top 50", "coulomb outliers photos.index --json"))
+def outliers(
+    index: Annotated[Path, INDEX],
+    top: Annotated[int, typer.Option(help="number of images", min=1)] = 100,
+    neighbours: Annotated[int | None, typer.Option(help="neighbours of each image; default: 10", min=1)] = None,
+    root: Annotated[Path | None, ROOT] = None,
+    out: Annotated[Path | None, OUT] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """List the images that belong to the others the least, with the reason."""
+    found = _open(index, root, out).outliers(top, neighbours=neighbours)
+    _finish(found, out, as_json, partial(_table, columns={"score": "{:6.1f}", "id": "{}", "reason": "{}"}))
+
+
+@app.command(
+    "label-errors",
+    epilog=examples("coulomb label-errors photos.index --top 50", "coulomb label-errors photos.index --out wrong.csv"),
+)
+def label_errors(
+    index: Annotated[Path, INDEX],
+    labels: Annotated[Path | None, LABELS] = None,
+    top: Annotated[int | None, typer.Option(help="number of images; default: all that are suspicious", min=1)] = None,
+    seed: Annotated[int, SEED] = 0,
+    root: Annotated[Path | None, ROOT] = None,
+    out: Annotated[Path | None, OUT] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """List labels that are probably wrong, the most certain first, with a suggested label.
+
+    An image is listed if its 20 nearest images and a cross-validated linear probe together favour another label.
+    """
+    found = _open(index, root, out).label_errors(labels, top=top, seed=seed)
+    columns = {"confidence": "{:6.3f}", "label": "{}", "suggested": "→ {}", "id": "{}", "reason": "{}"}
+    _finish(found, out, as_json, partial(_table, columns=columns))
+
+
+@app.command(
+    epilog=examples(
+        "coulomb choose photos.index --number 200 --out to-label.csv",
+        "coulomb choose photos.index --number 100 --labels so-far.csv --json",
+    )
+)
+def choose(
+    index: Annotated[Path, INDEX],
+    number: Annotated[int, typer.Option(help="number of images", min=1)],
+    labels: Annotated[
+        Path | None, typer.Option(help="labels given so far, as CSV or Parquet file with columns id and label")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="typical (for up to some hundreds of labels) or diverse (covers all images)")
+    ] = "typical",
+    seed: Annotated[int, SEED] = 0,
+    root: Annotated[Path | None, ROOT] = None,
+    out: Annotated[Path | None, OUT] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Choose the images to label next; those with a label are left out.
+
+    The same seed chooses the same images.
+    """
+    found = _open(index, root, out).choose(number, labels=labels, strategy=strategy, seed=seed)  # type: ignore[arg-type]
+    _finish(found, out, as_json, partial(_table, columns={"id": "{}"}))
+
+
+@app.command(
+    epilog=examples(
+        "coulomb cluster photos.index --number 30 --out clusters.csv",
+        "coulomb cluster photos.index --least 20 --folders sorted/",
+    )
+)
+def cluster(
+    index: Annotated[Path, INDEX],
+    number: Annotated[
+        int | None, typer.Option(help="number of clusters (k-means); default: found by HDBSCAN", min=1)
+    ] = None,
+    least: Annotated[int, typer.Option(help="smallest cluster of HDBSCAN", min=2)] = 10,
+    seed: Annotated[int, SEED] = 0,
+    root: Annotated[Path | None, ROOT] = None,
+    out: Annotated[Path | None, OUT] = None,
+    folders: Annotated[
+        Path | None, _output(help="new folder to copy the images to, one folder per cluster; nothing is moved")
+    ] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Divide the images into clusters, each shown by its typical images."""
+    from coulomb.index.copies import copy_into_folders
+
+    found = _open(index, root, out).cluster(number, least=least, seed=seed)
+    _finish(found, out, as_json, _clusters_text)
+    if folders is not None:
+        copied, skipped = copy_into_folders(found, folders)
+        note(f"{copied} images copied to {folders}, {skipped} without a readable file skipped")
+
+
+def classify_index(
+    index: Path, labels: Path | None, accuracy: float, root: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Classifies the images of an index from some labels: ``coulomb classify INDEX --labels FILE``."""
+    found = _open(index, root, out).classify(labels, accuracy=accuracy)
+    note(_accuracy_text(found))
+    _finish(found, out, as_json, _classes_text)
+
+
+def _open(index: Path, root: Path | None, out: Path | None) -> "coulomb.Index":
+    """Opens an index, after a check that the list can be written."""
+    from coulomb.index.lists import check_list
+
+    if out is not None:
+        check_list(out)
+    return coulomb.Index.open(index, root=root)
+
+
+def _finish(answer: Any, out: Path | None, as_json: bool, text: Any) -> None:
+    """Writes the list, if asked for, and prints the answer as JSON or text."""
+    from coulomb.index.lists import list_rows, write_list
+
+    if out is not None:
+        rows = list_rows(answer)
+        write_list(out, rows, list(rows[0]) if rows else ["id", "path", "label"])
+        note(f"list: {out} ({len(rows)} rows)")
+    shown = answer["images"] if isinstance(answer, dict) and "images" in answer else answer
+    say(json.dumps(shown, ensure_ascii=False) if as_json else text(answer))
+
+
+def _more(count: int, what: str = "images") -> list[str]:
+    return [f"… and {count - SHOWN:,} more {what} (--json or --out for all)"] if count > SHOWN else []
+
+
+def _table(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
+    """Returns the first rows with aligned columns; a column maps a key to its format."""
+    if not rows:
+        return "none found"
+    cells = [
+        [form.format(visible(row[key]) if isinstance(row[key], str) else row[key]) for key, form in columns.items()]
+        for row in rows[:SHOWN]
+    ]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([*lines, *_more(len(rows))])
+
+
+def _groups_text(found: dict[str, Any], kept: str) -> str:
+    lines = []
+    for title, groups in (("groups of near-duplicates", found["groups"]), ("sets of exact copies", found["copies"])):
+        extra = sum(len(group["members"]) for group in groups)
+        if kept == "keep":
+            lines.append(f"{len(groups):,} {title}: {extra:,} images besides those to keep")
+        elif groups:
+            lines.append(f"{extra:,} images are like one of {len(groups):,} images of the other index")
+        for group in groups[:SHOWN]:
+            lines.append(f"  {kept}: {visible(group['keep'])}")
+            lines += [f"    {m['similarity']:.3f}  {visible(m['id'])}" for m in group["members"][:SHOWN]]
+            lines += [f"    {text}" for text in _more(len(group["members"]))]
+        lines += _more(len(groups), "groups")
+    return "\n".join(lines) or "no image is like one of the other index"
+
+
+def _clusters_text(rows: Sequence[dict[str, Any]]) -> str:
+    members: dict[int, list[str]] = {}
+    for row in rows:
+        members.setdefault(row["cluster"], []).append(visible(row["id"]))
+    typical = [
+        f"{'none' if number < 0 else number:>5}  {len(ids):6,} images  {', '.join(ids[:3])}{', …' if len(ids) > 3 else ''}"
+        for number, ids in members.items()
+    ]
+    return "\n".join(["clusters, the typical images of each first:", *typical])
+
+
+def _accuracy_text(found: dict[str, Any]) -> str:
+    unsure = sum(image["unsure"] for image in found["images"])
+    measured = "fewer than 20 labels: accuracy not measured, margin below 0.5 counts as unsure"
+    if found["accuracy"] is not None:
+        sure = "none" if found["sure_accuracy"] is None else f"{found['sure_accuracy']:.1%}"
+        measured = f"held-out accuracy {found['accuracy']:.1%}, of those above the threshold {sure}"
+    return (
+        f"{len(found['images']):,} images classified from {found['labelled']:,} labels of {len(found['classes'])} classes; "
+        f"{unsure:,} unsure ({measured})"
+    )
+
+
+def _classes_text(found: dict[str, Any]) -> str:
+    rows = [row | {"mark": "unsure" if row["unsure"] else ""} for row in found["images"]]
+    return _table(rows, {"probability": "{:6.3f}", "label": "{}", "mark": "{}", "id": "{}"})
