@@ -147,6 +147,27 @@ def bench_index_command(
     say(json.dumps(result) if as_json else render(result))
 
 
+@bench.command(
+    "curation", epilog=examples("coulomb bench curation", "coulomb bench curation train.index --test test.index --json")
+)
+def bench_curation_command(
+    index: Annotated[Path | None, typer.Argument(help="labelled index, for label errors and choosing")] = None,
+    test: Annotated[Path | None, typer.Option(help="labelled index of held-out images, for choosing")] = None,
+    rows: Annotated[int, typer.Option(help="images of the search for duplicates", min=100)] = 127_000,
+    dim: Annotated[int, typer.Option(help="their dimensions", min=16)] = 256,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Measure the search for duplicates, planted label errors (beside cleanlab, if installed), and chosen labels."""
+    from coulomb.bench.curation import bench_curation, render
+    from coulomb.bench.timing import progress
+    from coulomb.index import Index
+
+    opened = [None if path is None else Index.open(path) for path in (index, test)]
+    with progress(quiet=as_json) as doing:
+        result = bench_curation(*opened, rows=rows, dim=dim, say=doing)
+    say(json.dumps(result) if as_json else render(result))
+
+
 @bench.command("pulse", epilog=examples("coulomb bench pulse", "coulomb bench pulse --json"))
 def bench_pulse_command(as_json: Annotated[bool, JSON] = False) -> None:
     """Measure the overhead of the pulse (negatives, gradients, weights) in per cent of a training."""

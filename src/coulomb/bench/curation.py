@@ -1,0 +1,175 @@
+"""Measures curation: duplicates against fp64, planted label errors against cleanlab, chosen images against random ones."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from coulomb.bench.timing import describe_machine
+from coulomb.curation import choose, label_errors, similar_pairs
+from coulomb.curation.label_errors import out_of_fold
+from coulomb.errors import InputError
+from coulomb.index import Index
+from coulomb.metrics.linear import predict_from_few
+from coulomb.randomness import numpy_generator
+
+ABOVE = 0.95
+FLIPPED = 0.05
+BUDGET = 200
+DRAWS = 10
+
+
+def bench_duplicates(rows: int, dim: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """All pairs ≥ .95 of random rows with planted near-copies, stored in fp16: seconds, added memory, recall against fp64.
+
+    Cosines of the planted pairs spread around the threshold. Other pairs of random rows are far from it, so that the
+    planted pairs with a cosine of at least .95 in fp64 are all there are.
+    """
+    generator = numpy_generator(0, "bench duplicates")
+    x = generator.normal(size=(rows, dim)).astype(np.float32)
+    planted = rows // 40
+    noise = generator.normal(size=(planted, dim)).astype(np.float32) * generator.uniform(0.2, 0.45, (planted, 1))
+    x[-planted:] = x[:planted] + noise
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float16)
+    first, second = np.arange(planted), np.arange(rows - planted, rows)
+    a, b = x[first].astype(np.float64), x[second].astype(np.float64)
+    cosines = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    wanted = set(zip(first[cosines >= ABOVE].tolist(), second[cosines >= ABOVE].tolist(), strict=True))
+    say(f"all pairs of {rows:,} × {dim}")
+    found: set[tuple[int, int]] = set()
+    with _PeakMemory() as memory:
+        wall, cpu = time.perf_counter(), time.process_time()
+        for i, j, _ in similar_pairs(x, ABOVE):
+            found |= set(zip(i.tolist(), j.tolist(), strict=True))
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {
+        "rows": rows, "dim": dim, "seconds": wall, "cpu_seconds": cpu,
+        "memory_mb": memory.added / 2**20, "pairs": len(found), "recall": len(found & wanted) / len(wanted),
+        "not_in_fp64": len(found - wanted),
+    }  # fmt: skip
+
+
+class _PeakMemory:
+    """The largest resident memory within a block above that at its beginning, sampled every 10 ms: ``added``, in bytes."""
+
+    def __enter__(self) -> "_PeakMemory":
+        self.first, self.added, self.over = _resident(), 0, threading.Event()
+        self.thread = threading.Thread(target=self.sample)
+        self.thread.start()
+        return self
+
+    def sample(self) -> None:
+        """Samples until the block ends."""
+        while not self.over.wait(0.01):
+            self.added = max(self.added, _resident() - self.first)
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def bench_label_errors(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]) -> dict[str, Any]:
+    """Share of planted flips among the first 5% of the images, ours and, where it is installed, each ranking of cleanlab.
+
+    5% of the labels are replaced by other classes, drawn uniformly. cleanlab gets the out-of-fold probabilities of the
+    same linear probe.
+    """
+    generator = numpy_generator(0, "bench flips")
+    classes = int(labels.max()) + 1
+    flipped = generator.permutation(len(x))[: round(FLIPPED * len(x))]
+    given = labels.copy()
+    given[flipped] = (given[flipped] + generator.integers(1, classes, len(flipped))) % classes
+    planted = np.zeros(len(x), bool)
+    planted[flipped] = True
+    say(f"label errors: {len(flipped)} planted among {len(x):,}")
+    found = label_errors(x, given).rows[: len(flipped)]
+    result = {"coulomb": float(planted[found].sum() / len(flipped))}
+    try:
+        from cleanlab.filter import find_label_issues
+        from cleanlab.rank import get_label_quality_scores
+    except ImportError:
+        return {"precision": result, "skipped": "cleanlab is not installed"}
+    say("label errors: cleanlab")
+    probability = out_of_fold(x, np.arange(len(x)), given, 0)
+    probability /= probability.sum(1, keepdims=True)
+    for score in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
+        ranked = np.argsort(get_label_quality_scores(given, probability, method=score), kind="stable")
+        result[f"cleanlab {score}"] = float(planted[ranked[: len(flipped)]].mean())
+    for kind in ("prune_by_noise_rate", "prune_by_class", "both", "confident_learning", "predicted_neq_given"):
+        issues = find_label_issues(
+            given, probability, filter_by=kind, return_indices_ranked_by="self_confidence", n_jobs=1
+        )
+        result[f"cleanlab {kind}"] = float(planted[issues[: len(flipped)]].sum() / len(flipped))
+    return {"precision": result}
+
+
+def bench_choose(
+    x: np.ndarray, labels: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Accuracy of a linear probe of 200 chosen images on the test images; means and deviations of 10 seeds.
+
+    The probe is the one of few-shot accuracies: logistic regression, C = 100, on unit features.
+    """
+    train, test = (functional.normalize(torch.from_numpy(np.array(part)).float(), dim=1) for part in (x, test_x))
+    y = torch.from_numpy(labels)
+    ways: dict[str, Callable[[int], np.ndarray]] = {
+        "random": lambda seed: numpy_generator(seed, "bench random").permutation(len(x))[:BUDGET],
+        "typical": lambda seed: choose(x, BUDGET, seed=seed),
+    }
+    result: dict[str, Any] = {}
+    for name, pick in ways.items():
+        accuracies = []
+        for seed in range(DRAWS):
+            say(f"choose {BUDGET}: {name}, draw {seed + 1} of {DRAWS}")
+            rows = torch.from_numpy(pick(seed))
+            predicted, _ = predict_from_few(train[rows], y[rows], test)
+            accuracies.append(float((predicted.numpy() == test_y).mean()))
+        result[name] = {"mean": float(np.mean(accuracies)), "std": float(np.std(accuracies, ddof=1))}
+    return result
+
+
+def bench_curation(
+    index: Index | None, test: Index | None, *, rows: int = 127_000, dim: int = 256, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measures duplicates; with a labelled ``index`` label errors as well, and with a ``test`` index choosing.
+
+    Raises:
+        InputError: an index has images without a label, or the test index other classes.
+    """
+    result: dict[str, Any] = {"machine": describe_machine(), "duplicates": bench_duplicates(rows, dim, say)}
+    if index is None:
+        return result
+    names = sorted({str(label) for label in index.labels})
+    number = {name: position for position, name in enumerate(names)}
+    if None in index.labels or (test is not None and not set(test.labels) <= set(names)):
+        raise InputError("index: every image needs a label, of the same classes in the test index")
+    labels = np.array([number[label] for label in index.labels])
+    result["label_errors"] = bench_label_errors(index.features, labels, say)
+    if test is not None:
+        test_labels = np.array([number[label] for label in test.labels])
+        result["choose"] = bench_choose(index.features, labels, test.features, test_labels, say)
+    return result
+
+
+def render(result: dict[str, Any]) -> str:
+    """Returns the figures as text."""
+    pairs = result["duplicates"]
+    lines = [
+        f"all pairs ≥ {ABOVE} of {pairs['rows']:,} × {pairs['dim']}: {pairs['seconds']:.1f} s ({pairs['cpu_seconds']:.0f} s of "
+        f"CPU), {pairs['memory_mb']:.0f} MB above the array, recall {pairs['recall']:.4%}, {pairs['not_in_fp64']} too many"
+    ]
+    for name, precision in result.get("label_errors", {}).get("precision", {}).items():
+        lines.append(f"planted label errors among the first {FLIPPED:.0%}, {name}: {precision:.1%}")
+    for name, accuracy in result.get("choose", {}).items():
+        lines.append(f"{BUDGET} labels, {name}: {accuracy['mean']:.1%} ± {accuracy['std']:.1%}")
+    return "\n".join(lines)

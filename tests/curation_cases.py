@@ -1,0 +1,32 @@
+"""Features for the tests of curation, and references in fp64."""
+
+import numpy as np
+
+
+def normal(n, dim, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+
+
+def crowded(n=400, dim=16, seed=0, dtype=np.float16):
+    """Rows around 25 centres at all distances, with copies and a row of zeros."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(25, dim))
+    spread = 0.4 * random.random((n, 1)) ** 3
+    x = centres[random.integers(0, 25, n)] + spread * random.normal(size=(n, dim))
+    x[5], x[9] = 0, x[n // 2]
+    return x.astype(dtype)
+
+
+def cosine_table(x, keys=None):
+    first, second = (part.astype(np.float64) for part in (x, x if keys is None else keys))
+    lengths = np.sqrt((first**2).sum(1)[:, None] * (second**2).sum(1)[None])
+    return first @ second.T / np.maximum(lengths, 1e-300)
+
+
+def classes_of(n, count, dim=16, seed=0, noise=0.35):
+    """Unit features in ``count`` classes, and the classes."""
+    random = np.random.default_rng(seed)
+    y = random.integers(0, count, n)
+    centres = random.normal(size=(count, dim)) / np.sqrt(dim)
+    x = centres[y] + noise * random.normal(size=(n, dim)) / np.sqrt(dim)
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y

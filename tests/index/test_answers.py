@@ -1,0 +1,230 @@
+"""Duplicates, outliers, label errors, choosing, clusters and classes of an index, and the files of these lists."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coulomb
+import forked
+from coulomb.data.sources import open_source
+from coulomb.errors import InputError
+from coulomb.index.copies import copy_into_folders
+from coulomb.index.given_labels import read_given_labels
+from coulomb.index.lists import list_rows, write_list
+from curation_cases import classes_of
+from index_cases import folder, picture, tiny
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """An index of 60 images in two folders, of which two are exact copies of a/00.png."""
+    photos = folder(tmp_path_factory.mktemp("answers") / "photos", N - 2)
+    shutil.copy(photos / "a/00.png", photos / "a/zz-copy.png")
+    shutil.copy(photos / "a/00.png", photos / "b/zz-copy.png")
+    return coulomb.Index.build(photos, photos.parent / "i", encoder=tiny(), workers=0, progress=False).path
+
+
+@pytest.fixture
+def index(built):
+    """The index, with features in the two classes of its folders."""
+    opened = coulomb.Index.open(built)
+    x, y = classes_of(400, 2)
+    places = [iter(np.flatnonzero(y == number)) for number in range(2)]
+    opened.features = x[[next(places[label == "b"]) for label in opened.labels]].astype(np.float16)
+    return opened
+
+
+def test_duplicates_name_the_best_file_and_list_exact_copies_apart(index):
+    copies = [index.position(name) for name in ("a/00.png", "a/zz-copy.png", "b/zz-copy.png")]
+    index.features[copies] = index.features[copies[0]]
+    index.features[index.position("a/04.png")] = index.features[copies[0]]
+    answer = json.loads(json.dumps(index.duplicates(0.9999)))
+    (copy,) = answer["copies"]
+    assert copy["keep"] == "a/00.png" and copy["path"] == index.paths[copies[0]]
+    assert [(m["id"], m["similarity"]) for m in copy["members"]] == [("a/zz-copy.png", 1.0), ("b/zz-copy.png", 1.0)]
+    (group,) = answer["groups"]
+    assert {group["keep"], *(m["id"] for m in group["members"])} == {"a/00.png", "a/04.png"}
+    assert group["members"][0]["similarity"] == 1.0
+
+
+def test_the_larger_image_is_kept(tmp_path):
+    photos = folder(tmp_path / "p", 4)
+    picture(9, 60, 50).save(photos / "b/zz-large.png")
+    found = coulomb.Index.build(photos, tmp_path / "i", encoder=tiny(), workers=0, progress=False)
+    found.features = np.ones_like(found.features)
+    (group,) = found.duplicates()["groups"]
+    assert group["keep"] == "b/zz-large.png" and len(group["members"]) == 4
+
+
+def test_leaks_into_another_index(index, built):
+    other = coulomb.Index.open(built)
+    other.features = index.features[::-1].copy()
+    (leak, *_) = index.duplicates(0.99999, against=other)["groups"]
+    assert other.ids[N - 1 - index.position(leak["members"][0]["id"])] == leak["keep"]
+    other.info = other.info | {"encoder": other.info["encoder"] | {"fingerprint": "another"}}
+    with pytest.raises(InputError, match="another encoder"):
+        index.duplicates(against=other)
+
+
+def test_outliers_have_a_reason(index):
+    index.features[7] = np.eye(index.features.shape[1])[3]
+    (first, *rest) = index.outliers(top=5)
+    assert first["id"] == index.ids[7] and len(rest) == 4
+    assert {"id", "path", "score", "similarity", "nearest", "reason", "label"} == set(first)
+    assert len(index.outliers(None)) == N
+
+
+def test_label_errors_of_the_index_and_of_given_labels(index, tmp_path):
+    wrong = index.position("a/04.png")
+    index.features[wrong] = index.features[index.position("b/05.png")]
+    (found, *_) = index.label_errors()
+    assert (found["id"], found["label"], found["suggested"]) == ("a/04.png", "a", "b")
+    assert "nearest labelled images" in found["reason"]
+    given = dict(zip(index.ids, index.labels, strict=True)) | {"a/04.png": "b", "b/07.png": "a"}
+    (found, *_) = index.label_errors(given, top=1)
+    assert (found["id"], found["label"], found["suggested"]) == ("b/07.png", "a", "b")
+
+
+def test_choosing_leaves_out_what_has_a_label(index):
+    with pytest.raises(InputError, match="from 1 to 0"):
+        index.choose(1)
+    index.labels = [None] * N
+    given = dict.fromkeys(index.ids[:20], "x")
+    chosen = [row["id"] for row in index.choose(10, labels=given)]
+    assert len(set(chosen)) == 10 and not set(chosen) & set(given)
+
+
+def test_clusters_have_their_typical_images_first(index):
+    rows = index.cluster(2)
+    assert [row["cluster"] for row in rows] == sorted(row["cluster"] for row in rows) and len(rows) == N
+    for number in range(2):
+        similarities = [row["similarity"] for row in rows if row["cluster"] == number]
+        assert similarities == sorted(similarities, reverse=True)
+
+
+def test_classes_from_a_few_labels(index):
+    given = {
+        id_: label
+        for id_, label in zip(index.ids, index.labels, strict=True)
+        if id_[2:4] < "12"
+    }
+    answer = json.loads(json.dumps(index.classify(given)))
+    assert len(answer["images"]) == N - len(given) and answer["classes"] == ["a", "b"]
+    truth = dict(zip(index.ids, index.labels, strict=True))
+    assert all(row["label"] == truth[row["id"]] for row in answer["images"])
+    margins = [row["margin"] for row in answer["images"]]
+    assert margins == sorted(margins, reverse=True)
+
+
+def test_labels_that_do_not_fit_are_refused(index):
+    for labels, reason in (
+        ({"a/0.png": "a"}, "1 of 1 ids are not in .*a/0.png"),
+        ({"a/00.png": "a", "a/02.png": "a"}, "1 different classes"),
+        ({}, "0 different classes"),
+        ({"a/00.png": None, "a/02.png": "nan"}, "0 different classes"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            index.classify(labels)
+    index.labels = [None] * N
+    with pytest.raises(InputError, match="has no labels to check"):
+        index.label_errors()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "no column id"),
+        ("name,label\na,1\n", "no column id"),
+        ("id,colour\na,1\n", "no column label"),
+        ("id,label\n", "has no rows"),
+        ("id,label\na,1\na,2\n", "has two labels"),
+        ("id,label\na\n", "line 2"),
+    ],
+)
+def test_files_of_labels_that_cannot_be_read_are_refused(content, reason, tmp_path):
+    file = tmp_path / "few.csv"
+    file.write_text(content)
+    with pytest.raises(InputError, match=reason):
+        read_given_labels(file)
+    for path, text in ((tmp_path / "none.csv", "no such file"), (tmp_path, "no such file")):
+        with pytest.raises(InputError, match=text):
+            read_given_labels(path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_lists_can_be_read_as_data_sets_and_as_labels(index, tmp_path, ending):
+    for name, answer in (
+        ("duplicates", index.duplicates(0.5)),
+        ("outliers", index.outliers()),
+        ("cluster", index.cluster(3)),
+        ("classify", index.classify({"a/00.png": "a", "b/01.png": "b"})),
+    ):
+        out = tmp_path / f"{name}.{ending}"
+        rows = list_rows(answer)
+        write_list(out, rows, list(rows[0]))
+        source = open_source(out, root=index.root)
+        assert len(source) == len(rows) and source.item_id(0) == rows[0]["id"]
+        source.image(0)
+    assert read_given_labels(out)[rows[0]["id"]] == rows[0]["label"]
+    assert {"p(a)", "p(b)", "unsure"} <= set(rows[0])
+    found = [row for row in list_rows(index.duplicates(0.5)) if row["keep"]]
+    assert len({row["group"] for row in found}) == len(found)
+
+
+def test_copies_go_to_new_folders_and_the_originals_stay(index, tmp_path):
+    before = sorted(path.name for path in index.root.rglob("*"))
+    rows = index.cluster(2)
+    assert copy_into_folders(rows, tmp_path / "sorted") == (N, 0)
+    assert sorted(path.name for path in index.root.rglob("*")) == before
+    copied = sorted((tmp_path / "sorted" / "cluster-000").iterdir())
+    assert copied[0].read_bytes() == Path(rows[0]["path"]).read_bytes()
+    with pytest.raises(InputError, match="already exists"):
+        copy_into_folders(rows, tmp_path / "sorted")
+    with pytest.raises(InputError, match="not files"):
+        copy_into_folders([{"cluster": 0, "path": None}], tmp_path / "new")
+    assert copy_into_folders([{"cluster": -1, "path": "/none.png"}, rows[0]], tmp_path / "two") == (1, 1)
+
+
+def test_commands_print_what_python_returns(built, tmp_path):
+    index = coulomb.Index.open(built)
+    (tmp_path / "few.csv").write_text("id,label\na/00.png,x\nb/01.png,y\n")
+    commands = {
+        ("duplicates", built, "--above", "0.9"): index.duplicates(0.9),
+        ("outliers", built, "--top", "5"): index.outliers(5),
+        ("label-errors", built): index.label_errors(),
+        ("cluster", built, "--number", "3"): index.cluster(3),
+        ("classify", built, "--labels", "few.csv"): index.classify(tmp_path / "few.csv")["images"],
+    }
+    for command, expected in commands.items():
+        done = forked.coulomb(*command, "--json", "--out", f"{command[0]}.csv", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == json.loads(json.dumps(expected))
+        rows = list(csv.DictReader((tmp_path / f"{command[0]}.csv").open()))
+        assert [row["id"] for row in rows] == [row["id"] for row in list_rows(expected)]
+    text = forked.coulomb("duplicates", built, cwd=tmp_path)
+    assert "sets of exact copies: 2 images" in text.stdout, text.stderr
+
+
+def test_wrong_commands_end_with_one_sentence(built, tmp_path):
+    (tmp_path / "few.csv").write_text("id,label\nnone.png,x\n")
+    for command in (
+        ("duplicates", built, "--above", "2"),
+        ("duplicates", "no.index"),
+        ("choose", built, "--number", "3"),
+        ("cluster", built, "--number", "1000"),
+        ("outliers", built, "--out", "list.txt"),
+        ("classify", built, "--labels", "few.csv"),
+        ("classify", built, "photo.jpg", "--labels", "few.csv"),
+        ("classify", "runs/none", "--labels", "few.csv"),
+        ("classify", "runs/none"),
+    ):
+        done = forked.coulomb(*command, cwd=tmp_path)
+        assert done.returncode == 2 and not done.stdout
+        assert sum(line.startswith("coulomb: error:") for line in done.stderr.splitlines()) == 1, done.stderr
+        assert "Traceback" not in done.stderr
