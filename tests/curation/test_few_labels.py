@@ -25,7 +25,7 @@ def test_the_rest_is_classified():
 
 
 def test_sure_predictions_are_right_more_often():
-    x, y, given = few(noise=1.2, labelled=200)
+    x, y, given = few(noise=2.5, labelled=200)
     found = classify(x, given, target=0.9)
     right = found.predicted == y
     assert 0.1 < found.unsure.mean() < 0.95

@@ -92,7 +92,7 @@ def test_label_errors_of_the_index_and_of_given_labels(index, tmp_path):
 
 
 def test_choosing_leaves_out_what_has_a_label(index):
-    with pytest.raises(InputError, match="from 1 to 0"):
+    with pytest.raises(InputError, match="every image has a label"):
         index.choose(1)
     index.labels = [None] * N
     given = dict.fromkeys(index.ids[:20], "x")
@@ -109,11 +109,7 @@ def test_clusters_have_their_typical_images_first(index):
 
 
 def test_classes_from_a_few_labels(index):
-    given = {
-        id_: label
-        for id_, label in zip(index.ids, index.labels, strict=True)
-        if id_[2:4] < "12"
-    }
+    given = {id_: label for id_, label in zip(index.ids, index.labels, strict=True) if id_[2:4] < "12"}
     answer = json.loads(json.dumps(index.classify(given)))
     assert len(answer["images"]) == N - len(given) and answer["classes"] == ["a", "b"]
     truth = dict(zip(index.ids, index.labels, strict=True))
@@ -205,7 +201,7 @@ def test_commands_print_what_python_returns(built, tmp_path):
         done = forked.coulomb(*command, "--json", "--out", f"{command[0]}.csv", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == json.loads(json.dumps(expected))
-        rows = list(csv.DictReader((tmp_path / f"{command[0]}.csv").open()))
+        rows = list(csv.DictReader((tmp_path / f"{command[0]}.csv").read_text().splitlines()))
         assert [row["id"] for row in rows] == [row["id"] for row in list_rows(expected)]
     text = forked.coulomb("duplicates", built, cwd=tmp_path)
     assert "sets of exact copies: 2 images" in text.stdout, text.stderr

@@ -165,8 +165,9 @@ def render(result: dict[str, Any]) -> str:
     """Returns the figures as text."""
     pairs = result["duplicates"]
     lines = [
-        f"all pairs ≥ {ABOVE} of {pairs['rows']:,} × {pairs['dim']}: {pairs['seconds']:.1f} s ({pairs['cpu_seconds']:.0f} s of "
-        f"CPU), {pairs['memory_mb']:.0f} MB above the array, recall {pairs['recall']:.4%}, {pairs['not_in_fp64']} too many"
+        f"all pairs ≥ {ABOVE} of {pairs['rows']:,} × {pairs['dim']}: {pairs['seconds']:.1f} s "
+        f"({pairs['cpu_seconds']:.0f} s of CPU), {pairs['memory_mb']:.0f} MB above the array, "
+        f"recall {pairs['recall']:.4%}, {pairs['not_in_fp64']} too many"
     ]
     for name, precision in result.get("label_errors", {}).get("precision", {}).items():
         lines.append(f"planted label errors among the first {FLIPPED:.0%}, {name}: {precision:.1%}")

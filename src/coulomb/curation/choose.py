@@ -47,6 +47,10 @@ def choose(
     known = np.zeros(len(x), bool)
     if labelled is not None:
         known[labelled] = True
+    if known.all():
+        raise InputError(
+            "number: every image has a label already; for an index without them, build it with labels=False (--labels none)."
+        )
     if not 1 <= number <= len(x) - known.sum():
         raise InputError(f"number={number}: must be from 1 to {int((~known).sum())}, the images without a label.")
     return (_typical if strategy == "typical" else _diverse)(x, number, known, seed)

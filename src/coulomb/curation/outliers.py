@@ -9,6 +9,7 @@ from coulomb.curation.rows import check_rows
 from coulomb.errors import InputError
 
 NEIGHBOURS = 10
+LEAST_LOCAL = 1.5  # a usual limit of the local outlier factor; images of a group vary around 1
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Outliers:
         similarity: mean cosine with the k nearest other images, float64 [N].
         local: mean distance to the k nearest divided by that of these neighbours to theirs, float64 [N]; 1 is usual.
         score: the larger of the two deviations from the median, in robust standard deviations, float64 [N].
-        by_density: True where the deviation of ``local`` is the larger one, bool [N].
+        by_density: True where it is the deviation of ``local``, bool [N].
         order: positions by descending score, int64 [N].
         neighbour: position of the most similar other image, int64 [N].
     """
@@ -48,9 +49,10 @@ def outliers(x: np.ndarray, k: int | None = None) -> Outliers:
         local_i = d_i / mean over these k neighbours of d_j
 
     The mean distance d finds images far from all others. ``local``, a simplified local outlier factor (Breunig et al.,
-    2000), finds those far from a dense group. Each is expressed as (value − median)/(1.4826·MAD); the larger one is
-    the score. With k = 10 an image that has fewer than ten copies or relatives still counts as an outlier. Neighbours
-    are exact: O(N²·D) time, memory linear in N.
+    2000), finds those far from a dense group; it counts from 1.5. Each is expressed as 1.349·(value − median)/(interquartile
+    range), which is also wide enough for data with dense and loose parts; the larger one is the score. With k = 10 an
+    image that has fewer than ten copies or relatives still counts as an outlier. Neighbours are exact: O(N²·D) time,
+    memory linear in N.
 
     Args:
         x: features [N,D], N ≥ 3; a memory-mapped array is read in blocks.
@@ -69,7 +71,7 @@ def outliers(x: np.ndarray, k: int | None = None) -> Outliers:
     around = far[columns].mean(1)
     # Among copies only, 0/0: nothing stands out there. 1e-3 is the distance that rounding to fp16 causes.
     local = (far + 1e-3) / (around + 1e-3)
-    by_distance, by_density = _deviation(far), _deviation(local)
+    by_distance, by_density = _deviation(far), np.where(local >= LEAST_LOCAL, _deviation(local), 0.0)
     score = np.maximum(by_distance, by_density)
     return Outliers(
         similarity=values.mean(1), local=local, score=score, by_density=by_density > by_distance,
@@ -78,7 +80,6 @@ def outliers(x: np.ndarray, k: int | None = None) -> Outliers:
 
 
 def _deviation(values: np.ndarray) -> np.ndarray:
-    """(value − median)/(1.4826·MAD), 0 where all values agree."""
-    centred = values - np.median(values)
-    spread = 1.4826 * np.median(np.abs(centred))
-    return centred / max(spread, 1e-3)
+    """1.349·(value − median)/(interquartile range): standard deviations, if most values are normally distributed."""
+    lower, median, upper = np.quantile(values, [0.25, 0.5, 0.75])
+    return 1.349 * (values - median) / max(upper - lower, 1e-3)
