@@ -325,6 +325,7 @@ def test_version(tmp_path):
 
 
 COMMANDS = ["train", "check", "views", "evaluate", "doctor", "report", "embed", "encode", "classify", "lab", "bench"]
+COMMANDS += ["duplicates", "outliers", "label-errors", "choose", "cluster", "bench curation"]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, "bench losses", "bench views", "bench pulse"])

@@ -149,10 +149,10 @@ def bench_curation(
     result: dict[str, Any] = {"machine": describe_machine(), "duplicates": bench_duplicates(rows, dim, say)}
     if index is None:
         return result
-    names = sorted({str(label) for label in index.labels})
-    number = {name: position for position, name in enumerate(names)}
-    if None in index.labels or (test is not None and not set(test.labels) <= set(names)):
+    names: list[str | None] = sorted(set(index.labels), key=str)
+    if None in names or (test is not None and not set(test.labels) <= set(names)):
         raise InputError("index: every image needs a label, of the same classes in the test index")
+    number = {name: position for position, name in enumerate(names)}
     labels = np.array([number[label] for label in index.labels])
     result["label_errors"] = bench_label_errors(index.features, labels, say)
     if test is not None:
