@@ -38,6 +38,7 @@ FLOORS = {
     "training": 6,
     "evaluation": 7,
     "report": 8,
+    "export": 8,
     "index": 8,
     "bench": 9,  # measures the index
     "api": 9,

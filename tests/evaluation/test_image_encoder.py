@@ -255,3 +255,16 @@ def test_a_run_from_weights_prepares_images_as_its_evaluation_did(photos, tmp_pa
     own = coulomb.load("lite0", image_size=32).encode(photos)
     cosine = torch.cosine_similarity(found, own)
     assert 0.6 < cosine.mean() < 0.999 and not torch.allclose(found, own, atol=1e-3)
+
+
+def test_similarity_takes_images_and_features():
+    encoder = ImageEncoder(build_encoder("convnet", channels=3, image_size=16, width=8), "convnet")
+    images = [np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8) for seed in range(3)]
+    features = encoder.encode(images, 2, show_progress=True)
+    expected = torch.nn.functional.cosine_similarity(features[:, None], features[None], dim=2)
+    torch.testing.assert_close(encoder.similarity(images, images), expected)
+    torch.testing.assert_close(encoder.similarity(features.numpy(), images[1]), expected[:, 1:2])
+    torch.testing.assert_close(encoder.similarity(features[0], features * 7), expected[:1])
+    assert encoder.similarity(features * 0, features).abs().max() == 0
+    with pytest.raises(InputError, match="a: features have values that are NaN"):
+        encoder.similarity(features / 0, features)

@@ -4,10 +4,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from coulomb.data import Source, visible
 from coulomb.data.sources import open_images
+from coulomb.data.workers import progress_bar
 from coulomb.errors import InputError, did_you_mean
 from coulomb.evaluation.classify import Classification
 from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
@@ -41,7 +45,7 @@ class ImageEncoder:
         """How a run stored its images; None for other encoders, which prepare them by ``encoder.preprocessing``."""
         return None
 
-    def encode(self, images: Any, *, batch_size: int = 256, workers: int = 0) -> Tensor:
+    def encode(self, images: Any, batch_size: int = 256, show_progress: bool = False, *, workers: int = 0) -> Tensor:
         """Returns the features [N, F] of any images, prepared as for the figures of the run; float32, on the CPU.
 
         For a run, each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's
@@ -54,6 +58,7 @@ class ImageEncoder:
                 batch as one array or tensor; or a data set as for training. Arrays and tensors hold uint8, uint16, or
                 floats in [0, 1].
             batch_size: images per forward pass; does not change the result.
+            show_progress: show a progress bar if stderr is a terminal.
             workers: processes that decode images.
 
         Raises:
@@ -66,11 +71,40 @@ class ImageEncoder:
             torch.Size([1, 1280])
         """
         source = open_images(images)
-        features, _, failures = source_features(
-            self.encoder, source, self.canvas, batch_size=batch_size, workers=workers
-        )
+        with progress_bar(len(source), "encoding", show_progress) as advance:
+            features, _, failures = source_features(
+                self.encoder, source, self.canvas, batch_size=batch_size, workers=workers, advance=advance
+            )
         require_all(source, failures)
         return features
+
+    def similarity(self, a: Any, b: Any) -> Tensor:
+        """Returns the cosine similarities [N, M] of N and M images or features; float32, on the CPU.
+
+        Args:
+            a: images as for `encode`, or features: floats [N, F] or [F]. Rows of zeros have similarity 0.
+            b: likewise.
+
+        Raises:
+            InputError: as for `encode`, or features are NaN or infinite.
+
+        Example:
+            >>> lite0 = coulomb.load("lite0")
+            >>> lite0.similarity(lite0.encode("photos/"), "query.jpg").argmax()
+        """
+        first, second = (functional.normalize(self._features(each, name), dim=1) for each, name in ((a, "a"), (b, "b")))
+        return first @ second.T
+
+    def _features(self, given: Any, name: str) -> Tensor:
+        """Returns features [N, F], which ``given`` is or whose images it holds."""
+        if not isinstance(given, np.ndarray | Tensor) or given.ndim not in (1, 2):
+            return self.encode(given)
+        rows = torch.as_tensor(given).detach().cpu()
+        if not rows.is_floating_point() or rows.shape[-1] != self.encoder.feature_dim:
+            return self.encode(given)
+        if not bool(rows.isfinite().all()):
+            raise InputError(f"{name}: features have values that are NaN or infinite")
+        return rows.float().reshape(-1, self.encoder.feature_dim)
 
     def classify(
         self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0

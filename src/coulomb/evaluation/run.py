@@ -16,7 +16,7 @@ from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.reading import read_object
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, read_data, read_evaluation
+from coulomb.runs.folder import RunFolder, read_canvas, read_evaluation
 from coulomb.runs.journal import read_metrics
 
 
@@ -86,8 +86,8 @@ class Run(ImageEncoder):
 
     @property
     def canvas(self) -> Canvas | None:
-        """How the run stored its images; None for folders of earlier versions, which did not save this."""
-        written = read_data(self.folder).get("canvas")
+        """How the run stored its images; None for published weights, and for folders of earlier versions."""
+        written = read_canvas(self.folder)
         return None if written is None else Canvas(**written)
 
     @property

@@ -165,6 +165,17 @@ def read_data(folder: RunFolder) -> dict[str, Any]:
     return read_object(folder.data, DATA) if folder.data.exists() else {}
 
 
+def read_canvas(folder: RunFolder) -> dict[str, Any] | None:
+    """Returns how a run stored its images: from ``data.json``, or ``config.json`` of a folder for the hub; None if unknown.
+
+    Raises `InputError` if the file is malformed.
+    """
+    shared = folder.path / "config.json"
+    if folder.data.exists() or not shared.exists():
+        return read_data(folder).get("canvas")
+    return read_object(shared, {"canvas": maybe(_canvas)}, remedy="download the folder again").get("canvas")
+
+
 def read_split(folder: RunFolder) -> dict[str, Any] | None:
     """Reads ``split.json``; None if there is none. Raises `InputError` if it is malformed."""
     remedy = f"{RESTORE}, or start a new run"

@@ -1,0 +1,9 @@
+"""Hands an encoder or an index over to other programs."""
+
+from coulomb.export.faiss_file import to_faiss
+from coulomb.export.hub_folder import push, to_hub
+from coulomb.export.lance_table import to_lance
+from coulomb.export.onnx_file import to_onnx
+from coulomb.export.tables import to_csv, to_npz
+
+__all__ = ["push", "to_csv", "to_faiss", "to_hub", "to_lance", "to_npz", "to_onnx"]

@@ -1,0 +1,166 @@
+"""The model card of an encoder: how it is used, what was measured, and what it is not good for."""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from coulomb.data import visible
+from coulomb.models import Encoder
+
+CONTESTANTS = {
+    "trained": "this encoder",
+    "starting_point": "the weights it started from",
+    "random_init": "the same network, untrained",
+    "raw_pixels": "raw pixels",
+}
+COLUMNS = {"kNN": "knn", "linear probe": "linear"}
+SHOTS = {"1": "1 label", "5": "5 labels", "10": "10 labels"}
+WEAKEST = 3  # classes that are named
+
+
+def card(
+    encoder: Encoder,
+    facts: Mapping[str, str],
+    evaluation: Mapping[str, Any] | None,
+    code: str | None,
+    *,
+    published: bool,
+    classes: int | None,
+) -> str:
+    """Returns README.md.
+
+    Args:
+        encoder: the network.
+        facts: rows of the first table.
+        evaluation: of the run, or of the published weights on other data; None if there is none.
+        code: plain PyTorch, see `coulomb.export.plain_code.plain_code`.
+        published: whether these are published weights as they are; then ``starting_point`` is this encoder.
+        classes: of the classifier in the folder, if there is one.
+    """
+    front = {"library_name": "coulomb", "pipeline_tag": "image-feature-extraction"}
+    header = "\n".join(f"{name}: {value}" for name, value in front.items())
+    parts = [
+        f"---\n{header}\ntags:\n- feature-extraction\n- contrastive-learning\n---",
+        f"# {_plain(encoder.name)}: features of images",
+        f"Maps an image to {encoder.feature_dim} numbers; images that are alike have features of a large cosine similarity.",
+        _table(["", ""], [[name, _plain(value)] for name, value in facts.items()]),
+        "## Use",
+        _use(encoder, classes),
+        *(
+            [f"Without coulomb, in this folder (torch, numpy, Pillow, safetensors):\n\n```python\n{code}```"]
+            if code
+            else []
+        ),
+        "## Evaluation",
+        _evaluation(evaluation, published),
+        "## What it is not good for",
+        "\n".join(f"- {line}" for line in _limits(encoder, evaluation, published)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _use(encoder: Encoder, classes: int | None) -> str:
+    own = encoder.config["kind"] == "module"
+    module = f", module={encoder.name}()" if own else ""
+    lines = ["import coulomb", "", f'encoder = coulomb.load("."{module})  # this folder']
+    lines += ['features = encoder.encode(["a.jpg", "b.jpg"])', 'encoder.similarity("a.jpg", ["b.jpg", "c.jpg"])']
+    if classes:
+        lines.append(f'print(encoder.classify("a.jpg"))  # {classes} classes')
+    code = "\n".join(lines)
+    note = (
+        f"The architecture is a module of its author, `{encoder.name}`, which this folder does not contain.\n\n"
+        if own
+        else ""
+    )
+    return f"{note}```sh\npip install 'coulomb[train]'\n```\n\n```py\n{code}\n```"
+
+
+def _evaluation(evaluation: Mapping[str, Any] | None, published: bool) -> str:
+    if evaluation is None:
+        return "Not evaluated. `coulomb evaluate FOLDER --on PHOTOS` measures it on labelled photos of yours."
+    rows = []
+    for name, words in _contestants(published).items():
+        figures = evaluation.get(name)
+        if figures:
+            shots = figures.get("few_shot") or {}
+            row = [_percent(figures.get(key)) for key in COLUMNS.values()]
+            row += ["–" if not shots.get(n) else f"{shots[n]['mean']:.1%} ± {shots[n]['std']:.1%}" for n in SHOTS]
+            rows.append([words, *row])
+    parts = [_table(["accuracy on held-out images", *COLUMNS, *SHOTS.values()], rows)]
+    if verdict := evaluation.get("verdict"):
+        parts.append(f"**{_plain(verdict['title'])}.** {_plain(verdict['sentence'])}")
+    return "\n\n".join([*parts, "Protocol: " + "; ".join(_protocol(evaluation, published)) + "."])
+
+
+def _contestants(published: bool) -> dict[str, str]:
+    if not published:
+        return CONTESTANTS
+    names = {name: words for name, words in CONTESTANTS.items() if name != "trained"}
+    return names | {"starting_point": CONTESTANTS["trained"]}
+
+
+def _measured(evaluation: Mapping[str, Any], published: bool) -> Mapping[str, Any]:
+    return evaluation.get("starting_point" if published else "trained") or {}
+
+
+def _protocol(evaluation: Mapping[str, Any], published: bool) -> list[str]:
+    outer, inner = evaluation.get("protocol") or {}, _measured(evaluation, published).get("protocol") or {}
+    lines = [f"data {_plain(outer.get('name') or PurePath(str(outer.get('data'))).name)}"]
+    if split := outer.get("split"):
+        lines.append(_plain(str(split)).rstrip("."))
+    if knn := inner.get("knn"):
+        lines.append(f"kNN by cosine with k={knn.get('k')}, σ={knn.get('sigma')}")
+    if linear := inner.get("linear"):
+        lines.append(f"linear probe: {_plain(str(linear.get('classifier')))} on frozen features, C={linear.get('C')}")
+    if few := inner.get("few_shot"):
+        lines.append(
+            f"few labels per class: mean ± deviation of {few.get('draws')} draws, without the randomness of training"
+        )
+    return lines
+
+
+def _limits(encoder: Encoder, evaluation: Mapping[str, Any] | None, published: bool) -> list[str]:
+    """What the figures do not support, from the evaluation itself."""
+    lines = []
+    if evaluation is None:
+        lines.append("Nothing was measured here: measure it on your images before you rely on it.")
+    else:
+        figures = _measured(evaluation, published)
+        counts = figures.get("protocol") or {}
+        where = f"{counts['test']} held-out images" if "test" in counts else "the held-out images above"
+        lines.append(f"Measured on {where} of one data set only. Other images, cameras and subjects are untested.")
+        level = (evaluation.get("verdict") or {}).get("level")
+        if level in ("use_starting_point", "adapting_hurt"):
+            lines.append("The weights that it started from are as good or better, see the verdict above: use those.")
+        elif level in ("nothing_measurable", "worse_than_raw_pixels"):
+            lines.append("No benefit over its baselines was measured, see the verdict above: do not rely on it.")
+        elif level == "adapting_unverified":
+            lines.append("Whether adapting the weights helped could not be measured without labels.")
+        per_class = [row for row in figures.get("per_class") or [] if row.get("knn") is not None]
+        weak = sorted(per_class, key=lambda row: row["knn"])[:WEAKEST]
+        if len(per_class) > 1:
+            named = ", ".join(f"{_plain(str(row.get('class', row['label'])))} ({row['knn']:.0%})" for row in weak)
+            lines.append(f"The classes that kNN recognises worst: {named}.")
+    side = encoder.image_size
+    lines += [
+        f"Details that are lost at {side}×{side} pixels, and what lies outside the central square of a photo.",
+        "Decisions about people. Similarity is not identity, and bias was not measured.",
+        "Probabilities: cosine similarities are not calibrated, and a threshold must be chosen on your own images.",
+    ]
+    return lines
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _plain(text: str) -> str:
+    """Returns untrusted text, such as a class name, for one line of Markdown without effect."""
+    for mark in "\\`*_[]#":
+        text = text.replace(mark, f"\\{mark}")
+    return visible(text.replace("<", "&lt;").replace(">", "&gt;"), 500)

@@ -1,0 +1,82 @@
+"""Compares an ONNX file with the encoder that it was made of, on photos of many sizes."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from coulomb.errors import InputError
+from coulomb.evaluation.image_encoder import ImageEncoder
+
+BATCHES = (1, 2, 3, 64, 257)
+DISTINCT = 8  # photos of a batch that PyTorch encodes; a larger batch repeats them
+LEAST_COSINE = 0.99999
+
+
+def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np.ndarray]) -> dict[str, Any]:
+    """Returns the smallest cosine between features of onnxruntime and of `ImageEncoder.encode`, which must be ≥ .99999.
+
+    Batches of 1, 2, 3, 64 and 257 generated photos of odd sizes, larger and smaller than the input; then real ``photos``, one
+    by one. Lengths must agree, too: within .1% of those of ``encode``, or of 1 for features of unit length.
+
+    Args:
+        session: of the file.
+        encoder: what it was made of.
+        unit: whether its features have unit length.
+        photos: uint8 [H, W, 3].
+
+    Raises:
+        InputError: a cosine or a length differs by more; the message has the figure.
+    """
+    side, channels = encoder.encoder.image_size, encoder.encoder.channels
+    shapes = [
+        (2 * side + 1, 3 * side // 2),
+        (side + 1, side),
+        (side, side),
+        (side // 2 + 1, 3 * side - 1),
+        (side - 1, side + 5),
+    ]
+    groups = [
+        (batch, [generated_photo(*shape, channels, seed) for seed in range(min(batch, DISTINCT))])
+        for batch, shape in zip(BATCHES, shapes, strict=True)
+    ]
+    cosines, lengths = [], []
+    for batch, images in [*groups, *((1, [photo]) for photo in photos)]:
+        expected = encoder.encode(list(images))
+        stacked = np.stack([images[row % len(images)] for row in range(batch)])
+        features = torch.from_numpy(session.run(["features"], {"images": stacked})[0])
+        expected = expected[torch.arange(batch) % len(images)]
+        if features.shape != expected.shape:
+            raise InputError(
+                f"the ONNX model returns features {list(features.shape)} instead of {list(expected.shape)}"
+            )
+        cosines.append(float(functional.cosine_similarity(features.double(), expected.double()).min()))
+        wanted = torch.ones(batch) if unit else expected.norm(dim=1)
+        lengths.append(float((features.norm(dim=1) / wanted.clamp_min(1e-12) - 1).abs().max()))
+    worst = {"cosine": min(cosines), "length": max(lengths)}
+    if not (worst["cosine"] >= LEAST_COSINE and worst["length"] <= 1e-3):
+        raise InputError(
+            f"{encoder.encoder.name}: the features of its ONNX model differ from those of PyTorch (smallest cosine "
+            f"{worst['cosine']:.7f}, required {LEAST_COSINE}; largest difference of length {worst['length']:.2%}, "
+            "allowed .1%); nothing was written"
+        )
+    return {**worst, "batches": list(BATCHES), "photos": len(photos)}
+
+
+def generated_photo(height: int, width: int, channels: int, seed: int) -> np.ndarray:
+    """Returns uint8 [H, W, 3] (or C for other numbers of channels than 1): smooth noise of several scales and sharp edges."""
+    draw = np.random.default_rng((seed, height, width))
+    colours = 3 if channels == 1 else channels
+    y, x = np.mgrid[:height, :width] / max(height, width)
+    photo = np.zeros((height, width, colours))
+    for octave in range(6):
+        angle, phase, colour = draw.uniform(0, 7), draw.uniform(0, 7), draw.uniform(-1, 1, colours)
+        wave = np.sin(2**octave * 3 * (x * np.cos(angle) + y * np.sin(angle)) + phase)
+        photo += wave[..., None] * colour / (octave + 1)
+    for _ in range(4):
+        top, left = draw.uniform(0, 1, 2)
+        inside = (np.abs(y - top) < draw.uniform(0.05, 0.3)) & (np.abs(x - left) < draw.uniform(0.05, 0.3))
+        photo[inside] += draw.uniform(-1, 1, colours)
+    photo += draw.normal(0, 0.1, photo.shape)
+    return np.clip(128 + 70 * photo, 0, 255).astype(np.uint8)

@@ -1,0 +1,126 @@
+"""Exports an encoder as one ONNX file that takes photos as they are."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import coulomb
+from coulomb.data.sources import open_files
+from coulomb.errors import InputError
+from coulomb.evaluation.encode import Canvas
+from coulomb.evaluation.image_encoder import ImageEncoder
+from coulomb.export.extras import library, new_path
+from coulomb.export.int8 import measured_loss, quantised
+from coulomb.export.network_graph import joined, network_graph
+from coulomb.export.onnx_check import check_model
+from coulomb.export.photos import some_photos
+from coulomb.export.preparation import preparation
+from coulomb.models.saving import write_atomically
+
+CALIBRATION, CHECKED = 64, 32  # real photos, at most
+
+SCRIPT = '''"""Features of photos: python {script} a.jpg b.jpg. Needs onnxruntime, numpy and Pillow, which reads the files."""
+import pathlib, sys
+import numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession(pathlib.Path(__file__).with_name({model!r}))
+for path in sys.argv[1:]:
+    photo = np.asarray(ImageOps.exif_transpose(Image.open(path)).convert("RGB"))
+    features = session.run(["features"], {{"images": photo[None]}})[0]  # [1, {dim}]; a batch is [B, H, W, 3]
+    print(path, *features[0])
+'''
+
+
+def to_onnx(
+    encoder: ImageEncoder,
+    out: str | Path,
+    *,
+    unit: bool = False,
+    int8: bool = False,
+    on: Any = None,
+    labels: str | None = None,
+) -> dict[str, Any]:
+    """Writes an encoder as an ONNX file with its preprocessing, and beside it a script of ten lines that uses it.
+
+    Input ``images``, uint8 [B, H, W, 3] for any B, H and W (for encoders of other than 1 or 3 channels [B, H, W, C]); output
+    ``features`` float32 [B, F]. The graph resizes with Pillow's filter, crops the centre and normalises, as
+    `ImageEncoder.encode` does for arrays. The file is written only if onnxruntime returns the features of ``encode``,
+    see `coulomb.export.onnx_check.check_model`.
+
+    Args:
+        encoder: what `coulomb.load` returns.
+        out: file to write, such as ``model.onnx``; it must not exist.
+        unit: features of unit length, so that their dot product is the cosine similarity.
+        int8: weights and activations of 8 bits, see `coulomb.export.int8.quantised`; needs ``on``.
+        on: images as for training, on which the file is also checked; for ``int8`` the calibration and the loss.
+        labels: the column of a table that holds the labels of ``on``.
+
+    Returns:
+        ``out``, ``script``, ``encoder``, ``features`` (F), ``image_size``, ``unit``, ``bytes``, ``check`` (smallest cosine,
+        largest relative difference of lengths, batch sizes, number of photos), ``seconds``, and with ``int8`` what
+        `coulomb.export.int8.measured_loss` returns.
+
+    Raises:
+        InputError: a library is missing, the network cannot be converted, or features differ.
+    """
+    for module in ("onnx", "onnxruntime", "onnxscript"):
+        library(module, "export", "onnx")
+    path = new_path(out)
+    if path.suffix != ".onnx":
+        raise InputError(f"out={str(out)!r}: must end in .onnx")
+    script = new_path(path.with_suffix(".py"))
+    if int8 and on is None:
+        raise InputError("int8=True: needs photos to calibrate and to measure the loss; give them as on (--on PHOTOS)")
+    started, network, canvas = time.perf_counter(), encoder.encoder, encoder.canvas
+    source = None if on is None else open_files(on, labels=labels)
+    real = [] if source is None else some_photos(source, CALIBRATION, network.channels)
+    graph = network_graph(network, unit)
+    content = _content(encoder, canvas, graph)
+    session = _session(content)
+    result: dict[str, Any] = {"check": check_model(session, encoder, unit, real[:CHECKED])}
+    if int8:
+        assert source is not None
+        content = _content(encoder, canvas, quantised(graph, preparation(network, canvas), real))
+        result["int8"] = measured_loss(source, session, _session(content), network.channels)
+    write_atomically(path, content)
+    text = SCRIPT.format(script=script.name, model=path.name, dim=network.feature_dim)
+    write_atomically(script, text.encode())
+    return {
+        "out": str(path),
+        "script": str(script),
+        "encoder": network.name,
+        "features": network.feature_dim,
+        "image_size": network.image_size,
+        "unit": unit,
+        "bytes": len(content),
+        **result,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def _session(content: bytes) -> Any:
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.log_severity_level = 3  # errors
+    return InferenceSession(content, options)
+
+
+def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
+    """Returns the file: preparation and network, with a description of the input in its metadata."""
+    from onnx import helper
+
+    network = encoder.encoder
+    model = joined(preparation(network, canvas), graph)
+    if canvas is None:
+        assert network.preprocessing is not None
+        how = network.preprocessing.describe()
+    else:
+        how = f"bilinear, short side to {network.image_size} pixels, centre crop, by way of a square canvas"
+    about = {"encoder": network.name, "image_size": str(network.image_size), "preparation": how}
+    helper.set_model_props(model, about)
+    model.producer_name, model.producer_version = "coulomb", coulomb.__version__
+    model.graph.name = model.doc_string = f"{network.name}: images uint8 [B, H, W, C] in RGB → features"
+    content: bytes = model.SerializeToString()
+    return content

@@ -1,0 +1,76 @@
+"""An index as files that any program reads: CSV and NumPy arrays."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from coulomb.errors import InputError
+from coulomb.export.extras import new_path
+from coulomb.export.vectors import ROWS, Vectors, require_rows
+
+
+def to_csv(index: Vectors, out: str | Path) -> dict[str, Any]:
+    """Writes an index as CSV: ``id``, ``path`` and ``label`` (empty if unknown), then one column per feature, f0, f1, …
+
+    Features are written with as many digits as float32 needs. Memory does not grow with the index.
+
+    Raises:
+        InputError: ``out`` exists or cannot be written, or the index is empty.
+    """
+    import pyarrow as pa
+    from pyarrow.csv import CSVWriter
+
+    require_rows(index)
+    names = [f"f{column}" for column in range(index.features.shape[1])]
+    text = [(name, pa.string()) for name in ("id", "path", "label")]
+    schema = pa.schema(text + [(name, pa.float32()) for name in names])
+    about = index.table.select(["id", "path", "label"])
+    with written(new_path(out)) as file, CSVWriter(file, schema) as writer:
+        for start in range(0, len(index), ROWS):
+            rows = index.rows(start, min(start + ROWS, len(index))).numpy()
+            columns = [column.combine_chunks().cast(pa.string()) for column in about.slice(start, len(rows)).columns]
+            columns += [pa.array(np.ascontiguousarray(column)) for column in rows.T]
+            writer.write_table(pa.table(columns, schema=schema))
+    return {"out": str(out), "images": len(index), "features": len(names)}
+
+
+def to_npz(index: Vectors, out: str | Path) -> dict[str, Any]:
+    """Writes an index as NumPy arrays for ``numpy.load``, without pickles.
+
+    ``features`` [N, D] as in the index, float16 or float32; ``ids`` [N] and ``labels`` [N] are text, "" where unknown.
+
+    Raises:
+        InputError: ``out`` exists, does not end in .npz or cannot be written, or the index is empty.
+    """
+    require_rows(index)
+    path = new_path(out)
+    if path.suffix != ".npz":
+        raise InputError(f"out={str(out)!r}: must end in .npz, by which numpy.load knows it")
+    labels = np.array([label or "" for label in index.labels], dtype=np.str_)
+    with written(path) as file:
+        np.savez(file, features=index.features, ids=np.array(index.ids, dtype=np.str_), labels=labels)
+    return {"out": str(out), "images": len(index), "features": index.features.shape[1]}
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file for writing that appears at ``path`` when it is complete.
+
+    Raises:
+        InputError: the disk is full, or the folder is not writable.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"out={str(path)!r}: cannot be written ({error.strerror or error}); free some space") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""What the exports of an index need of it, and its exact neighbours, to measure others by."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from coulomb.errors import InputError
+from coulomb.randomness import numpy_generator
+
+ROWS = 8192  # rows that are in memory at a time
+QUERIES, TOP = 100, 10  # on which recall is measured
+SAME = 1e-4  # largest difference of cosines that counts as a tie; float16 features have 5e-4 per value
+
+
+class Vectors(Protocol):
+    """An index: unit ``features`` [N, D] with their ``ids``, ``labels`` and ``table``."""
+
+    features: np.ndarray
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of the images [N]."""
+
+    @property
+    def labels(self) -> list[str | None]:
+        """Labels [N], None where unknown."""
+
+    @property
+    def table(self) -> Any:
+        """A ``pyarrow.Table`` with the columns id, path and label."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Returns features [start:stop] as float32."""
+
+
+def require_rows(index: Vectors) -> None:
+    """Raises `InputError` for an index without images."""
+    if not len(index):
+        raise InputError("the index has no images; build it of images first: coulomb index PHOTOS")
+
+
+def unit_rows(index: Vectors, start: int, stop: int) -> Tensor:
+    """Returns features [start:stop] as float32 of unit length; those of a float16 index are off by its rounding."""
+    return functional.normalize(index.rows(start, min(stop, len(index))), dim=1)
+
+
+class Recall:
+    """The exact nearest neighbours of a sample of an index, to measure another search.
+
+    Args:
+        index: of which 100 images are drawn as queries.
+
+    Attributes:
+        queries: float32 [Q, D].
+        top: K, 10 unless the index is smaller; the query is its own first neighbour.
+    """
+
+    def __init__(self, index: Vectors) -> None:
+        drawn = np.sort(numpy_generator(0, "recall").permutation(len(index))[:QUERIES])
+        self.index, self.top = index, min(TOP, len(index))
+        self.queries = functional.normalize(torch.cat([index.rows(row, row + 1) for row in drawn.tolist()]), dim=1)
+        best = torch.full((len(drawn), self.top), -2.0)
+        for start in range(0, len(index), ROWS):
+            best = torch.cat([best, self.queries @ unit_rows(index, start, start + ROWS).T], 1).topk(self.top, 1).values
+        self._least = best[:, -1:] - SAME
+
+    def of(self, positions: Any) -> float:
+        """Returns the share of found neighbours among the K nearest; equally similar images count as the same.
+
+        Args:
+            positions: [Q, K], rows of the index, −1 where nothing was found.
+        """
+        shares = []
+        for query, least, found in zip(self.queries, self._least, np.asarray(positions).tolist(), strict=True):
+            rows = [row for row in dict.fromkeys(found) if row >= 0]
+            cosines = (
+                torch.cat([unit_rows(self.index, row, row + 1) for row in rows]) @ query if rows else torch.empty(0)
+            )
+            shares.append(int((cosines >= least).sum()) / self.top)
+        return sum(shares) / len(shares)

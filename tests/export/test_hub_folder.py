@@ -1,0 +1,153 @@
+"""A folder for the hub opens with coulomb and, by the code of its card, without it."""
+
+import json
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import huggingface_hub
+import numpy as np
+import pytest
+from PIL import Image
+
+import coulomb
+from coulomb.errors import InputError
+from coulomb.export import push, to_hub
+from export_cases import photo, published, run
+
+CODE = re.compile(r"```python\n(.*?)```", re.S)
+FIGURES = {
+    "knn": 0.6,
+    "linear": 0.7,
+    "few_shot": {"5": {"mean": 0.5, "std": 0.02}},
+    "protocol": {"test": 20, "knn": {"k": 20, "sigma": 0.1}},
+}
+EVALUATION = {
+    "trained": FIGURES
+    | {
+        "per_class": [
+            {"label": 0, "class": "<b>cat|</b>", "train": 4, "knn": 0.1},
+            {"label": 1, "class": "dog", "train": 4, "knn": 0.9},
+        ]
+    },
+    "raw_pixels": FIGURES,
+    "verdict": {"level": "use_starting_point", "title": "Use the published weights", "sentence": "They are ahead."},
+    "protocol": {"data": "/home/someone/secret/zoo", "split": "20 of 100 images held out."},
+}
+
+
+def by_the_card(folder, paths):
+    """Features by the card's code, in a process in which coulomb cannot be imported."""
+    (code,) = CODE.findall((folder / "README.md").read_text())
+    program = "import sys; sys.modules['coulomb'] = None\n" + code
+    program += "\nimport json; print(json.dumps(encode(sys.argv[1:]).tolist()))"
+    command = [sys.executable, "-I", "-W", "error", "-c", program, *map(str, paths)]
+    return json.loads(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("convnet", {"width": 8, "channels": 1, "adapter": "linear"}),
+        ("resnet10", {"width": 8, "adapter": "linear"}),
+        ("vit", {"width": 32, "depth": 2, "heads": 2, "size": 30}),
+        ("lite0-random", {"adapter": "whitening"}),
+    ],
+    ids=str,
+)
+def test_the_folder_of_a_run_gives_its_features_with_and_without_coulomb(tmp_path, name, options):
+    paths = []
+    for number, size in enumerate(((61, 45), (32, 32), (48, 48))):
+        paths.append(tmp_path / f"{number}.png")
+        Image.fromarray(photo(*size, seed=number)).save(paths[-1])
+    loaded = run(tmp_path / "run", name, **options)
+    result = to_hub(loaded, tmp_path / "hub")
+    assert (
+        result["files"] == ["README.md", "config.json", "encoder.json", "encoder.safetensors"] and result["plain_code"]
+    )
+    expected = loaded.encode(paths).numpy()
+    again = coulomb.load(tmp_path / "hub")
+    assert again.canvas == loaded.canvas
+    np.testing.assert_array_equal(again.encode(paths), expected)
+    np.testing.assert_allclose(by_the_card(tmp_path / "hub", paths), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_published_weights_keep_their_preprocessing(tmp_path):
+    Image.fromarray(photo(61, 45)).save(tmp_path / "a.png")
+    loaded = published("resnet10", width=8)
+    to_hub(loaded, tmp_path / "hub")
+    expected = loaded.encode(tmp_path / "a.png").numpy()
+    np.testing.assert_array_equal(coulomb.load(tmp_path / "hub").encode(tmp_path / "a.png"), expected)
+    np.testing.assert_allclose(by_the_card(tmp_path / "hub", [tmp_path / "a.png"]), expected, rtol=1e-4, atol=1e-5)
+    assert "Not evaluated" in (tmp_path / "hub" / "README.md").read_text()
+
+
+def test_the_card_is_honest(tmp_path):
+    to_hub(run(tmp_path / "run", "convnet", width=8, evaluation=EVALUATION), tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: coulomb\n")
+    assert "| this encoder | 60.0% | 70.0% | – | 50.0% ± 2.0% | – |" in card and "| raw pixels | 60.0%" in card
+    assert "**Use the published weights.** They are ahead." in card and "as good or better" in card
+    assert "20 of 100 images held out" in card and "k=20" in card and "20 held-out images of one data set" in card
+    assert "recognises worst: &lt;b&gt;cat|&lt;/b&gt; (10%), dog (90%)" in card, (
+        "class names have no effect on the page"
+    )
+    assert "someone" not in card and "someone" not in (tmp_path / "hub" / "config.json").read_text()
+
+
+def test_a_classifier_goes_along(tmp_path):
+    import torch
+
+    from coulomb.models.classifier import Classifier, save_classifier
+
+    loaded = run(tmp_path / "run", "convnet", width=8)
+    save_classifier(
+        Classifier(torch.randn(2, loaded.encoder.feature_dim), how="linear"), tmp_path / "run", ["cat", "dog"]
+    )
+    to_hub(loaded, tmp_path / "hub")
+    image = photo(40, 40)
+    np.testing.assert_array_equal(
+        coulomb.load(tmp_path / "hub").classify([image]).probabilities, loaded.classify([image]).probabilities
+    )
+
+
+def test_existing_folders_and_figures_of_other_data_are_refused(tmp_path):
+    loaded = run(tmp_path / "run", "convnet", width=8)
+    with pytest.raises(InputError, match="already exists"):
+        to_hub(loaded, tmp_path / "run")
+    with pytest.raises(InputError, match="the run's own evaluation"):
+        to_hub(loaded, tmp_path / "hub", on="digits")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["run"]
+
+
+class Hub:
+    """Records what would be uploaded."""
+
+    calls: list = []  # noqa: RUF012
+
+    def create_repo(self, name, **options):
+        if "/" not in name:
+            raise ValueError("Repo id must be user/name\nand so on")
+        self.calls.append((name, options))
+        return SimpleNamespace(repo_id=name)
+
+    def upload_folder(self, **options):
+        self.calls.append(options)
+
+
+def test_push_uploads_the_files_of_the_folder_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    monkeypatch.setattr(Hub, "calls", [])
+    to_hub(run(tmp_path / "run", "convnet", width=8), tmp_path / "hub")
+    assert push(tmp_path / "hub", "me/birds", private=True)["repository"] == "me/birds"
+    (name, options), uploaded = Hub.calls
+    assert name == "me/birds" and options["private"] and uploaded["folder_path"] == str(tmp_path / "hub")
+    assert "README.md" in uploaded["allow_patterns"] and "*" not in "".join(uploaded["allow_patterns"])
+    with pytest.raises(InputError, match=r"name='birds': the hub refused .*Repo id must be user/name\)"):
+        push(tmp_path / "hub", "birds")
+    with pytest.raises(InputError, match="was not written by coulomb export"):
+        push(tmp_path / "run", "me/birds")
+    (tmp_path / "hub" / "README.md").unlink()
+    with pytest.raises(InputError, match=r"README.md missing"):
+        push(tmp_path / "hub", "me/birds")
