@@ -31,6 +31,12 @@ def test_a_recipe_from_weights_is_complete(method, images):
         assert config.temperature == BY_METHOD[method].get("temperature", SHARED["temperature"])
 
 
+def test_the_network_is_frozen_unless_the_method_learns_from_labels():
+    for name, method in METHODS.items():
+        assert from_weights(name, PHOTOS).tune == ("all" if method.needs_labels else "none")
+    assert from_weights("mine.py:Mine", PHOTOS).tune == "none"
+
+
 def test_the_table_names_every_method():
     assert set(BY_METHOD) == set(METHODS)
 

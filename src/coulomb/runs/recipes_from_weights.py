@@ -14,7 +14,8 @@ MOST_EPOCHS, LEAST_EPOCHS = 30, 2
 LEAST_BATCH = 16
 FORWARD = 3  # views that pass through the network in the time in which one of them is trained on
 
-# First for all methods, then what differs.
+# First for all methods, then what differs. Without labels, an adapter behind the frozen network improves kNN and few-shot
+# accuracy in a minute (see LOG.md); labels can teach the network itself.
 SHARED: dict[str, Any] = {
     "tune": "none",
     "layer_decay": 0.75,
@@ -40,12 +41,12 @@ BY_METHOD: dict[str, dict[str, Any]] = {
     "simsiam": {"lr": 3e-4},
     "vicreg": {"lr": 3e-4},
     "barlow": {"lr": 3e-4},
-    "supcon": {"lr": 1e-3, "temperature": 0.1},
-    "triplet": {"lr": 3e-4},
-    "softmax": {"lr": 1e-3},
-    "balanced_softmax": {"lr": 1e-3},
-    "arcface": {"lr": 1e-3},
-    "paco": {"lr": 1e-3, "temperature": 0.2},
+    "supcon": {"tune": "all", "lr": 1e-3, "temperature": 0.1},
+    "triplet": {"tune": "all", "lr": 3e-4},
+    "softmax": {"tune": "all", "lr": 1e-3},
+    "balanced_softmax": {"tune": "all", "lr": 1e-3},
+    "arcface": {"tune": "all", "lr": 1e-3},
+    "paco": {"tune": "all", "lr": 1e-3, "temperature": 0.2},
 }
 
 
