@@ -62,7 +62,8 @@ def render(result: dict[str, Any]) -> str:
 def measure(images: int, training: bool, repeats: int = 3) -> tuple[float, float]:
     """Returns the median seconds of one step of lite0 in this process, and the largest resident memory in MiB."""
     keep_freed_memory()
-    network = build_encoder("lite0-random", channels=3, image_size=SIDE).to(memory_format=torch.channels_last)
+    network = build_encoder("lite0-random", channels=3, image_size=SIDE)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.train(training)
     batch = torch.rand(images, 3, SIDE, SIDE).contiguous(memory_format=torch.channels_last)
 

@@ -47,7 +47,7 @@ def build_adapter(description: Mapping[str, Any]) -> nn.Linear:
     adapter = projection_head(in_dim, out_dim=out_dim, layers=1)[0]  # checks the sizes
     assert isinstance(adapter, nn.Linear)
     if kind == "linear":
-        adapter.bias = None
+        adapter.register_parameter("bias", None)
         nn.init.eye_(adapter.weight)
         return adapter
     nn.init.zeros_(adapter.weight)
