@@ -40,6 +40,7 @@ FLOORS = {
     "report": 8,
     "export": 8,
     "index": 8,
+    "browse": 9,
     "bench": 9,  # measures the index
     "api": 9,
     "lab": 10,  # measures memory with bench
