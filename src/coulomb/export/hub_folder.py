@@ -101,7 +101,9 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
         return facts | {"Weights": f"as published, {encoder.name}; the licence of its authors applies"}
     if run.folder.config.is_file():
         config = run.config
-        facts["Method"] = f"{config.method}, {config.epochs} epochs, batches of {config.batch_size}, seed {config.seed}"
+        facts["Method"] = (
+            f"{config.method}; epochs: {config.epochs}, batch size: {config.batch_size}, seed: {config.seed}"
+        )
     if run.folder.data.is_file():
         about = read_object(run.folder.data)
         source = about.get("source") or {}
