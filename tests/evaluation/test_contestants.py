@@ -29,7 +29,7 @@ def weights(digit_tree, tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(digit_tree, weights, tmp_path_factory):
     out = tmp_path_factory.mktemp("from-weights") / "run"
-    made = coulomb.train(digit_tree, out=out, encoder=f"run:{weights}", **QUICK)
+    made = coulomb.train(digit_tree, out=out, encoder=f"run:{weights}", tune="all", **QUICK)
     shutil.move(weights, weights.with_name("gone"))  # nothing below may need them
     return made
 

@@ -177,7 +177,7 @@ def test_a_list_of_files_and_a_file_given_twice(photos, tmp_path):
     files = [str(photos / "a" / "00.png"), str(photos / "b" / "01.png")]
     index = build(files, tmp_path / "i")
     assert index.ids == files and index.paths == [str((photos / "a" / "00.png").resolve()), index.paths[1]]
-    with pytest.raises(InputError, match="00.png: given more than once"):
+    with pytest.raises(InputError, match="given more than once"):
         build([*files, files[0]], tmp_path / "j")
 
 

@@ -28,9 +28,9 @@ def to_lance(index: Vectors, out: str | Path) -> dict[str, Any]:
     """
     import pyarrow as pa
 
-    lancedb: Any = library("lancedb", "lance", "lance")
     require_rows(index)
     path = new_path(out)
+    lancedb: Any = library("lancedb", "lance", "lance")
     count, dim = index.features.shape
     about = index.table.select(["id", "path", "label"])
     vector = pa.list_(pa.float32(), dim)
