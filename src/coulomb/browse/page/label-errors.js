@@ -47,7 +47,7 @@ const fill = (place, found) => {
     other.addEventListener("change", () => { if (other.value) { other.blur(); give(other.value); } });
     const option = (name, what, key, work) => {
       const made = button("", work, { class: `option ${what}`, "aria-pressed": String(chosen === name) });
-      made.append(el("small", { text: what === "given" ? `given label${confidence === null ? "" : `, wrong with ${percent(confidence)}`}` : "suggested" }), el("b", { text: name }), el("kbd", { text: key }));
+      made.append(el("small", { text: what === "given" ? `given label${confidence === null ? "" : `, probability ${percent(1 - confidence)}`}` : "suggested" }), el("b", { text: name }), el("kbd", { text: key }));
       return made;
     };
     return [
