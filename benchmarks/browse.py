@@ -75,6 +75,7 @@ def measure(page: Any, address: str, repeats: int) -> dict[str, Any]:
         page.goto("about:blank")
         page.goto(address)
         first.append(page.evaluate(WAIT))
+    page.evaluate("performance.setResourceTimingBufferSize(100000)")
     scroll = page.evaluate(SCROLL)
     scroll["thumbnails_after"] = page.evaluate(
         f"async () => {{ const from = performance.now(); return await ({WAIT})() - from; }}"
@@ -130,11 +131,13 @@ def main() -> None:
         index = write_index(Path(folder) / "large.index", given.images, width=1280, encoder=encoder)
         command = [sys.executable, "-m", "coulomb", "browse", str(index), "--no-open", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
-            address = json.loads(server.stdout.readline())["address"]  # type: ignore[union-attr]
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            figures = measure(browser.new_page(viewport={"width": 1360, "height": 860}), address, given.repeats)
-            browser.close()
-            server.terminate()
+            try:
+                address = json.loads(server.stdout.readline())["address"]  # type: ignore[union-attr]
+                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+                figures = measure(browser.new_page(viewport={"width": 1360, "height": 860}), address, given.repeats)
+                browser.close()
+            finally:
+                server.terminate()
     print(json.dumps({"images": given.images, "load": os.getloadavg()[0]} | figures))  # noqa: T201
 
 

@@ -31,6 +31,7 @@ PATHS = [
     "/",
     "/start",
     "/thumbnail/0",
+    "/thumbnails",
     "/image/0",
     "/rows",
     "/page/main.js",

@@ -69,9 +69,18 @@ def test_rows_name_images_and_thumbnails_are_theirs(open_app, small):
     assert ask(app, "/image/7").body == session.index.thumbnail(7)  # no file: its thumbnail
 
 
+def test_many_thumbnails_come_at_once(open_app, small):
+    app, session = open_app(small)
+    content = ask(app, "/thumbnails", query="at=7,3,299").body
+    lengths = np.frombuffer(content[:12], "<u4")
+    assert content[12:] == b"".join(session.index.thumbnail(at) for at in (7, 3, 299))
+    assert lengths.tolist() == [len(session.index.thumbnail(at)) for at in (7, 3, 299)]
+
+
+@pytest.mark.parametrize("path", ["/rows", "/thumbnails"])
 @pytest.mark.parametrize("query", ["", "at=", "at=300", "at=-1", "at=x", "at=1,,2", "at=" + ",".join(["1"] * 501)])
-def test_rows_that_do_not_exist_are_refused(open_app, small, query):
-    assert ask(open_app(small)[0], "/rows", query=query).status == 400
+def test_rows_that_do_not_exist_are_refused(open_app, small, path, query):
+    assert ask(open_app(small)[0], path, query=query).status == 400
 
 
 @pytest.mark.parametrize(

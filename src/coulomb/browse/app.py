@@ -1,6 +1,7 @@
 """The routes of the page: its files, pictures by position in the index, and answers as JSON."""
 
 import json
+import struct
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
@@ -15,7 +16,7 @@ from coulomb.browse.exports import export_csv
 from coulomb.browse.guard import MIB, MOST_JSON, MOST_PICTURE, PICTURE, Guard
 from coulomb.browse.maps import positions
 from coulomb.browse.pictures import preview
-from coulomb.browse.session import Session
+from coulomb.browse.session import MOST_ROWS, Session
 from coulomb.errors import InputError
 from coulomb.reading import parse_json
 
@@ -54,6 +55,14 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
     async def thumbnail(request: Request) -> Response:
         position = session.position(request.path_params["position"])
         return Response(session.index.thumbnail(position), media_type="image/jpeg", headers={"Cache-Control": ONE_DAY})
+
+    async def thumbnails(request: Request) -> Response:
+        """Answers with the lengths of many thumbnails as little-endian uint32, and the thumbnails."""
+        asked = request.query_params.get("at", "").split(",")
+        if len(asked) > MOST_ROWS:
+            raise InputError(f"at: {len(asked)} are more than {MOST_ROWS}; ask for fewer at once")
+        found = [session.index.thumbnail(session.position(position)) for position in asked]
+        return Response(struct.pack(f"<{len(found)}I", *map(len, found)) + b"".join(found), media_type=PICTURE)
 
     async def image(request: Request) -> Response:
         position = session.position(request.path_params["position"])
@@ -121,6 +130,7 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
     get, post = ["GET"], ["POST"]
     routes = [
         Route("/thumbnail/{position}", thumbnail, methods=get),
+        Route("/thumbnails", thumbnails, methods=get),
         Route("/image/{position}", image, methods=get),
         Route("/rows", rows, methods=get),
         Route("/search", search, methods=post),

@@ -1,8 +1,10 @@
 /** A grid of thumbnails of any length, of which only the rows near the screen exist. */
 import { cosine, el } from "./dom.js";
-import { row, thumbnail, title, wantRows } from "./store.js";
+import { row, title, wantRows } from "./store.js";
+import { fetchThumbnails } from "./thumbnails.js";
 
-const GAP = 6, FAST = 2.5; // screens per frame: thumbnails of rows that fly past are not fetched
+const GAP = 6, FAST = 0.8; // screens per frame: thumbnails of rows that fly past are not fetched
+const LATER = 40; // ms: thumbnails of rows close to the screen are fetched together, after those on it
 let grids = 0;
 
 export class Grid {
@@ -78,18 +80,36 @@ export class Grid {
     const screen = this.element.clientHeight, from = this.element.scrollTop - screen, to = this.element.scrollTop + 2 * screen;
     const first = Math.max(0, Math.floor(from / this.step)), end = Math.min(this.total, Math.ceil(to / this.step));
     for (const [number] of this.rows) if (number < first || number >= end) this.release(number);
-    const shown = [];
+    const seen = [], near = []; // tiles that need their thumbnail: on the screen, and close to it
     for (let number = first; number < end; number++) {
       const made = this.rows.get(number) ?? this.place(number);
       if (!pictures || made.filled) continue;
       made.filled = true;
-      for (const tile of made.tiles) if (tile.at >= 0) {
-        const position = this.positions[tile.at];
-        tile.image.src = thumbnail(position);
-        if (row(position)) this.name_(tile); else shown.push(position);
-      }
+      const top = number * this.step - this.element.scrollTop;
+      (top + this.step > 0 && top < screen ? seen : near).push(...made.tiles.filter((tile) => tile.at >= 0));
     }
-    if (shown.length) wantRows(shown).then(() => this.named());
+    if (seen.length) this.fill(seen);
+    if (!near.length) return;
+    this.near = (this.near ?? []).concat(near);
+    this.soon ??= setTimeout(() => {
+      const tiles = this.near.filter((tile) => tile.at >= 0 && !tile.image.hasAttribute("src"));
+      this.near = this.soon = null;
+      if (tiles.length) this.fill(tiles);
+    }, LATER);
+  }
+
+  fill(tiles) {
+    const wanting = new Map();
+    for (const tile of tiles) {
+      const position = this.positions[tile.at];
+      if (!wanting.has(position)) wanting.set(position, []);
+      wanting.get(position).push(tile);
+    }
+    fetchThumbnails([...wanting.keys()], (position, address) => {
+      for (const tile of wanting.get(position)) if (tile.at >= 0 && this.positions[tile.at] === position) tile.image.src = address;
+    });
+    const unnamed = [...wanting.keys()].filter((position) => !row(position));
+    if (unnamed.length) wantRows(unnamed).then(() => this.named());
   }
 
   place(number) {
@@ -105,6 +125,7 @@ export class Grid {
       tile.element.hidden = tile.at < 0;
       if (tile.at < 0) return;
       tile.element.dataset.at = tile.at;
+      tile.element.dataset.position = this.positions[tile.at];
       tile.element.id = `${this.name}-${tile.at}`;
       this.decorate(tile);
     });
@@ -131,7 +152,8 @@ export class Grid {
     made.element.hidden = true;
     for (const tile of made.tiles) {
       tile.image.removeAttribute("src");
-      for (const name of ["id", "data-at", "aria-label", "title"]) tile.element.removeAttribute(name);
+      tile.at = -1;
+      for (const name of ["id", "data-at", "data-position", "aria-label", "title"]) tile.element.removeAttribute(name);
       tile.element.classList.remove("broken");
     }
     this.spare.push(made);
@@ -202,5 +224,5 @@ export class Grid {
     event.stopPropagation();
   }
 
-  close() { this.observer.disconnect(); clearTimeout(this.rest); }
+  close() { this.observer.disconnect(); clearTimeout(this.rest); clearTimeout(this.soon); }
 }
