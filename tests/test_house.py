@@ -23,6 +23,7 @@ FLOORS = {
     "reading": 0,
     "similarity": 0,
     "mapped_rows": 1,
+    "team": 1,
     "negatives": 2,
     "models": 1,
     "pages": 2,

@@ -52,6 +52,7 @@ def train(
         resume_from: a run folder to continue instead. ``data``, ``encoder``, ``views`` and ``method`` are only needed again
             if they were objects or your own files (``"mine.py:MyMethod"``), because code outside coulomb is executed only if
             this call names it. The same holds for a memory bank outside the folder (``method_options={"bank_path": …}``).
+            With ``devices`` and ``num_nodes`` it continues on other numbers of processes and machines.
         evaluate: evaluate and write the report at the end.
         progress: show progress bars.
         **options: any field of ``coulomb.runs.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
@@ -74,7 +75,8 @@ def train(
         bank_path=find_bank(options),
     )
     if resume_from is not None:
-        folder, prepared = resume(resume_from, objects, progress=progress)
+        started = {name: options.get(name) for name in ("devices", "num_nodes")}
+        folder, prepared = resume(resume_from, objects, **started, progress=progress)
     else:
         named: dict[str, Any] = {"method": method if isinstance(method, str) else OWN + method.__name__}
         named |= {"data": data if objects.data is None else f"<{type(data).__name__}>"}

@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coulomb.data.views import OwnViews, TakingTurns, make_views
 from coulomb.errors import InputError
-from coulomb.training.order import RunOrder
+from coulomb.randomness import generator as derived
+from coulomb.training.order import RunLoader, RunOrder, draw_views
 
 
 @given(
@@ -37,12 +40,87 @@ def test_an_epoch_shows_each_image_at_most_once_and_differs_from_the_next():
     assert first != second
 
 
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+@pytest.mark.parametrize("sampler", ["uniform", "class_balanced"])
+def test_processes_divide_the_batches_of_one_process(world_size, sampler):
+    drawn = {"sampler": sampler, "labels": np.arange(50) % 9 // 4}
+    whole = list(RunOrder(np.arange(50), 12, 3, 7, **drawn))
+    orders = [
+        RunOrder(np.arange(50), 12, 3, 7, rank=rank, world_size=world_size, **drawn) for rank in range(world_size)
+    ]
+    assert [sum(parts, []) for parts in zip(*orders, strict=True)] == whole
+    sizes = [order.share.stop - order.share.start for order in orders]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(order.weight for order in orders) == pytest.approx(world_size)
+
+
+def test_unreadable_images_leave_the_positions_of_the_others():
+    order = RunOrder(np.arange(40), 10, 2, 3, rank=1, world_size=2)
+    batch = list(order)[5]
+    assert order.rows(5, []).tolist() == [5, 6, 7, 8, 9]
+    assert order.rows(5, [(batch[1], "damaged"), (batch[4], "damaged")]).tolist() == [5, 7, 8]
+
+
+def test_a_checkpoint_of_another_batch_is_refused():
+    states = [RunLoader(list(range(40)), RunOrder(np.arange(40), size, 1, 0), 0).state_dict() for size in (8, 4)]
+    loader = RunLoader(list(range(40)), RunOrder(np.arange(40), 8, 1, 0), 0)
+    loader.load_state_dict({"trained": 3})  # of an earlier version
+    assert loader.order.start == 3
+    loader.load_state_dict(states[0])
+    with pytest.raises(InputError, match="trained with 4 images per step, and config.yaml gives 8"):
+        loader.load_state_dict(states[1])
+
+
+def batch_of(order, step, failed=()):
+    """Returns a batch as a loader does: the image of index i is of colour i."""
+    index = torch.tensor([each for each in list(order)[step] if each not in failed])
+    return {
+        "image": (index.to(torch.uint8) * 5)[:, None, None, None].expand(-1, 3, 16, 16),
+        "aspect": torch.ones(len(index)),
+        "index": index,
+        "failed": [(each, "damaged") for each in failed],
+    }
+
+
+VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
+
+
+@pytest.mark.parametrize(
+    "views", [VIEWS, TakingTurns([VIEWS, make_views("small-natural", size=16)])], ids=["one", "turns"]
+)
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_share_an_epoch_without_overlap(world_size):
-    shares = [list(RunOrder(np.arange(50), 4, 1, 7, rank=rank, world_size=world_size)) for rank in range(world_size)]
-    assert len({len(share) for share in shares}) == 1
-    seen = [index for share in shares for batch in share for index in batch]
-    assert len(seen) == len(set(seen))
+def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
+    options = {"batch_size": 16, "epochs": 1, "seed": 5}
+    one = RunOrder(np.arange(50), **options)
+    whole = draw_views(views, batch_of(one, 2), one, 2, 2)
+    parts = []
+    for rank in range(world_size):
+        order = RunOrder(np.arange(50), **options, rank=rank, world_size=world_size)
+        parts.append(draw_views(views, batch_of(order, 2), order, 2, 2))
+    for view, shares in zip(whole, zip(*parts, strict=True), strict=True):
+        torch.testing.assert_close(torch.cat(shares), view, rtol=0, atol=1e-6)
+    generator = derived(5, "views", 2, 0)
+    batch = batch_of(one, 2)
+    as_ever = views(batch["image"], generator, n=2, aspect=batch["aspect"])  # as before shares existed
+    assert all(torch.equal(a, b) for a, b in zip(whole, as_ever, strict=True))
+
+
+def test_an_unreadable_image_does_not_change_the_views_of_the_others():
+    order = RunOrder(np.arange(50), 16, 1, 5)
+    lost = list(order)[1][3]
+    whole, rest = (draw_views(VIEWS, batch_of(order, 1, failed), order, 1, 2) for failed in ([], [lost]))
+    others = [row for row in range(16) if row != 3]
+    assert all(torch.allclose(a[others], b, atol=1e-6) for a, b in zip(whole, rest, strict=True))
+
+
+def test_own_views_are_called_as_before():
+    """A user's function draws for the images of its process, by a generator of its own."""
+    seen = []
+    own = OwnViews(lambda images, generator: seen.append(generator.initial_seed()) or images, size=16, channels=3)
+    for rank in range(2):
+        order = RunOrder(np.arange(50), 16, 1, 5, rank=rank, world_size=2)
+        assert len(draw_views(own, batch_of(order, 0), order, 0, 1)[0]) == 8
+    assert seen == [derived(5, "views", 0, rank).initial_seed() for rank in range(2)]
 
 
 def test_a_sampler_evens_out_the_classes():

@@ -13,7 +13,7 @@ import coulomb
 from coulomb.cli import main
 from coulomb.errors import Stopped
 from coulomb.runs.journal import Journal
-from coulomb.training.fit import is_lost_connection
+from coulomb.team import is_lost_connection
 from run_cases import comparable, stopped_at
 
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]

@@ -38,6 +38,8 @@ HAS = {
 }
 OWN = {"moco": {"queue_size": 20}, "paco": {"queue_size": 20}, "instdisc": {"full": True}}
 
+EVEN = SimpleNamespace(weight=1.0)  # the order of one process
+
 
 def updates(lines):
     return [line for line in lines if "loss" in line]
@@ -180,7 +182,7 @@ def parts(tmp_path):
     module = SimpleNamespace(
         method=SupCon(encoder, embedding_dim=4).eval(), labels=labels, config=config, steps_per_epoch=2
     )
-    trainer = SimpleNamespace(is_global_zero=True, global_step=1)
+    trainer = SimpleNamespace(is_global_zero=True, global_step=1, train_dataloader=SimpleNamespace(order=EVEN))
     return ClassGradients(Journal(tmp_path / "metrics.jsonl"), 4), trainer, module
 
 

@@ -27,9 +27,9 @@ def main() -> None:
         except UsageError as error:
             code = fail(with_value(error.format_message()), 2)
         except InputError as error:
-            code = fail(str(error), 2)
+            code = 2 if hasattr(error, "repeated") else fail(str(error), 2)
         except (NonFiniteError, LostProcessError) as error:
-            code = fail(str(error), 1)
+            code = 1 if hasattr(error, "repeated") else fail(str(error), 1)
         except OSError as error:
             code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
         except (MemoryError, RuntimeError) as error:

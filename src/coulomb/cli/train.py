@@ -26,7 +26,9 @@ def train(**given: Any) -> None:
 
 
 def _train(given: dict[str, Any]) -> None:
-    if given["quiet"]:
+    from coulomb.training.launch import first_process
+
+    if given["quiet"] or not first_process():
         logging.getLogger("coulomb").handlers[-1].setLevel(logging.WARNING)
     resume, evaluate, seeds, quiet = (given.pop(name) for name in ("resume", "evaluate", "seeds", "quiet"))
     options = given_options(given)
@@ -37,7 +39,6 @@ def _train(given: dict[str, Any]) -> None:
         raise InputError(f"--resume continues a run with its own config.yaml; remove {', '.join(extra)}")
     run = coulomb.train(resume_from=resume, **options, evaluate=evaluate, progress=not quiet)
     from coulomb.report.tables import evaluation_table
-    from coulomb.training.launch import first_process
 
     if not first_process():
         return  # the first of several processes prints for all
@@ -70,8 +71,8 @@ def _train_seeds(
 
 
 def _refused_with_resume(options: dict[str, Any]) -> list[str]:
-    """Returns the options that cannot be given with --resume: all but the user's own code and files."""
-    allowed = {"encoder"}
+    """Returns the options that cannot be given with --resume: all but the processes and the user's own code and files."""
+    allowed = {"encoder", "devices", "num_nodes"}
     if is_user_code(options.get("method", "")):
         allowed.add("method")
     if set(options.get("method_options", {})) == {BANK}:

@@ -1,6 +1,6 @@
 """Builds an index, or updates one: only images that are new or have changed are embedded."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from coulomb.index import encoders
 from coulomb.index.embed import Embedder, Outcome, place
 from coulomb.index.folder import PRECISIONS, IndexFolder, writing
 from coulomb.index.photos import ReadOnce
-from coulomb.index.team import Team
 from coulomb.index.update import Update
 from coulomb.index.work import part_path
+from coulomb.team import Team
 
 THUMBNAIL = 192  # pixels, the longer side
 
@@ -46,7 +46,8 @@ def build(
     require_unique(source, ids)
     team.by_first(folder.create)
     first = team.rank == 0
-    with writing(folder.path), folder.working() if first else nullcontext():
+    with writing(folder.path), ExitStack() as held:
+        team.by_first(lambda: held.enter_context(folder.working()))
         before = team.by_first(lambda: folder.read_info() if folder.info.exists() else None)
         opened, chosen = choose(source, before, encoder, image_size, precision)
         require_same(folder, before, chosen)

@@ -34,6 +34,7 @@ class ArcFace(ProjectionMethod):
     """
 
     traits = Traits(floor="zero", ceiling=False)
+    local_mean = True
 
     needs_labels = True
     labelled_only = True

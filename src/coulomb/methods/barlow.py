@@ -26,6 +26,7 @@ class BarlowTwins(ProjectionMethod):
 
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 2048, "head_layers": 3, "head_hidden_dim": 2048}
     traits = Traits(floor="zero")
+    local_mean = False
     most_views = 2
 
     def __init__(self, encoder: Encoder, *, weight: float = 0.0051, seed: int = 0, **head: Unpack[HeadOptions]):

@@ -35,6 +35,7 @@ class BYOL(ProjectionMethod):
     """
 
     traits = Traits(momentum=True)
+    local_mean = True
 
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 256}
 

@@ -26,6 +26,7 @@ class DCL(ProjectionMethod):
     """
 
     traits = Traits(negatives=True, floor="decoupled")
+    local_mean = False
     most_views = 2
 
     def __init__(

@@ -24,6 +24,7 @@ class Debiased(ProjectionMethod):
     """
 
     traits = Traits(negatives=True)
+    local_mean = False
 
     most_views = 2
 

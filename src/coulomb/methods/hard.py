@@ -25,6 +25,7 @@ class Hard(ProjectionMethod):
     """
 
     traits = Traits(negatives=True)
+    local_mean = False
 
     most_views = 2
 

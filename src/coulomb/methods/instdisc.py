@@ -45,6 +45,7 @@ class InstDisc(ProjectionMethod):
     """
 
     traits = Traits(negatives=True)
+    local_mean = True
 
     default_head: ClassVar[HeadOptions] = {"head_layers": 1}
     least_views = 1

@@ -56,6 +56,9 @@ class Method(nn.Module):
         needs_labels: True if training requires labels; data without any label are then refused.
         labelled_only: True if images without a label are left out of training.
         two_stages: True if a linear classifier on the frozen encoder is trained afterwards.
+        local_mean: with several processes: True if ``forward`` returns a plain mean over the images of this process, False if
+            it weights this mean by the share of the process in all images, as the losses with ``gather`` do; None if that is
+            not known, and batches that do not divide evenly among processes are then refused.
         constant_lr: names of submodules whose learning rate does not follow the schedule.
         traits: properties of coulomb's methods that the doctor uses; those of a user's method are not read.
     """
@@ -63,6 +66,7 @@ class Method(nn.Module):
     needs_labels: ClassVar[bool] = False
     labelled_only: ClassVar[bool] = False
     two_stages: ClassVar[bool] = False
+    local_mean: ClassVar[bool | None] = None
     constant_lr: ClassVar[tuple[str, ...]] = ()
     traits: ClassVar[Traits] = Traits()
 

@@ -46,6 +46,7 @@ class MoCo(ProjectionMethod):
     """
 
     traits = Traits(negatives=True, momentum=True, queue=True)
+    local_mean = False
 
     batches: Tensor
 

@@ -46,6 +46,7 @@ class PaCo(ProjectionMethod):
     """
 
     traits = Traits(negatives=True, momentum=True, queue=True, floor="classes")
+    local_mean = False
 
     needs_labels = True
 

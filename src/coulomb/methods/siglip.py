@@ -26,6 +26,7 @@ class SigLIP(ProjectionMethod):
     """
 
     traits = Traits(floor="zero")
+    local_mean = False
     most_views = 2
 
     def __init__(

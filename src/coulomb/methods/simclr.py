@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from coulomb.errors import InputError
 from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, NTXentLoss, SimpleContrastiveLoss
-from coulomb.losses.negatives import world_size
+from coulomb.losses.negatives import summed_over
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss
 from coulomb.metrics.loss_floor import infonce_at
 from coulomb.models import Encoder
@@ -39,6 +39,7 @@ class SimCLR(ProjectionMethod):
     """
 
     traits = Traits(negatives=True)
+    local_mean = False
 
     def __init__(
         self,
@@ -105,7 +106,8 @@ class SymmetricPairLoss(nn.Module):
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor:
         """Returns the loss of embeddings [N, D] of two views, a scalar."""
-        negatives = self.count_negatives(len(view0) * world_size(gather_group("auto")))
+        images = summed_over(gather_group("auto"), torch.tensor(len(view0), device=view0.device))
+        negatives = self.count_negatives(int(images))
         if self.kind != "hard":
             self.loss.weight = 1 / negatives
         if self.kind != "simple":

@@ -31,6 +31,7 @@ class SimSiam(ProjectionMethod):
         seed: seed of the initial weights of head and predictor.
     """
 
+    local_mean = True
     constant_lr = ("predictor",)
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 2048, "head_layers": 3}
 

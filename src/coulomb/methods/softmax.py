@@ -29,6 +29,7 @@ class Softmax(Method):
     """
 
     traits = Traits(classifier=True, floor="zero")
+    local_mean = True
 
     needs_labels = True
     labelled_only = True

@@ -31,6 +31,7 @@ class SupCon(ProjectionMethod):
     """
 
     traits = Traits(negatives=True, floor="classes")
+    local_mean = False
 
     needs_labels = True
     two_stages = True

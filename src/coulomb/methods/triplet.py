@@ -31,6 +31,7 @@ class Triplet(ProjectionMethod):
     """
 
     traits = Traits(floor="zero")
+    local_mean = False
 
     needs_labels = True
     labelled_only = True

@@ -27,6 +27,7 @@ class VICReg(ProjectionMethod):
 
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 2048, "head_layers": 3, "head_hidden_dim": 2048}
     traits = Traits(floor="zero", normalised=False)
+    local_mean = False
     most_views = 2
 
     def __init__(

@@ -138,6 +138,9 @@ class Config:
         None, "processes on this machine, one per GPU; default: one on the CPU, all GPUs otherwise", least=1
     )
     num_nodes: int = _run(1, "machines that train together", least=1)
+    process_timeout: float = _run(
+        1800.0, "seconds after which a process that waits for another one gives up the run", least=1.0
+    )
     pulse: int = _run(
         10, "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none", least=0
     )

@@ -45,6 +45,7 @@ class RunFolder:
         self.initial = self.path / "checkpoints" / "initial"
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
         self.features = self.path / "features.f32"
+        self.job = self.path / "torchrun.json"
 
     def refuse_existing(self) -> None:
         """Raises `InputError` if the folder exists and is not empty."""

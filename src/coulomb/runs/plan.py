@@ -45,8 +45,8 @@ class Plan:
         config: the complete configuration, as in ``config.yaml``.
         prepared: the split and the image stores.
         learned: indices of the training images that the method uses.
-        processes: number of processes that train together.
-        steps_per_epoch: batches per epoch and process.
+        processes: number of processes that ``config`` starts, see `count_processes`.
+        steps_per_epoch: batches per epoch.
     """
 
     config: Config
@@ -56,8 +56,13 @@ class Plan:
     steps_per_epoch: int
 
     @property
+    def batch(self) -> int:
+        """Images per step of all processes together; a run that is resumed on another number of processes keeps it."""
+        return self.config.batch_size * self.processes
+
+    @property
     def steps(self) -> int:
-        """Batches per process in the whole run."""
+        """Batches in the whole run."""
         return self.config.epochs * self.steps_per_epoch
 
     @property
@@ -79,8 +84,8 @@ def plan(options: dict[str, Any], objects: Objects | None = None, sources: Sourc
     return plan_prepared(config, arrange(config, sources, facts), objects.find_method(config))
 
 
-def plan_prepared(config: Config, prepared: Prepared, method: type[Method], processes: int | None = None) -> Plan:
-    """Returns the plan for prepared images; ``processes`` defaults to what ``config`` and this machine give.
+def plan_prepared(config: Config, prepared: Prepared, method: type[Method]) -> Plan:
+    """Returns the plan for prepared images.
 
     Raises:
         InputError: the method needs labels and there are none, or the batch is larger than the training set, or there are
@@ -91,7 +96,7 @@ def plan_prepared(config: Config, prepared: Prepared, method: type[Method], proc
         raise InputError(
             f"neighbours={config.neighbours}: there are {len(learned)} training images; use fewer neighbours"
         )
-    processes = count_processes(config) if processes is None else processes
+    processes = count_processes(config)
     return Plan(config, prepared, learned, processes, batches_per_epoch(len(learned), config.batch_size, processes))
 
 
@@ -234,7 +239,7 @@ def matches_labels(method: type[Method]) -> bool:
 
 
 def count_processes(config: Config) -> int:
-    """Returns the number of processes that a run starts on this machine: one per GPU, or one on the CPU."""
+    """Returns the number of processes that a run begins with: by default one per GPU, or one on the CPU."""
     gpus = 0 if config.accelerator == "cpu" else torch.cuda.device_count()
     return config.num_nodes * (config.devices or max(gpus, 1))
 

@@ -152,8 +152,7 @@ def preflight(
         if planned.prepared.facts.start.encoder is not None:
             facts["smallest"] = min(SIDES)
         if matches_labels(objects.find_method(planned.config)):
-            batch = planned.config.batch_size * planned.processes
-            facts |= {"batch_size": batch, "learned": planned.learned, "sampler": planned.config.sampler}
+            facts |= {"batch_size": planned.batch, "learned": planned.learned, "sampler": planned.config.sampler}
     facts["suggest_groups"] = config.group is None and len(looks) == 1
     result = check(looks[0].source, **facts)
     if len(looks) > 1:

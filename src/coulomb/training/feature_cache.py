@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from coulomb.data import Images
-from coulomb.data.views import ViewMaker
+from coulomb.data.views import Share, ViewMaker
 from coulomb.data.workers import progress_bar
 from coulomb.errors import InputError, LostProcessError
 from coulomb.metrics.features import frozen
@@ -206,19 +206,27 @@ class CachedViews:
     def __init__(self, views: ViewMaker, cache: FeatureCache):
         self.views, self.size, self.channels, self.cache = views, views.size, views.channels, cache
 
+    by_row = True
+
     def __call__(
-        self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
+        self,
+        canvas: Tensor,
+        generator: torch.Generator,
+        n: int = 2,
+        aspect: Tensor | None = None,
+        share: Share | None = None,
     ) -> list[Tensor]:
         """Returns features [B, F] of ``n`` views for each of the rows ``canvas`` [B] of the cache, on their device.
 
         They are those of different views of the image; with neighbours, all but the first are those of a random view of
-        one of its neighbours, drawn anew for each.
+        one of its neighbours, drawn anew for each. ``share`` is that of `coulomb.data.views.Views`.
         """
         rows, neighbours = canvas.cpu(), self.cache.neighbours
-        columns = torch.rand(len(rows), self.cache.shape[1], generator=generator).argsort(dim=1)[:, :n].T
+        total, mine = (len(rows), slice(None)) if share is None else (share.total, share.rows)
+        columns = torch.rand(total, self.cache.shape[1], generator=generator)[mine].argsort(dim=1)[:, :n].T
         drawn = [rows] * n
         if neighbours.numel():
-            one_of_them = torch.randint(neighbours.shape[1], (n - 1, len(rows)), generator=generator)
+            one_of_them = torch.randint(neighbours.shape[1], (n - 1, total), generator=generator)[:, mine]
             drawn = [rows, *(neighbours[rows, each] for each in one_of_them)]
         return [
             torch.from_numpy(self.cache.rows[row.numpy(), column.numpy()]).to(canvas.device)

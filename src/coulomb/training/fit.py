@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
-import torch
-
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
 from coulomb.errors import InputError, LostProcessError
@@ -24,15 +21,17 @@ from coulomb.models.classifier import save_classifier
 from coulomb.models.lora import merge_lora
 from coulomb.models.saving import DESCRIPTION, write_atomically
 from coulomb.randomness import generator
-from coulomb.runs.config import Config
+from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, command_for, write_json
 from coulomb.runs.journal import Journal
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, plan_prepared, tune_encoder
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
+from coulomb.team import is_lost_connection
 from coulomb.training.checkpoints import Checkpoints, does_not_fit, is_finished
 from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.frozen import add_adapter
+from coulomb.training.layout import make_trainer, require_shares
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder
 from coulomb.training.order import RunLoader, RunOrder
@@ -70,13 +69,15 @@ def fit(
     keep_freed_memory()
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
-        trainer = _trainer(config, folder)
+        trainer = make_trainer(config, folder.path)
     views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
-    planned = plan_prepared(config, prepared, objects.find_method(config), trainer.world_size)
+    method_class = objects.find_method(config)
+    planned = plan_prepared(load_config(folder.config), prepared, method_class)  # of the processes the run began with
+    require_shares(planned, trainer.world_size, method_class)
     learned = planned.learned
     order = RunOrder(
         learned,
-        config.batch_size,
+        planned.batch,
         config.epochs,
         config.seed,
         rank=trainer.global_rank,
@@ -155,7 +156,7 @@ def fit(
     else:
         log.info(
             "training %s on %d images, %d steps of %d: %s",
-            config.method, len(learned), planned.steps, config.batch_size, folder.path,
+            config.method, len(learned), planned.steps, planned.batch, folder.path,
         )  # fmt: skip
     loader = RunLoader(images, order, streaming)
     try:
@@ -196,12 +197,6 @@ def _log_unlabelled(planned: Plan, method: Method) -> None:
         log.info("%d of %d training images have no label%s", unknown, count, left_out)
 
 
-def is_lost_connection(error: RuntimeError) -> bool:
-    """Returns True if gloo or NCCL raised ``error`` because another process ended."""
-    words = ("gloo", "nccl", "closed by peer", "reset by peer", "broken pipe")
-    return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in words)
-
-
 def _watcher(config: Config, prepared: Prepared, method: Method) -> Watcher:
     """Returns the live health checks of the run."""
     facts = {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
@@ -216,33 +211,6 @@ def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> N
     sheet = contact_sheet(batch["image"], views, generator(seed, "sheet"), n=8, aspect=batch["aspect"])
     sheet.save(buffer, "PNG")
     write_atomically(path, buffer.getvalue())
-
-
-def _trainer(config: Config, folder: RunFolder) -> pl.Trainer:
-    accelerator = config.accelerator
-    devices: int | str = config.devices or ("auto" if accelerator == "gpu" or torch.cuda.is_available() else 1)
-    if accelerator == "gpu" and not torch.accelerator.is_available():
-        raise InputError(f"accelerator={accelerator!r}: torch finds no GPU on this machine; use 'auto' or 'cpu'")
-    many = config.num_nodes > 1 or (isinstance(devices, int) and devices > 1) or torch.cuda.device_count() > 1
-    return pl.Trainer(
-        accelerator=accelerator,
-        devices=devices,
-        num_nodes=config.num_nodes,
-        # While only the head is trained, no gradient reaches the encoder.
-        strategy=("ddp_find_unused_parameters_true" if config.head_epochs else "ddp") if many else "auto",
-        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
-        max_epochs=1,
-        accumulate_grad_batches=config.accumulate,
-        use_distributed_sampler=False,
-        logger=False,  # the journal writes all metrics
-        default_root_dir=folder.path,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        num_sanity_val_steps=0,
-        limit_val_batches=0,
-        log_every_n_steps=1,
-    )
 
 
 IGNORED_WARNINGS = (  # of Lightning, which the user cannot act on

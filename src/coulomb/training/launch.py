@@ -5,8 +5,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.data.check_groups import group_finding, group_like
 from coulomb.errors import InputError, NonFiniteError, Stopped
+from coulomb.reading import read_object, text
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, command_for, locked, read_split, write_json
 from coulomb.runs.journal import read_metrics
@@ -22,8 +24,10 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
 from coulomb.runs.prepare import Prepared, decode, measure, open_data, prepare
 from coulomb.runs.provenance import changed, environment, fingerprints
+from coulomb.team import Team, torchrun
 from coulomb.training.checkpoints import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
+from coulomb.training.layout import resumed_on, with_processes
 from coulomb.training.stopping import Signals, stoppable
 from coulomb.watching.records import CorruptImages, train_log
 
@@ -41,14 +45,28 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         Stopped: Ctrl-C or SIGTERM.
     """
     objects = objects.with_options(options)
+    team = meet(options.get("process_timeout"))
     if not first_process():
-        return join(options.get("out"), objects)
-    if options.get("out") is not None:
+        return join(options.get("out"), objects, team)
+    with team.leading() as tell:
+        options = with_processes(options)
+        if same_job(options.get("out")) and RunFolder(options["out"]).environment.exists():
+            return _resume(RunFolder(options["out"]), objects, tell, None, None, progress=progress)
+        return _start(options, objects, tell, progress=progress)
+
+
+def _start(
+    options: dict[str, Any], objects: Objects, tell: Callable[[str], Any], *, progress: bool
+) -> tuple[RunFolder, Prepared]:
+    """`start` in the first process; ``tell`` sends the folder to the others, when they can join."""
+    if options.get("out") is not None and not same_job(options["out"]):
         RunFolder(options["out"]).refuse_existing()  # before minutes are spent on the data
     planned = plan(options, objects)  # raises all errors that do not depend on decoding
     config = planned.config
     folder = RunFolder(str(config.out))
     folder.create()
+    if (job := torchrun()) is not None:
+        write_json(folder.job, {"job": job.job})
     with (
         locked(folder.lock),
         removed_if_untrained(folder),
@@ -78,8 +96,28 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
             },
         )
         write_json(folder.environment, environment())
+        tell(str(folder.path))
         fit(config, folder, prepared, corrupt, objects, signals, checkpoint=None, progress=progress)
     return folder, prepared
+
+
+def meet(timeout: Any) -> Team:
+    """Returns the processes that torchrun started; without torchrun, this one alone.
+
+    ``timeout``: seconds that a process waits for another one during the training, ``Config.process_timeout``.
+    """
+    if torchrun() is None:
+        return Team.alone()
+    return Team(timedelta(seconds=timeout if isinstance(timeout, int | float) else Config.process_timeout))
+
+
+def same_job(out: str | Path | None) -> bool:
+    """Returns True if torchrun started this process again, after it began the run in ``out``: the run then continues."""
+    job = torchrun()
+    if job is None or out is None or not (file := RunFolder(out).job).exists():
+        return False
+    begun = read_object(file, {"job": text})["job"]
+    return job.restarts > 0 or (begun == job.job and begun != "none")
 
 
 @contextmanager
@@ -110,29 +148,83 @@ def stopped_sentence(folder: RunFolder, signals: Signals, *, new: bool = False) 
     return f"stopped {step}; resume with: {command_for('train --resume', folder.path)}"
 
 
-def resume(path: str | Path, objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
+def resume(
+    path: str | Path,
+    objects: Objects,
+    *,
+    devices: int | None = None,
+    num_nodes: int | None = None,
+    progress: bool = True,
+) -> tuple[RunFolder, Prepared]:
     """Resumes a run from its last checkpoint, with the options in its ``config.yaml``.
 
-    If ``last.ckpt`` is damaged, the run resumes from ``previous.ckpt``, with a warning.
+    If ``last.ckpt`` is damaged, the run resumes from ``previous.ckpt``, with a warning. ``devices`` and ``num_nodes`` are
+    other numbers of processes and machines than those that the run began with; each step keeps its images.
     """
-    if not first_process():
-        return join(path, objects)
     folder = RunFolder(path)
+    team = meet(load_config(folder.config).process_timeout if torchrun() and folder.config.is_file() else None)
+    if not first_process():
+        return join(path, objects, team, devices, num_nodes)
+    with team.leading() as tell:
+        return _resume(folder, objects, tell, devices, num_nodes, progress=progress)
+
+
+def _resume(
+    folder: RunFolder,
+    objects: Objects,
+    tell: Callable[[str], Any],
+    devices: int | None,
+    num_nodes: int | None,
+    *,
+    progress: bool,
+) -> tuple[RunFolder, Prepared]:
+    """`resume` in the first process; ``tell`` sends the folder to the others, when they can join."""
     folder.require()
-    load_config(folder.config)  # before anything is written to the folder
+    resumed_on(load_config(folder.config), devices, num_nodes)  # raises errors before anything is written to the folder
     with locked(folder.lock), train_log(folder.log), stoppable(partial(stopped_sentence, folder)) as signals:
         checkpoint, notice = checkpoint_to_resume(folder.checkpoint)
         if notice is not None:
             log.warning("%s", notice)
         config, prepared = reopen(folder, objects, progress=progress, trains=True)
+        config = resumed_on(config, devices, num_nodes)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+        tell(str(folder.path))
         fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=progress)
     return folder, prepared
 
 
-def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared]:
+def join(
+    path: str | Path | None,
+    objects: Objects,
+    team: Team,
+    devices: int | None = None,
+    num_nodes: int | None = None,
+) -> tuple[RunFolder, Prepared]:
     """Joins, as an additional process, a run that the first process has set up."""
-    path = path or os.environ.get(JOINED)
+    if team.world > 1:
+        folder = RunFolder(team.follow())
+        if not folder.environment.exists():
+            raise InputError(
+                f"out={str(folder.path)!r}: the first process has set up the run there, and this machine does not see it; "
+                "use a folder that all machines share"
+            )
+    else:
+        folder = _awaited(path or os.environ.get(JOINED))
+    try:
+        with stoppable(partial(stopped_sentence, folder)) as signals:
+            config, prepared = reopen(folder, objects, progress=False, trains=True)
+            config = resumed_on(config, devices, num_nodes)
+            corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+            checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
+            fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=False)
+    except Stopped:
+        # The first process prints the message. With any other exit code, Lightning would kill that process.
+        sys.exit(0)
+    return folder, prepared
+
+
+def _awaited(path: str | Path | None) -> RunFolder:
+    """Returns the folder of a run, when the first process has set it up."""
     if path is None:
         raise InputError("out: missing; several processes need the run folder: add --out")
     folder = RunFolder(path)
@@ -141,16 +233,7 @@ def join(path: str | Path | None, objects: Objects) -> tuple[RunFolder, Prepared
         if time.monotonic() > deadline:
             raise InputError(f"out={str(path)!r}: the first process has not set up the run within ten minutes")
         time.sleep(0.2)
-    try:
-        with stoppable(partial(stopped_sentence, folder)) as signals:
-            config, prepared = reopen(folder, objects, progress=False, trains=True)
-            corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
-            checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
-            fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=False)
-    except Stopped:
-        # The first process prints the message. With any other exit code, Lightning would kill that process.
-        sys.exit(0)
-    return folder, prepared
+    return folder
 
 
 def first_process() -> bool:

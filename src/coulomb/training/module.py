@@ -17,9 +17,10 @@ from coulomb.methods import Method
 from coulomb.models.saving import write_atomically
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
-from coulomb.randomness import derive_seed, generator
+from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config
 from coulomb.training.optimizers import build_optimizer, rate
+from coulomb.training.order import draw_views
 from coulomb.training.stay_close import StayClose, recording
 
 
@@ -88,11 +89,11 @@ class ContrastiveTraining(pl.LightningModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
-        config, images = self.config, len(batch["index"]) * self.trainer.world_size
+        config, order = self.config, self.trainer.train_dataloader.order  # type: ignore[union-attr]
+        images = order.batch_size - len(batch["failed"]) * order.world_size
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
-        draw = generator(config.seed, "views", batch_idx, self.global_rank)
-        views = self.views(batch["image"], draw, n=config.n_views, aspect=batch["aspect"])
+        views = draw_views(self.views, batch, order, batch_idx, config.n_views)
         if views[0].ndim == 4:  # images, not cached features
             views = [view.contiguous(memory_format=torch.channels_last) for view in views]
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
@@ -100,7 +101,10 @@ class ContrastiveTraining(pl.LightningModule):
         labels = None if self.labels is None else self.labels[index].to(self.device)
         with recording(self.method.encoder) as seen:
             loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
+        if self.method.local_mean:
+            loss = order.weight * loss
         distance = None if self.stay_close is None else self.stay_close.distance(seen)
+        distance = None if distance is None else order.weight * distance
         self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
         return {
             "loss": loss if distance is None or self.stay_close is None else loss + self.stay_close.weight * distance,
@@ -109,6 +113,7 @@ class ContrastiveTraining(pl.LightningModule):
             "no_signal": self.method.no_signal(images, config.n_views),
             "floor": self.method.floor(images, config.n_views),
             "lr": self.trainer.optimizers[0].param_groups[0]["lr"],
+            "images": images,
         }
 
     def mean_of_processes(self, value: Tensor) -> Tensor:

@@ -1,12 +1,15 @@
-"""The order of the images: a pure function of (seed, step, rank), so that a run can resume at any step."""
+"""The order of the images: a pure function of (seed, step), so that a run can resume at any step on any processes."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from coulomb.data.split import epoch_order
+from coulomb.data.views import Share, ViewMaker
 from coulomb.data.workers import ErrorsAsData, no_collate
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
@@ -17,12 +20,12 @@ class RunOrder(Sampler[list[int]]):
     """Yields batches of image indices for a whole run, all epochs in one sequence.
 
     Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.data.split.epoch_order`),
-    divided among ``world_size`` processes and then into full batches. The remainder, less than one batch per process, is
-    dropped for that epoch.
+    divided into full batches. The remainder, less than one batch, is dropped for that epoch. Process r of W has the r-th
+    contiguous share of each batch, so that the images of a step do not depend on W; shares differ by at most one image.
 
     Args:
         indices: the training images.
-        batch_size: images per step and process.
+        batch_size: images per step, of all processes together.
         epochs: passes over the images.
         seed: seed of the permutations.
         rank, world_size: index of this process and number of processes.
@@ -47,7 +50,13 @@ class RunOrder(Sampler[list[int]]):
         self.indices, self.batch_size, self.epochs, self.seed = np.asarray(indices), batch_size, epochs, seed
         self.rank, self.world_size, self.start = rank, world_size, start
         self.sampler, self.labels = sampler, labels
-        self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size, world_size)
+        self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size)
+        self.share = slice(batch_size * rank // world_size, batch_size * (rank + 1) // world_size)
+
+    @property
+    def weight(self) -> float:
+        """Images of this process relative to the mean over processes: 1 if shares are even."""
+        return (self.share.stop - self.share.start) * self.world_size / self.batch_size
 
     def __len__(self) -> int:
         """Returns the number of steps in the whole run, including those before ``start``."""
@@ -57,10 +66,21 @@ class RunOrder(Sampler[list[int]]):
         for step in range(self.start, len(self)):
             epoch, batch = divmod(step, self.steps_per_epoch)
             if batch == 0 or step == self.start:
-                draw = numpy_generator(self.seed, "order", epoch)
-                shuffled = epoch_order(self.indices, self.labels, self.sampler, draw)
-                mine = shuffled[self.rank :: self.world_size]
-            yield mine[batch * self.batch_size : (batch + 1) * self.batch_size].tolist()
+                shuffled = self.epoch(epoch)
+            yield shuffled[batch * self.batch_size :][self.share].tolist()
+
+    def epoch(self, epoch: int) -> np.ndarray:
+        """Returns the images of one epoch, in order."""
+        return epoch_order(self.indices, self.labels, self.sampler, numpy_generator(self.seed, "order", epoch))
+
+    def rows(self, step: int, failed: list[tuple[int, str]]) -> Tensor:
+        """Returns the positions in the batch of all processes of this process's images [b], without the ``failed`` ones."""
+        rows = np.arange(self.share.start, self.share.stop)
+        if failed:
+            epoch, batch = divmod(step, self.steps_per_epoch)
+            images = self.epoch(epoch)[batch * self.batch_size :][self.share]
+            rows = rows[~np.isin(images, [index for index, _ in failed])]
+        return torch.from_numpy(rows)
 
 
 class RunLoader(DataLoader):
@@ -85,9 +105,30 @@ class RunLoader(DataLoader):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the number of trained steps."""
-        return {"trained": self.trained}
+        """Returns the number of trained steps, and the images per step."""
+        return {"trained": self.trained, "batch_size": self.order.batch_size}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Starts the next iteration after the steps in ``state``."""
+        """Starts the next iteration after the steps in ``state``.
+
+        Raises:
+            InputError: these steps were of another number of images.
+        """
+        if (before := state.get("batch_size", self.order.batch_size)) != self.order.batch_size:
+            raise InputError(
+                f"batch_size: the checkpoint was trained with {before} images per step, and config.yaml gives "
+                f"{self.order.batch_size} (batch_size · devices · num_nodes); restore config.yaml"
+            )
         self.trained = self.order.start = int(state["trained"])
+
+
+def draw_views(views: ViewMaker, batch: dict[str, Any], order: RunOrder, step: int, n: int) -> list[Tensor]:
+    """Returns ``n`` views of the images of a step, drawn by the position of each image in the batch of all processes.
+
+    Views without ``by_row`` (`coulomb.data.views.ViewMaker`), such as a user's function, draw for the images of this process,
+    so that their draws depend on the number of processes.
+    """
+    by_row = getattr(views, "by_row", False)
+    draw = generator(order.seed, "views", step, 0 if by_row else order.rank)
+    rows = {"share": Share(order.rows(step, batch["failed"]), order.batch_size)} if by_row else {}
+    return views(batch["image"], draw, n=n, aspect=batch["aspect"], **rows)

@@ -183,7 +183,8 @@ class ClassGradients(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
         """Sets the labels of the next features."""
         self.labels = module.labels[batch["index"].cpu()]
-        self.scale = float(len(batch["index"]) * module.config.accumulate)
+        order: Any = trainer.train_dataloader.order  # type: ignore[union-attr]
+        self.scale = len(batch["index"]) / order.weight * module.config.accumulate
 
     def _listen(self, encoder: Any, inputs: Any, features: Tensor) -> None:
         if self.labels is None or not features.requires_grad or len(features) % max(len(self.labels), 1):

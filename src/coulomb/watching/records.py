@@ -52,7 +52,7 @@ class TrainingFigures(pl.Callback):
         self.pending.append(float(outputs["value"]))
         if outputs["stay_close"] is not None:
             self.distances.append(float(outputs["stay_close"]))
-        self.images += len(batch["index"])
+        self.images += outputs["images"]
         if not module.completes_update(batch_idx):
             return
         now = time.perf_counter()
@@ -67,7 +67,7 @@ class TrainingFigures(pl.Callback):
                 "no_signal": outputs["no_signal"],
                 "floor": outputs["floor"],
                 "lr": outputs["lr"],
-                "images_per_second": round(self.images * trainer.world_size / max(now - self.clock, 1e-9), 1),
+                "images_per_second": round(self.images / max(now - self.clock, 1e-9), 1),
                 "seconds": round(self.seconds, 3),
             }
         )

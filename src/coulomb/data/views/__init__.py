@@ -8,10 +8,12 @@ from coulomb.data.views.canvas import plain_view
 from coulomb.data.views.describe import contact_sheet
 from coulomb.data.views.make import OwnViews, TakingTurns, ViewMaker, Views, make_views, views_from_config
 from coulomb.data.views.spec import PRESETS, ViewSpec
+from coulomb.data.views.uniforms import Share
 
 __all__ = [
     "PRESETS",
     "OwnViews",
+    "Share",
     "TakingTurns",
     "ViewMaker",
     "ViewSpec",

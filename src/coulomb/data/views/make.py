@@ -12,14 +12,18 @@ from coulomb.data.views.describe import describe
 from coulomb.data.views.geometry import Geometry
 from coulomb.data.views.pixels import Blur, Colour, Cutout, Intensity, Noise, Solarise
 from coulomb.data.views.spec import PRESETS, ViewSpec, check_fields
-from coulomb.data.views.uniforms import Uniforms
+from coulomb.data.views.uniforms import Share, Uniforms
 from coulomb.errors import InputError
 
 Operation = Callable[[Tensor, slice], Tensor]
 
 
 class ViewMaker(Protocol):
-    """The interface of views that training uses. `Views`, `OwnViews` and `TakingTurns` implement it."""
+    """The interface of views that training uses. `Views`, `OwnViews` and `TakingTurns` implement it.
+
+    With several processes, views that have a true attribute ``by_row`` are called with one more argument, ``share``
+    (`Share`), and draw the parameters of an image by its position in the batch of all processes.
+    """
 
     size: int
     channels: int
@@ -58,9 +62,16 @@ class Views:
         self.channels = channels
         self.preset = preset
 
+    by_row = True
+
     @torch.no_grad()
     def __call__(
-        self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
+        self,
+        canvas: Tensor,
+        generator: torch.Generator,
+        n: int = 2,
+        aspect: Tensor | None = None,
+        share: Share | None = None,
     ) -> list[Tensor]:
         """Returns ``n`` random views of every image, on the device of the canvas.
 
@@ -69,6 +80,7 @@ class Views:
             generator: a CPU generator, the only source of randomness.
             n: number of views.
             aspect: original width/height [B]; default that of the canvas.
+            share: the rows of a larger batch that the images are, see `Uniforms`; default: they are the whole batch.
 
         Returns:
             A list of ``n`` tensors float32 [B, C, size, size] in [0, 1], without gradient. Autocast has no effect.
@@ -80,11 +92,11 @@ class Views:
         check_call(generator, n)
         aspect_B = check_aspect(aspect, canvas)
         with torch.autocast(canvas.device.type, enabled=False):
-            return [self._view(canvas, generator, aspect_B) for _ in range(n)]
+            return [self._view(canvas, generator, aspect_B, share) for _ in range(n)]
 
-    def _view(self, canvas: Tensor, generator: torch.Generator, aspect_B: Tensor) -> Tensor:
+    def _view(self, canvas: Tensor, generator: torch.Generator, aspect_B: Tensor, share: Share | None) -> Tensor:
         batch, channels, height, width = canvas.shape
-        uniforms = Uniforms(batch, self.spec.elastic_grid, generator)
+        uniforms = Uniforms(batch, self.spec.elastic_grid, generator, share)
         geometry = Geometry(self.spec, uniforms, aspect_B, self.size)
         operations = self.operations(uniforms)
         out = torch.empty(batch, channels, self.size, self.size, device=canvas.device, dtype=torch.float32)
@@ -214,13 +226,20 @@ class TakingTurns:
         self.makers = list(makers)
         self.size = self.makers[0].size
         self.channels = self.makers[0].channels
+        self.by_row = all(getattr(maker, "by_row", False) for maker in self.makers)
 
     def __call__(
-        self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
+        self,
+        canvas: Tensor,
+        generator: torch.Generator,
+        n: int = 2,
+        aspect: Tensor | None = None,
+        share: Share | None = None,
     ) -> list[Tensor]:
-        """Returns ``n`` views, drawn one after the other."""
+        """Returns ``n`` views, drawn one after the other; with ``share``, all makers must take it."""
         check_call(generator, n)
-        return [self.makers[k % len(self.makers)](canvas, generator, 1, aspect)[0] for k in range(n)]
+        shared = {} if share is None else {"share": share}
+        return [self.makers[k % len(self.makers)](canvas, generator, 1, aspect, **shared)[0] for k in range(n)]
 
     def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
         """Returns the evaluation view of the first maker."""

@@ -235,9 +235,10 @@ class Noise:
     def __init__(self, spec: ViewSpec, uniforms: Uniforms, channels: int, size: int) -> None:
         self.on = uniforms.chance("noise", spec.noise)
         self.std = between(uniforms["noise"][:, 0], *spec.noise_std)
-        self.row = self.on.cumsum(0) - 1  # of each sample in the field
+        noisy = uniforms.whole["noise_on"][:, 0] < spec.noise
+        self.row = (noisy.cumsum(0) - 1)[uniforms.rows]  # of each sample in the field
         self.field = torch.randn(
-            int(self.on.sum()), channels, size, size, generator=uniforms.generator, dtype=torch.float32
+            int(noisy.sum()), channels, size, size, generator=uniforms.generator, dtype=torch.float32
         )
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:

@@ -1,6 +1,7 @@
 """Random parameters of a view, and operations on the samples that drew them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,16 +32,36 @@ COLUMNS = {
 }
 
 
+@dataclass(frozen=True)
+class Share:
+    """The part of a larger batch that a process has.
+
+    Attributes:
+        rows: positions of its images in the whole batch, int64 [b], ascending.
+        total: images in the whole batch.
+    """
+
+    rows: Tensor
+    total: int
+
+
 class Uniforms:
     """Samples of U[0, 1) for the parameters of one view of a batch: ``self[purpose]`` is [B, columns].
 
     All are drawn by one call on the CPU, so that a seed gives the same parameters on any device. ``"elastic"`` has 2·grid²
     columns. Noise, which is too large for the table, is drawn from ``generator`` later.
+
+    With ``share``, those of the whole batch are drawn, and the rows of the share are used: an image then has the same
+    parameters for any division of the batch.
     """
 
-    def __init__(self, batch: int, elastic_grid: int, generator: torch.Generator) -> None:
+    def __init__(self, batch: int, elastic_grid: int, generator: torch.Generator, share: Share | None = None) -> None:
         widths = {**COLUMNS, "elastic": 2 * elastic_grid**2}
-        table = torch.rand(batch, sum(widths.values()), generator=generator, dtype=torch.float32)
+        drawn = batch if share is None else share.total
+        table = torch.rand(drawn, sum(widths.values()), generator=generator, dtype=torch.float32)
+        self.whole = dict(zip(widths, table.split(list(widths.values()), dim=1), strict=True))
+        table = table if share is None else table[share.rows]
+        self.rows = slice(None) if share is None else share.rows
         self.batch = batch
         self.generator = generator
         self._columns = dict(zip(widths, table.split(list(widths.values()), dim=1), strict=True))

@@ -1,0 +1,131 @@
+"""The processes of a run: how many, where, and the part of each in a batch."""
+
+import dataclasses
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+
+from coulomb.errors import InputError
+from coulomb.methods import Method
+from coulomb.runs.config import Config
+from coulomb.runs.plan import Plan, count_processes
+from coulomb.team import Torchrun, torchrun
+
+log = logging.getLogger("coulomb")
+
+
+class StartedByTorchrun(TorchElasticEnvironment):
+    """The processes that torchrun started, which may be more on one machine than on another."""
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Accepts any number: torchrun has decided it."""
+
+
+def with_processes(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a new run with the numbers of processes and machines that torchrun started.
+
+    Raises:
+        InputError: ``devices`` or ``num_nodes`` are other numbers.
+    """
+    if (started := torchrun()) is None:
+        return options
+    even = started.local * started.machines == started.world
+    found = {"devices": started.local if even else started.world, "num_nodes": started.machines}
+    require_agreement(started, options.get("devices"), options.get("num_nodes"))
+    return options | found
+
+
+def require_agreement(started: Torchrun, devices: int | None, num_nodes: int | None) -> None:
+    """Raises `InputError` if the numbers given differ from those of torchrun; None is any number."""
+    given = {"devices": devices, "num_nodes": num_nodes}
+    for (name, value), real in zip(given.items(), (started.local, started.machines), strict=True):
+        if value not in (None, real):
+            raise InputError(
+                f"{name}={value}: torchrun started {started.local} processes on this machine and {started.world} in total; "
+                f"leave {name} out"
+            )
+
+
+def resumed_on(config: Config, devices: int | None, num_nodes: int | None) -> Config:
+    """Returns the configuration of a resumed run with other numbers of processes and machines, in memory only.
+
+    ``batch_size`` remains that of the processes that the run began with, see `coulomb.runs.plan.Plan.batch`.
+    """
+    if (started := torchrun()) is not None:
+        require_agreement(started, devices, num_nodes)
+        return config
+    changes: dict[str, Any] = {
+        name: each for name, each in (("devices", devices), ("num_nodes", num_nodes)) if each is not None
+    }
+    return dataclasses.replace(config, **changes)
+
+
+def make_trainer(config: Config, folder: Path) -> pl.Trainer:
+    """Returns Lightning's trainer for the processes of torchrun, else for those that ``config`` starts.
+
+    Raises:
+        InputError: a GPU is requested and there is none.
+    """
+    accelerator, started = config.accelerator, torchrun()
+    devices: int | str = config.devices or ("auto" if accelerator == "gpu" or torch.cuda.is_available() else 1)
+    nodes, world = config.num_nodes, count_processes(config)
+    if started is not None:
+        devices, nodes, world = started.local, started.machines, started.world
+    if accelerator == "gpu" and not torch.accelerator.is_available():
+        raise InputError(f"accelerator={accelerator!r}: torch finds no GPU on this machine; use 'auto' or 'cpu'")
+    strategy: Any = "auto"
+    if world > 1:
+        # While only the head is trained, no gradient reaches the encoder.
+        unused, timeout = bool(config.head_epochs), timedelta(seconds=config.process_timeout)
+        strategy = DDPStrategy(find_unused_parameters=unused, timeout=timeout)
+    return pl.Trainer(
+        accelerator=accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        plugins=[StartedByTorchrun()] if started is not None and world > 1 else None,
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
+        max_epochs=1,
+        accumulate_grad_batches=config.accumulate,
+        use_distributed_sampler=False,
+        logger=False,  # the journal writes all metrics
+        default_root_dir=folder,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=0,
+        log_every_n_steps=1,
+    )
+
+
+def require_shares(planned: Plan, world: int, method: type[Method]) -> None:
+    """Checks that the batch of a run can be divided among ``world`` processes, and logs the shares if they have changed.
+
+    Raises:
+        InputError: a share has fewer than two images, or shares differ and the method has no `Method.local_mean`.
+    """
+    batch, began = planned.batch, planned.processes
+    least, rest = divmod(batch, world)
+    if least < 2:
+        raise InputError(
+            f"devices: a batch of {batch} images leaves fewer than two for each of {world} processes; "
+            f"start at most {batch // 2}"
+        )
+    if rest and method.local_mean is None:
+        raise InputError(
+            f"devices: a batch of {batch} images does not divide evenly among {world} processes, and {method.__name__} does "
+            "not say how its loss is averaged (local_mean, see coulomb.methods.Method); start a divisor of it, or set that"
+        )
+    if world != began:
+        each = f"{least} to {least + 1}" if rest else f"{least}"
+        log.info(
+            "the run began on %d processes and continues on %d: the batch remains %d images, %s per process",
+            began, world, batch, each,
+        )  # fmt: skip
