@@ -10,7 +10,7 @@ import torch
 
 from bench_small import SMALL_CASES
 from coulomb import cli, losses
-from coulomb.bench import contenders, dense, measure
+from coulomb.bench import contenders, dense, measure, timing
 from coulomb.bench.cases import BY_NAME, CASES, make_inputs
 from coulomb.bench.contenders import CONTENDERS, UnavailableError
 from coulomb.bench.losses import SMALL, SMALL_SIZES, slope
@@ -123,7 +123,7 @@ def test_slopes():
     assert slope([(n, 5 * n**1.7) for n in (10, 20, 80)]) == pytest.approx(1.7)
 
 
-@pytest.mark.skipif(not contenders.STATUS.exists(), reason="needs /proc")
+@pytest.mark.skipif(not timing.STATUS.exists(), reason="needs /proc")
 def test_memory_of_a_fresh_process_is_seen():
     case = replace(BY_NAME["ntxent-8192x128"], n=4096, m=4096, dim=16)
     dense_mb, own_mb = (contenders.peak_of_fresh_process(name, case) for name in ("dense", "coulomb"))

@@ -38,4 +38,4 @@ def test_memory_is_sampled():
         block = np.ones(20_000_000)
         curation.time.sleep(0.1)
         del block
-    assert memory.added > 100e6
+    assert memory.added > 95

@@ -2,15 +2,13 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
 from bench_small import small_result
+from chromium import NEEDED, opened
 from coulomb.bench.results import growth_charts, headlines, render_html, save
 from coulomb.errors import InputError
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +68,12 @@ def test_growth_is_drawn_on_logarithmic_axes(result):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (chromium, chromium-browser or google-chrome)")
+@NEEDED
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_opens_quietly_and_fits(result, tmp_path, width):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     _, path = save(result, tmp_path)
     requests, complaints = [], []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with opened() as browser:
         page = browser.new_page(viewport={"width": width, "height": 844})
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: complaints.append(message.text))
@@ -89,6 +85,5 @@ def test_it_opens_quietly_and_fits(result, tmp_path, width):
             return r.width && r.right > innerWidth + 1 && !e.closest(".scroll, svg");
         }).map(e => e.outerHTML.slice(0, 80))"""
         assert page.evaluate(beyond) == []
-        browser.close()
     assert [url for url in requests if not url.startswith("data:")] == [path.as_uri()]
     assert complaints == []

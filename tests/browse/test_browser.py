@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from chromium import MARKS, PHONE, WIDE, opened
 from coulomb.browse.app import create_app
 from coulomb.browse.maps import positions
 from coulomb.browse.serve import listen
@@ -19,13 +19,7 @@ from coulomb.browse.session import Session
 from coulomb.index import Index
 from synthetic_index import GROUPS, write_index
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (chromium, chromium-browser or google-chrome)"),
-]
-QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
-PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+pytestmark = MARKS
 HOSTILE = [
     "<img src=x onerror=alert(1)>.jpg",
     '"><script>alert(1)</script>.jpg',
@@ -41,11 +35,8 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+    with opened() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture
@@ -100,6 +91,14 @@ def until(page, script, arg=None):
     end = time.monotonic() + 60
     while not page.evaluate(script, arg):
         assert time.monotonic() < end, script
+        page.wait_for_timeout(20)
+
+
+def saved(page, kind, expected):
+    """Waits until the server has exactly these decisions; the page shows a decision before it is saved."""
+    end = time.monotonic() + 60
+    while page.session.decisions()["decided"].get(kind) != expected:
+        assert time.monotonic() < end, page.session.decisions()["decided"]
         page.wait_for_timeout(20)
 
 
@@ -348,14 +347,14 @@ def test_duplicates_by_keyboard_survive_a_reload_and_are_exported(visit, small):
     page.keyboard.press("a")
     settled(page, "Saved")
     keep, drop = groups[0]["keep"], groups[0]["members"][0][0]
-    assert page.session.decisions()["decided"]["file"] == {keep: "keep", drop: "drop"}
+    saved(page, "file", {keep: "keep", drop: "drop"})
     page.keyboard.press("d")  # the first image of the second group
     page.keyboard.press("k")  # its second
     until(page, "document.querySelector('.status').textContent.includes('2 to drop')")
     page.keyboard.press("u")
     settled(page, "Undone")
     second = groups[1]
-    assert page.session.decisions()["decided"]["file"] == {keep: "keep", drop: "drop", second["keep"]: "drop"}
+    saved(page, "file", {keep: "keep", drop: "drop", second["keep"]: "drop"})
     assert page.locator(".copy.dropped").count() == 2
     page.reload()
     page.locator(".copy.dropped").nth(1).wait_for(timeout=60_000)
@@ -392,12 +391,14 @@ def test_label_errors_by_keyboard(visit, flipped):
     assert page.locator(".option.given b").inner_text() == found[0]["label"]
     assert page.locator(".option.suggested b").inner_text() == found[0]["suggested"]
     page.locator(".neighbour").first.wait_for()
+    shown = "document.querySelector('.card .large').getBoundingClientRect().height"
+    frame = "document.querySelector('.card .frame').getBoundingClientRect().height"
+    assert page.evaluate(shown) <= page.evaluate(frame)  # the whole picture, not its centre
     page.keyboard.press("a")
     settled(page, "Saved")
     page.keyboard.press("k")
     until(page, "document.querySelector('.done p').textContent.startsWith('2 of')")
-    decided = page.session.decisions()["decided"]["correction"]
-    assert decided == {found[0]["position"]: found[0]["suggested"], found[1]["position"]: found[1]["label"]}
+    saved(page, "correction", {found[0]["position"]: found[0]["suggested"], found[1]["position"]: found[1]["label"]})
     page.keyboard.press("Control+z")
     settled(page, "Undone")
     until(page, "document.querySelector('.done p').textContent.includes('number 2')")
@@ -433,7 +434,7 @@ def test_label_a_few_then_classify_the_rest(visit, tmp_path):
         page.wait_for_timeout(20)
     until(page, "document.querySelector('.done p').textContent.startsWith('All 30')")
     settled(page, "Saved")
-    assert page.session.decisions()["decided"]["label"] == {at: truth[at] for at in chosen}
+    saved(page, "label", {at: truth[at] for at in chosen})
     page.keyboard.press("c")
     page.locator(".tabs button").first.wait_for(timeout=60_000)
     settled(page, "270 images classified by 30 labels", ".results .status")

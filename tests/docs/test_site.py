@@ -1,16 +1,14 @@
 """The built site has no warnings, external resources or broken links, and can be read and searched offline."""
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from chromium import NEEDED, opened
 from page_blocks import ROOT
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +37,10 @@ def test_the_site_has_no_faults(site, check):
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+@NEEDED
 def test_the_site_can_be_read_and_searched_in_a_browser(site):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     requests, errors = [], []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with opened() as browser:
         page = browser.new_page(viewport={"width": 390, "height": 844})
         page.on("request", lambda request: requests.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -62,7 +58,6 @@ def test_the_site_can_be_read_and_searched_in_a_browser(site):
         page.goto((site / "search.html").as_uri() + "?q=temperature")
         page.wait_for_selector("#search-results li")
         assert page.locator("#search-results li").count() > 3
-        browser.close()
     assert not errors
     assert not [url for url in requests if not url.startswith(("file://", "data:"))]
 

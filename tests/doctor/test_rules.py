@@ -303,6 +303,14 @@ class TestTraitsOfTheMethod:
             )
             assert state(name, found) == "unknown"
 
+    def test_false_negatives_are_a_warning_where_the_published_weights_got_better(self):
+        found = evidence(
+            step={"false_negative_gradient": 0.9}, evaluation={"starting_point": {"knn": 0.9}, "trained": {"knn": 0.91}}
+        )
+        assert state("false-negatives", found) == "warning"
+        found.evaluation["trained"]["knn"] = 0.9
+        assert state("false-negatives", found) == "sick"
+
     def test_no_false_negatives_with_labels(self):
         assert state("false-negatives", evidence("supcon", step={"false_negative_gradient": 0.9})) == "unknown"
 

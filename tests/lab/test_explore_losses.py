@@ -1,12 +1,12 @@
 """The explorer's formulas beside coulomb.losses, in a real browser: every loss, random scenes, values and gradients."""
 
 import math
-import shutil
 
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from chromium import MARKS, opened
 from coulomb.lab.explore import build_explorer
 from coulomb.losses import (
     AlignmentLoss,
@@ -21,11 +21,7 @@ from coulomb.losses import (
     UniformityLoss,
 )
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (chromium, chromium-browser or google-chrome)"),
-]
+pytestmark = MARKS
 DEFAULTS = {
     "weight": 0.1, "topK": 3, "tauPlus": 0.1, "beta": 1.0, "alpha": 0.05, "centreWeight": 1.0, "gamma": 1.0,
     "centreTemperature": 1.0, "counts": None,
@@ -35,14 +31,11 @@ LOSSES = ("infonce", "simple", "hard", "debiased", "hcl", "supcon", "paco")
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = build_explorer(tmp_path_factory.mktemp("explore") / "index.html")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        opened = browser.new_page()
-        opened.goto(path.as_uri())
-        yield opened
-        browser.close()
+    with opened() as browser:
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        yield page
 
 
 def scene_and_options(loss, seed):

@@ -1,27 +1,19 @@
 """The explorer in a real browser: no requests, no errors, and what a reader does on it."""
 
 import math
-import shutil
 
 import pytest
 
+from chromium import MARKS, PHONE, WIDE, opened
 from coulomb.lab.explore import build_explorer
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (chromium, chromium-browser or google-chrome)"),
-]
-PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with opened() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture

@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from chromium import MARKS, PHONE, WIDE, opened
 from coulomb.report import build_comparison, build_report
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (chromium, chromium-browser or google-chrome)"),
-]
-QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync --no-first-run"
-PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+    with opened() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from torch.nn.functional import normalize
 from coulomb import losses
 from coulomb.bench import dense
 from coulomb.bench.cases import Case, Inputs, make_inputs
+from coulomb.bench.timing import STATUS, resident_mib
 
 MAX_SHARE = 0.75  # of the free memory that a contender may need
 
@@ -256,9 +257,6 @@ PEERS = {
 CONTENDERS = PLAIN | PEERS
 
 
-STATUS = Path("/proc/self/status")
-
-
 def peak_of_fresh_process(contender: str, case: Case) -> float | None:
     """Returns the peak memory in MB of one step above its inputs, in a fresh process; None if it cannot be measured."""
     if not STATUS.exists():
@@ -278,12 +276,6 @@ def print_peak(contender: str, spec: str) -> None:
     inputs = make_inputs(case)
     with contextlib.suppress(OSError):  # resets the recorded peak
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _held("VmRSS")
+    before = resident_mib("VmRSS")
     step(inputs)
-    sys.stdout.write(f"{max(0.0, _held('VmHWM') - before)}")
-
-
-def _held(field: str) -> float:
-    # Not ru_maxrss, which a child process inherits from its parent.
-    lines = STATUS.read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
+    sys.stdout.write(f"{max(0.0, resident_mib('VmHWM') - before)}")

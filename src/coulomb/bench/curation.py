@@ -1,19 +1,17 @@
 """Measures curation: duplicates against fp64, planted label errors against cleanlab, chosen images against random ones."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from coulomb.bench.timing import describe_machine
+from coulomb.bench.timing import describe_machine, resident_mib
 from coulomb.curation import choose, label_errors, similar_pairs
-from coulomb.curation.label_errors import out_of_fold
+from coulomb.curation.label_errors import probe_probabilities
 from coulomb.errors import InputError
 from coulomb.index import Index
 from coulomb.metrics.linear import predict_from_few
@@ -50,16 +48,16 @@ def bench_duplicates(rows: int, dim: int, say: Callable[[str], None]) -> dict[st
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {
         "rows": rows, "dim": dim, "seconds": wall, "cpu_seconds": cpu,
-        "memory_mb": memory.added / 2**20, "pairs": len(found), "recall": len(found & wanted) / len(wanted),
+        "memory_mb": memory.added, "pairs": len(found), "recall": len(found & wanted) / len(wanted),
         "not_in_fp64": len(found - wanted),
     }  # fmt: skip
 
 
 class _PeakMemory:
-    """The largest resident memory within a block above that at its beginning, sampled every 10 ms: ``added``, in bytes."""
+    """The largest resident memory within a block above that at its beginning, sampled every 10 ms: ``added``, in MiB."""
 
     def __enter__(self) -> "_PeakMemory":
-        self.first, self.added, self.over = _resident(), 0, threading.Event()
+        self.first, self.added, self.over = resident_mib(), 0.0, threading.Event()
         self.thread = threading.Thread(target=self.sample)
         self.thread.start()
         return self
@@ -67,15 +65,11 @@ class _PeakMemory:
     def sample(self) -> None:
         """Samples until the block ends."""
         while not self.over.wait(0.01):
-            self.added = max(self.added, _resident() - self.first)
+            self.added = max(self.added, resident_mib() - self.first)
 
     def __exit__(self, *error: object) -> None:
         self.over.set()
         self.thread.join()
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def bench_label_errors(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]) -> dict[str, Any]:
@@ -100,7 +94,7 @@ def bench_label_errors(x: np.ndarray, labels: np.ndarray, say: Callable[[str], N
     except ImportError:
         return {"precision": result, "skipped": "cleanlab is not installed"}
     say("label errors: cleanlab")
-    probability = out_of_fold(x, np.arange(len(x)), given, 0)
+    probability = probe_probabilities(x, np.arange(len(x)), given, 0)
     probability /= probability.sum(1, keepdims=True)
     for score in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
         ranked = np.argsort(get_label_quality_scores(given, probability, method=score), kind="stable")

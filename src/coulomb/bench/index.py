@@ -1,7 +1,6 @@
 """`coulomb bench index`: speed of an index: building, updating, opening and searching."""
 
 import io
-import resource
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from PIL import Image
 from torch.nn import functional
 
 import coulomb
-from coulomb.bench.timing import describe_machine, interleaved
+from coulomb.bench.timing import describe_machine, interleaved, resident_mib
 from coulomb.data import open_source
 from coulomb.data.originals import Originals, images_per_batch
 from coulomb.data.workers import cores
@@ -172,7 +171,7 @@ def bench_build(folder: Path, data: Any, images: int, repeats: int) -> dict[str,
         "side": SIDE,
         "seconds": seconds,
         "ratio": seconds["encoder"] / seconds["build"],
-        "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mib": resident_mib("VmHWM"),
     }
 
 

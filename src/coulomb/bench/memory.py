@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from statistics import median
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from coulomb.bench.timing import interleaved
+from coulomb.bench.timing import interleaved, resident_mib
 from coulomb.errors import InputError
 from coulomb.machine import keep_freed_memory, processor
 from coulomb.models import build_encoder
@@ -74,7 +73,7 @@ def measure(images: int, training: bool, repeats: int = 3) -> tuple[float, float
                 features.square().mean().backward()
 
     taken = interleaved({"step": step}, repeats)["step"]
-    return median(taken), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return median(taken), resident_mib("VmHWM")
 
 
 if __name__ == "__main__":

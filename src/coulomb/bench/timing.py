@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import coulomb
 from coulomb import machine
 
 Run = Callable[[], object]
+STATUS = Path("/proc/self/status")
 
 
 def interleaved(
@@ -72,6 +74,15 @@ def describe_machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def resident_mib(field: str = "VmRSS") -> float:
+    """Returns the resident memory of this process in MiB: ``"VmRSS"`` now, ``"VmHWM"`` at most so far.
+
+    Unlike ``ru_maxrss``, the peak is not inherited from the parent process.
+    """
+    lines = STATUS.read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Positions of all images in two dimensions, computed once and kept in a file."""
 
 import hashlib
+import io
 import json
 import logging
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coulomb.browse.jobs import Say
+from coulomb.errors import InputError
 from coulomb.models.saving import write_atomically
 from coulomb.randomness import numpy_generator
-from coulomb.reading import open_arrays
+from coulomb.reading import open_arrays, parse_json
 from coulomb.report.feature_map import MAX_TSNE, feature_maps
 
 if TYPE_CHECKING:
@@ -125,8 +127,6 @@ def _projected(index: "Index", landmarks: np.ndarray, say: Say) -> np.ndarray:
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
-    import io
-
     file = io.BytesIO()
     np.savez(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
     write_atomically(path, file.getvalue())
@@ -134,9 +134,6 @@ def _write(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> 
 
 def _read(path: Path, fingerprint: str) -> dict[str, Any] | None:
     """Returns the answer that the file has for this index; None if there is no such file, or it is of another index."""
-    from coulomb.errors import InputError
-    from coulomb.reading import parse_json
-
     if not path.exists():
         return None
     try:

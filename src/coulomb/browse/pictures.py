@@ -7,12 +7,12 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from PIL import Image
 
 from coulomb.data.decode import decode
 from coulomb.data.source import Picture
 from coulomb.errors import InputError
+from coulomb.index.photos import make_thumbnail
 
 if TYPE_CHECKING:
     from coulomb.index import Index
@@ -44,28 +44,19 @@ def allowed_file(index: "Index", path: Path) -> Path:
     Raises:
         InputError: it is missing, or a link that leads out of the index's root; without a root, any link.
     """
-    root = getattr(index, "root", None)
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError):
         raise InputError(
             f"{path}: no such file; if the folder has moved, give its new place: coulomb browse INDEX --root FOLDER"
         ) from None
-    if not (real.is_relative_to(Path(root).resolve()) if root else real == path):
+    if not (real.is_relative_to(index.root.resolve()) if index.root else real == path):
         raise InputError(f"{path}: leads out of the folder of the index and is not shown")
     return real
 
 
 def _jpeg(picture: Picture, side: int) -> bytes:
-    if picture.dtype == np.uint16:
-        picture = (picture >> 8).astype(np.uint8)
-    elif picture.dtype != np.uint8:
-        picture = (picture * 255).round().astype(np.uint8)
-    image = Image.fromarray(np.ascontiguousarray(picture[..., 0] if picture.shape[2] < 3 else picture[..., :3]))
-    image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=88)
-    return file.getvalue()
+    return make_thumbnail(picture, side, quality=88)
 
 
 class Uploads:

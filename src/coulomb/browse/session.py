@@ -71,11 +71,10 @@ class Session:
     def start(self) -> dict[str, Any]:
         """Returns what the page shows first."""
         info = self.index.info
-        encoder = info.get("encoder", {})
         return {
             "name": Path(self.index.path).name,
             "images": len(self.index),
-            "encoder": encoder.get("name") if isinstance(encoder, dict) else encoder,
+            "encoder": info["encoder"]["name"],
             "features": int(self.index.features.shape[1]),
             "stamp": self.stamp,
             "groupings": {name: grouping.describe() for name, grouping in self.groupings.items()},

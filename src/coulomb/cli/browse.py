@@ -7,15 +7,14 @@ from typing import Annotated
 import typer
 
 from coulomb.cli.app import app, note, say
+from coulomb.cli.index import INDEX, ROOT
 from coulomb.cli.options import examples
 
 
 @app.command(epilog=examples("coulomb browse photos.index", "coulomb browse photos.index --port 8765 --no-open"))
 def browse(
-    index: Annotated[Path, typer.Argument(help="folder of the index, from: coulomb index DATA --out INDEX")],
-    root: Annotated[
-        Path | None, typer.Option(help="where the indexed folder is now, if it was moved", rich_help_panel="Data")
-    ] = None,
+    index: Annotated[Path, INDEX],
+    root: Annotated[Path | None, ROOT] = None,
     port: Annotated[
         int, typer.Option(help="port on 127.0.0.1; 0 takes a free one", min=0, max=65535, rich_help_panel="Page")
     ] = 0,

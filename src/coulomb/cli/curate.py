@@ -10,15 +10,12 @@ import typer
 
 import coulomb
 from coulomb.cli.app import app, note, say
-from coulomb.cli.index import INDEX
+from coulomb.cli.index import ARRAY, INDEX, LIST, ROOT
 from coulomb.cli.options import examples
 from coulomb.data.source import visible
 
 SHOWN = 20  # rows that are printed
 _output = partial(typer.Option, rich_help_panel="Output")
-OUT = _output(help="also write the list: .csv or .parquet, which train, check and browse read")
-JSON = _output("--json", help="print one JSON array")
-ROOT = typer.Option(help="where the folder of the images is now, if it was moved", rich_help_panel="Index")
 LABELS = typer.Option(help="CSV or Parquet file with columns id and label; default: the labels of the index")
 SEED = typer.Option(help="seed of the random draws")
 
@@ -36,7 +33,7 @@ def duplicates(
         Path | None, typer.Option(help="another index, such as the test set: list what this one shares with it")
     ] = None,
     root: Annotated[Path | None, ROOT] = None,
-    out: Annotated[Path | None, OUT] = None,
+    out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, _output("--json", help="print one JSON object")] = False,
 ) -> None:
     """List groups of near-duplicates, each with the image to keep, and exact copies.
@@ -55,8 +52,8 @@ def outliers(
     top: Annotated[int, typer.Option(help="number of images", min=1)] = 100,
     neighbours: Annotated[int | None, typer.Option(help="neighbours of each image; default: 10", min=1)] = None,
     root: Annotated[Path | None, ROOT] = None,
-    out: Annotated[Path | None, OUT] = None,
-    as_json: Annotated[bool, JSON] = False,
+    out: Annotated[Path | None, LIST] = None,
+    as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
     """List the images that belong to the others the least, with the reason."""
     found = _open(index, root, out).outliers(top, neighbours=neighbours)
@@ -73,8 +70,8 @@ def label_errors(
     top: Annotated[int | None, typer.Option(help="number of images; default: all that are suspicious", min=1)] = None,
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
-    out: Annotated[Path | None, OUT] = None,
-    as_json: Annotated[bool, JSON] = False,
+    out: Annotated[Path | None, LIST] = None,
+    as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
     """List labels that are probably wrong, the most certain first, with a suggested label.
 
@@ -102,8 +99,8 @@ def choose(
     ] = "typical",
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
-    out: Annotated[Path | None, OUT] = None,
-    as_json: Annotated[bool, JSON] = False,
+    out: Annotated[Path | None, LIST] = None,
+    as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
     """Choose the images to label next; those with a label are left out.
 
@@ -127,11 +124,11 @@ def cluster(
     least: Annotated[int, typer.Option(help="smallest cluster of HDBSCAN", min=2)] = 10,
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
-    out: Annotated[Path | None, OUT] = None,
+    out: Annotated[Path | None, LIST] = None,
     folders: Annotated[
         Path | None, _output(help="new folder to copy the images to, one folder per cluster; nothing is moved")
     ] = None,
-    as_json: Annotated[bool, JSON] = False,
+    as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
     """Divide the images into clusters, each shown by its typical images."""
     from coulomb.index.copies import copy_into_folders

@@ -14,6 +14,10 @@ from coulomb.data.source import visible
 
 SHOWN = 5  # unreadable images that are printed
 INDEX = typer.Argument(help="folder that coulomb index wrote")
+ARRAY = typer.Option("--json", help="print one JSON array", rich_help_panel="Output")
+LIST = typer.Option(
+    help="also write the list: .csv or .parquet, which train, check and browse read", rich_help_panel="Output"
+)
 ROOT = typer.Option(help="where the folder of the images is now, if it was moved", rich_help_panel="Index")
 ENCODER = typer.Option(help="where the encoder of the index is now, if it was moved", rich_help_panel="Index")
 
@@ -131,8 +135,8 @@ def search(
     top: Annotated[int, typer.Option(help="number of images", min=1, rich_help_panel="Query")] = 20,
     root: Annotated[Path | None, ROOT] = None,
     encoder: Annotated[str | None, ENCODER] = None,
-    out: Annotated[Path | None, typer.Option(help="also write the list: .csv or .parquet")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON array")] = False,
+    out: Annotated[Path | None, LIST] = None,
+    as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
     """List the images most similar to the given ones, most similar first.
 

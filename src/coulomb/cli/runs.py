@@ -9,6 +9,7 @@ import typer
 
 import coulomb
 from coulomb.cli.app import app, note, say
+from coulomb.cli.index import LIST, ROOT
 from coulomb.cli.options import JSON, OWN_ENCODER, OWN_METHOD, examples
 from coulomb.data.source import visible
 from coulomb.errors import InputError
@@ -195,8 +196,8 @@ def classify(
     accuracy: Annotated[
         float, _index(help="held-out accuracy wanted of the predictions that are not marked unsure")
     ] = 0.95,
-    root: Annotated[Path | None, _index(help="where the folder of the images is now, if it was moved")] = None,
-    out: Annotated[Path | None, _index(help="also write the list: .csv or .parquet")] = None,
+    root: Annotated[Path | None, ROOT] = None,
+    out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:

@@ -1,13 +1,13 @@
 """A classifier from a few labels: a linear probe of stored features, with a threshold below which it is unsure."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from coulomb.curation.folds import FOLDS, stratified_folds
-from coulomb.curation.rows import blocks, check_rows, unit_rows
+from coulomb.curation.folds import out_of_fold
+from coulomb.curation.rows import blocks, check_labels, check_rows, unit_rows
 from coulomb.errors import InputError
 from coulomb.metrics.linear import FEW_SHOT_C, fit_logistic
 
@@ -70,9 +70,7 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float = 0.95, seed: i
         InputError: fewer than two classes, another number of labels, ``target`` out of range, NaN or infinite values.
     """
     check_rows(x)
-    labels = np.asarray(labels)
-    if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
-        raise InputError(f"labels={labels.dtype}{list(labels.shape)}: must be {len(x)} integers, −1 for none.")
+    labels = check_labels(labels, len(x))
     if not 0 < target <= 1:
         raise InputError(f"target={target}: must be an accuracy in (0, 1].")
     rows = np.flatnonzero(labels >= 0)
@@ -81,7 +79,7 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float = 0.95, seed: i
         raise InputError(f"labels: {len(classes)} different classes; a classifier needs two or more.")
     features, C, held_out = unit_rows(x, rows), FEW_SHOT_C, None
     if len(rows) >= LEAST_TO_VALIDATE:
-        tried = {C: _held_out(features.numpy(), given, C, seed) for C in GRID}
+        tried = {C: _held_out(features, given, C, seed) for C in GRID}
         C = max(GRID, key=lambda C: (tried[C].argmax(1) == given).mean())
         held_out = tried[C]
     model, _ = fit_logistic(features, torch.from_numpy(given), C)
@@ -97,15 +95,12 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float = 0.95, seed: i
     return Predictions(classes, probabilities, threshold, float(right.mean()), sure_accuracy, C)
 
 
-def _held_out(features: np.ndarray, classes: np.ndarray, C: float, seed: int) -> np.ndarray:
-    fold = stratified_folds(classes, seed)
-    out = np.zeros((len(classes), classes.max() + 1), np.float32)
-    for number in range(FOLDS):
-        inside, outside = fold != number, fold == number
-        if outside.any() and len(np.unique(classes[inside])) > 1:
-            model: Any = fit_logistic(torch.from_numpy(features[inside]), torch.from_numpy(classes[inside]), C)[0]
-            out[np.ix_(outside, model.classes_)] = model.predict_proba(features[outside])
-    return out
+def _held_out(features: Tensor, classes: np.ndarray, C: float, seed: int) -> np.ndarray:
+    def predict(inside: np.ndarray, outside: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+        model, _ = fit_logistic(features[inside], torch.from_numpy(classes[inside]), C)
+        return model.classes_, model.predict_proba(features[outside].numpy())
+
+    return out_of_fold(classes, seed, predict)
 
 
 def _margin(probabilities: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Folds of cross-validation with all classes in each."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from coulomb.randomness import numpy_generator
@@ -18,3 +20,24 @@ def stratified_folds(classes: np.ndarray, seed: int) -> np.ndarray:
         members = generator.permutation(np.flatnonzero(classes == number))
         fold[members] = (generator.integers(FOLDS) + np.arange(len(members))) % FOLDS
     return fold
+
+
+def out_of_fold(
+    classes: np.ndarray, seed: int, predict: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    """Returns probabilities float32 [n, C] of each image by a classifier of the other folds; 0 where there is none.
+
+    Args:
+        classes: 0 … C−1 [n].
+        seed: of the folds.
+        predict: ``predict(inside, outside, number)`` trains on the rows ``inside``, bool [n], which have two classes or more,
+            and returns the classes that it knows and their probabilities for the rows ``outside``.
+    """
+    fold = stratified_folds(classes, seed)
+    out = np.zeros((len(classes), classes.max() + 1), np.float32)
+    for number in range(FOLDS):
+        inside, outside = fold != number, fold == number
+        if outside.any() and len(np.unique(classes[inside])) > 1:
+            known, probabilities = predict(inside, outside, number)
+            out[np.ix_(outside, known)] = probabilities
+    return out

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from coulomb.curation.folds import FOLDS, stratified_folds
+from coulomb.curation.folds import out_of_fold
 from coulomb.curation.neighbours import neighbours
-from coulomb.curation.rows import check_rows, unit_rows
+from coulomb.curation.rows import check_labels, check_rows, unit_rows
 from coulomb.errors import InputError
 from coulomb.metrics.linear import fit_probe
 from coulomb.randomness import numpy_generator
@@ -59,9 +59,7 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
         InputError: no labels, one class only, another number of labels, NaN or infinite values.
     """
     check_rows(x)
-    labels = np.asarray(labels)
-    if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
-        raise InputError(f"labels={labels.dtype}{list(labels.shape)}: must be {len(x)} integers, −1 for none.")
+    labels = check_labels(labels, len(x))
     classes, counts = np.unique(labels[labels >= 0], return_counts=True)
     usable = classes[counts >= 2]
     if len(usable) < 2:
@@ -75,7 +73,7 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
     votes = np.zeros((len(rows), len(usable)), np.float32)
     np.add.at(votes, (np.arange(len(rows))[:, None], given[near]), 1.0)
     own = np.arange(len(rows)), given
-    probe = out_of_fold(x, rows, given, seed)
+    probe = probe_probabilities(x, rows, given, seed)
     probability = np.sqrt(probe * (votes + 1) / (k + len(usable)))
     probability /= probability.sum(1, keepdims=True)
     suggested = probability.argmax(1)
@@ -89,17 +87,14 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
     )  # fmt: skip
 
 
-def out_of_fold(x: np.ndarray, rows: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
+def probe_probabilities(x: np.ndarray, rows: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
     """Returns probabilities [n, C] by linear probes of the other folds; every one of the ``classes`` 0 … C−1 occurs twice."""
-    fold = stratified_folds(classes, seed)
     features, targets = unit_rows(x, rows), torch.from_numpy(classes)
-    out = np.zeros((len(rows), classes.max() + 1), np.float32)
-    for number in range(FOLDS):
-        held_out = torch.from_numpy(fold == number)
-        if not held_out.any():
-            continue
-        order = numpy_generator(seed, "linear probe", number).permutation(int((~held_out).sum()))
-        fitted = fit_probe(features[~held_out], targets[~held_out], order)
-        inputs = ((features[held_out] - fitted.mean) / fitted.std).numpy()
-        out[np.ix_(held_out.numpy(), fitted.model.classes_)] = fitted.model.predict_proba(inputs)
-    return np.maximum(out, np.float32(1e-6))
+
+    def predict(inside: np.ndarray, outside: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+        order = numpy_generator(seed, "linear probe", number).permutation(int(inside.sum()))
+        fitted = fit_probe(features[inside], targets[inside], order)
+        inputs = ((features[outside] - fitted.mean) / fitted.std).numpy()
+        return fitted.model.classes_, fitted.model.predict_proba(inputs)
+
+    return np.maximum(out_of_fold(classes, seed, predict), np.float32(1e-6))

@@ -29,6 +29,14 @@ def check_rows(x: np.ndarray, name: str = "features", *, like: np.ndarray | None
         raise InputError(f"{name}: {bad} of {len(x)} rows have NaN or infinite values; build the index again.")
 
 
+def check_labels(labels: np.ndarray, count: int) -> np.ndarray:
+    """Returns ``labels`` as an array; raises `InputError` unless they are ``count`` integers."""
+    labels = np.asarray(labels)
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
+        raise InputError(f"labels={labels.dtype}{list(labels.shape)}: must be {count} integers, −1 for none.")
+    return labels
+
+
 def blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
     """Yields slices of at most ``size`` that cover ``range(count)``."""
     for start in range(0, count, size):

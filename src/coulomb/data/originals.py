@@ -30,7 +30,7 @@ class Originals(Dataset[Batch]):
     Args:
         source: the images.
         channels: C that ``prepare`` takes; grey is repeated, colour becomes luma.
-        prepare: [H, W, C] uint8 → float32 [C, S, S] in [0, 1]. Images with more bits are rounded to 8 first.
+        prepare: [H, W, C] uint8 → [C, S, S], uint8 or float32 in [0, 1]. Images with more bits are rounded to 8 first.
     """
 
     def __init__(self, source: Source, channels: int, prepare: Callable[[Picture], Tensor]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from statistics import NormalDist
 
 from coulomb.doctor.evidence import Evidence
-from coulomb.doctor.rule import Figure, Judgement, Option, Rule, advice, judge, rounded, too_early, unknown
+from coulomb.doctor.rule import WARNING, Figure, Judgement, Option, Rule, advice, judge, rounded, too_early, unknown
 
 FEW = 0.5  # share of the repulsive gradient on the single hardest negative
 ALIKE = 0.15  # share of the repulsive gradient on the hardest tenth; .1 if all are equal
@@ -72,7 +72,7 @@ def _no_gradient(evidence: Evidence) -> Judgement:
 
 
 def check_false_negatives(evidence: Evidence) -> Judgement:
-    """The share of the repulsion between images of one class."""
+    """The share of the repulsion between images of one class; a warning if kNN exceeds that of the published weights."""
     if evidence.learns_from_labels:
         return unknown(f"{evidence.method} uses the labels: images of one class are no negatives")
     if not evidence.traits.negatives:
@@ -80,7 +80,13 @@ def check_false_negatives(evidence: Evidence) -> Judgement:
     share = gradient_share(evidence, "false_negative_gradient")
     if share is None:
         return unknown("false negatives cannot be counted without labels")
-    return judge(Figure("share of the repulsion between images of one class", share, FALSE_MOST, "above"))
+    figure = Figure("share of the repulsion between images of one class", share, FALSE_MOST, "above")
+    before, after = evidence.evaluated("starting_point", "knn"), evidence.evaluated("trained", "knn")
+    if figure.crossed and before is not None and after is not None and after > before:
+        return Judgement(
+            WARNING, f"it did not outweigh the attraction: kNN rose from {before:.3f} to {after:.3f}", (figure,)
+        )
+    return judge(figure)
 
 
 def check_stale_keys(evidence: Evidence) -> Judgement:

@@ -118,7 +118,7 @@ def prepared_images(
     """
     if canvas is None and encoder.preprocessing is not None:
         batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size))
-        return [(Originals(source, encoder.channels, encoder.preprocessing), indices)], {}, batch_size
+        return [(Originals(source, encoder.channels, encoder.preprocessing.pixels), indices)], {}, batch_size
     return *_canvases(encoder, source, canvas or Canvas.of(source, encoder), indices, workers), batch_size
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from coulomb.curation.rows import blocks, unit_rows
 from coulomb.errors import InputError
 from coulomb.export.extras import library, new_path
-from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows, unit_rows
+from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows
 from coulomb.models.saving import write_atomically
 from coulomb.randomness import numpy_generator
 
@@ -60,9 +61,9 @@ def to_faiss(index: Vectors, out: str | Path, *, kind: str | None = None) -> dic
     if kind == "ivf":
         sample = np.sort(numpy_generator(0, "ivf").permutation(count)[: lists * TRAINED_ON])
         made.cp.min_points_per_centroid = 1  # of a small index, without a warning
-        made.train(unit_sample(index, sample))
-    for start in range(0, count, ROWS):
-        made.add(unit_rows(index, start, start + ROWS).numpy())
+        made.train(unit_rows(index.features, sample).numpy())
+    for block in blocks(count, ROWS):
+        made.add(unit_rows(index.features, block).numpy())
     recall = Recall(index)
     effort, share = _tuned(made, kind, recall, lists)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -86,12 +87,6 @@ def to_faiss(index: Vectors, out: str | Path, *, kind: str | None = None) -> dic
         "effort": effort,
         "recall": share,
     }
-
-
-def unit_sample(index: Vectors, rows: np.ndarray) -> np.ndarray:
-    """Returns the unit features of ``rows``, in ascending order."""
-    picked = np.asarray(index.features[rows], dtype=np.float32)
-    return picked / np.maximum(np.linalg.norm(picked, axis=1, keepdims=True), 1e-12)
 
 
 def _tuned(made: Any, kind: str, recall: Recall, lists: int) -> tuple[dict[str, int], float]:

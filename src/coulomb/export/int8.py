@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional
 
+from coulomb.curation.neighbours import neighbours
 from coulomb.data import Source
 from coulomb.export.extras import quiet
 from coulomb.export.photos import drawn, session_features
-from coulomb.metrics.cosines import nearest
 from coulomb.metrics.knn import knn_accuracy
 
 COMPARED = 5_000  # images at most
@@ -72,22 +70,13 @@ def measured_loss(source: Source, floats: Any, integers: Any, channels: int) -> 
     k = min(NEIGHBOURS, len(before) - 1)
     result: dict[str, Any] = {"images": len(before), "neighbours_kept": None}
     if k > 0:
-        same = [len({*a} & {*b}) / k for a, b in zip(_neighbours(before, k), _neighbours(after, k), strict=True)]
+        near = [neighbours(features.numpy(), k)[1].tolist() for features in (before, after)]
+        same = [len({*a} & {*b}) / k for a, b in zip(*near, strict=True)]
         result["neighbours_kept"] = sum(same) / len(same)
     labels = None if source.labels is None else torch.from_numpy(source.labels[readable])
     if labels is not None and int((labels >= 0).sum()) >= 5 * NEIGHBOURS:
         test = torch.arange(len(labels)) % 5 == 0
-        neighbours = min(K, int((labels[~test] >= 0).sum()))
-        accuracy = [knn_accuracy(x[~test], labels[~test], x[test], labels[test], k=neighbours) for x in (before, after)]
-        result["knn"] = {"float": accuracy[0], "int8": accuracy[1], "k": neighbours}
+        most = min(K, int((labels[~test] >= 0).sum()))
+        accuracy = [knn_accuracy(x[~test], labels[~test], x[test], labels[test], k=most) for x in (before, after)]
+        result["knn"] = {"float": accuracy[0], "int8": accuracy[1], "k": most}
     return result
-
-
-def _neighbours(features: Tensor, k: int) -> list[list[int]]:
-    unit = functional.normalize(features, dim=1)
-    others: list[list[int]] = []
-    for rows, _, columns in nearest(unit, unit, k + 1):
-        numbers = torch.arange(len(unit))[rows]
-        for row, found in zip(numbers.tolist(), columns.tolist(), strict=True):
-            others.append([each for each in found if each != row][:k])
-    return others

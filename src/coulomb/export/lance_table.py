@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from coulomb.curation.rows import blocks, unit_rows
 from coulomb.export.extras import library, new_path
-from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows, unit_rows
+from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows
 
 TABLE = "images"
 
@@ -38,11 +39,11 @@ def to_lance(index: Vectors, out: str | Path) -> dict[str, Any]:
     schema = pa.schema([("vector", vector), ("row", pa.int64()), *text])
 
     def batches() -> Iterator[Any]:
-        for start in range(0, count, ROWS):
-            rows = unit_rows(index, start, start + ROWS).numpy()
-            vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), dim)
-            columns = [column.combine_chunks().cast(pa.string()) for column in about.slice(start, len(rows)).columns]
-            yield pa.record_batch([vectors, pa.array(np.arange(start, start + len(rows))), *columns], schema=schema)
+        for block in blocks(count, ROWS):
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(unit_rows(index.features, block).numpy().ravel()), dim)
+            part = about.slice(block.start, block.stop - block.start)
+            columns = [column.combine_chunks().cast(pa.string()) for column in part.columns]
+            yield pa.record_batch([vectors, pa.array(np.arange(block.start, block.stop)), *columns], schema=schema)
 
     table = lancedb.connect(str(path)).create_table(
         TABLE, data=pa.RecordBatchReader.from_batches(schema, batches()), schema=schema

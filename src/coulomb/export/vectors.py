@@ -5,8 +5,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from coulomb.curation.rows import blocks, unit_rows
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 
@@ -44,11 +44,6 @@ def require_rows(index: Vectors) -> None:
         raise InputError("the index has no images; build it of images first: coulomb index PHOTOS")
 
 
-def unit_rows(index: Vectors, start: int, stop: int) -> Tensor:
-    """Returns features [start:stop] as float32 of unit length; those of a float16 index are off by its rounding."""
-    return functional.normalize(index.rows(start, min(stop, len(index))), dim=1)
-
-
 class Recall:
     """The exact nearest neighbours of a sample of an index, to measure another search.
 
@@ -63,10 +58,10 @@ class Recall:
     def __init__(self, index: Vectors) -> None:
         drawn = np.sort(numpy_generator(0, "recall").permutation(len(index))[:QUERIES])
         self.index, self.top = index, min(TOP, len(index))
-        self.queries = functional.normalize(torch.cat([index.rows(row, row + 1) for row in drawn.tolist()]), dim=1)
+        self.queries = unit_rows(index.features, drawn)  # the rounding of float16 makes lengths differ from 1
         best = torch.full((len(drawn), self.top), -2.0)
-        for start in range(0, len(index), ROWS):
-            best = torch.cat([best, self.queries @ unit_rows(index, start, start + ROWS).T], 1).topk(self.top, 1).values
+        for block in blocks(len(index), ROWS):
+            best = torch.cat([best, self.queries @ unit_rows(index.features, block).T], 1).topk(self.top, 1).values
         self._least = best[:, -1:] - SAME
 
     def of(self, positions: Any) -> float:
@@ -78,8 +73,6 @@ class Recall:
         shares = []
         for query, least, found in zip(self.queries, self._least, np.asarray(positions).tolist(), strict=True):
             rows = [row for row in dict.fromkeys(found) if row >= 0]
-            cosines = (
-                torch.cat([unit_rows(self.index, row, row + 1) for row in rows]) @ query if rows else torch.empty(0)
-            )
+            cosines = unit_rows(self.index.features, np.array(rows, np.int64)) @ query
             shares.append(int((cosines >= least).sum()) / self.top)
         return sum(shares) / len(shares)

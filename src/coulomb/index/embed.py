@@ -112,8 +112,4 @@ class Embedder:
 
 def place(encoder: Encoder, device: torch.device) -> Encoder:
     """Moves an encoder to the device, in the order of weights in which convolutions of a CPU are up to 1.5 times as fast."""
-    encoder.to(device)
-    for parameter in encoder.parameters():
-        if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    return encoder
+    return encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

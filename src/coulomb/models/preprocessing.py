@@ -71,18 +71,24 @@ class Preprocessing:
         return f"{self.resample}, {to}{crop}"
 
     def __call__(self, picture: "np.ndarray[Any, Any] | Image") -> Tensor:
-        """Returns a photo as float32 [C, S, S] in [0, 1], before normalisation.
+        """Returns a photo as float32 [C, S, S] in [0, 1], before normalisation: `pixels` divided by 255."""
+        return self.pixels(picture).float() / 255
+
+    def pixels(self, picture: "np.ndarray[Any, Any] | Image") -> Tensor:
+        """Returns a photo as uint8 [C, S, S]: resized and cropped.
 
         Args:
             picture: uint8 [H, W] or [H, W, C], or a Pillow image, whose alpha channel is dropped. Grey is repeated for three
                 channels; colour becomes luma for one.
         """
-        image = as_pil(picture).convert("RGB" if len(self.mean) == 3 else "L")
+        image = as_pil(picture)
+        mode = "RGB" if len(self.mean) == 3 else "L"
+        image = image if image.mode == mode else image.convert(mode)
         size = self.resized(*image.size)
         image = image.resize(size, FILTERS.index(self.resample))
         left, top = ((n - self.side) // 2 if self.offset_down else round((n - self.side) / 2) for n in size)
         values = np.array(image.crop((left, top, left + self.side, top + self.side)))
-        return torch.from_numpy(values.reshape(self.side, self.side, -1)).permute(2, 0, 1).float().contiguous() / 255
+        return torch.from_numpy(values.reshape(self.side, self.side, -1)).permute(2, 0, 1).contiguous()
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
         """Returns width and height of the resized photo; the long side is rounded down."""

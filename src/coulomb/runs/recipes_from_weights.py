@@ -26,7 +26,7 @@ SHARED: dict[str, Any] = {
     "lr": 3e-4,
     "weight_decay": 1e-4,
     "schedule": "cosine",
-    "batch_size": 128,  # up to 96 pixels; fewer above, so that the memory of a batch stays at about 4 GiB
+    "batch_size": 128,  # up to 96 pixels; fewer above, so that the memory of a batch stays at about 5 GiB
     "temperature": 0.2,
 }
 BY_METHOD: dict[str, dict[str, Any]] = {

@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from coulomb.curation.neighbours import neighbours
+from coulomb.curation.rows import blocks
 from coulomb.errors import InputError
-from coulomb.metrics.cosines import nearest
-
-BLOCK = 1024  # images
 
 
 def nearest_images(rows: np.ndarray, k: int) -> np.ndarray:
@@ -23,18 +22,12 @@ def nearest_images(rows: np.ndarray, k: int) -> np.ndarray:
     Raises:
         InputError: ``k`` is larger.
     """
-    means = torch.empty(len(rows), rows.shape[2])
-    for start in range(0, len(rows), BLOCK):
-        block = torch.from_numpy(np.array(rows[start : start + BLOCK]))
-        means[start : start + BLOCK] = functional.normalize(block, dim=2).mean(1)
-    readable = torch.where(~means[:, 0].isnan())[0]
+    means = np.empty((len(rows), rows.shape[2]), np.float32)
+    for block in blocks(len(rows)):
+        means[block] = functional.normalize(torch.from_numpy(np.array(rows[block])), dim=2).mean(1).numpy()
+    readable = np.flatnonzero(~np.isnan(means[:, 0]))
     if k >= len(readable):
         raise InputError(f"neighbours={k}: there are {len(readable)} readable training images; use fewer neighbours")
     found = np.zeros((len(rows), k), np.int32)
-    means = means[readable]
-    for part, _, columns in nearest(means, means, k + 1):
-        own = torch.arange(part.start, part.start + len(columns))[:, None]
-        # The image itself goes to the end; of copies of it, some may come first, and it may not be among the k + 1.
-        others = columns.gather(1, (columns == own).long().argsort(dim=1, stable=True))[:, :k]
-        found[readable[part].numpy()] = readable[others].numpy()
+    found[readable] = readable[neighbours(means, k, readable)[1]]
     return found

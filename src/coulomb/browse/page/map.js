@@ -8,7 +8,7 @@ import { Points } from "./points.js";
 import { groupsOf, index, row, thumbnail, title, wantRows } from "./store.js";
 import { waiting } from "./waiting.js";
 
-const PALETTE = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6"], OTHERS = "--untrained", CLUSTERS = 12;
+const PALETTE = Array.from({ length: 10 }, (_, at) => `--c${at}`), OTHERS = "--untrained", CLUSTERS = 12;
 const kept = { layout: "", colour: "" };
 
 export const show = (place) => {
@@ -72,10 +72,10 @@ const fill = (place, answer, stop) => {
           const on = made.getAttribute("aria-pressed") !== "true";
           for (const other of legend.children) other.setAttribute("aria-pressed", "false");
           made.setAttribute("aria-pressed", String(on));
-          // A group beyond the seven colours takes the first colour while it is shown alone.
+          // A group beyond the ten colours takes the first colour while it is shown alone.
           if (on) points.setColours(Uint16Array.from(codes, (code) => (code === entry.at ? 0 : 1)), [entry.other ? "--c0" : PALETTE[k], OTHERS], new Set([0]));
           else points.setColours(groups, [...PALETTE, OTHERS], null);
-        }, { class: `k${entry.other ? 7 : k}`, "aria-pressed": "false" });
+        }, { class: entry.other ? "others" : `k${k}`, "aria-pressed": "false" });
         made.append(el("i"), el("span", { text: entry.text }), el("small", { text: count(entry.n) }));
         return made;
       }));
