@@ -51,6 +51,8 @@ def by_the_card(folder, paths):
     [
         ("convnet", {"width": 8, "channels": 1, "adapter": "linear"}),
         ("resnet10", {"width": 8, "adapter": "linear"}),
+        ("resnet10", {"width": 8, "norm": "group"}),
+        ("convnet", {"width": 8, "norm": "group"}),
         ("vit", {"width": 32, "depth": 2, "heads": 2, "size": 30}),
         ("lite0-random", {"adapter": "whitening"}),
     ],

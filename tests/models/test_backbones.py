@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.models import build_encoder
+from coulomb.errors import InputError
+from coulomb.models import build_encoder, load_encoder, save_encoder
 
 
 def parameters(module):
@@ -67,3 +68,29 @@ def test_residual_blocks_compute_their_formula():
     y = norm(block.bn2, conv(block.conv2, y, 1, 1))
     y = y + norm(block.shortcut[1], conv(block.shortcut[0], x, 2, 0))
     torch.testing.assert_close(block(x), y.clamp(min=0))
+
+
+@pytest.mark.parametrize(("name", "width", "groups"), [("resnet18", 64, 32), ("resnet10", 12, 2), ("convnet", 5, 1)])
+def test_with_group_norm_an_image_does_not_depend_on_the_others(name, width, groups):
+    batch, group = (
+        build_encoder(name, channels=3, image_size=16, width=width, norm=norm) for norm in ("batch", "group")
+    )
+    norms = [part for part in group.modules() if isinstance(part, nn.GroupNorm)]
+    assert norms[0].num_groups == groups and norms[0].num_channels == width
+    assert len(norms) == sum(isinstance(part, nn.BatchNorm2d) for part in batch.modules())
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in group.modules())
+    assert [name for name, _ in group.named_parameters()] == [name for name, _ in batch.named_parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(group.parameters(), batch.parameters(), strict=True))
+    images = torch.rand(4, 3, 16, 16)
+    torch.testing.assert_close(group.train()(images)[:2], group(images[:2]))
+    assert not torch.allclose(batch.train()(images)[:2], batch(images[:2]), rtol=0.01)
+
+
+def test_group_norm_is_saved(tmp_path):
+    encoder = build_encoder("resnet10", channels=3, image_size=16, width=8, norm="group")
+    loaded = load_encoder(save_encoder(encoder, tmp_path) or tmp_path)
+    images = torch.rand(2, 3, 16, 16)
+    assert torch.equal(loaded(images), encoder.eval()(images))
+    for norm in ("layer", 1, None, ["group"]):
+        with pytest.raises(InputError, match=r"norm=.* of resnet10: must be one of batch, group"):
+            build_encoder("resnet10", channels=3, image_size=16, norm=norm)

@@ -104,14 +104,16 @@ def _network(encoder: Encoder) -> tuple[list[str], str] | None:
     options = "".join(f", {name}={value!r}" for name, value in config.get("options", {}).items())
     if isinstance(backbone, ConvNet):
         made = f"ConvNet({shared}image_size={size}{options})"
-        return [f"LARGEST_MAP = {backbones.LARGEST_MAP}", *map(source, (backbones.convolution, ConvNet))], made
+        parts = [backbones.convolution, backbones.use_group_norm, ConvNet]
+        return [f"LARGEST_MAP = {backbones.LARGEST_MAP}", *map(source, parts)], made
     if isinstance(backbone, ResNet):
         first = next(iter(backbone.stages[0].children()))
-        parts = [backbones.convolution, backbones.shortcut, type(first), ResNet]
+        parts = [backbones.convolution, backbones.use_group_norm, backbones.shortcut, type(first), ResNet]
+        norm = config.get("options", {}).get("norm", "batch")
         depths = tuple(len(stage) for stage in backbone.stages)  # type: ignore[arg-type]
         made = (
             f"ResNet({type(first).__name__}, {depths}, {shared}width={backbone.stem[0].out_channels}, "
-            f"small_stem={len(backbone.stem) == 3}, zero_init_residual=False)"
+            f"small_stem={len(backbone.stem) == 3}, zero_init_residual=False, norm={norm!r})"
         )
         return [source(part) for part in parts], made
     if isinstance(backbone, ViT):

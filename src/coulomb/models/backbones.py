@@ -79,6 +79,31 @@ def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     return nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
+NORMS = ("batch", "group")
+
+
+def require_norm(name: str, norm: object) -> None:
+    """Raises `InputError` unless ``norm`` is ``"batch"`` or ``"group"``."""
+    if norm not in NORMS:
+        raise InputError(f"norm={norm!r} of {name}: must be one of {', '.join(NORMS)}")
+
+
+def use_group_norm(network: nn.Module) -> None:
+    """Replaces batch norms by group norms with their scales and shifts, in place (Wu & He, 2018).
+
+    Features of an image then depend on no other image of the batch. There are 32 groups as in the paper, or fewer, so that a
+    group has at least two channels.
+    """
+    for name, part in list(network.named_modules()):
+        if isinstance(part, nn.BatchNorm2d):
+            channels = part.num_features
+            groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % (2 * groups) == 0), 1)
+            norm = nn.GroupNorm(groups, channels)
+            norm.weight, norm.bias = part.weight, part.bias
+            parent, _, place = name.rpartition(".")
+            setattr(network.get_submodule(parent), place, norm)
+
+
 class ResNet(nn.Module):
     """Residual network (He et al., 2016) without its classifier: [B, C, H, W] → [B, 8·width·expansion].
 
@@ -93,6 +118,7 @@ class ResNet(nn.Module):
             otherwise 7×7 with stride 2 and a 3×3 max-pool.
         zero_init_residual: initialise the scale of the last BatchNorm of every residual branch to zero, as the authors of
             SimCLR and SimSiam do and those of MoCo and SupCon do not.
+        norm: ``"batch"``, or ``"group"``, see `use_group_norm`.
     """
 
     def __init__(
@@ -104,6 +130,7 @@ class ResNet(nn.Module):
         width: int,
         small_stem: bool,
         zero_init_residual: bool,
+        norm: str = "batch",
     ) -> None:
         super().__init__()
         layers = [
@@ -126,6 +153,8 @@ class ResNet(nn.Module):
         self.stages = nn.Sequential(*stages)
         self.feature_dim = inputs
         self.initialise(zero_init_residual)
+        if norm == "group":
+            use_group_norm(self)
 
     def initialise(self, zero_init_residual: bool) -> None:
         """Initialises convolutions by He's normal distribution (fan-out); BatchNorm has scale 1 and shift 0."""
@@ -151,11 +180,18 @@ def resnet(
     width: int = 64,
     small_stem: bool | None = None,
     zero_init_residual: bool = True,
+    norm: str = "batch",
 ) -> ResNet:
     """Returns a ResNet for images of ``image_size``; by default with the small stem up to 64 pixels."""
     small = image_size <= SMALL_IMAGE if small_stem is None else small_stem
     return ResNet(
-        block, depths, channels=channels, width=width, small_stem=small, zero_init_residual=zero_init_residual
+        block,
+        depths,
+        channels=channels,
+        width=width,
+        small_stem=small,
+        zero_init_residual=zero_init_residual,
+        norm=norm,
     )
 
 
@@ -173,10 +209,19 @@ class ConvNet(nn.Module):
 
     Each stage has ``depth`` layers of conv3×3–BN–ReLU; between stages the map halves and the width doubles, by default
     32→64→128→256. Features are the mean of the last map. Images above 16 pixels are first halved by stride-2
-    convolutions of the first width until the map has at most 16 pixels.
+    convolutions of the first width until the map has at most 16 pixels. ``norm="group"``: see `use_group_norm`.
     """
 
-    def __init__(self, *, channels: int, image_size: int, width: int = 32, stages: int = 4, depth: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        channels: int,
+        image_size: int,
+        width: int = 32,
+        stages: int = 4,
+        depth: int = 1,
+        norm: str = "batch",
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         inputs, size = channels, image_size
@@ -199,6 +244,8 @@ class ConvNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        if norm == "group":
+            use_group_norm(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns features [B, F] of normalised images [B, C, H, W]."""

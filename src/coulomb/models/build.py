@@ -31,6 +31,11 @@ def takes_width(name: str | None) -> bool:
     return name in BACKBONES and "width" in option_names(name)
 
 
+def takes_norm(name: str | None) -> bool:
+    """Returns True for encoders with the option ``norm``."""
+    return name in BACKBONES and "norm" in option_names(name)
+
+
 def require_encoder(name: str) -> None:
     """Raises `InputError` unless an encoder of this ``name`` can be built as far as that is known without building it."""
     if is_local(name):
@@ -57,8 +62,8 @@ def build_encoder(
     ============ ========  ======================================================================
     name         features  options (defaults)
     ============ ========  ======================================================================
-    convnet      256       width=32, stages=4, depth=1 (per stage); for small images and CPUs
-    resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True
+    convnet      256       width=32, stages=4, depth=1 (per stage), norm="batch"; for small images and CPUs
+    resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True, norm
     resnet50     2048      the same
     vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)
     lite0        1280      none; EfficientNet-Lite0 with ImageNet weights, from 32 pixels

@@ -19,8 +19,10 @@ from coulomb.models.backbones import (
     ResNet,
     ViT,
     option_names,
+    require_norm,
 )
 from coulomb.models.lite0 import Lite0
+from coulomb.models.micro_batches import encode_in_micro_batches
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published import Published, import_library, is_published, parse_name, published_backbone
 
@@ -82,6 +84,7 @@ class Encoder(nn.Module):
         config: how to build the encoder again, JSON-serialisable, without weights and statistics.
         preprocessing: how the published network expects photos; None for encoders trained from scratch.
         fixed: modules that stay in eval mode in training, see `fix`.
+        micro_batch: images that the backbone takes at a time, see `encode_in_micro_batches`; None: all. It is not saved.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Encoder(nn.Module):
         self.config = dict(config)
         self.preprocessing = preprocessing
         self.fixed: list[nn.Module] = []
+        self.micro_batch: int | None = None
 
     @property
     def frozen(self) -> bool:
@@ -135,6 +139,11 @@ class Encoder(nn.Module):
 
     def backbone_features(self, images: Tensor) -> Tensor:
         """Returns the features [B, F'] of the backbone, without the adapter; raises `InputError` as `forward` does."""
+        if self.micro_batch is None:
+            return self._backbone_pass(images)
+        return encode_in_micro_batches(self._backbone_pass, images, self.micro_batch, self.backbone)
+
+    def _backbone_pass(self, images: Tensor) -> Tensor:
         return pool_features(self.backbone(self.normalise(images)), images.shape[0], self.name)
 
     @property
@@ -208,6 +217,9 @@ def assemble(
             raise InputError(
                 f"{option}={value!r}: {name} has no such option; its options are {', '.join(known) or 'none'}"
             )
+        if option == "norm":
+            require_norm(name, value)
+            continue
         largest = LARGEST.get(option, LARGEST_SIZE)
         if value is not None and not (isinstance(value, int) and (isinstance(value, bool) or 1 <= value <= largest)):
             raise InputError(f"{option}={value!r} of {name} must be a whole number from 1 to {largest}")

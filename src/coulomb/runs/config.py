@@ -15,6 +15,7 @@ from coulomb.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.options import check_method_name, type_mismatch
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
+from coulomb.models.backbones import NORMS
 from coulomb.models.saving import write_atomically
 from coulomb.models.tuning import STATISTICS, Tune
 from coulomb.reading import RESTORE, read_yaml
@@ -93,9 +94,17 @@ class Config:
         None, "hidden width of the projection head; default: the feature width", least=1
     )
     encoder_width: int | None = _method(None, "channels of the encoder's first stage", least=1)
+    norm: str = _method(
+        "batch", "norm layers of convnet and resnets: batch, or group, which no other image influences", choices=NORMS
+    )
     epochs: int = _optimisation(100, "passes over the training images", least=0)
     batch_size: int = _optimisation(
         256, "images per step and process; the contrastive batch spans all processes", least=2
+    )
+    micro_batch: int | None = _optimisation(
+        None,
+        "views that the encoder takes at a time, twice: its memory is theirs, the loss sees the whole batch; default: all",
+        least=1,
     )
     lr: float = _optimisation(0.06, "peak learning rate", least=0.0)
     optimizer: str = _optimisation("sgd", "optimizer", choices=("sgd", "adamw", "lars"))
@@ -183,6 +192,10 @@ class Config:
                 f"neighbours={self.neighbours!r}: needs tune='none' and n_views of at least 2, not tune={self.tune!r} and "
                 f"n_views={self.n_views}; leave it out"
             )
+        if tune.kind == "none" and self.micro_batch is not None:
+            raise InputError(
+                f"micro_batch={self.micro_batch!r}: has no effect with tune='none', which computes features once; leave it out"
+            )
         if tune.kind == "none" and self.cached_views < self.n_views:
             raise InputError(
                 f"cached_views={self.cached_views!r}: fewer than n_views={self.n_views}; use at least as many"
@@ -192,6 +205,12 @@ class Config:
     def frozen_kind(self) -> str | None:
         """``head``, ``none`` or ``whiten`` if ``tune`` keeps the backbone frozen, see `Tune`; else None."""
         return Tune.parse(self.tune).frozen_kind
+
+    @property
+    def encoder_options(self) -> dict[str, Any]:
+        """The options of the built-in encoder that are not its defaults, see `coulomb.models.build_encoder`."""
+        chosen = {"width": self.encoder_width, "norm": None if self.norm == "batch" else self.norm}
+        return {name: value for name, value in chosen.items() if value is not None}
 
     def save(self, path: Path) -> None:
         """Writes ``config.yaml``."""

@@ -19,7 +19,7 @@ from coulomb.errors import InputError
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
 from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
-from coulomb.models.build import require_encoder, takes_width
+from coulomb.models.build import require_encoder, takes_norm, takes_width
 from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.randomness import derive_seed
@@ -152,7 +152,13 @@ def configure(
             raise InputError(
                 f"encoder_width={config.encoder_width}: encoder={config.encoder!r} has no such option; leave it out"
             )
+        if config.norm != "batch" and not takes_norm(config.encoder):
+            raise InputError(
+                f"norm={config.norm!r}: encoder={config.encoder!r} has no such option; leave it out, or use resnet18"
+            )
         require_weights(config)
+    elif config.norm != "batch":
+        raise InputError(f"norm={config.norm!r}: your own encoder has its own norm layers; leave it out")
     else:
         config = dataclasses.replace(config, **own)
     if config.tune not in (None, "all"):
@@ -197,8 +203,7 @@ def blank_encoder(config: Config, facts: Facts, objects: Objects) -> Encoder:
     """
     shared: dict[str, Any] = {"channels": facts.channels, "image_size": facts.image_size}
     if objects.encoder is None:
-        width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
-        encoder = build_encoder(str(config.encoder), weights=False, **shared, **width)
+        encoder = build_encoder(str(config.encoder), weights=False, **shared, **config.encoder_options)
         encoder.config["name"] = str(config.encoder)  # for messages
     else:
         encoder = wrap_encoder(copy.deepcopy(objects.encoder), **shared)

@@ -48,6 +48,9 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         encoder.freeze()
         shared |= {"embedding_dim": dim, "head_layers": 0}
     start = copy.deepcopy(encoder).eval() if config.stay_close else None
+    cached = config.micro_batch is not None and config.micro_batch < config.batch_size * config.n_views
+    if cached:  # runs twice here, too
+        encoder.micro_batch = max(1, batch // 2)
     counts = plan.prepared.class_counts
     classes = max(1, len(counts or []))
     method = build_method(
@@ -63,7 +66,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     draw = generator(config.seed, "estimate")
     canvas = torch.randint(0, 256, (batch, channels, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(batch) % classes
-    saved = _saved_bytes()
+    saved = _saved_bytes(method)
     times: list[float] = []
     while len(times) < LEAST or (len(times) < MOST and sum(times) < SECONDS):
         begin = time.perf_counter()
@@ -78,6 +81,14 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         method.after_batch()  # a queue costs time only once it is filled
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
+    activations = saved.bytes / len(times) * scale
+    if cached and config.micro_batch is not None:
+        encoder.micro_batch = None
+        rows = torch.cat(augmented)[: config.micro_batch]
+        once = _saved_bytes(method)
+        with once, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
+            encoder(rows)
+        activations += once.bytes * config.micro_batch / len(rows)
     parameters = sum(p.numel() for p in method.parameters())
     trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
     seconds = min(times[1:]) * scale
@@ -87,7 +98,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         "seconds_per_step": seconds,
         "training_seconds": total if views_once else seconds * plan.steps,
         "parameters": parameters,
-        "activation_bytes": int(saved.bytes / len(times) * scale),
+        "activation_bytes": int(activations),
         "model_bytes": 4 * (parameters + trained * (3 if config.optimizer == "adamw" else 2)),
         "note": f"{len(times) - 1} steps of {batch} images timed on this machine's CPU, "
         f"scaled to batches of {config.batch_size}",
@@ -95,13 +106,15 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
 
 
 class _saved_bytes(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that autograd saves for the backward pass."""
+    """Counts the bytes that autograd saves for the backward pass, without parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, method: torch.nn.Module) -> None:
         self.bytes = 0
+        parameters = {parameter.data_ptr() for parameter in method.parameters()}
 
         def keep(tensor: torch.Tensor) -> torch.Tensor:
-            self.bytes += tensor.numel() * tensor.element_size()
+            if tensor.data_ptr() not in parameters:
+                self.bytes += tensor.numel() * tensor.element_size()
             return tensor
 
         super().__init__(keep, lambda tensor: tensor)

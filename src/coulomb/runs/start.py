@@ -95,6 +95,8 @@ def _why_from_scratch(config: Config, surveyed: Survey, digits: bool) -> str | N
         return f"--preset {config.preset} has the authors' settings"
     if config.encoder_width is not None:
         return "--encoder-width was given, which the network with weights does not have"
+    if config.norm != "batch":
+        return f"--norm {config.norm} was given, and the network with weights has batch norms"
     if channels != 3:
         return f"the images have {channels} channel{'s' * (channels != 1)} and the weights are for 3"
     if surveyed.dtype != "uint8":

@@ -33,7 +33,7 @@ from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.frozen import add_adapter
 from coulomb.training.layout import make_trainer, require_shares
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import make_classifier, make_encoder, make_method, starting_encoder
+from coulomb.training.network import make_classifier, make_encoder, make_method, set_micro_batch, starting_encoder
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals
@@ -117,6 +117,7 @@ def fit(
         stay_close = StayClose(start, config.stay_close)
     if config.frozen_kind is None:
         log.info("%s", tune_encoder(config, encoder))
+    set_micro_batch(encoder, config)
     method = make_method(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,

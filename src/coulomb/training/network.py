@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, has_weights, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
+from coulomb.models.micro_batches import batch_norms, require_size
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.user_code import is_user_code
 from coulomb.randomness import derive_seed, numpy_generator
@@ -40,7 +40,6 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
             f"encoder={name!r}: the run was trained with your own encoder; pass it again with --encoder "
             "my_file.py:MyEncoder (encoder=… in Python)"
         )
-    width: dict[str, Any] = {} if config.encoder_width is None else {"width": config.encoder_width}
     return build_encoder(
         name,
         channels=facts.channels,
@@ -48,7 +47,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
         mean=mean,
         std=std,
         seed=derive_seed(config.seed, "encoder"),
-        **width,
+        **config.encoder_options,
     )
 
 
@@ -72,6 +71,32 @@ def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save:
     if save:
         save_encoder(encoder, initial)
     return encoder
+
+
+def set_micro_batch(encoder: Encoder, config: Config) -> None:
+    """Makes the encoder run in micro-batches, before a method copies it; the log says how, and what batch norms do then.
+
+    Raises:
+        InputError: the micro-batch is too small for batch norms.
+    """
+    size, views = config.micro_batch, config.batch_size * config.n_views
+    if size is None:
+        return
+    require_size(size, encoder.backbone)
+    if size >= views:
+        log.info("micro_batch=%d: has no effect, because a batch has %d views", size, views)
+        return
+    encoder.micro_batch = size
+    log.info(
+        "micro_batch=%d: the encoder takes %d views in %d parts, twice; head and loss see all of them",
+        size, views, -(-views // size),
+    )  # fmt: skip
+    if norms := batch_norms(encoder.backbone):
+        log.warning(
+            "micro_batch=%d: %d batch norms use the statistics of at most %d views, so this is another network than with the "
+            "whole batch; --norm group (from scratch) or --norm-statistics frozen (from weights) make the two equal",
+            size, norms, size,
+        )  # fmt: skip
 
 
 def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:

@@ -1,0 +1,61 @@
+"""A training step with gradient caching, for your own loop."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from coulomb.checked import warn
+from coulomb.errors import InputError
+from coulomb.models.micro_batches import batch_norms, require_size, running_in_micro_batches
+
+
+def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Tensor], micro_batch: int) -> Tensor:
+    """Computes ``loss`` and its gradient for a batch of any size; the encoder's memory is that of one micro-batch.
+
+        zᵢ = encoder(views[i])      in micro-batches, without a graph
+        loss(z₀, z₁, …)             and ∂loss/∂z, over the whole batch
+        ∂loss/∂θ                    each micro-batch once more, with a graph, for its part of ∂loss/∂z
+
+    The gradients of encoder and loss are those of ``loss(*(encoder(view) for view in views)).backward()``, and are added to
+    ``.grad`` in the same way; the time is about 4/3 of it. Both passes draw the same random numbers (dropout, stochastic
+    depth), and buffers are updated once. Batch norms use the statistics of a micro-batch, which is another network; a
+    `CoulombWarning` says so. With several processes, wrap the encoder in `torch.nn.parallel.DistributedDataParallel`:
+    gradients are exchanged once, after the last micro-batch.
+
+    Args:
+        encoder: images [N, …] → one tensor [N, …]; a projection head may be part of it.
+        loss: embeddings of each view, [B, …] each → a scalar, or a tuple that begins with it.
+        views: V tensors [B, …] of equal shape; one is enough.
+        micro_batch: views that the encoder takes at a time; from V·B on, the step is a plain one.
+
+    Returns:
+        The loss, a scalar without gradient.
+
+    Raises:
+        InputError: ``micro_batch`` is below 1 (2 with batch norms), there are no views, the encoder does not return a tensor,
+            or the loss is no scalar.
+        RuntimeError: the encoder returned other features in its second pass.
+    """
+    if isinstance(views, Tensor) or not len(views) or not all(isinstance(view, Tensor) for view in views):
+        raise InputError("views: must be a list of tensors, one per view")
+    if len({view.shape for view in views}) > 1:
+        raise InputError(f"views of shapes {[list(view.shape) for view in views]}: must have equal shapes")
+    inner = encoder.module if isinstance(encoder, DistributedDataParallel) else encoder
+    require_size(micro_batch, inner)
+    norms = batch_norms(inner)
+    if norms and micro_batch < len(views) * len(views[0]):
+        warn(
+            f"micro_batch={micro_batch}: {norms} batch norms use the statistics of a micro-batch, so gradients differ from "
+            "those of the whole batch; use group norm, or put the batch norms in eval mode"
+        )
+    with running_in_micro_batches(inner, micro_batch):
+        embeddings = encoder(torch.cat(list(views)))
+    value = loss(*embeddings.chunk(len(views)))
+    value = value[0] if isinstance(value, tuple) else value
+    if not isinstance(value, Tensor) or value.ndim:
+        raise InputError("loss: must return a scalar; use its option reduction='mean'")
+    value.backward()
+    return value.detach()
