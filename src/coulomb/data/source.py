@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coulomb.data.shards.blocks import Blocks
 from coulomb.errors import InputError
 
 Labels = npt.NDArray[np.int64]
@@ -62,6 +63,9 @@ class Source(ABC):
         root: the folder that ids are relative to.
         has_paths: whether ids are paths, from which groups of images can be read.
         notes: one sentence for each decision that was made, or kind of file that was skipped, when it was opened.
+        blocks: parts of shards that are read at once, by which epochs are ordered; None where images are read one by one.
+        remote: whether images come through the cache of `coulomb.data.shards`, so that they are worth reading ahead.
+        single_images: whether an image of a remote source can be fetched without the rest of its block.
     """
 
     kind: str
@@ -71,6 +75,9 @@ class Source(ABC):
     root: Path | None = None
     has_paths: bool = False
     notes: tuple[str, ...] = ()
+    blocks: Blocks | None = None
+    remote: bool = False
+    single_images: bool = False
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -116,6 +123,14 @@ class Source(ABC):
     def stored_bytes(self) -> int | None:
         """Returns the stored size of all images, or None if it is not known without reading them."""
         return sum(path.stat().st_size for path in self.files) if self.files else None
+
+    def fetch(self, unit: int) -> None:
+        """Puts a block b ≥ 0, or a single image i given as −1 − i, of a remote source into its cache."""
+        raise NotImplementedError
+
+    def unit_size(self, unit: int) -> int:
+        """Returns the size in bytes of what `fetch` would fetch."""
+        raise NotImplementedError
 
     def release(self) -> None:  # noqa: B027  most sources buffer nothing
         """Frees read buffers; later reads fill them again."""

@@ -1,12 +1,14 @@
 """Surveys a sample of images: sizes, modes and detail, from which image size and channels are chosen."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from coulomb.data.decode import to_channels
+from coulomb.data.shards.ahead import reading_ahead
 from coulomb.data.source import CorruptImage, Header, Picture, Source, first_few, visible
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
@@ -111,12 +113,24 @@ def canvas_dtype(source: Source) -> str:
 def read_headers(source: Source, indices: np.ndarray) -> tuple[list[Header], dict[str, str]]:
     """Returns the headers of the readable images among ``indices``, and the reasons of the others by id."""
     headers, unreadable = [], {}
-    for index in indices.tolist():
+    for index in one_by_one(source, indices):
         try:
             headers.append(source.header(index))
         except CorruptImage as error:
             unreadable[error.item_id] = error.reason
     return headers, unreadable
+
+
+def one_by_one(source: Source, indices: np.ndarray) -> Iterator[int]:
+    """Yields the ``indices``; images of a remote source are read ahead."""
+    for (index,) in reading_ahead(Positions(source), [[index] for index in indices.tolist()], complete=False):
+        yield index
+
+
+class Positions(NamedTuple):
+    """A source whose images are read by index, for `reading_ahead`."""
+
+    source: Source
 
 
 def _sample(count: int, sample: int, seed: int) -> np.ndarray:
@@ -156,7 +170,7 @@ def measure_detail(source: Source, readable: list[int], seed: int = 0) -> dict[s
         draw.choice(readable, DETAIL_SAMPLE, replace=False) if len(readable) > DETAIL_SAMPLE else np.asarray(readable)
     )
     sides, details = [], []
-    for index in np.sort(chosen).tolist():
+    for index in one_by_one(source, np.sort(chosen)):
         try:
             picture = source.image(index)
         except CorruptImage:

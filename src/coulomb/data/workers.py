@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
+from coulomb.data.shards.ahead import reading_ahead
 from coulomb.errors import InputError
 from coulomb.randomness import generator
 
@@ -50,13 +51,13 @@ def read_batches(dataset: "Dataset[Any]", batches: Sequence[Sequence[int]], work
     """
     workers = min(workers, cores(), len(batches))
     if workers <= 0:
-        for batch in batches:
+        for batch in reading_ahead(dataset, batches, complete=False):
             yield dataset.__getitems__(list(batch))  # type: ignore[attr-defined]
         return
     # Without a generator, the loader would draw the seed of its workers from the global random state.
     loader = DataLoader(
         ErrorsAsData(dataset),
-        batch_sampler=[list(batch) for batch in batches],
+        batch_sampler=reading_ahead(dataset, [list(batch) for batch in batches], complete=False),
         num_workers=workers,
         collate_fn=no_collate,
         generator=generator(0, "workers"),

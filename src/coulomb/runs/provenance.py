@@ -14,6 +14,7 @@ import coulomb
 from coulomb import machine
 from coulomb.data import Source
 from coulomb.data.source import CorruptImage, first_few
+from coulomb.data.survey import one_by_one
 
 
 def environment() -> dict[str, Any]:
@@ -55,8 +56,8 @@ def fingerprint(source: Source) -> dict[str, Any]:
         sampled = {path.name: _hash(path) for path in source.files}
         names = None
     else:
-        chosen = np.unique(np.linspace(0, len(source) - 1, SAMPLED).astype(int)).tolist()
-        sampled = {source.item_id(index): _hash_of_image(source, index) for index in chosen}
+        chosen = np.unique(np.linspace(0, len(source) - 1, SAMPLED).astype(int))
+        sampled = {source.item_id(index): _hash_of_image(source, index) for index in one_by_one(source, chosen)}
         names = _digest("\n".join(map(source.item_id, range(len(source)))).encode())
     labels = None if source.labels is None else source.labels.tobytes() + json.dumps(source.class_names).encode()
     return {

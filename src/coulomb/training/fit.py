@@ -84,6 +84,7 @@ def fit(
         world_size=trainer.world_size,
         sampler=config.sampler,
         labels=None if prepared.train.labels is None else prepared.train.labels[learned],
+        blocks=prepared.train.images.source.blocks,
     )
     if objects.encoder is not None:
         encoder = make_encoder(config, prepared, objects.encoder)

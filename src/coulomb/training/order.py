@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from coulomb.data.shards.ahead import reading_ahead
+from coulomb.data.shards.blocks import Blocks
 from coulomb.data.split import epoch_order
 from coulomb.data.views import Share, ViewMaker
 from coulomb.data.workers import ErrorsAsData, no_collate
@@ -32,6 +34,7 @@ class RunOrder(Sampler[list[int]]):
         start: first step to yield; earlier steps count as done.
         sampler: ``uniform``, ``square_root`` or ``class_balanced``.
         labels: labels of ``indices``, in the same order (−1 unknown); required by samplers other than ``uniform``.
+        blocks: of a data set in shards; an epoch then visits them in windows, see `coulomb.data.shards.blocks.Blocks.arrange`.
     """
 
     def __init__(
@@ -46,10 +49,11 @@ class RunOrder(Sampler[list[int]]):
         start: int = 0,
         sampler: str = "uniform",
         labels: np.ndarray | None = None,
+        blocks: Blocks | None = None,
     ):
         self.indices, self.batch_size, self.epochs, self.seed = np.asarray(indices), batch_size, epochs, seed
         self.rank, self.world_size, self.start = rank, world_size, start
-        self.sampler, self.labels = sampler, labels
+        self.sampler, self.labels, self.blocks = sampler, labels, blocks
         self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size)
         self.share = slice(batch_size * rank // world_size, batch_size * (rank + 1) // world_size)
 
@@ -71,7 +75,10 @@ class RunOrder(Sampler[list[int]]):
 
     def epoch(self, epoch: int) -> np.ndarray:
         """Returns the images of one epoch, in order."""
-        return epoch_order(self.indices, self.labels, self.sampler, numpy_generator(self.seed, "order", epoch))
+        shuffled = epoch_order(self.indices, self.labels, self.sampler, numpy_generator(self.seed, "order", epoch))
+        if self.blocks is None:
+            return shuffled
+        return self.blocks.arrange(shuffled, numpy_generator(self.seed, "blocks", epoch))
 
     def rows(self, step: int, failed: list[tuple[int, str]]) -> Tensor:
         """Returns the positions in the batch of all processes of this process's images [b], without the ``failed`` ones."""
@@ -89,7 +96,7 @@ class RunLoader(DataLoader):
     def __init__(self, images: Dataset, order: RunOrder, workers: int):
         super().__init__(
             ErrorsAsData(images),
-            batch_sampler=order,
+            batch_sampler=reading_ahead(images, order),
             collate_fn=no_collate,
             num_workers=workers,
             persistent_workers=workers > 0,

@@ -55,7 +55,9 @@ def expand_braces(text: str) -> list[str]:
                 f"data={visible(text)!r}: {{{visible(piece)}}} is not a range or a list; write {{0000..0999}} or {{a,b}}"
             )
         if count > MOST_SHARDS:
-            raise InputError(f"data={visible(text)!r}: names more than {MOST_SHARDS} shards; join small shards into larger ones")
+            raise InputError(
+                f"data={visible(text)!r}: names more than {MOST_SHARDS} shards; join small shards into larger ones"
+            )
         if match is not None:
             width = len(match[1])
             choices.append([f"{value:0{width}d}" for value in range(first, last + 1)])
@@ -77,7 +79,9 @@ def expand(text: str) -> list[str]:
             addresses.append(each)
             continue
         if kind in ("http", "https"):
-            raise InputError(f"data={visible(text)!r}: a web server cannot be listed; write the shards as {{0000..0999}}")
+            raise InputError(
+                f"data={visible(text)!r}: a web server cannot be listed; write the shards as {{0000..0999}}"
+            )
         if kind is None:
             matches = glob.glob(each, recursive=False)  # noqa: PTH207  the pattern may be absolute
         else:

@@ -75,7 +75,11 @@ class ReadAhead(Sampler[list[int]]):
                         known.move_to_end(unit)
                         futures.append(known[unit])
                     waiting.append((batch, futures, new))
-                    waiting_bytes, waiting_images, known_bytes = waiting_bytes + new, waiting_images + len(batch), known_bytes + new
+                    waiting_bytes, waiting_images, known_bytes = (
+                        waiting_bytes + new,
+                        waiting_images + len(batch),
+                        known_bytes + new,
+                    )
                     while known_bytes > 3 * most and len(known) > len(futures):
                         known_bytes -= self.source.unit_size(known.popitem(last=False)[0])
                 if waiting:
@@ -95,7 +99,12 @@ def reading_ahead(dataset: Any, batches: Any, *, complete: bool = True) -> Any:
     where fewer than a quarter of the images of a block are needed.
     """
     source = getattr(dataset, "source", None)
-    if not isinstance(source, Source) or not source.remote or source.blocks is None or getattr(dataset, "cached", False):
+    if (
+        not isinstance(source, Source)
+        or not source.remote
+        or source.blocks is None
+        or getattr(dataset, "cached", False)
+    ):
         return batches
     indices = getattr(dataset, "indices", None)
     whole = None

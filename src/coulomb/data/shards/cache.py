@@ -69,7 +69,7 @@ class Cache:
         return self.folder / "ranges" / digest[:2] / digest
 
     def read(self, path: Path, whole: int, start: int, end: int) -> bytes | None:
-        """Returns the bytes ``start`` … ``end`` − 1 of a file of ``whole`` bytes and marks it as used; None if it is absent."""
+        """Returns the bytes ``start`` … ``end`` − 1 of a file of ``whole`` bytes; None if it is absent."""
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
@@ -110,7 +110,7 @@ class Cache:
             except OSError as error:
                 unfinished.unlink(missing_ok=True)
                 raise InputError(
-                    f"{FOLDER}={visible(self.folder)!r}: cannot be written ({error.strerror}); free some space, lower {LIMIT}, "
+                    f"{FOLDER}={visible(self.folder)!r}: cannot be written ({error.strerror}); free space, lower {LIMIT}, "
                     f"or set {FOLDER} to another folder"
                 ) from None
             return data

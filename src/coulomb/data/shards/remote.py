@@ -111,7 +111,7 @@ def read_range(url: str, start: int, end: int, expected: Stamp) -> bytes:
 
 
 def attempt(url: str, ask: Any) -> Any:
-    """Calls ``ask`` until it succeeds, at most `ATTEMPTS` times with growing pauses. Raises `InputError` that names the URL."""
+    """Calls ``ask`` until it succeeds, at most `ATTEMPTS` times with growing pauses, then raises `InputError`."""
     pause = FIRST_PAUSE
     for number in range(1, ATTEMPTS + 1):
         try:

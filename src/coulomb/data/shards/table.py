@@ -115,7 +115,14 @@ def _checked(meta: dict[str, Any], names: np.ndarray, numbers: np.ndarray, stamp
     """Returns a table whose numbers lie inside the shard, else None: the file may have been written by anybody."""
     columns = meta.get("columns")
     plain = isinstance(columns, dict) and all(isinstance(values, list) for values in columns.values())
-    if not plain or names.dtype != np.uint8 or names.ndim != 1 or numbers.dtype != np.int64 or numbers.ndim != 2 or len(numbers) < 2:
+    if (
+        not plain
+        or names.dtype != np.uint8
+        or names.ndim != 1
+        or numbers.dtype != np.int64
+        or numbers.ndim != 2
+        or len(numbers) < 2
+    ):
         return None
     assert isinstance(columns, dict)
     offsets, sizes, codes = numbers[0], numbers[1], numbers[2:].astype(np.int32)
@@ -125,7 +132,9 @@ def _checked(meta: dict[str, Any], names: np.ndarray, numbers: np.ndarray, stamp
         row.size == 0 or (row.min() >= -1 and row.max() < len(values))
         for row, values in zip(codes, columns.values(), strict=False)
     )
-    whole = len(codes) == len(columns) and int((names == 0).sum()) == len(offsets) and (not len(names) or names[-1] == 0)
+    whole = (
+        len(codes) == len(columns) and int((names == 0).sum()) == len(offsets) and (not len(names) or names[-1] == 0)
+    )
     skipped, damage = meta.get("skipped"), meta.get("damage")
     if not (inside.all() and fit and whole and isinstance(skipped, dict) and isinstance(damage, str | None)):
         return None
@@ -141,7 +150,9 @@ def _packed(table: ShardTable, stamp: Stamp) -> bytes:
         "skipped": table.skipped,
         "damage": table.damage,
     }
-    numbers = np.stack([table.offsets, table.sizes, *(column.codes.astype(np.int64) for column in table.columns.values())])
+    numbers = np.stack(
+        [table.offsets, table.sizes, *(column.codes.astype(np.int64) for column in table.columns.values())]
+    )
     buffer = io.BytesIO()
     encoded = json.dumps(meta, ensure_ascii=True).encode()
     np.savez(buffer, meta=np.frombuffer(encoded, np.uint8), names=table.names, numbers=numbers)

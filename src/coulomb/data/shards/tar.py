@@ -151,8 +151,8 @@ def _add(sample: list[tuple[str, str, int, int]], listing: Listing, file: _Range
                 values += [None] * (row - len(values))
                 if len(values) == row:
                     values.append(value)
-    for values in listing.columns.values():
-        values += [None] * (row + 1 - len(values))
+    for column_values in listing.columns.values():
+        column_values.extend([None] * (row + 1 - len(column_values)))
 
 
 def _values(extension: str, file: _RangeFile, start: int, length: int, listing: Listing) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Opens whatever holds images as a :class:`~coulomb.data.source.Source`; there is one module per kind of source."""
 
 import copy
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,17 @@ import torch
 from PIL import Image
 
 from coulomb.data.labels import read_labels
+from coulomb.data.shards.addresses import expand, names_shards, scheme
 from coulomb.data.source import Source, first_few, natural_key, portable, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
 from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
 from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_footer
 from coulomb.data.sources.objects import DatasetSource, ImageListSource
+from coulomb.data.sources.tar import is_local, open_tar
 from coulomb.errors import InputError
 
 BUILT_IN: dict[str, Callable[[], Source]] = {"digits": open_digits}
-_TABLES = {"file list", "parquet", "hub"}
+_TABLES = {"file list", "parquet", "hub", "tar"}
 _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
 
 
@@ -27,10 +30,11 @@ def open_source(data: Any, *, labels: Any = None, root: str | Path | None = None
     """Opens a data set of images.
 
     Args:
-        data: "digits" · a folder of images or of Parquet shards · a .parquet file (images or a list of paths) or a pattern
-            such as ``data/train-*.parquet`` · a .csv or .tsv list of paths · .npy, .npz · ``user/name`` or ``hub:name`` of
-            the hub, with ``:split`` · an array, an (images, labels) pair of arrays · a torch ``Dataset`` or
-            ``datasets.Dataset`` · a ``Source``. Existing files take precedence over names.
+        data: "digits" · a folder of images or of Parquet or tar shards · a .parquet file (images or a list of paths) or a
+            pattern such as ``data/train-*.parquet`` · .tar shards in the layout of WebDataset · an address of shards, local or
+            ``https://…/train-{0000..0999}.tar``, ``s3://…``, ``hf://…`` · a .csv or .tsv list of paths · .npy, .npz ·
+            ``user/name`` or ``hub:name`` of the hub, with ``:split`` · an array, an (images, labels) pair of arrays · a torch
+            ``Dataset`` or ``datasets.Dataset`` · a ``Source``. Existing files take precedence over names.
         labels: None uses the labels of the source; False or "none" ignores them; another string names the label column of
             a table; a sequence gives one label per image (−1 = unknown).
         root: the folder that the paths of a file list are relative to and cannot leave; default the folder of the list.
@@ -158,6 +162,8 @@ def _open_named(data: str | Path, column: str | None, root: Path | None) -> Sour
         raise InputError(f"{visible(text)}: {error.strerror}") from None
     if text in BUILT_IN:
         return BUILT_IN[text]()
+    if names_shards(text):
+        return _open_addresses(text, column)
     if "*" in path.name and path.parent.is_dir():
         shards = sorted((match for match in path.parent.glob(path.name) if match.is_file()), key=_natural_name)
         if not shards:
@@ -178,9 +184,41 @@ def _natural_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
 
 def _open_directory(path: Path, column: str | None) -> Source:
     scan = scan_folder(path)
+    if not scan.images and not scan.parquet and (tars := sorted(path.glob("*.tar"), key=_natural_name)):
+        return open_tar([str(tar) for tar in tars], name=path.resolve().name, label_column=column)
     if scan.images or not scan.parquet:
         return open_folder(path, scan)
     return _open_shards([path / shard for shard in scan.parquet], path.resolve().name, column)
+
+
+def _open_addresses(text: str, column: str | None) -> Source:
+    """Opens shards given by URLs, braces or the names of tar files."""
+    addresses = expand(
+        text.removeprefix("file://")
+        if scheme(text) == "file"
+        else str(Path(text).expanduser())
+        if scheme(text) is None
+        else text
+    )
+    kinds = {address.split("?", 1)[0].rsplit(".", 1)[-1].lower() for address in addresses}
+    if is_local(addresses) and (missing := [each for each in addresses if not Path(each).exists()]):
+        raise InputError(
+            f"{visible(text)}: {len(missing)} of {len(addresses)} shards do not exist: {first_few(missing)}"
+        )
+    if kinds == {"tar"}:
+        return open_tar(addresses, name=_shared_name(addresses), label_column=column)
+    if kinds == {"parquet"}:
+        return open_parquet([Path(each) for each in addresses], name=_shared_name(addresses), label_column=column)
+    raise InputError(
+        f"{visible(text)}: shards are .tar or .parquet files, not {first_few(sorted(kinds))}; unpack compressed archives"
+    )
+
+
+def _shared_name(addresses: list[str]) -> str:
+    """Returns what the names of shards have in common: ``train`` for ``train-0000.tar`` and ``train-0001.tar``."""
+    last = [address.split("?", 1)[0].rsplit("/", 1)[-1] for address in addresses]
+    shared = os.path.commonprefix(last)  # noqa: RUF071  of the text
+    return portable(re.sub(r"[-_.]?\d*(\.\w+)?$", "", shared) or "shards") if len(last) > 1 else portable(last[0])
 
 
 def _open_shards(shards: list[Path], name: str, column: str | None) -> Source:
@@ -203,6 +241,11 @@ def _open_list(path: Path, column: str | None, root: Path | None) -> Source:
     return open_file_list(path, label_column=column, root=root)
 
 
+def _open_tar_file(path: Path, column: str | None, root: Path | None) -> Source:
+    del root  # members are not paths of files
+    return open_tar([str(path)], name=portable(path.name), label_column=column)
+
+
 def _open_arrays(path: Path, column: str | None, root: Path | None) -> Source:
     del root  # arrays hold no paths
     return open_array_file(path, label_column=column)
@@ -214,6 +257,7 @@ _FILES: dict[str, Callable[[Path, str | None, Path | None], Source]] = {
     ".tsv": _open_list,
     ".npy": _open_arrays,
     ".npz": _open_arrays,
+    ".tar": _open_tar_file,
 }
 
 

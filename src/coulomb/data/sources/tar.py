@@ -110,7 +110,9 @@ class TarSource(EncodedSource):
                     continue
                 values = columns.setdefault(name, [None] * len(self))
                 known = [*column.values, None]
-                values[int(self._starts[number]) : int(self._starts[number + 1])] = [known[c] for c in column.codes.tolist()]
+                values[int(self._starts[number]) : int(self._starts[number + 1])] = [
+                    known[c] for c in column.codes.tolist()
+                ]
         return columns
 
     def release(self) -> None:
@@ -130,7 +132,11 @@ def _notes(names: list[str], tables: list[ShardTable]) -> list[str]:
     for table in tables:
         skipped.update(table.skipped)
     notes = [f"Skipped in the shards: {count} {reason}." for reason, count in skipped.items()]
-    damaged = [f"{name} ({table.damage}, after {len(table)} images)" for name, table in zip(names, tables, strict=True) if table.damage]
+    damaged = [
+        f"{name} ({table.damage}, after {len(table)} images)"
+        for name, table in zip(names, tables, strict=True)
+        if table.damage
+    ]
     if damaged:
         notes.append(
             f"{len(damaged)} of {len(tables)} shards are damaged; their images up to there are used: {first_few(damaged)}."
@@ -141,8 +147,8 @@ def _notes(names: list[str], tables: list[ShardTable]) -> list[str]:
 def open_tar(addresses: list[str], *, name: str, label_column: str | None = None) -> TarSource:
     """Opens the images of tar shards; tables are made for shards without one, with a progress bar.
 
-    Labels are in the column ``label_column``: ``cls``, ``txt`` or a key of the ``json`` members. The default is ``cls``, then a
-    usual name such as ``label``, then ``txt`` if texts repeat (captions do not).
+    Labels are in the column ``label_column``: ``cls``, ``txt`` or a key of the ``json`` members. The default is ``cls``, then
+    a usual name such as ``label``, then ``txt`` if texts repeat (captions do not).
 
     Raises:
         InputError: a shard does not exist or is no tar file, or there are no images.
@@ -202,7 +208,9 @@ def _label(source: TarSource, tables: list[ShardTable], requested: str | None) -
         numbers = [values.setdefault((type(value), value), len(values)) for value in column.values]
         rows.append(np.array([*numbers, -1], dtype=np.int64)[column.codes])
     distinct_values = [value for _, value in values]
-    labels, source.class_names = read_labels(distinct_values, len(distinct_values), f"{visible(source.name)}, {visible(chosen)}")
+    labels, source.class_names = read_labels(
+        distinct_values, len(distinct_values), f"{visible(source.name)}, {visible(chosen)}"
+    )
     if labels is not None:
         source.labels = np.append(labels, -1)[np.concatenate(rows)]
     source.label_column = chosen
