@@ -53,7 +53,7 @@ def test_other_objects(data):
         open_source(data)
 
 
-@pytest.mark.parametrize("name", ["model.pkl", "photo.png", "data.tar", "noext"])
+@pytest.mark.parametrize("name", ["model.pkl", "photo.png", "data.zip", "data.tar.gz", "noext"])
 def test_unsupported_files_are_not_opened(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(InputError, match="not a data set"):

@@ -5,19 +5,13 @@ import itertools
 import re
 from pathlib import PurePosixPath
 
+from coulomb.data.shards.remote import list_matches, scheme
 from coulomb.data.source import natural_key, visible
 from coulomb.errors import InputError
 
 MOST_SHARDS = 100_000
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://(?!.*::)", re.IGNORECASE)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-
-
-def scheme(text: str) -> str | None:
-    """Returns the scheme of a URL in lower case (``https``, ``s3``, ``hf``); None for a path."""
-    match = _SCHEME.match(text)
-    return match[1].lower() if match else None
 
 
 def names_shards(text: str) -> bool:
@@ -85,8 +79,6 @@ def expand(text: str) -> list[str]:
         if kind is None:
             matches = glob.glob(each, recursive=False)  # noqa: PTH207  the pattern may be absolute
         else:
-            from coulomb.data.shards.remote import list_matches
-
             matches = list_matches(each)
         if not matches:
             raise InputError(f"{visible(each)}: no file matches this pattern")

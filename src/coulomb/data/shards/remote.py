@@ -3,10 +3,10 @@
 import importlib
 import logging
 import os
+import re
 import time
 from typing import Any, NamedTuple
 
-from coulomb.data.shards.addresses import scheme
 from coulomb.data.source import visible
 from coulomb.errors import InputError
 
@@ -15,6 +15,7 @@ log = logging.getLogger("coulomb")
 ATTEMPTS = 8  # with pauses of 0.25, 0.5, 1, … 16 seconds between them: half a minute in total
 FIRST_PAUSE = 0.25  # seconds
 SILENCE = 30.0  # seconds without a byte after which a request has failed
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://(?!.*::)", re.IGNORECASE)
 _LIBRARIES = {  # module and pip name by scheme
     "http": ("aiohttp", "aiohttp"),
     "https": ("aiohttp", "aiohttp"),
@@ -24,6 +25,12 @@ _LIBRARIES = {  # module and pip name by scheme
     "hf": ("huggingface_hub", "huggingface_hub"),
     "memory": ("fsspec", "fsspec"),  # within one process, for tests
 }
+
+
+def scheme(text: str) -> str | None:
+    """Returns the scheme of a URL in lower case (``https``, ``s3``, ``hf``); None for a path."""
+    match = _SCHEME.match(text)
+    return match[1].lower() if match else None
 
 
 class Stamp(NamedTuple):

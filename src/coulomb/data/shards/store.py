@@ -4,9 +4,8 @@ import os
 from collections import OrderedDict
 from typing import Any
 
-from coulomb.data.shards.addresses import scheme
 from coulomb.data.shards.cache import Cache, cache_folder, cache_limit
-from coulomb.data.shards.remote import Stamp, read_range, stamp
+from coulomb.data.shards.remote import Stamp, read_range, scheme, stamp
 from coulomb.data.source import visible
 from coulomb.errors import InputError
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coulomb.data.shards.addresses import scheme
 from coulomb.data.shards.cache import cache_folder
-from coulomb.data.shards.remote import Stamp
-from coulomb.data.shards.tar import Listing
+from coulomb.data.shards.remote import Stamp, scheme
+from coulomb.data.shards.tar import PLAIN, Listing
 from coulomb.errors import InputError
 from coulomb.reading import open_arrays, parse_json
 
@@ -114,7 +113,9 @@ def load_table(path: Path, stamp: Stamp) -> ShardTable | None:
 def _checked(meta: dict[str, Any], names: np.ndarray, numbers: np.ndarray, stamp: Stamp) -> ShardTable | None:
     """Returns a table whose numbers lie inside the shard, else None: the file may have been written by anybody."""
     columns = meta.get("columns")
-    plain = isinstance(columns, dict) and all(isinstance(values, list) for values in columns.values())
+    plain = isinstance(columns, dict) and all(
+        isinstance(values, list) and all(isinstance(value, PLAIN) for value in values) for values in columns.values()
+    )
     if (
         not plain
         or names.dtype != np.uint8
@@ -136,9 +137,11 @@ def _checked(meta: dict[str, Any], names: np.ndarray, numbers: np.ndarray, stamp
         len(codes) == len(columns) and int((names == 0).sum()) == len(offsets) and (not len(names) or names[-1] == 0)
     )
     skipped, damage = meta.get("skipped"), meta.get("damage")
-    if not (inside.all() and fit and whole and isinstance(skipped, dict) and isinstance(damage, str | None)):
+    counted = isinstance(skipped, dict) and all(type(count) is int for count in skipped.values())
+    if not (inside.all() and fit and whole and counted and isinstance(damage, str | None)):
         return None
     named = {name: Column(row, values) for row, (name, values) in zip(codes, columns.items(), strict=True)}
+    assert isinstance(skipped, dict)
     return ShardTable(names, offsets, sizes, named, skipped, damage)
 
 

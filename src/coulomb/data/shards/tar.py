@@ -18,7 +18,7 @@ MOST_TEXT = 1000  # characters of one value
 MOST_KEYS = 64  # columns from the keys of .json members
 MOST_IMAGE = 2**29  # bytes
 
-_PLAIN = (str, int, float, bool)
+PLAIN = (str, int, float, bool)
 
 
 @dataclass
@@ -165,7 +165,7 @@ def _values(extension: str, file: _RangeFile, start: int, length: int, listing: 
         if extension == "json":
             value = parse_json(content)
             found = value.items() if isinstance(value, dict) else [("json", value)]
-            values = {str(name): each for name, each in found if isinstance(each, _PLAIN)}
+            values = {str(name): each for name, each in found if isinstance(each, PLAIN)}
         else:
             values = {extension: content.decode("utf-8").strip()}
     except (ValueError, json.JSONDecodeError):

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from coulomb.data.labels import read_labels
-from coulomb.data.shards.addresses import expand, names_shards, scheme
+from coulomb.data.shards.addresses import expand, names_shards, short_names
+from coulomb.data.shards.remote import scheme
 from coulomb.data.source import Source, first_few, natural_key, portable, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout, open_array_file, open_digits
 from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
@@ -203,7 +204,7 @@ def _open_addresses(text: str, column: str | None) -> Source:
     kinds = {address.split("?", 1)[0].rsplit(".", 1)[-1].lower() for address in addresses}
     if is_local(addresses) and (missing := [each for each in addresses if not Path(each).exists()]):
         raise InputError(
-            f"{visible(text)}: {len(missing)} of {len(addresses)} shards do not exist: {first_few(missing)}"
+            f"{visible(text)}: {len(missing)} of {len(addresses)} shards do not exist: {first_few(short_names(missing))}"
         )
     if kinds == {"tar"}:
         return open_tar(addresses, name=_shared_name(addresses), label_column=column)

@@ -9,14 +9,14 @@ import numpy as np
 
 from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import LABEL_COLUMNS, choose_label_column, read_labels
-from coulomb.data.shards.addresses import scheme, short_names
+from coulomb.data.shards.addresses import short_names
 from coulomb.data.shards.ahead import THREADS
 from coulomb.data.shards.blocks import cut_blocks
-from coulomb.data.shards.remote import Stamp
+from coulomb.data.shards.remote import Stamp, scheme
 from coulomb.data.shards.store import Store, find_stamp
 from coulomb.data.shards.table import ShardTable, find_table, load_table, make_table, table_files
 from coulomb.data.shards.tar import list_tar
-from coulomb.data.source import first_few, portable, visible
+from coulomb.data.source import portable, visible
 from coulomb.data.workers import progress_bar
 from coulomb.errors import InputError
 
@@ -132,14 +132,12 @@ def _notes(names: list[str], tables: list[ShardTable]) -> list[str]:
     for table in tables:
         skipped.update(table.skipped)
     notes = [f"Skipped in the shards: {count} {reason}." for reason, count in skipped.items()]
-    damaged = [
-        f"{name} ({table.damage}, after {len(table)} images)"
-        for name, table in zip(names, tables, strict=True)
-        if table.damage
-    ]
+    damaged = [(name, table) for name, table in zip(names, tables, strict=True) if table.damage]
     if damaged:
+        listed = "; ".join(f"{visible(name)}: {table.damage} after {len(table)} images" for name, table in damaged[:5])
+        more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
         notes.append(
-            f"{len(damaged)} of {len(tables)} shards are damaged; their images up to there are used: {first_few(damaged)}."
+            f"{len(damaged)} of {len(tables)} shards are damaged; their images up to there are used ({listed}{more})."
         )
     return notes
 

@@ -1,0 +1,242 @@
+import pickle
+import time
+
+import numpy as np
+import pytest
+
+from coulomb.data import Images, open_source
+from coulomb.data.shards import ahead, blocks, remote
+from coulomb.data.shards.ahead import reading_ahead
+from coulomb.errors import InputError
+from coulomb.evaluation import encode  # noqa: F401  imported before the server starts its thread
+from coulomb.training.order import RunLoader, RunOrder
+from range_server import range_server
+from shards_made import make_shards, png, write_tar
+
+NAMES = "train-{0000..0003}.tar"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("COULOMB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def shards(tmp_path):
+    return make_shards(tmp_path / "shards")
+
+
+@pytest.fixture
+def server(shards):
+    with range_server(shards) as started:
+        yield started
+
+
+def small_blocks(source, block=1500, window=6000):
+    """Gives a source of few images many blocks."""
+    shard = source.blocks.shard[source.blocks.of]
+    cut = blocks.cut_blocks(shard, source.offsets, source.sizes, block)
+    source.blocks = blocks.Blocks(cut.of, cut.shard, cut.start, cut.end, window)
+    return source
+
+
+def contents(source):
+    return [source.content(index) for index in range(len(source))]
+
+
+def test_local_shards_have_the_images_ids_and_labels_of_their_members(shards):
+    source = open_source(f"{shards}/{NAMES}")
+    assert len(source) == 100 and source.kind == "tar" and source.name == "train" and not source.remote
+    assert contents(source) == [png(number) for number in range(100)]
+    assert source.item_id(0) == "train-0000.tar/00000.png" and source.item_id(99) == "train-0003.tar/00099.png"
+    assert source.labels.tolist() == [number * 5 // 100 for number in range(100)]
+    assert contents(pickle.loads(pickle.dumps(source))) == contents(source)
+    for same in (f"{shards}/train-*.tar", str(shards)):
+        assert (open_source(same).labels == source.labels).all()
+    assert len(open_source(f"{shards}/train-0001.tar")) == 25
+
+
+def test_remote_shards_equal_local_ones(shards, server):
+    local, far = open_source(f"{shards}/{NAMES}"), open_source(f"{server.address}/{NAMES}")
+    assert far.remote and contents(far) == contents(local)
+    assert (far.labels == local.labels).all() and [far.item_id(i) for i in range(100)] == [
+        local.item_id(i) for i in range(100)
+    ]
+    before = len(server.requests)
+    assert contents(far) == contents(local) and len(server.requests) == before  # from the cache
+    again = open_source(f"{server.address}/{NAMES}")
+    assert len(server.requests) - before == 4 and contents(again) == contents(local)  # one stamp per shard
+
+
+def test_columns_of_json_are_labels_or_groups(tmp_path):
+    members = []
+    for number in range(6):
+        row = f'{{"breed": "b{number % 2}", "house": {number // 2}}}'.encode()
+        members += [
+            (f"{number}.png", png(number)),
+            (f"{number}.json", row),
+            (f"{number}.txt", f"caption {number}".encode()),
+        ]
+    path = str(write_tar(tmp_path / "x.tar", members))
+    source = open_source(path, labels="breed")
+    assert source.class_names == ["b0", "b1"] and source.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    assert source.other_columns() == {"house": [0, 0, 1, 1, 2, 2], "txt": [f"caption {n}" for n in range(6)]}
+    plain = open_source(path)
+    assert plain.labels is None and "captions" in plain.notes[-1]
+    with pytest.raises(InputError, match="no label column 'color'; there are breed, house, txt"):
+        open_source(path, labels="color")
+
+
+def test_texts_that_repeat_are_labels(tmp_path):
+    members = [(f"{n}.{k}", v) for n in range(6) for k, v in (("jpg", b"x"), ("txt", b"cat" if n % 2 else b"dog"))]
+    source = open_source(str(write_tar(tmp_path / "x.tar", members)))
+    assert source.class_names == ["cat", "dog"] and source.labels.tolist() == [1, 0] * 3
+
+
+def test_damaged_shards_are_named_and_counted(shards):
+    path = shards / "train-0002.tar"
+    path.write_bytes(path.read_bytes()[:20000])
+    source = open_source(f"{shards}/{NAMES}")
+    assert 75 < len(source) < 100
+    assert any(
+        "1 of 4 shards are damaged" in note and "train-0002.tar: unexpected end of data after 10 images" in note
+        for note in source.notes
+    )
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="train-0002.tar: not a readable tar file"):
+        open_source(f"{shards}/{NAMES}")
+
+
+def test_missing_shards_are_named(shards, server):
+    with pytest.raises(InputError, match=r"2 of 6 shards do not exist: .*train-0004.tar"):
+        open_source(f"{shards}/train-{{0000..0005}}.tar")
+    with pytest.raises(InputError, match=r"train-0004.tar: no such file"):
+        open_source(f"{server.address}/train-{{0000..0004}}.tar")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("ftp://host/a.tar", "ftp:// cannot be read"),
+        ("s3://bucket/a.tar", "pip install"),
+        ("https://host/a.zip", "unpack compressed archives"),
+        ("https://host/a*.tar", "cannot be listed"),
+        ("a-{0..2}.zip", "do not exist"),
+    ],
+)
+def test_addresses_that_cannot_be_opened_are_errors(text, message):
+    with pytest.raises(InputError, match=message):
+        open_source(text)
+
+
+def test_a_server_without_ranges_is_refused_before_it_sends_the_file(server):
+    server.ranges = False
+    with pytest.raises(InputError, match="does not serve byte ranges; download the shards"):
+        open_source(f"{server.address}/{NAMES}")
+
+
+def test_errors_and_cut_connections_are_retried_and_change_nothing(shards, server, caplog):
+    server.fails = [500, "cut", 503] * 3
+    far = open_source(f"{server.address}/{NAMES}")
+    server.fails += [500, "cut", 429] * 2
+    assert contents(far) == contents(open_source(f"{shards}/{NAMES}"))
+    assert "attempt 1 of 8 failed" in caplog.text and "train-000" in caplog.text
+
+
+def test_a_shard_that_fails_for_good_stops_with_its_name(shards, server):
+    far = open_source(f"{server.address}/{NAMES}")
+    server.broken["train-0001.tar"] = 500
+    with pytest.raises(
+        InputError, match=r"train-0001.tar: cannot be read after 8 attempts \(HTTP status 500\); check the network"
+    ):
+        list(Images(far, 8).batches(range(100), 10))
+    server.broken["train-0001.tar"] = 403
+    with pytest.raises(InputError, match="train-0001.tar: permission denied"):
+        far.content(30)
+
+
+def test_a_shard_that_changes_is_refused_and_opened_anew(shards, server):
+    far, local = open_source(f"{server.address}/{NAMES}"), open_source(f"{shards}/{NAMES}")
+    write_tar(shards / "train-0001.tar", [("new.png", png(1000)), ("new.cls", b"0")])
+    for source in (far, local):
+        with pytest.raises(InputError, match="train-0001.tar: .*changed"):
+            source.content(30)
+    assert len(open_source(f"{server.address}/{NAMES}")) == len(open_source(f"{shards}/{NAMES}")) == 76
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_batches_are_the_same_for_any_number_of_workers_and_processes(shards, server, workers):
+    local = small_blocks(open_source(f"{shards}/{NAMES}"))
+    far = small_blocks(open_source(f"{server.address}/{NAMES}"))
+
+    def batches(source, workers, rank=0, world=1):
+        order = RunOrder(np.arange(100), 8, 2, 0, rank=rank, world_size=world, start=3, blocks=source.blocks)
+        return [(b["index"].tolist(), b["image"]) for b in RunLoader(Images(source, 8), order, workers)]
+
+    expected = batches(local, 0)
+    for got in (batches(far, workers), batches(local, workers)):
+        assert [index for index, _ in got] == [index for index, _ in expected] and len(got) == 21
+        assert all((a == b).all() for (_, a), (_, b) in zip(got, expected))
+    halves = [batches(far, workers, rank, 2) for rank in range(2)]
+    assert [a + b for (a, _), (b, _) in zip(*halves)] == [index for index, _ in expected]
+
+
+def test_training_fetches_every_block_once_and_never_more_than_a_window_ahead(shards, server):
+    far = small_blocks(open_source(f"{server.address}/{NAMES}"))
+    images, order = Images(far, 8, dtype="uint8"), RunOrder(np.arange(100), 5, 1, 0, blocks=far.blocks)
+    server.requests.clear()
+    used = 0
+    for batch in reading_ahead(images, order):
+        far_reads = len(server.requests)
+        images.__getitems__(batch)
+        assert len(server.requests) >= far_reads
+        used += 1
+        fetched = set(server.requests)
+        needed = np.unique(far.blocks.of[np.concatenate(list(order)[:used])])
+        assert sum(end - start for _, start, end in fetched) <= far.blocks.sizes[needed].sum() + 2 * 6000
+    blocks_read = [(name, start) for name, start, _ in server.requests]
+    assert used == 20 and len(blocks_read) == len(set(blocks_read)) == len(far.blocks.shard)
+
+
+def test_a_sample_of_few_images_does_not_fetch_whole_blocks(shards, server):
+    far = open_source(f"{server.address}/{NAMES}")
+    server.requests.clear()
+    list(Images(far, 8, dtype="uint8").batches([3, 40, 77], 2))
+    assert sum(end - start for _, start, end in server.requests) == sum(far.sizes[[3, 40, 77]])
+
+
+def test_latency_is_hidden_by_reading_ahead(shards, server):
+    far = small_blocks(open_source(f"{server.address}/{NAMES}"), window=12000)
+    order = RunOrder(np.arange(100), 5, 1, 0, blocks=far.blocks)
+    server.delay = 0.05
+    server.requests.clear()
+    begun = time.monotonic()
+    list(reading_ahead(Images(far, 8, dtype="uint8"), order))
+    one_by_one = len(server.requests) * server.delay
+    assert time.monotonic() - begun < one_by_one / 2
+
+
+def test_a_loader_that_is_left_early_stops_its_threads(server):
+    far = small_blocks(open_source(f"{server.address}/{NAMES}"))
+    reader = iter(ahead.ReadAhead(RunOrder(np.arange(100), 5, 50, 0, blocks=far.blocks), far))
+    next(reader)
+    reader.close()
+    count = len(server.requests)
+    assert count <= len(far.blocks.shard)
+
+
+def test_empty_and_imageless_tars_are_errors(tmp_path):
+    with pytest.raises(InputError, match="no images in 1 tar files. Skipped in the shards: 1 samples without an image"):
+        open_source(str(write_tar(tmp_path / "x.tar", [("a.cls", b"1")])))
+    (tmp_path / "y.tar").touch()
+    with pytest.raises(InputError, match="y.tar: not a readable tar file"):
+        open_source(str(tmp_path / "y.tar"))
+
+
+def test_the_labels_option_and_stamps(shards):
+    source = open_source(f"{shards}/{NAMES}", labels="none")
+    assert source.labels is None
+    sizes, versions = zip(*source.stamps())
+    assert list(sizes) == source.sizes.tolist() and len(set(versions)) == 4 and source.stored_bytes() > sum(sizes)
