@@ -10,13 +10,29 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from coulomb.api import ImageEncoder, Index, Run, diagnose, evaluate, load, train, train_seeds
+    from coulomb.similarity import use_backend
 
-__all__ = ["ImageEncoder", "Index", "Run", "__version__", "diagnose", "evaluate", "load", "train", "train_seeds"]
+__all__ = [
+    "ImageEncoder",
+    "Index",
+    "Run",
+    "__version__",
+    "diagnose",
+    "evaluate",
+    "load",
+    "train",
+    "train_seeds",
+    "use_backend",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__" or name not in __all__:
         raise AttributeError(f"module 'coulomb' has no attribute {name!r}")
+    if name == "use_backend":  # needs only torch
+        from coulomb.similarity import use_backend
+
+        return use_backend
     try:
         from coulomb import api
     except ModuleNotFoundError as error:

@@ -1,9 +1,10 @@
-"""Checks of arguments: numbers, and norms of rows. Errors name the argument, warnings count rows."""
+"""Checks of arguments: numbers, tensors, and norms of rows. Errors name the argument, warnings count rows."""
 
 import math
 import os
 import sys
 import warnings
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,7 @@ from coulomb.errors import CoulombWarning
 
 # Largest norm of rows that are not normalised: their products then leave a factor of 2¹⁶ for 1/τ and sums over rows.
 LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of labels
 ZERO = 1e-12  # rows of smaller norm are zero vectors
 # Code that warnings skip to point at the user's line: this package, and torch, whose modules call it.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
@@ -27,9 +29,14 @@ def abstract(value: Tensor) -> bool:
     return value.is_meta or (type(value) is not Tensor and isinstance(value, FakeTensor))
 
 
+def capturing(value: Tensor) -> bool:
+    """Returns True while a CUDA graph is captured, when no value of a tensor on a GPU can be read."""
+    return value.is_cuda and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 def readable(value: Tensor) -> bool:
-    """Returns True if Python can read the values: not while compiling, not `abstract`, not batched by `torch.func.vmap`."""
-    if torch.compiler.is_compiling():
+    """Returns True if Python can read the values: not while compiling or `capturing`, not `abstract`, not under vmap."""
+    if torch.compiler.is_compiling() or capturing(value):
         return False
     if torch._C._are_functorch_transforms_active():
         while torch._C._functorch.is_functorch_wrapped_tensor(value):
@@ -128,7 +135,7 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     Raises:
         ValueError: rows have NaN, infinite or too large values.
     """
-    if norm.numel() == 0 or abstract(norm):
+    if norm.numel() == 0 or abstract(norm) or capturing(norm):
         return False
     shortest, longest = norm.aminmax()
     if not float(longest) < below:  # also true for NaN
@@ -144,3 +151,50 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
         if zero:
             warn(f"{zero} of {part.numel()} rows of {name} are zero vectors: no direction{effect}")
     return True
+
+
+def check_shape(
+    name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None, least: int = 1
+) -> None:
+    """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``.
+
+    ``least``: minimum number of samples.
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    check_dense(name, value)
+    if value.ndim not in ndim:
+        raise ValueError(f"{name} must have {' or '.join(map(str, ndim))} dimensions, got shape {tuple(value.shape)}")
+    if value.shape[-1] == 0:
+        raise ValueError(f"{name} has no dimensions: shape {tuple(value.shape)}")
+    if len(value) < least:
+        raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
+    if like is not None and value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}, but the other features are on {like.device}")
+    if like is not None and value.shape[-1] != like.shape[-1]:
+        raise ValueError(f"{name} has {value.shape[-1]} dimensions, but the other features have {like.shape[-1]}")
+
+
+def check_dense(name: str, value: Tensor) -> None:
+    """Raises TypeError for sparse and other tensors that are not strided."""
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {value.layout}; use {name}.to_dense()")
+
+
+KINDS: Mapping[str, Callable[[Tensor], bool]] = {
+    "a floating": lambda value: value.is_floating_point(),
+    "an integer": lambda value: value.dtype in INTEGERS,
+    "a boolean or real": lambda value: not value.is_complex(),
+    "a real": lambda value: not value.is_complex() and value.dtype != torch.bool,
+}
+
+
+def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like: Tensor, remark: str = "") -> None:
+    """Raises unless ``value`` is a dense tensor of one of the `KINDS`, of ``shape``, and on the device of ``like``."""
+    if not isinstance(value, Tensor) or not KINDS[kind](value):
+        raise TypeError(f"{name} must be {kind} tensor, got {getattr(value, 'dtype', type(value).__name__)}")
+    check_dense(name, value)
+    if value.shape != shape:
+        raise ValueError(f"{name} must have shape {list(shape)}{remark}, got {tuple(value.shape)}")
+    if value.device != like.device:
+        raise ValueError(f"{name} is on {value.device}, but the features are on {like.device}")

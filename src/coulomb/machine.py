@@ -16,8 +16,11 @@ a resumed run repeats its bits; `KERNEL` is its name, recorded in a run's ``envi
 
 import ctypes
 import functools
+import math
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -91,6 +94,45 @@ def keep_freed_memory() -> bool:
         return False
     settings = {M_MMAP_THRESHOLD: 2**31 - 1, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 2**26}
     return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
+
+
+TILE_SHARE = 1 / 64  # of a GPU's free memory that a tile in fp32 takes; a reduction holds a handful of them
+SMALLEST_GPU_TILE, LARGEST_GPU_TILE = (
+    1024,
+    8192,
+)  # rows; estimates, not measured: above 4,096 products hide the launches
+
+
+def gpu_tile(free: int) -> int:
+    """Rows and columns of a tile on a GPU with ``free`` bytes of memory: a power of two from 1,024 to 8,192."""
+    side = math.isqrt(int(free * TILE_SHARE / 4))
+    return min(LARGEST_GPU_TILE, max(SMALLEST_GPU_TILE, 1 << max(0, side.bit_length() - 1)))
+
+
+def free_gpu_bytes(device: torch.device) -> int:
+    """Returns the memory of a GPU that torch can still use, with what its allocator caches.
+
+    Without a GPU, and while a CUDA graph is captured, 0.
+    """
+    if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+        return 0
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + cached
+
+
+@contextmanager
+def gpu_precision(tf32: bool) -> Iterator[None]:
+    """Within this block, products on GPUs are computed without autocast, and in full fp32 unless ``tf32``."""
+    matmul = torch.backends.cuda.matmul
+    name, exact = ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
+    before = getattr(matmul, name)
+    with torch.autocast("cuda", enabled=False):
+        if not tf32:
+            setattr(matmul, name, exact)
+        try:
+            yield
+        finally:
+            setattr(matmul, name, before)
 
 
 _wanted = preferred_kernel(processor(), torch.backends.cpu.get_cpu_capability(), os.environ.get("COULOMB_PRODUCTS"))

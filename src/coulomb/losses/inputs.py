@@ -1,64 +1,15 @@
 """Checks of the inputs of losses, normalisation of features, and reductions."""
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from coulomb import checked
-from coulomb.checked import LONGEST, ZERO, abstract, readable, warn
+from coulomb.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of labels
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
-
-
-def check_shape(
-    name: str, value: Tensor, *, ndim: tuple[int, ...] = (2,), like: Tensor | None = None, least: int = 1
-) -> None:
-    """Raises unless ``value`` is a dense floating tensor with ``ndim`` dimensions and the device and width of ``like``.
-
-    ``least``: minimum number of samples.
-    """
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise TypeError(f"{name} must be a floating tensor, got {getattr(value, 'dtype', type(value).__name__)}")
-    check_dense(name, value)
-    if value.ndim not in ndim:
-        raise ValueError(f"{name} must have {' or '.join(map(str, ndim))} dimensions, got shape {tuple(value.shape)}")
-    if value.shape[-1] == 0:
-        raise ValueError(f"{name} has no dimensions: shape {tuple(value.shape)}")
-    if len(value) < least:
-        raise ValueError(f"{name} is an empty batch: shape {tuple(value.shape)}")
-    if like is not None and value.device != like.device:
-        raise ValueError(f"{name} is on {value.device}, but the other features are on {like.device}")
-    if like is not None and value.shape[-1] != like.shape[-1]:
-        raise ValueError(f"{name} has {value.shape[-1]} dimensions, but the other features have {like.shape[-1]}")
-
-
-def check_dense(name: str, value: Tensor) -> None:
-    """Raises TypeError for sparse and other tensors that are not strided."""
-    if value.layout is not torch.strided:
-        raise TypeError(f"{name} must be a dense tensor, got {value.layout}; use {name}.to_dense()")
-
-
-KINDS: Mapping[str, Callable[[Tensor], bool]] = {
-    "a floating": lambda value: value.is_floating_point(),
-    "an integer": lambda value: value.dtype in INTEGERS,
-    "a boolean or real": lambda value: not value.is_complex(),
-    "a real": lambda value: not value.is_complex() and value.dtype != torch.bool,
-}
-
-
-def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like: Tensor, remark: str = "") -> None:
-    """Raises unless ``value`` is a dense tensor of one of the `KINDS`, of ``shape``, and on the device of ``like``."""
-    if not isinstance(value, Tensor) or not KINDS[kind](value):
-        raise TypeError(f"{name} must be {kind} tensor, got {getattr(value, 'dtype', type(value).__name__)}")
-    check_dense(name, value)
-    if value.shape != shape:
-        raise ValueError(f"{name} must have shape {list(shape)}{remark}, got {tuple(value.shape)}")
-    if value.device != like.device:
-        raise ValueError(f"{name} is on {value.device}, but the features are on {like.device}")
 
 
 def unit_rows(name: str, value: Tensor, *, normalize: bool, like: Tensor | None = None, **options: Any) -> Tensor:
@@ -123,7 +74,7 @@ def lengths(names: tuple[str, ...], value: Tensor, *, normalize: bool = True, be
 
 
 def _has_unit_rows(value: Tensor) -> bool:
-    if value.numel() == 0:
+    if value.numel() == 0 or capturing(value):
         return False
     shortest, longest = torch.linalg.vector_norm(value, dim=-1).aminmax()
     return 1 - UNIT[value.dtype] <= float(shortest) and float(longest) <= 1 + UNIT[value.dtype]
@@ -136,7 +87,7 @@ class UnitRows(torch.autograd.Function):
     def forward(ctx: Any, value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
         """Returns (z, ‖x‖ with ∞ for a row of zeros)."""
         norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-        if check_norms(norm, names, True):
+        if check_norms(norm, names, True) or capturing(norm):
             norm = norm.masked_fill_(norm < ZERO, torch.inf)
         rows = value / norm
         ctx.set_materialize_grads(False)

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_tensor, class_ids, flat_labels
+from coulomb.checked import check_tensor, readable, transformed
+from coulomb.losses.inputs import class_ids, flat_labels
 from coulomb.losses.negatives import own_rows, unique_ids
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_rows

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import checked_number, readable
+from coulomb.checked import check_shape, check_tensor, checked_number, readable
 from coulomb.losses.diagnosis import Diagnosis, Result
-from coulomb.losses.inputs import check_shape, check_tensor, lengths, paired_rows, reduced, unit_rows
+from coulomb.losses.inputs import lengths, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
 from coulomb.losses.temperature import inverse
 from coulomb.similarity.products import matmul

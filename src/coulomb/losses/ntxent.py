@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
+from coulomb.checked import check_shape
 from coulomb.losses.diagnosis import Result, diagnose_rows
-from coulomb.losses.inputs import check_shape, normalized, warn_counted
+from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
 from coulomb.losses.temperature import inverse

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from coulomb.checked import check_shape
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Result, diagnose_rows
-from coulomb.losses.inputs import check_shape, class_ids, normalized, reduced, unless_all, warn_counted
+from coulomb.losses.inputs import class_ids, normalized, reduced, unless_all, warn_counted
 from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import check_base, inverse
 from coulomb.similarity import Similarity

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import checked_number
+from coulomb.checked import check_shape, checked_number
 from coulomb.losses.diagnosis import Result
-from coulomb.losses.inputs import check_shape, class_ids
+from coulomb.losses.inputs import class_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids
 from coulomb.losses.options import Flag, Positive
 from coulomb.similarity.collectives import gather_group

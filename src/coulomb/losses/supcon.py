@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from coulomb.checked import readable
+from coulomb.checked import check_shape, readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
-from coulomb.losses.inputs import check_shape, normalized, warn_counted
+from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.multi_label import OVERLAPS, overlap_matrix, overlap_mean, relations
 from coulomb.losses.negatives import reduced_over, summed_over
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional

@@ -6,8 +6,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from coulomb.checked import readable, transformed
-from coulomb.losses.inputs import check_shape, class_ids, unit_rows, warn_counted
+from coulomb.checked import check_shape, readable, transformed
+from coulomb.losses.inputs import class_ids, unit_rows, warn_counted
 from coulomb.losses.negatives import own_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms

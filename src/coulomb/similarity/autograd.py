@@ -7,15 +7,26 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import abstract
-from coulomb.similarity import dense, stored, streaming
+from coulomb.similarity import attention, dense, policy, stored, streaming
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.streaming import Needs, Reduced
 from coulomb.similarity.tiles import Problem
 
 NO_SECOND_DERIVATIVE = (
-    "the streaming backend has no second derivative and no vmap or jvp (create_graph=True, torch.func) for a problem that "
-    "is too large to store: use backend='dense', or `with coulomb.similarity.use_backend('dense'):` around a loss"
+    "the streaming backend and attention have no second derivative and no vmap or jvp (create_graph=True, torch.func) for a "
+    "problem that is too large to store: use backend='dense', or `with coulomb.similarity.use_backend('dense'):` around a loss"
 )
+
+
+def engine(problem: Problem, store: bool = False) -> Any:
+    """The module whose ``forward`` and ``backward`` reduce the problem; counted, and a reason against attention is logged."""
+    if store:
+        return stored
+    name, counts = policy.engine(problem, attention.agrees), policy.current().engines
+    if ":" in name and name not in counts:
+        attention.log.info("attention is not used: %s", name)
+    counts[name] += 1
+    return attention if name == "attention" else streaming
 
 
 def reduce(problem: Problem, *, store: bool) -> tuple[Tensor, Tensor | None]:
@@ -46,7 +57,8 @@ class Reduce(torch.autograd.Function):
         """Rows and columns."""
         queries_ND, keys_MD, scale, bias_M, problem, attend, store, learning = inputs
         learning = learning and any(ctx.needs_input_grad)
-        reduced = stored.forward(problem) if store else streaming.forward(problem, attend=attend, learning=learning)
+        ctx.engine = engine(problem, store)
+        reduced = ctx.engine.forward(problem, attend=attend, learning=learning)
         ctx.set_materialize_grads(False)
         tensor_scale = scale if isinstance(scale, Tensor) else None
         ctx.save_for_backward(queries_ND, keys_MD, tensor_scale, bias_M, reduced.rows_PN, reduced.columns_M)
@@ -67,7 +79,7 @@ class Reduce(torch.autograd.Function):
         grad_PN = torch.zeros_like(rows_PN) if grad_PN is None else grad_PN
         grad_M = torch.zeros_like(columns_M) if problem.both and grad_M is None else grad_M
         reduced = Reduced(rows_PN, columns_M, ctx.attended_ND, ctx.cached)
-        return *(stored if ctx.store else streaming).backward(problem, reduced, grad_PN, grad_M, needs), *others
+        return *ctx.engine.backward(problem, reduced, grad_PN, grad_M, needs), *others
 
 
 def _differentiable_backward(
@@ -97,8 +109,9 @@ HALVES = (None, torch.bfloat16, torch.float16)
 def _flattened(problem: Problem) -> tuple[Any, ...]:
     pairs = problem.pairs
     same = -1 if pairs.same is None else int(pairs.same)
+    backend = policy.BACKENDS.index(problem.backend)
     numbers = [int(pairs.drop_self), same, pairs.instances or 0, REDUCTIONS.index(problem.reduction), int(problem.both),
-               int(problem.unit), problem.tile, HALVES.index(problem.half)]  # fmt: skip
+               int(problem.unit), problem.tile, HALVES.index(problem.half), backend]  # fmt: skip
     scale = torch.as_tensor(problem.scale, dtype=problem.queries_ND.dtype, device=problem.queries_ND.device)
     tensors = problem.queries_ND, problem.keys_MD, scale, problem.bias_M
     return *tensors, pairs.query_ids, pairs.key_ids, pairs.mask, problem.at_least_N, list(problem.powers), numbers
@@ -106,13 +119,14 @@ def _flattened(problem: Problem) -> tuple[Any, ...]:
 
 def _unflattened(flat: Sequence[Any]) -> Problem:
     queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers = flat
-    drop_self, same, instances, reduction, both, unit, tile, half = numbers
+    drop_self, same, instances, reduction, both, unit, tile, half, backend = numbers
     shape = len(queries_ND), len(queries_ND if keys_MD is None else keys_MD)
     same = None if same < 0 else bool(same)
     pairs = Pairs(shape, queries_ND.device, bool(drop_self), same, query_ids, key_ids, instances or None, mask)
     operands = queries_ND, keys_MD, scale, bias_M
     options: dict[str, Any] = {"reduction": REDUCTIONS[reduction], "powers": tuple(powers), "both": bool(both)}
     options |= {"at_least_N": at_least_N, "unit": bool(unit), "tile": tile, "half": HALVES[half]}
+    options["backend"] = policy.BACKENDS[backend]
     return Problem(*operands, pairs, **options)
 
 
@@ -125,7 +139,7 @@ def _reduce(*inputs: Any) -> tuple[Tensor, ...]:
     """Rows, columns, attended, cached; empty where not computed."""
     *flat, attend, store = inputs
     problem = _unflattened(flat)
-    reduced = stored.forward(problem) if store else streaming.forward(problem, attend=attend)
+    reduced = engine(problem, store).forward(problem, attend=attend)
     results = reduced.rows_PN, reduced.columns_M, reduced.attended_ND, reduced.cached[0] if store else None
     return tuple(problem.queries_ND.new_empty(0) if result is None else result for result in results)
 
@@ -152,7 +166,7 @@ def _reduce_backward(*inputs: Any) -> tuple[Tensor, ...]:
     columns, grad_M = (columns_M, grad_M) if problem.both else (None, None)
     attended = attended_ND if attended_ND.numel() else None
     reduced = Reduced(rows_PN, columns, attended, [cached] if store else ())
-    gradients = (stored if store else streaming).backward(problem, reduced, grad_PN, grad_M, needs)
+    gradients = engine(problem, store).backward(problem, reduced, grad_PN, grad_M, needs)
     new = problem.queries_ND.new_empty
     return tuple(grad if need and grad is not None else new(0) for grad, need in zip(gradients, needs, strict=True))
 

@@ -56,12 +56,12 @@ def gather_rows(group: dist.ProcessGroup | None, rows: Tensor) -> Tensor:
 
     For small tensors: every process holds the rows of all. Without a group, ``rows`` itself.
     """
-    return rows if group is None else _gathered_rows(rows, group)
+    return rows if group is None else _applied(GatherRows, rows, group)
 
 
 @_disable_dynamo
-def _gathered_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    out: Tensor = GatherRows.apply(rows, group)
+def _applied(function: Any, value: Tensor, group: dist.ProcessGroup) -> Tensor:
+    out: Tensor = function.apply(value, group)
     return out
 
 
@@ -85,13 +85,7 @@ class GatherRows(torch.autograd.Function):
 
 def all_reduce_sum(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
     """Returns Σ ``value`` over the processes; gradients are summed over processes. Without a group, ``value`` itself."""
-    return value if group is None else _summed_value(value, group)
-
-
-@_disable_dynamo
-def _summed_value(value: Tensor, group: dist.ProcessGroup) -> Tensor:
-    out: Tensor = SumValues.apply(value, group)
-    return out
+    return value if group is None else _applied(SumValues, value, group)
 
 
 class SumValues(torch.autograd.Function):

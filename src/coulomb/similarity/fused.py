@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.similarity import policy, streaming
+from coulomb.checked import capturing
+from coulomb.similarity import attention, policy, streaming
 from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
+
+
+def applies(problem: Problem) -> bool:
+    """True if `policy.fuses` and attention does not take its place."""
+    return policy.fuses(problem) and policy.engine(problem, attention.agrees) != "attention"
 
 
 def contrast(problem: Problem, scale: float | Tensor, own_N: Tensor, counted_N: Tensor | None = None) -> Tensor:
@@ -53,9 +59,10 @@ class Contrast(torch.autograd.Function):
         grad_lse = margin.sigmoid() * grad_N  # ∂L/∂lse = −∂L/∂own
         if counted is not None:
             grad_lse.masked_fill_(~counted, 0)
-        upstream = grad_N if counted is None else grad_N[counted]
+        expanded = grad_N.stride(0) == 0  # equal for all rows, without reading values
+        upstream = grad_N if counted is None or expanded or capturing(grad_N) else grad_N[counted]
         gradients: streaming.Gradients
-        if upstream.numel() == 0 or grad_N.stride(0) == 0 or bool((upstream == upstream[0]).all()):
+        if expanded or upstream.numel() == 0 or (not capturing(grad_N) and bool((upstream == upstream[0]).all())):
             factor = upstream[0] if upstream.numel() else grad_N.new_zeros(())
             gradients = tuple(None if grad is None else grad * factor for grad in ctx.gradients)  # type: ignore[assignment]
         else:
@@ -75,7 +82,7 @@ def _strips(
     lse, grad_MD = torch.empty_like(own_N), torch.zeros_like(keys_MD)
     grad_ND = torch.zeros_like(queries_ND) if need_queries else None
     grad_bias_M = keys_MD.new_zeros(m) if need_bias else None
-    height = policy.strip_height(m, tiles.rows)
+    height = policy.strip_height(m, tiles.rows, tiles.tile)
     for rows in slices(n, height):
         exponentials = []
         total = torch.zeros_like(own_N[rows])

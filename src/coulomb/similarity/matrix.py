@@ -37,7 +37,7 @@ class Similarity:
         queries_lead_keys: the first N keys are the queries, so that "self" is the pair (i, i). Implied by ``keys_MD=None``.
         unit: all rows have at most unit length, so that their norms need not be computed.
         backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
-            stores S, ``"auto"`` stores it up to 2²⁰ elements. See `use_backend`.
+            stores S, nor does ``"attention"`` on a GPU, ``"auto"`` stores it up to 2²⁰ elements. See `use_backend`.
         tile: rows and columns of a tile when streaming; None for the default.
         half: the half precision dtype of the given rows, if any: the products of tiles then have operands of this dtype
             where that is faster. Sums, exponentials and gradients stay in fp32.
@@ -112,7 +112,7 @@ class Similarity:
         self.queries_lead_keys = queries_lead_keys
         self.instances, self.unit = instances, unit
         self.backend = policy.checked_backend(backend)
-        self.tile = tile or policy.current().tile or policy.tile_for(queries_ND.shape[1])
+        self.tile = tile or policy.current().tile or policy.tile_for(queries_ND.shape[1], queries_ND.device)
         self.half = half if half is not None and products.gains(half, queries_ND.device) else None
         self.group = None if group is None or dist.get_world_size(group) == 1 else group
         self._sets: dict[str, Pairs] = {}
@@ -169,7 +169,7 @@ class Similarity:
             rows, columns = self.lse_both(over)
             return (softplus(rows - own, threshold=50) + softplus(columns - own, threshold=50)) / 2
         problem = self._problem(over)
-        if eager() and self.group is None and not (self.is_stored or abstract(own)) and policy.fuses(problem):
+        if eager() and self.group is None and not (self.is_stored or abstract(own)) and fused.applies(problem):
             return fused.contrast(problem, self.scale, own, counted)
         return softplus(self._reduce(problem)[0].squeeze(0) - own, threshold=50)
 
@@ -308,6 +308,7 @@ class Similarity:
                 at_least, top_k = self.kth_largest(top_k, over), None
         operands = self.queries_ND, None if self.self_similar else self.keys_MD, self.scale, self.column_bias
         options |= {"at_least_N": at_least, "top_k": top_k, "unit": self.unit, "tile": self.tile, "half": self.half}
+        options["backend"] = self._chosen_backend
         return Problem(*operands, self.pairs(over), **options)
 
     def _reduce(self, problem: Problem) -> tuple[Tensor, Tensor | None]:

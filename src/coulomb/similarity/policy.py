@@ -4,14 +4,17 @@ Measured on AMD Zen 4 and Zen 5 and Intel Cascade Lake, two cores each, unless a
 """
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-BACKENDS = ("auto", "dense", "streaming")
+from coulomb import machine
+
+BACKENDS = ("auto", "dense", "streaming", "attention")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Policy:
         strip_rows: rows of a strip; with fewer, the products lose more than fusing saves.
         compared: largest number of pairs whose ids are compared one by one; numbering the ids takes a dozen operations.
         half_rows: fewer queries or keys gain nothing by products in half precision.
+        tf32: fp32 products on a GPU may be rounded to 10 bits: cosines with an error of 1e-3, and so logits of 1e-3/τ.
+        engines: how many problems each `engine` reduced.
     """
 
     backend: str = "auto"
@@ -42,6 +47,8 @@ class Policy:
     strip_rows: int = 128
     compared: int = 2**16
     half_rows: int = 1024
+    tf32: bool = False
+    engines: Counter[str] = field(default_factory=Counter, compare=False)
 
 
 _policies = [Policy()]  # the last one applies; a plain list, which torch.compile can trace
@@ -62,19 +69,28 @@ def override(**changes: object) -> Iterator[None]:
         _policies.pop()
 
 
-@contextmanager
-def use_backend(backend: str) -> Iterator[None]:
-    """Within this block, every `Similarity` with ``backend="auto"`` (and so every loss) uses this backend.
+class use_backend:
+    """From here on, or within a ``with`` block, every `Similarity` with ``backend="auto"`` (all losses) uses this backend.
 
     ``"dense"`` is plain PyTorch on the stored matrix, for second derivatives and `torch.func` on problems of any size.
+    ``"streaming"`` computes tiles, ``"attention"`` passes of an attention kernel (`coulomb.similarity.attention`), ``"auto"``
+    whatever is fastest. ``engines`` counts the problems that each reduced, with the reason where tiles replaced attention.
 
     >>> from coulomb.similarity import Similarity
     >>> with use_backend("dense"):
     ...     Similarity(torch.eye(2)).lse("others")
     tensor([0., 0.])
     """
-    with override(backend=checked_backend(backend)):
-        yield
+
+    def __init__(self, backend: str) -> None:
+        self.before, self.engines = current(), Counter[str]()
+        _policies[-1] = replace(self.before, backend=checked_backend(backend), engines=self.engines)
+
+    def __enter__(self) -> "use_backend":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _policies[-1] = self.before
 
 
 def checked_backend(backend: str) -> str:
@@ -88,8 +104,13 @@ WORKING_SET = 3 * 2**18  # elements of a tile and its operands, 3 MiB in fp32: t
 LEAF = 384  # rows of the blocks on the diagonal, where the triangle computes elements twice
 
 
-def tile_for(dim: int) -> int:
-    """Rows and columns of a tile: T(T + 2·dim) within the working set, a multiple of 64. 768 at D = 128, 512 at D = 512."""
+def tile_for(dim: int, device: torch.device | None = None) -> int:
+    """Rows and columns of a tile: T(T + 2·dim) within the working set, a multiple of 64. 768 at D = 128, 512 at D = 512.
+
+    On a GPU by its free memory (`coulomb.machine.gpu_tile`).
+    """
+    if device is not None and device.type == "cuda":
+        return machine.gpu_tile(machine.free_gpu_bytes(device))
     side = math.isqrt(dim * dim + WORKING_SET) - dim
     return max(128, side // 64 * 64)
 
@@ -107,6 +128,25 @@ def cached_elements(problem: Any) -> int:
     return elements if elements >= policy.least_cached * needed else 0
 
 
+ATTENTION_DIM = 256  # the widest rows for which attention kernels are tuned
+
+
+def engine(problem: Any, agrees: Callable[[Any], bool]) -> str:
+    """What reduces a `Problem` that is not stored: ``"attention"``, or ``"tiles"`` with the reason after a colon.
+
+    Attention on request, and by itself on a GPU for rows in half precision whose kernels pass the self-check ``agrees``.
+    """
+    wanted = problem.backend == "attention"
+    on_gpu = problem.backend == "auto" and problem.queries_ND.is_cuda and problem.reduction != "sum"
+    if not wanted and not (on_gpu and halves(problem)):
+        return "tiles"
+    if problem.at_least_N is not None:
+        return "tiles: a threshold (top_k), which equal similarities must meet again"
+    if not wanted and problem.queries_ND.shape[1] > ATTENTION_DIM:
+        return f"tiles: more than {ATTENTION_DIM} dimensions"
+    return "attention" if wanted or agrees(problem) else "tiles: the self-check failed"
+
+
 def fuses(problem: Any) -> bool:
     """True if value and gradient of a `Problem` are computed together in the forward pass (6u instead of 8u).
 
@@ -117,12 +157,13 @@ def fuses(problem: Any) -> bool:
         return False
     if not (torch.is_grad_enabled() and keys_MD.requires_grad):
         return False
-    return policy.strip_rows * len(keys_MD) <= max(policy.strip, keys_MD.numel()) and problem.bounded
+    room = max(policy.strip, problem.tile**2, keys_MD.numel())
+    return policy.strip_rows * len(keys_MD) <= room and problem.bounded
 
 
-def strip_height(columns: int, rows: int) -> int:
-    """Rows of a strip of complete rows."""
-    return min(rows, max(current().strip_rows, current().strip // max(1, columns)))
+def strip_height(columns: int, rows: int, tile: int) -> int:
+    """Rows of a strip of complete rows, which has at least the elements of a tile."""
+    return min(rows, max(current().strip_rows, max(current().strip, tile**2) // max(1, columns)))
 
 
 HALF_EXPONENT = 30.0  # largest |s|·log2(e): τ from .05, where bfloat16 rounds s by less than .04

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb import machine
+from coulomb.similarity import policy
 
 SMALL = 16  # with fewer rows, columns or dimensions oneDNN gains nothing
 WORTHWHILE = 2**22  # likewise with fewer multiplications
@@ -44,8 +45,10 @@ def _linear_for(a_RD: Tensor, b_CD: Tensor) -> torch._ops.OpOverload | None:
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
-    """Autocast off, since the operands are already in the precision that they need."""
+    """Autocast off, and TF32 unless `policy` allows it: the operands are already in the precision that they need."""
     kind = like.device.type
+    if kind == "cuda":
+        return machine.gpu_precision(policy.current().tf32)
     on = kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for meta tensors
     return torch.autocast(kind, enabled=False) if on else nullcontext()
 

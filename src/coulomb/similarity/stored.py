@@ -11,7 +11,7 @@ from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term
 from coulomb.similarity.tiles import LOG2E, Problem, below, powered
 
 
-def forward(problem: Problem) -> Reduced:
+def forward(problem: Problem, **_: bool) -> Reduced:
     """Reduces every row (and column).
 
     Caches [P, N, M]: E_p = exp2(p·t) and the row sums if bounded, else the softmax; t if both directions need their own

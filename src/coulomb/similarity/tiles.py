@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coulomb.checked import capturing
 from coulomb.similarity import policy, products
 from coulomb.similarity.pairs import Pairs
 
@@ -37,6 +38,7 @@ class Problem:
         tile: rows and columns of a tile.
         exponent: an upper bound of |s|·log2(e) if known, or None.
         half: dtype of the operands of the tiles' products, or None. Everything else is in full precision.
+        backend: who reduces it if it is not stored, see `policy.engine`.
     """
 
     queries_ND: Tensor
@@ -53,6 +55,7 @@ class Problem:
     tile: int = 768
     exponent: float | None = None
     half: torch.dtype | None = None
+    backend: str = "auto"
 
     @property
     def operands(self) -> tuple[Tensor, Tensor | None, float | Tensor, Tensor | None]:
@@ -110,12 +113,15 @@ class Problem:
 
     @cached_property
     def largest_exponent(self) -> float:
-        """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is."""
+        """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is; ∞ if it cannot be read in a CUDA graph."""
         if self.exponent is not None:
             return self.exponent
         with torch.no_grad():
             if self.queries_ND.numel() == 0 or self.keys.numel() == 0:
                 return 0.0
+            known = self.unit and not isinstance(self.scale, Tensor) and self.bias_M is None
+            if not known and capturing(self.queries_ND):
+                return math.inf
             longest = UNIT
             if not self.unit:
                 sides = [self.queries_ND] if self.keys_MD is None else [self.queries_ND, self.keys_MD]
@@ -195,7 +201,7 @@ def slices(length: int, size: int) -> Iterator[slice]:
 
 def triangle(low: int, high: int, tile: int) -> Iterator[tuple[slice, slice]]:
     """Tiles that cover each pair low ≤ i ≤ j < high once; blocks on the diagonal (rows == cols) are small."""
-    if high - low <= min(tile, policy.LEAF):
+    if high - low <= min(tile, max(policy.LEAF, tile // 2)):
         if low < high:
             yield slice(low, high), slice(low, high)
         return
