@@ -41,6 +41,7 @@ RENAMED: dict[str, tuple[str, str]] = {
 _QUEUE = (
     "pass negatives from earlier batches in the call: InfoNCELoss()(query, positive, queue.keys()) with negatives.Queue"
 )
+_MEMORY = "memory of a loss is linear in the batch, omit it; for that of an encoder use coulomb.training.cached_step"
 _READ = "it is inferred from the tensors of each call; omit it"
 # Name elsewhere → what to do instead, if there is no corresponding option.
 REPLACED: dict[str, str] = {
@@ -48,7 +49,7 @@ REPLACED: dict[str, str] = {
     **dict.fromkeys(("batch_size", "device", "n_views", "feature_size"), _READ),
     **dict.fromkeys(("world_size", "rank"), "it is read from torch.distributed; omit it"),
     **dict.fromkeys(("eps", "epsilon"), "the losses are computed without it; omit it"),
-    **dict.fromkeys(("mini_batch_size", "chunk_size"), "memory is already linear in the batch; omit it"),
+    **dict.fromkeys(("mini_batch_size", "chunk_size"), _MEMORY),
     **dict.fromkeys(("ignore_index", "ignore_label"), "use the label -1 for unknown samples"),
     **dict.fromkeys(
         ("distance", "similarity"), "this loss uses cosine similarity, or dot products with normalize=False"

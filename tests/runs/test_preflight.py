@@ -201,6 +201,15 @@ def test_an_option_that_the_method_refuses_is_shown(folder, monkeypatch):
     assert "tau_plus" in preflight(options | SMALL, progress=False)[0]["training"]["refused"]
 
 
+def test_micro_batches_need_less_memory_and_more_time():
+    options = {"data": "digits", "encoder": "resnet10", "encoder_width": 8, "batch_size": 512, "precision": "32"}
+    whole, micro, wide = (estimate(plan(options | {"micro_batch": size})) for size in (None, 32, 1024))
+    assert micro["activation_bytes"] < 0.2 * whole["activation_bytes"]
+    assert wide["activation_bytes"] == whole["activation_bytes"]
+    assert micro["parameters"] == whole["parameters"] and micro["model_bytes"] == whole["model_bytes"]
+    assert micro["seconds_per_step"] > 0
+
+
 def test_an_estimate_scales_with_the_run():
     planned = plan({"data": "digits", "epochs": 10})
     config = planned.config

@@ -119,7 +119,10 @@ def test_a_micro_batch_of_the_whole_batch_has_no_effect(digit_tree, tmp_path, qu
     whole = coulomb.train(digit_tree, out=tmp_path / "whole", **quick, **PLAIN)
     micro = coulomb.train(digit_tree, out=tmp_path / "micro", micro_batch=16, **quick, **PLAIN)
     assert comparable(micro.path) == comparable(whole.path)
-    assert "micro_batch=16: has no effect, because a batch has 16 views" in (micro.path / "train.log").read_text()
+    assert (
+        "micro_batch=16: has no effect, because the batch of a process has 16 views"
+        in (micro.path / "train.log").read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,26 @@ def bench_memory_command(as_json: Annotated[bool, JSON] = False) -> None:
 
 
 @bench.command(
+    "micro-batch", epilog=examples("coulomb bench micro-batch", "coulomb bench micro-batch --large 0 --json")
+)
+def bench_micro_batch_command(
+    encoder: Annotated[str, typer.Option(help="a built-in encoder")] = "resnet18",
+    batch: Annotated[int, typer.Option(help="images of the step that is timed", min=2)] = 256,
+    micro_batch: Annotated[int, typer.Option(help="views that the encoder takes at a time", min=2)] = 64,
+    large: Annotated[int, typer.Option(help="images of the step whose memory is measured; 0: none", min=0)] = 4096,
+    repeats: Annotated[int, typer.Option(help="rounds, of which medians are reported", min=1)] = 3,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Measure gradient caching: time of a training step beside the plain one, and memory of a large batch."""
+    from coulomb.bench.micro_batch import bench_micro_batch, render
+    from coulomb.bench.timing import progress
+
+    with progress(quiet=as_json) as doing:
+        result = bench_micro_batch(encoder, batch, micro_batch, large, repeats, doing)
+    say(json.dumps(result) if as_json else render(result))
+
+
+@bench.command(
     "losses", epilog=examples("coulomb bench losses --quick", "coulomb bench losses --case ntxent-8192x128 --repeats 9")
 )
 def bench_losses_command(

@@ -22,9 +22,10 @@ def encode_in_micro_batches(encode: Encode, images: Tensor, size: int, module: n
         backward     encode(micro-batch) again, now with a graph, and its gradient for ∂L/∂f; summed over micro-batches
 
     Whatever follows, such as a head and a loss, sees the features of all rows. Activations of one micro-batch at a time are in
-    memory, for one more forward pass of the module. Both passes draw the same random numbers and begin with the same buffers,
-    and buffers are updated once. The parameters receive their gradients once, after the last micro-batch, so that
-    `torch.nn.parallel.DistributedDataParallel` around the module or around a module that contains it exchanges them once.
+    memory, for one more forward pass of all micro-batches but the last, whose graph is kept. Both passes draw the same random
+    numbers and begin with the same buffers, and buffers are updated once. The parameters receive their gradients once, after
+    the last micro-batch, so that `torch.nn.parallel.DistributedDataParallel` around the module or around a module that
+    contains it exchanges them once.
 
     Features must depend on no other rows of the batch; batch norms in training mode use the statistics of a micro-batch.
 
@@ -54,7 +55,7 @@ class _TwoPasses(torch.autograd.Function):
     def forward(
         ctx: Any, images: Tensor, encode: Encode, count: int, module: nn.Module, *trained: nn.Parameter
     ) -> Tensor:
-        """[N, …] → features [N, …], without a graph."""
+        """[N, …] → features [N, …], without a graph but that of the last micro-batch."""
         device = images.device
         ctx.encode, ctx.count, ctx.module, ctx.trained = encode, count, module, trained
         ctx.random = [part.get_rng_state(*at) for part, at in _generators(device)]
@@ -66,8 +67,13 @@ class _TwoPasses(torch.autograd.Function):
             "enabled": torch.is_autocast_enabled(device.type),
             "cache_enabled": False,
         }
+        *parts, last = images.tensor_split(count)
         with torch.autocast(**ctx.precision):
-            features = torch.cat([encode(part) for part in images.tensor_split(count)])
+            rows = [encode(part) for part in parts]
+            with torch.enable_grad():
+                last = last.detach().requires_grad_(ctx.needs_input_grad[0])
+                ctx.kept = last, encode(last)
+        features = torch.cat([*rows, ctx.kept[1].detach()])
         ctx.save_for_backward(images, features, *trained)
         return features
 
@@ -80,23 +86,34 @@ class _TwoPasses(torch.autograd.Function):
         sums: list[Tensor | None] = [None] * len(trained)
         of_images: list[Tensor] = []
         changed = torch.zeros((), device=features.device)
+
+        def differentiate(part: Tensor, output: Tensor, upstream: Tensor) -> None:
+            wanted = [*trained, part] if part.requires_grad else trained
+            found = torch.autograd.grad(output, wanted, upstream, allow_unused=True)
+            if part.requires_grad:
+                of_images.append(torch.zeros_like(part) if found[-1] is None else found[-1])
+            for place, new in enumerate(found[: len(trained)]):
+                if new is not None:
+                    total = sums[place]
+                    sums[place] = new.clone() if total is None else total.add_(new)  # ``new`` may share its memory
+
+        parts = list(zip(*(rows.tensor_split(ctx.count) for rows in (images, features, grad)), strict=True))
+        kept, ctx.kept = ctx.kept, None
+        if kept is not None:  # else this is a second backward pass
+            part, again = kept
+            differentiate(part, again, parts.pop()[2])
+            del kept, again
         with _replayed(ctx.module, ctx.buffers, ctx.random, images.device):
-            parts = (rows.tensor_split(ctx.count) for rows in (images, features, grad))
-            for rows, first, upstream in zip(*parts, strict=True):
+            for rows, first, upstream in parts:
                 part = rows.detach().requires_grad_(ctx.needs_input_grad[0])
                 with torch.enable_grad(), torch.autocast(**ctx.precision):
                     again = ctx.encode(part)
-                changed = changed.maximum(
-                    (again.detach() - first).norm().float() / first.norm().float().clamp_min(1e-30)
-                )
-                wanted = [*trained, part] if ctx.needs_input_grad[0] else trained
-                found = torch.autograd.grad(again, wanted, upstream, allow_unused=True)
-                if ctx.needs_input_grad[0]:
-                    of_images.append(torch.zeros_like(part) if found[-1] is None else found[-1])
-                for place, new in enumerate(found[: len(trained)]):
-                    if new is not None:  # the first may share its memory
-                        total = sums[place]
-                        sums[place] = new.clone() if total is None else total.add_(new)
+                difference = (again.detach() - first).norm() / first.norm().clamp_min(1e-30)
+                changed = changed.maximum(difference.float())
+                differentiate(part, again, upstream)
+                del again
+        if len(parts) < ctx.count:
+            of_images = [*of_images[1:], *of_images[:1]]  # the last one was the first
         dtype = ctx.precision["dtype"] if ctx.precision["enabled"] else features.dtype
         if bool(changed > torch.finfo(dtype).eps ** 0.5):
             raise RuntimeError(

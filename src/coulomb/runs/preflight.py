@@ -82,13 +82,14 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
     activations = saved.bytes / len(times) * scale
-    if cached and config.micro_batch is not None:
-        encoder.micro_batch = None
-        rows = torch.cat(augmented)[: config.micro_batch]
-        once = _saved_bytes(method)
-        with once, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
-            encoder(rows)
-        activations += once.bytes * config.micro_batch / len(rows)
+    if cached and config.micro_batch is not None:  # of one micro-batch, and of what follows the encoder
+        encoder.micro_batch, rows, both, alone = None, torch.cat(augmented), _saved_bytes(method), _saved_bytes(method)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
+            with both:
+                method(augmented, labels, torch.arange(batch))
+            with alone:
+                encoder(rows)
+        activations = (both.bytes - alone.bytes) * scale + alone.bytes * config.micro_batch / len(rows)
     parameters = sum(p.numel() for p in method.parameters())
     trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
     seconds = min(times[1:]) * scale

@@ -20,7 +20,7 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
         ∂loss/∂θ                    each micro-batch once more, with a graph, for its part of ∂loss/∂z
 
     The gradients of encoder and loss are those of ``loss(*(encoder(view) for view in views)).backward()``, and are added to
-    ``.grad`` in the same way; the time is about 4/3 of it. Both passes draw the same random numbers (dropout, stochastic
+    ``.grad`` in the same way; the time is up to 4/3 of it. Both passes draw the same random numbers (dropout, stochastic
     depth), and buffers are updated once. Batch norms use the statistics of a micro-batch, which is another network; a
     `CoulombWarning` says so. With several processes, wrap the encoder in `torch.nn.parallel.DistributedDataParallel`:
     gradients are exchanged once, after the last micro-batch.

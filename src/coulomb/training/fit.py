@@ -118,7 +118,9 @@ def fit(
         stay_close = StayClose(start, config.stay_close)
     if config.frozen_kind is None:
         log.info("%s", tune_encoder(config, encoder))
-    set_micro_batch(encoder, config)
+    set_micro_batch(encoder, config, order.share.stop - order.share.start)
+    if stay_close is not None:
+        stay_close.start.micro_batch = config.micro_batch
     method = make_method(config, prepared, objects, encoder, len(learned))
     training = ContrastiveTraining(
         method,

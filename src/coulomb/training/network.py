@@ -73,18 +73,20 @@ def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save:
     return encoder
 
 
-def set_micro_batch(encoder: Encoder, config: Config) -> None:
+def set_micro_batch(encoder: Encoder, config: Config, images: int) -> None:
     """Makes the encoder run in micro-batches, before a method copies it; the log says how, and what batch norms do then.
+
+    ``images``: those of this process in a step.
 
     Raises:
         InputError: the micro-batch is too small for batch norms.
     """
-    size, views = config.micro_batch, config.batch_size * config.n_views
+    size, views = config.micro_batch, images * config.n_views
     if size is None:
         return
     require_size(size, encoder.backbone)
     if size >= views:
-        log.info("micro_batch=%d: has no effect, because a batch has %d views", size, views)
+        log.info("micro_batch=%d: has no effect, because the batch of a process has %d views", size, views)
         return
     encoder.micro_batch = size
     log.info(

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
+from coulomb.models import Encoder
+
 Seen = list[tuple[Tensor, Tensor]]
 
 
@@ -23,7 +25,7 @@ class StayClose:
         weight: W.
     """
 
-    def __init__(self, start: nn.Module, weight: float):
+    def __init__(self, start: Encoder, weight: float):
         self.start = start.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.weight = weight
 
