@@ -124,6 +124,30 @@ def bench_views_command(as_json: Annotated[bool, JSON] = False) -> None:
 
 
 @bench.command(
+    "streaming", epilog=examples("coulomb bench streaming", "coulomb bench streaming --only throughput --json")
+)
+def bench_streaming_command(
+    only: Annotated[list[str] | None, typer.Option(help="open, throughput or shuffle; may be repeated")] = None,
+    images: Annotated[int, typer.Option(help="photos whose reading is timed", min=8)] = 4096,
+    side: Annotated[int, typer.Option(help="of these photos in pixels", min=16)] = 384,
+    entries: Annotated[int, typer.Option(help="images of the data set that is opened", min=2)] = 1_000_000,
+    delay: Annotated[float, typer.Option(help="seconds that the server waits per request", min=0)] = 0.02,
+    workers: Annotated[int, typer.Option(help="processes that decode", min=0)] = 1,
+    repeats: Annotated[int, typer.Option(help="rounds, of which medians are reported", min=1)] = 3,
+    folder: Annotated[Path | None, typer.Option(help="where temporary files go; they take up to 2 GB")] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Measure data in shards: a server on loopback beside local files, opening a large table, and the order of images."""
+    from coulomb.bench.streaming import bench_streaming, render
+    from coulomb.bench.timing import progress
+
+    sizes = {"images": images, "side": side, "entries": entries, "workers": workers, "repeats": repeats}
+    with progress(quiet=as_json) as doing:
+        result = bench_streaming(only or (), **sizes, delay=delay, folder=folder, say=doing)
+    say(json.dumps(result) if as_json else render(result))
+
+
+@bench.command(
     "index", epilog=examples("coulomb bench index", "coulomb bench index --only build --data photos/ --images 2000")
 )
 def bench_index_command(

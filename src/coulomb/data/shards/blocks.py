@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BLOCK = 4 * 2**20  # bytes of a tar file that are read at once; larger images are blocks of their own
+BLOCK = 2**20  # bytes of a tar file that are read at once; larger images are blocks of their own
 WINDOW = 256 * 2**20  # bytes whose images are shuffled together
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Consecutive images of a shard that one request reads: about 4 MiB of a tar file, or a row group of Parquet.
+    """Consecutive images of a shard that one request reads: about 1 MiB of a tar file, or a row group of Parquet.
 
     Attributes:
         of: block of each image, int32 [N], ascending.
