@@ -55,9 +55,9 @@ class ReadAhead(Sampler[list[int]]):
         assert self.source.blocks is not None
         most = self.source.blocks.window
         pool = ThreadPoolExecutor(THREADS, thread_name_prefix="read-ahead")
-        known: OrderedDict[int, Future[int]] = OrderedDict()  # the newest of about three windows
+        known: OrderedDict[int, Future[None]] = OrderedDict()  # the newest of about three windows
         known_bytes = waiting_bytes = waiting_images = 0
-        waiting: deque[tuple[list[int], list[Future[int]], int]] = deque()
+        waiting: deque[tuple[list[int], list[Future[None]], int]] = deque()
         upcoming = iter(self.batches)
         more = True
         try:

@@ -92,7 +92,7 @@ def stamp(url: str) -> Stamp:
             raise _Permanent("is not a file")
         return Stamp(int(info["size"]), version)
 
-    return attempt(url, ask)  # type: ignore[no-any-return]
+    return attempt(url, ask)
 
 
 def read_range(url: str, start: int, end: int, expected: Stamp) -> bytes:
@@ -114,7 +114,7 @@ def read_range(url: str, start: int, end: int, expected: Stamp) -> bytes:
             raise OSError(f"{len(data)} of {end - start} bytes arrived")
         return data
 
-    return attempt(url, ask)  # type: ignore[no-any-return]
+    return attempt(url, ask)
 
 
 def attempt(url: str, ask: Any) -> Any:
@@ -171,4 +171,4 @@ def _http_range(files: Any, url: str, start: int, end: int, expected: Stamp | No
             version = reply.headers.get("ETag") or reply.headers.get("Last-Modified") or ""
             return await reply.read(), Stamp(int(total), version)
 
-    return sync(files.loop, ask)  # type: ignore[no-any-return]
+    return sync(files.loop, ask)

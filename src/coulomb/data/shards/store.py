@@ -8,6 +8,7 @@ from coulomb.data.shards.cache import Cache, cache_folder, cache_limit
 from coulomb.data.shards.remote import Stamp, read_range, scheme, stamp
 from coulomb.data.source import visible
 from coulomb.errors import InputError
+from coulomb.randomness import derive_seed
 
 MOST_OPEN = 64  # local files that stay open per process
 
@@ -23,6 +24,11 @@ def find_stamp(address: str) -> Stamp:
         return Stamp(status.st_size, str(status.st_mtime_ns))
     except (OSError, ValueError) as error:
         raise InputError(f"{visible(address)}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def version_number(stamp: Stamp) -> int:
+    """Returns a number of 63 bits that changes with the stamp."""
+    return derive_seed(stamp.size, stamp.version)
 
 
 class Store:

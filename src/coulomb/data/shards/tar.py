@@ -107,7 +107,7 @@ def _members(file: _RangeFile, listing: Listing) -> Iterator[tarfile.TarInfo]:
     try:
         archive = tarfile.TarFile(fileobj=file, mode="r", errorlevel=0)  # type: ignore[arg-type]
         while (member := archive.next()) is not None:
-            archive.members.clear()  # it would keep all of them
+            archive.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
             if member.size < 0 or member.offset_data + member.size > file.size:
                 listing.damage = f"it ends inside {visible(member.name, 80)}"
                 return

@@ -19,6 +19,7 @@ from coulomb.data.sources.arrays import MOST_CHANNELS, ArraySource, find_layout,
 from coulomb.data.sources.files import PARTS, open_file_list, open_folder, scan_folder
 from coulomb.data.sources.hub import HubSource, image_columns, open_hub, open_parquet, read_footer
 from coulomb.data.sources.objects import DatasetSource, ImageListSource
+from coulomb.data.sources.remote_parquet import open_remote_parquet
 from coulomb.data.sources.tar import is_local, open_tar
 from coulomb.errors import InputError
 
@@ -208,6 +209,8 @@ def _open_addresses(text: str, column: str | None) -> Source:
         )
     if kinds == {"tar"}:
         return open_tar(addresses, name=_shared_name(addresses), label_column=column)
+    if kinds == {"parquet"} and not is_local(addresses):
+        return open_remote_parquet(addresses, name=_shared_name(addresses), label_column=column)
     if kinds == {"parquet"}:
         return open_parquet([Path(each) for each in addresses], name=_shared_name(addresses), label_column=column)
     raise InputError(

@@ -3,9 +3,9 @@
 import os
 import socket
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -14,6 +14,7 @@ import numpy as np
 
 from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import choose_label_column, read_labels
+from coulomb.data.shards.blocks import Blocks
 from coulomb.data.source import CorruptImage, Labels, first_few, portable, visible
 from coulomb.data.sources.files import is_inside
 from coulomb.errors import InputError
@@ -26,17 +27,16 @@ _PLAIN_TYPES = ("int", "uint", "float", "string", "large_string", "bool", "date"
 class ParquetSource(EncodedSource):
     """Images in a column of Parquet shards, struct<bytes, path> or binary.
 
-    Row groups are read when needed, and up to 256 MiB of encoded images are buffered per process. Shuffled reading of a
-    larger data set reads a complete row group per image, unless the decoded images are cached
-    (:meth:`coulomb.data.Images.load`) or row groups are small (the hub writes 100 rows).
+    Row groups are read when needed, and up to 320 MiB of encoded images are buffered per process. Training visits them in
+    windows of 256 MiB (`coulomb.data.shards.blocks`), so that each is read once per epoch and process.
     """
 
     kind = "parquet"
-    buffer_bytes = 256 * 2**20
+    buffer_bytes = 320 * 2**20
 
     def __init__(
         self,
-        shards: list[Path],
+        shards: list[Any],
         footers: list[Any],
         *,
         name: str,
@@ -48,7 +48,7 @@ class ParquetSource(EncodedSource):
     ) -> None:
         self.label_column = label_column
         self.shards = shards
-        self.root = shards[0].resolve().parent
+        self.root = shards[0].resolve().parent if isinstance(shards[0], Path) else None
         self.name = name
         self.column = column
         self.labels = labels
@@ -65,10 +65,23 @@ class ParquetSource(EncodedSource):
         kind = schema.field(column).type
         self._is_struct = _is_struct(kind)
         self._plain_columns = [f.name for f in schema if f.name != label_column and _is_plain(f.type)]
+        self._leaf = f"{column}.bytes" if self._is_struct else column
+        self.blocks = _row_groups(footers, self._leaf, self._groups, rows)
         has_paths = self._is_struct and kind.get_field_index("path") >= 0 and len(self) > 0
         self._ids = self._unique_paths() if has_paths else None
         self.has_paths = self._ids is not None
         self._reset()
+
+    def open_shard(self, shard: int) -> Any:
+        """Opens a shard as ``pyarrow.parquet.ParquetFile``."""
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self.shards[shard], memory_map=True)
+
+    def read_columns(self, names: list[str]) -> dict[str, list[Any]]:
+        """Returns the values of columns, without images."""
+        tables = [self.open_shard(shard).read(columns=names) for shard in range(len(self.shards))]
+        return {name: [value for table in tables for value in table.column(name).to_pylist()] for name in names}
 
     def _reset(self) -> None:
         self._files: dict[int, Any] = {}
@@ -89,7 +102,7 @@ class ParquetSource(EncodedSource):
         group, row = self._locate(index)
         shard, _ = self._groups[group]
         first = self._starts[self._groups.index((shard, 0))]
-        return f"{portable(self.shards[shard].name)}#{self._starts[group] - first + row}"
+        return f"{portable(PurePosixPath(str(self.shards[shard]).split('?', 1)[0]).name)}#{self._starts[group] - first + row}"
 
     def encoded(self, index: int) -> bytes:
         """Returns the encoded bytes of one image."""
@@ -111,7 +124,7 @@ class ParquetSource(EncodedSource):
 
     def other_columns(self) -> dict[str, list[Any]]:
         """Returns the columns of numbers, text, booleans or dates that are not the labels."""
-        return _read_columns(self.shards, self._plain_columns)
+        return self.read_columns(self._plain_columns)
 
     def stamps(self) -> list[tuple[int | None, int]]:
         """Returns None and the time of the last change of its shard, for each image."""
@@ -130,8 +143,6 @@ class ParquetSource(EncodedSource):
         return group, index - int(self._starts[group])
 
     def _read(self, group: int) -> Any:
-        import pyarrow.parquet as pq
-
         if os.getpid() != self._process:
             # After a fork the buffers of the parent may be read, but its file handles must not be shared.
             self._files, self._process = {}, os.getpid()
@@ -140,9 +151,8 @@ class ParquetSource(EncodedSource):
             return self._buffer[group]
         shard, number = self._groups[group]
         if shard not in self._files:
-            self._files[shard] = pq.ParquetFile(self.shards[shard], memory_map=True)
-        leaf = f"{self.column}.bytes" if self._is_struct else self.column
-        column = self._files[shard].read_row_group(number, columns=[leaf], use_threads=False).column(self.column)
+            self._files[shard] = self.open_shard(shard)
+        column = self._files[shard].read_row_group(number, columns=[self._leaf], use_threads=False).column(self.column)
         values = column.combine_chunks()
         values = values.field("bytes") if self._is_struct else values
         self._buffer[group] = values
@@ -153,9 +163,8 @@ class ParquetSource(EncodedSource):
     def _unique_paths(self) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
-        import pyarrow.parquet as pq
 
-        tables = [pq.ParquetFile(shard).read(columns=[f"{self.column}.path"]) for shard in self.shards]
+        tables = [self.open_shard(shard).read(columns=[f"{self.column}.path"]) for shard in range(len(self.shards))]
         chunks = [chunk.field("path") for table in tables for chunk in table.column(self.column).chunks]
         paths = pa.chunked_array(chunks).combine_chunks()
         unique = paths.null_count == 0 and pc.count_distinct(paths).as_py() == len(paths)
@@ -176,11 +185,19 @@ def _is_plain(kind: Any) -> bool:
     return is_text or (pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
 
 
-def _read_columns(shards: list[Path], names: list[str]) -> dict[str, list[Any]]:
-    import pyarrow.parquet as pq
-
-    tables = [pq.ParquetFile(shard).read(columns=names) for shard in shards]
-    return {name: [value for table in tables for value in table.column(name).to_pylist()] for name in names}
+def _row_groups(footers: list[Any], leaf: str, groups: list[tuple[int, int]], rows: list[int]) -> Blocks:
+    """Returns the row groups as blocks: the bytes of the column of images in each."""
+    schema = footers[0].schema
+    column = next((number for number in range(len(schema)) if schema.column(number).path == leaf), 0)
+    start, end = [], []
+    for shard, group in groups:
+        chunk = footers[shard].row_group(group).column(column)
+        first = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
+        start.append(first)
+        end.append(first + chunk.total_compressed_size)
+    shards = np.array([shard for shard, _ in groups], dtype=np.int32)
+    of = np.repeat(np.arange(len(groups), dtype=np.int32), rows)
+    return Blocks(of, shards, np.array(start, dtype=np.int64), np.array(end, dtype=np.int64))
 
 
 def read_footer(path: Path) -> Any:
@@ -207,12 +224,18 @@ def image_columns(footer: Any) -> list[str]:
 
 
 def open_parquet(shards: list[Path], *, name: str, label_column: str | None = None) -> ParquetSource:
-    """Opens the images in one or more Parquet shards of a data set.
+    """Opens the images in one or more Parquet shards of a data set, see `describe_parquet`."""
+    return describe_parquet(ParquetSource, shards, [read_footer(shard) for shard in shards], name, label_column)
+
+
+def describe_parquet(
+    kind: Callable[..., ParquetSource], shards: list[Any], footers: list[Any], name: str, label_column: str | None
+) -> ParquetSource:
+    """Returns a source of ``kind`` for the images in Parquet shards with these ``footers``.
 
     Images are in the only column of bytes, or in the one called ``image`` or ``img``. Labels are in ``label_column``, by
     default the first column with a usual name, or the only ClassLabel of the metadata. Raises :class:`InputError`.
     """
-    footers = [read_footer(shard) for shard in shards]
     schema = footers[0].schema.to_arrow_schema()
     where = visible(shards[0])
     for shard, footer in zip(shards[1:], footers[1:], strict=True):
@@ -226,11 +249,11 @@ def open_parquet(shards: list[Path], *, name: str, label_column: str | None = No
         raise InputError(f"{where}: several columns hold bytes ({first_few(columns)}); call the image column 'image'")
     class_labels, notes = _class_labels(schema, where)
     label_column = choose_label_column(schema.names, label_column, list(class_labels), where)
-    source = ParquetSource(shards, footers, name=name, column=preferred[0], label_column=label_column, notes=notes)
+    source = kind(shards, footers, name=name, column=preferred[0], label_column=label_column, notes=notes)
     if not len(source):
         raise InputError(f"{where}: the table has no rows")
     if label_column is not None:
-        values = _read_columns(shards, [label_column])[label_column]
+        values = source.read_columns([label_column])[label_column]
         source.labels, source.class_names = read_labels(
             values, len(source), f"{where}, column {visible(label_column)}", class_labels.get(label_column)
         )

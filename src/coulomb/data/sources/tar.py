@@ -11,9 +11,9 @@ from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import LABEL_COLUMNS, choose_label_column, read_labels
 from coulomb.data.shards.addresses import short_names
 from coulomb.data.shards.ahead import THREADS
-from coulomb.data.shards.blocks import cut_blocks
+from coulomb.data.shards.blocks import Blocks, cut_blocks
 from coulomb.data.shards.remote import Stamp, scheme
-from coulomb.data.shards.store import Store, find_stamp
+from coulomb.data.shards.store import Store, find_stamp, version_number
 from coulomb.data.shards.table import ShardTable, find_table, load_table, make_table, table_files
 from coulomb.data.shards.tar import list_tar
 from coulomb.data.source import portable, visible
@@ -29,6 +29,7 @@ class TarSource(EncodedSource):
 
     kind = "tar"
     single_images = True
+    blocks: Blocks
 
     def __init__(self, addresses: list[str], stamps: list[Stamp], tables: list[ShardTable], *, name: str) -> None:
         self.name = name
@@ -95,7 +96,7 @@ class TarSource(EncodedSource):
 
     def stamps(self) -> list[tuple[int | None, int]]:
         """Returns the size of each image, and a number that changes with its shard."""
-        versions = [int.from_bytes(_digest(stamp), "big") >> 1 for stamp in self.store.stamps]
+        versions = [version_number(stamp) for stamp in self.store.stamps]
         counts = np.diff(self._starts).tolist()
         shards = [versions[shard] for shard, count in enumerate(counts) for _ in range(count)]
         return list(zip(self.sizes.tolist(), shards, strict=True))
@@ -118,12 +119,6 @@ class TarSource(EncodedSource):
     def release(self) -> None:
         """Closes the files."""
         self.store.close()
-
-
-def _digest(stamp: Stamp) -> bytes:
-    import hashlib
-
-    return hashlib.blake2b(f"{stamp.size}/{stamp.version}".encode(), digest_size=8).digest()
 
 
 def _notes(names: list[str], tables: list[ShardTable]) -> list[str]:
