@@ -70,6 +70,19 @@ def test_remote_shards_equal_local_ones(shards, server):
     assert len(server.requests) - before == 4 and contents(again) == contents(local)  # one stamp per shard
 
 
+def test_other_file_systems_are_read_through_fsspec(shards):
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    for path in shards.glob("*.tar"):
+        files.pipe_file(f"/bucket/{path.name}", path.read_bytes())
+    far = open_source("memory://bucket/train-*.tar")
+    assert contents(far) == contents(open_source(f"{shards}/{NAMES}")) and far.remote
+    with pytest.raises(InputError, match="none.tar: no such file"):
+        open_source("memory://bucket/none.tar")
+    with pytest.raises(InputError, match="no file matches"):
+        open_source("memory://bucket/none*.tar")
+
+
 def test_columns_of_json_are_labels_or_groups(tmp_path):
     members = []
     for number in range(6):

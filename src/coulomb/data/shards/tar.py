@@ -5,13 +5,15 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from coulomb.data.decode import image_extensions
 from coulomb.data.source import visible
 from coulomb.reading import parse_json
 
-CHUNK = 2**18  # bytes per request: headers and small members between them come together
+SMALLEST_CHUNK, CHUNK = 2**13, 2**20  # bytes per request
+GAP = 2**16  # bytes; smaller gaps between headers are read through, because a request costs more than they do
+LABELS = ("cls", "txt", "json")  # extensions
 MOST_HEADER = 2**20  # bytes of one header with its extensions
 MOST_LABEL = 2**16  # bytes of a .cls, .txt or .json member
 MOST_TEXT = 1000  # characters of one value
@@ -44,11 +46,15 @@ class Listing:
 
 
 class _RangeFile:
-    """A file for `tarfile` that reads chunks by range. It refuses headers above `MOST_HEADER`, which would fill the memory."""
+    """A file for `tarfile` that reads chunks by range.
+
+    Chunks double while headers are close together, so that many come with one request, and shrink when a large member is
+    skipped. Headers above `MOST_HEADER` are refused, because they would fill the memory.
+    """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read, self.size = read, size
-        self._position, self._start, self._chunk = 0, 0, b""
+        self._position, self._start, self._chunk, self._next = 0, 0, b"", 2 * SMALLEST_CHUNK
 
     def tell(self) -> int:
         return self._position
@@ -64,9 +70,22 @@ class _RangeFile:
         if start >= end:
             return b""
         if not self._start <= start <= end <= self._start + len(self._chunk):
-            self._start, self._chunk = start, self._read(start, min(max(end, start + CHUNK), self.size))
+            if self._chunk:
+                near = start - self._start - len(self._chunk) <= GAP
+                self._next = min(2 * self._next, CHUNK) if near else SMALLEST_CHUNK
+            self._start, self._chunk = start, self._read(start, min(max(end, start + self._next), self.size))
         self._position = end
         return self._chunk[start - self._start : end - self._start]
+
+
+class _Member(NamedTuple):
+    """A member of a sample; ``content`` if it may hold labels."""
+
+    name: str
+    extension: str
+    offset: int
+    size: int
+    content: bytes | None
 
 
 def list_tar(read: Callable[[int, int], bytes], size: int) -> Listing:
@@ -83,7 +102,7 @@ def list_tar(read: Callable[[int, int], bytes], size: int) -> Listing:
     file = _RangeFile(read, size)
     seen: set[str] = set()
     stem: str | None = None
-    sample: list[tuple[str, str, int, int]] = []  # name, extension, offset, size
+    sample: list[_Member] = []
     for member in _members(file, listing):
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
             if member.type != tarfile.DIRTYPE:
@@ -96,10 +115,14 @@ def list_tar(read: Callable[[int, int], bytes], size: int) -> Listing:
         folder, slash, last = name.rpartition("/")
         head, _, extension = last.partition(".")
         if folder + slash + head != stem:
-            _add(sample, listing, file, seen)
+            _add(sample, listing, seen)
             stem, sample = folder + slash + head, []
-        sample.append((name, extension.lower(), member.offset_data, member.size))
-    _add(sample, listing, file, seen)
+        content = None
+        if (extension := extension.lower()) in LABELS and member.size <= MOST_LABEL:
+            file.seek(member.offset_data)  # now, while it is in the chunk
+            content = file.read(member.size)
+        sample.append(_Member(name, extension, member.offset_data, member.size, content))
+    _add(sample, listing, seen)
     return listing
 
 
@@ -121,15 +144,15 @@ def _members(file: _RangeFile, listing: Listing) -> Iterator[tarfile.TarInfo]:
         listing.damage = "it is compressed; unpack it to a plain .tar" if compressed else visible(error, 100)
 
 
-def _add(sample: list[tuple[str, str, int, int]], listing: Listing, file: _RangeFile, seen: set[str]) -> None:
+def _add(sample: list[_Member], listing: Listing, seen: set[str]) -> None:
     if not sample:
         return
-    images = [each for each in sample if "." + each[1].rpartition(".")[2] in image_extensions()]
+    images = [each for each in sample if "." + each.extension.rpartition(".")[2] in image_extensions()]
     if not images:
         listing.skipped["samples without an image"] += 1
         return
     listing.skipped["further images of a sample"] += len(images) - 1
-    name, _, offset, size = images[0]
+    name, _, offset, size, _ = images[0]
     if name in seen:
         listing.skipped["samples with the name of an earlier one"] += 1
         return
@@ -141,9 +164,9 @@ def _add(sample: list[tuple[str, str, int, int]], listing: Listing, file: _Range
     listing.names.append(name)
     listing.offsets.append(offset)
     listing.sizes.append(size)
-    for _, extension, start, length in sample:
-        if extension in ("cls", "txt", "json"):
-            for column, value in _values(extension, file, start, length, listing).items():
+    for member in sample:
+        if member.extension in LABELS:
+            for column, value in _values(member, listing).items():
                 if column not in listing.columns and len(listing.columns) >= MOST_KEYS:
                     listing.skipped[f"values of more than {MOST_KEYS} keys"] += 1
                     continue
@@ -155,12 +178,11 @@ def _add(sample: list[tuple[str, str, int, int]], listing: Listing, file: _Range
         column_values.extend([None] * (row + 1 - len(column_values)))
 
 
-def _values(extension: str, file: _RangeFile, start: int, length: int, listing: Listing) -> dict[str, Any]:
-    if length > MOST_LABEL:
+def _values(member: _Member, listing: Listing) -> dict[str, Any]:
+    extension, content = member.extension, member.content
+    if content is None:
         listing.skipped[f".{extension} members above {MOST_LABEL // 1024} KiB"] += 1
         return {}
-    file.seek(start)
-    content = file.read(length)
     try:
         if extension == "json":
             value = parse_json(content)

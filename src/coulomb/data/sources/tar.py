@@ -2,6 +2,7 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,16 @@ import numpy as np
 from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import LABEL_COLUMNS, choose_label_column, read_labels
 from coulomb.data.shards.addresses import short_names
-from coulomb.data.shards.ahead import THREADS
 from coulomb.data.shards.blocks import Blocks, cut_blocks
 from coulomb.data.shards.remote import Stamp, scheme
 from coulomb.data.shards.store import Store, find_stamp, version_number
-from coulomb.data.shards.table import ShardTable, find_table, load_table, make_table, table_files
+from coulomb.data.shards.table import ShardTable, find_table, make_table
 from coulomb.data.shards.tar import list_tar
 from coulomb.data.source import portable, visible
 from coulomb.data.workers import progress_bar
 from coulomb.errors import InputError
+
+TABLE_THREADS = 32  # requests at the same time while tables are made; each is small
 
 
 class TarSource(EncodedSource):
@@ -105,7 +107,7 @@ class TarSource(EncodedSource):
         """Returns the keys of ``json`` members, and ``cls`` and ``txt``, that are not the labels."""
         columns: dict[str, list[Any]] = {}
         for number, (address, stamp) in enumerate(zip(self.store.addresses, self.store.stamps, strict=True)):
-            table = next(t for place in table_files(address) if (t := load_table(place, stamp)) is not None)
+            table = find_table(address, stamp, partial(_make, self.store, number))
             for name, column in table.columns.items():
                 if name == self.label_column:
                     continue
@@ -137,6 +139,10 @@ def _notes(names: list[str], tables: list[ShardTable]) -> list[str]:
     return notes
 
 
+def _make(store: Store, shard: int) -> ShardTable:
+    return make_table(list_tar(partial(store.read_directly, shard), store.stamps[shard].size))
+
+
 def open_tar(addresses: list[str], *, name: str, label_column: str | None = None) -> TarSource:
     """Opens the images of tar shards; tables are made for shards without one, with a progress bar.
 
@@ -146,15 +152,12 @@ def open_tar(addresses: list[str], *, name: str, label_column: str | None = None
     Raises:
         InputError: a shard does not exist or is no tar file, or there are no images.
     """
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(TABLE_THREADS) as pool:
         stamps = list(pool.map(find_stamp, addresses))
         store = Store(addresses, stamps)
 
         def table(shard: int) -> ShardTable:
-            def make() -> ShardTable:
-                return make_table(list_tar(lambda a, b: store.read_directly(shard, a, b), stamps[shard].size))
-
-            return find_table(addresses[shard], stamps[shard], make)
+            return find_table(addresses[shard], stamps[shard], partial(_make, store, shard))
 
         with progress_bar(len(addresses), "tables of shards", None) as advance:
             tables = []
