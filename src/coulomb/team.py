@@ -1,6 +1,8 @@
 """The processes that work together: one, or those that torchrun started on one or several machines."""
 
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from coulomb.errors import InputError, LostProcessError
 
 Result = TypeVar("Result")
 
+MEETING = timedelta(minutes=10)  # for the processes to find each other
 PATIENT = timedelta(
     days=7
 )  # for steps of unknown length; a process that dies closes its connections, which ends the wait
@@ -66,8 +69,9 @@ class Team:
         if self._joined:
             if torch.cuda.is_available():
                 torch.cuda.set_device(self.device)
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             with connected():
-                dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=timeout)
+                dist.init_process_group(backend, timeout=timeout, **fresh_store())
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         if self.world > 1:
@@ -150,6 +154,43 @@ class Team:
             if isinstance(result, InputError):
                 raise result if rank == self.rank else repeated(result)
         return box
+
+
+def fresh_store() -> dict[str, Any]:
+    """Returns the store of this start of the processes, with rank and number, as arguments of ``init_process_group``.
+
+    One store of torchrun lasts for all starts. It separates them by the count of restarts of each machine, and these counts
+    differ if some machines start again because of a failure and others because a machine joined or left: processes would
+    then find addresses of dead ones. So the first process chooses a prefix, and every process accepts it only with the
+    word that it has just sent itself.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    server = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=MEETING)
+    store, word, deadline = dist.PrefixStore("coulomb", server), uuid.uuid4().hex, time.monotonic() + MEETING.seconds
+    store.set(f"word {rank}", word)
+
+    def accepted(each: int, words: list[str]) -> bool:
+        return store.check([f"accepted {words[0]} {each}"])
+
+    while time.monotonic() < deadline:
+        if rank == 0:
+            known = [f"word {each}" for each in range(world)]
+            if store.check(known):
+                words = [store.get(name).decode() for name in known]
+                store.set("words", " ".join(words))
+                if all(accepted(each, words) for each in range(1, world)):
+                    break
+        elif store.check(["words"]):
+            words = store.get("words").decode().split()
+            if len(words) == world and words[rank] == word:
+                store.set(f"accepted {words[0]} {rank}", "yes")
+                break
+        time.sleep(0.05)
+    else:
+        raise LostProcessError(f"process {rank} of {world}: the others did not answer within {MEETING.seconds} seconds")
+    return {"store": dist.PrefixStore(words[0], server), "rank": rank, "world_size": world}
 
 
 def repeated(error: Result) -> Result:

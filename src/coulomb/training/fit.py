@@ -162,6 +162,8 @@ def fit(
             "training %s on %d images, %d steps of %d: %s",
             config.method, len(learned), planned.steps, planned.batch, folder.path,
         )  # fmt: skip
+    if checkpoint is not None:
+        log.info("resuming from %s", checkpoint)
     loader = RunLoader(images, order, streaming)
     try:
         with quiet_lightning():
