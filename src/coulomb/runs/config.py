@@ -150,6 +150,9 @@ class Config:
     process_timeout: float = _run(
         1800.0, "seconds after which a process that waits for another one gives up the run", least=1.0
     )
+    sync_batchnorm: bool = _run(
+        False, "with several processes: batch norms use the images of all; default: each process those of its own"
+    )
     pulse: int = _run(
         10, "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none", least=0
     )

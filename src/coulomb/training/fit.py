@@ -28,6 +28,7 @@ from coulomb.runs.objects import Objects
 from coulomb.runs.plan import Plan, plan_prepared, tune_encoder
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.team import is_lost_connection
+from coulomb.training.batch_norm import describe_batch_norms, share_batch_norms
 from coulomb.training.checkpoints import Checkpoints, does_not_fit, is_finished
 from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.frozen import add_adapter
@@ -122,6 +123,12 @@ def fit(
     if stay_close is not None:
         stay_close.start.micro_batch = config.micro_batch
     method = make_method(config, prepared, objects, encoder, len(learned))
+    if trainer.world_size > 1:
+        if config.sync_batchnorm:
+            share_batch_norms(method)
+        own_images = order.share.stop - order.share.start
+        if sentence := describe_batch_norms(method, config.sync_batchnorm, own_images):
+            log.info("%s", sentence)
     training = ContrastiveTraining(
         method,
         seen,
