@@ -5,9 +5,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import method_cases
+from coulomb.methods import METHODS
 from coulomb.methods.byol import BYOL
 from coulomb.methods.instdisc import InstDisc
 from coulomb.methods.moco import MoCo
+from coulomb.methods.options import accepted_parameters
+from coulomb.training.batch_norm import share_batch_norms
 
 MAKE = {
     "moco": lambda encoder: MoCo(encoder, queue_size=24, embedding_dim=5, momentum=0.8),
@@ -52,3 +55,35 @@ def trained(name, steps=6, batch=12):
             dist.all_reduce(value)
         losses.append(float(value) / world)
     return losses, {key: value.clone() for key, value in method.state_dict().items()}
+
+
+OWN = {
+    "instdisc": {"full": True},
+    "simclr": {"loss": "hard_simple"},
+    "paco": {"queue_size": 16},
+    "moco": {"queue_size": 16},
+}
+
+
+def uneven_gradients(name, sizes):
+    """Returns the loss of one batch, and its gradients, averaged over processes with ``sizes`` images as training does."""
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    kind, total = METHODS[name], sum(sizes)
+    facts = {"num_images": 40, "class_counts": torch.tensor([20, 12, 8]), "num_classes": 3}
+    facts = {key: value for key, value in facts.items() if key in accepted_parameters(kind)[0]}
+    method = kind(method_cases.plain_encoder(), **facts, **OWN.get(name, {})).double()
+    share_batch_norms(method)
+    rows = slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if world > 1 else slice(total)
+    views = [view[rows].double() for view in method_cases.views(batch=total)]
+    draw = torch.Generator().manual_seed(0)
+    labels, index = torch.randint(3, (total,), generator=draw)[rows], torch.randperm(40, generator=draw)[:total][rows]
+    loss = method(views, labels, index)
+    if method.local_mean:
+        loss = loss * (len(labels) * world / total)
+    loss.backward()
+    gradients = {key: p.grad for key, p in method.named_parameters() if p.grad is not None}
+    loss = loss.detach()
+    for value in [loss, *gradients.values()] if world > 1 else []:
+        dist.all_reduce(value)
+        value /= world
+    return float(loss), gradients

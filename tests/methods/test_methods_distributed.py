@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import methods_distributed
+from coulomb.methods import METHODS
 
 
 @pytest.mark.parametrize("name", methods_distributed.MAKE)
@@ -25,3 +26,18 @@ def test_queues_are_identical(processes):
     assert int(first["queue.enqueues"]) == 6
     for key, value in first.items():
         assert torch.equal(value, second[key]), key
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_uneven_shares_give_the_gradient_of_the_whole_batch(processes, name):
+    """`Method.local_mean` is right: it decides how the losses of processes with different numbers of images are weighted."""
+    sizes = [6, 4, 3]
+    loss, gradients = methods_distributed.uneven_gradients(name, sizes)
+    assert METHODS[name].local_mean is not None
+    for found, theirs in processes.run(3, methods_distributed.uneven_gradients, name, sizes):
+        assert found == pytest.approx(loss, rel=1e-6)
+        assert theirs.keys() == gradients.keys()
+        for key, gradient in gradients.items():
+            torch.testing.assert_close(
+                theirs[key], gradient, rtol=1e-5, atol=1e-7, msg=lambda text, key=key: f"{key}: {text}"
+            )

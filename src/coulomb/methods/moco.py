@@ -46,7 +46,7 @@ class MoCo(ProjectionMethod):
     """
 
     traits = Traits(negatives=True, momentum=True, queue=True)
-    local_mean = False
+    local_mean = True
 
     batches: Tensor
 
