@@ -177,6 +177,11 @@ class Config:
                     f"{name}={getattr(self, name)!r}: has no effect with tune={self.tune!r}, which only trains a head; "
                     "leave it out, or use tune='all', 'last:K' or 'lora:R'"
                 )
+        if self.sync_batchnorm and self.micro_batch:
+            raise InputError(
+                f"sync_batchnorm=True: has no effect with micro_batch={self.micro_batch}, whose statistics are those of micro-"
+                "batches; leave out one of them, or use norm='group'"
+            )
         if not 0 < self.layer_decay <= 1:
             raise InputError(f"layer_decay={self.layer_decay!r}: must be above 0 and at most 1, which changes nothing")
         if not 0 <= self.test_fraction < 1:
