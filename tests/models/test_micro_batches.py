@@ -114,6 +114,24 @@ def test_a_second_backward_pass():
     assert all(torch.equal(a, b) for a, b in zip(module.buffers(), state, strict=True))
 
 
+class Sum(nn.Module):
+    """Two parameters whose gradients autograd returns as the same tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.ones(16).double()), nn.Parameter(torch.ones(16).double())
+
+    def forward(self, x):
+        return x.flatten(1) * (self.a + self.b)
+
+
+def test_gradients_that_share_memory_are_summed_separately():
+    module = Sum()
+    encode_in_micro_batches(module, images, 3, module).sum().backward()
+    torch.testing.assert_close(module.a.grad, images.flatten(1).sum(0))
+    torch.testing.assert_close(module.b.grad, module.a.grad)
+
+
 def test_frozen_parameters_and_unused_ones_get_no_gradient():
     module = network()
     module[0].weight.requires_grad_(False)
@@ -192,6 +210,12 @@ def test_weights_changed_before_the_backward_pass_are_refused():
         module[0].weight.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         features.sum().backward()
+    features = encode_in_micro_batches(module, images, 5, module)
+    features.square().sum().backward(retain_graph=True)
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        features.square().sum().backward()
 
 
 def test_the_context_restores_the_module():
