@@ -1,8 +1,10 @@
 """Parity and speed of every loss on one NVIDIA GPU, in under ten minutes: python benchmarks/gpu.py --out results.json
 
-First every exported loss in fp32 and bf16, by either backend, against dense PyTorch in fp64 on small problems; then the
-streaming engine's large problems beside dense eager, dense compiled and F.linear_cross_entropy, with peak memory and the
-time that the matrix products alone take at the rate of one large torch.mm. A case whose result is wrong gets no time.
+First every exported loss in fp32 and bf16, by each backend, against dense PyTorch in fp64 on small problems. Then large
+problems: what coulomb chooses, its tiles and its attention passes beside dense eager, dense compiled,
+F.linear_cross_entropy and the libraries that are installed, with peak memory and the time that the matrix products alone
+take at the rate of one large torch.mm. A result that is wrong gets no time. Last, the parts of a training step: decoding
+per core, views, network and loss, plain and compiled.
 
 ``--device cpu --quick`` runs the same on tiny problems, to see that the script works.
 """
@@ -11,6 +13,7 @@ time that the matrix products alone take at the rate of one large torch.mm. A ca
 
 import argparse
 import datetime
+import io
 import json
 import statistics
 import sys
@@ -20,17 +23,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 from coulomb.bench.cases import Case, Inputs, make_inputs, ntxent
-from coulomb.bench.contenders import Step, UnavailableError, bind, ours
+from coulomb.bench.contenders import PEERS, Step, UnavailableError, bind, ours
 from coulomb.bench.losses import SMALL
-from coulomb.bench.measure import Bench, compare, reference
+from coulomb.bench.measure import Bench, Reference, compare, reference
 from coulomb.bench.timing import interleaved, medians
+from coulomb.data.decode import to_canvas
+from coulomb.data.views import make_views
+from coulomb.losses import NTXentLoss
+from coulomb.models import build_encoder
+from coulomb.randomness import generator
 from coulomb.similarity import use_backend
 
 DTYPES = ("bfloat16", "float32")
-RIVALS = ("dense", "compiled", "linear_cross_entropy")
+BACKENDS = ("dense", "streaming", "attention")
+RIVALS = ("dense", "compiled", *PEERS)
+NETWORKS = (
+    ("resnet18", 32, 1024, "small-natural"),
+    ("resnet18", 224, 256, "natural"),
+    ("resnet50", 224, 256, "natural"),
+)
 
 
 def infonce(n: int, dim: int, both: bool) -> Case:
@@ -58,14 +74,14 @@ def check_parity(device: str, n: int) -> list[dict[str, Any]]:
     """Every loss, type and backend against dense fp64."""
     rows = []
     for case in (replace(case, n=n, m=n, dtype=dtype) for case in SMALL for dtype in DTYPES):
-        for backend in ("dense", "streaming"):
+        for backend in BACKENDS:
             row: dict[str, Any] = {"name": case.title, "dtype": case.dtype, "backend": backend, "error": ""}
             try:
                 inputs = make_inputs(case, device)
                 right = reference(case, inputs)
                 assert right is not None
-                with use_backend(backend):
-                    row |= compare(ours(case), inputs, right)
+                with use_backend(backend) as chosen:
+                    row |= compare(ours(case), inputs, right) | {"engines": dict(chosen.engines)}
             except Exception as error:  # one loss must not hide the others
                 row |= {"ok": False, "error": f"{type(error).__name__}: {error}"[:300]}
             rows.append(row)
@@ -83,20 +99,29 @@ def rate(dtype: torch.dtype, device: str, n: int) -> float:
 def measure(case: Case, device: str, flops_a_second: float, repeats: int, rivals: tuple[str, ...]) -> dict[str, Any]:
     """One case: parity, then medians in turns, and peak memory of one step each."""
     result: dict[str, Any] = {"name": case.name, "title": case.title, "dtype": case.dtype, "reason": ""}
-    result |= {"parity": None, "seconds": {}, "memory_mb": {}, "skipped": {}, "speedup": {}, "time_over_floor": None}
+    result |= {
+        "parity": None,
+        "seconds": {},
+        "memory_mb": {},
+        "skipped": {},
+        "speedup": {},
+        "time_over_floor": None,
+        "engines": {},
+    }
     try:
         inputs = make_inputs(case, device)
         right = reference(case, inputs)
         if right is None:
             return result | {"reason": "no reference fits the memory"}
-        step = ours(case)
-        result["parity"] = compare(step, inputs, right)
+        step, chosen = by_backend(ours(case), "auto")
+        result["parity"], result["engines"] = compare(step, inputs, right), chosen
     except (UnavailableError, RuntimeError) as error:
         return result | {"reason": f"{type(error).__name__}: {error}"[:300]}
     if not result["parity"]["ok"]:
         return result | {"reason": "wrong result: no speed is reported"}
     steps, result["skipped"] = Bench(contenders=rivals).rivals(case, inputs, right)
-    steps = {"coulomb": step} | steps
+    own, reasons = own_steps(case, inputs, right)
+    steps, result["skipped"] = {"coulomb": step} | own | steps, result["skipped"] | reasons
     del right
     runs = {name: bind(each, inputs) for name, each in steps.items()}
     result["seconds"] = seconds = medians(interleaved(runs, repeats, warmup=2, synchronize=waiting(device)))
@@ -106,6 +131,79 @@ def measure(case: Case, device: str, flops_a_second: float, repeats: int, rivals
     result["floor_seconds"] = case.flops / flops_a_second
     result["time_over_floor"] = seconds["coulomb"] / result["floor_seconds"]
     return result
+
+
+def by_backend(step: Step, backend: str) -> tuple[Step, dict[str, int]]:
+    """A step by one backend, and the dict in which it counts the problems that each engine reduced."""
+    chosen: dict[str, int] = {}
+
+    def run(inputs: Inputs) -> tuple[torch.Tensor, ...]:
+        with use_backend(backend) as used:
+            result = step(inputs)
+        chosen.update(used.engines)
+        return result
+
+    return run, chosen
+
+
+def own_steps(case: Case, inputs: Inputs, right: Reference) -> tuple[dict[str, Step], dict[str, str]]:
+    """coulomb by tiles and by attention passes where they are right, and why others are left out."""
+    steps, reasons = {}, {}
+    for name, backend in (("tiles", "streaming"), ("attention", "attention")):
+        step, _ = by_backend(ours(case), backend)
+        try:
+            errors = compare(step, inputs, right)
+        except Exception as error:  # a kernel that does not compile must not end the benchmark
+            reasons[name] = f"{type(error).__name__}: {error}"[:300]
+            continue
+        if errors["ok"]:
+            steps[name] = step
+        else:
+            reasons[name] = f"differs: loss by {errors['loss']:.0e}, gradient by {errors['gradient']:.0e}"
+    return steps, reasons
+
+
+def decode_rate(side: int, images: int) -> float:
+    """Photos of 500 × 375 pixels (JPEG) that one core turns into square canvases per second."""
+    pixels = np.random.default_rng(0).integers(0, 256, (47, 63, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((500, 375)).save(buffer := io.BytesIO(), "JPEG", quality=90)
+    started = time.perf_counter()
+    for _ in range(images):
+        picture = Image.open(io.BytesIO(buffer.getvalue()))
+        picture.draft("RGB", (side, side))
+        to_canvas(np.asarray(picture.convert("RGB")), side, 3, "uint8")
+    return images / (time.perf_counter() - started)
+
+
+def training_step(
+    name: str, side: int, batch: int, preset: str, device: str, compiled: bool, repeats: int
+) -> dict[str, Any]:
+    """Seconds of the parts of a step of SimCLR (bf16 autocast, channels-last), and images per second without decoding."""
+    torch.manual_seed(0)
+    encoder = build_encoder(name, image_size=side, channels=3)
+    network = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.feature_dim, 128)).to(device)
+    network = network.to(memory_format=torch.channels_last).train()
+    if compiled:
+        encoder.compile_backbone()
+    loss, views = NTXentLoss(0.5), make_views(preset, size=side, channels=3)
+    canvas = torch.randint(0, 256, (batch, 3, side, side), dtype=torch.uint8, device=device)
+    pair = [view.contiguous(memory_format=torch.channels_last) for view in views(canvas, generator(0, "views", 0))]
+    embeddings = torch.randn(2, batch, 128, device=device, dtype=torch.bfloat16).requires_grad_()
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16):
+            value = loss(*network(torch.cat(pair)).chunk(2))
+        value.backward()
+        network.zero_grad()
+
+    runs = {
+        "views": lambda: views(canvas, generator(0, "views", 0)),
+        "network and loss": step,
+        "loss": lambda: torch.autograd.grad(loss(*embeddings), embeddings),
+    }
+    seconds = medians(interleaved(runs, repeats, warmup=3, synchronize=waiting(device)))
+    result = {"network": name, "side": side, "batch": batch, "compiled": compiled, "seconds": seconds}
+    return result | {"images_per_second": batch / (seconds["views"] + seconds["network and loss"])}
 
 
 def peak_mb(step: Step, inputs: Inputs) -> float:
@@ -132,7 +230,7 @@ def run(device: str, quick: bool, repeats: int, minutes: float) -> dict[str, Any
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": " ".join(sys.argv),
     }
-    result["parity"] = check_parity(device, 32 if quick else 512)
+    result["parity"] = check_parity(device, 32 if quick else 1024)  # from which products are in half precision
     rates = {dtype: rate(getattr(torch, dtype), device, 64 if quick else 8192) for dtype in DTYPES}
     result["tflops_of_torch_mm"] = {dtype: flops / 1e12 for dtype, flops in rates.items()}
     result["speed"], result["no_time_for"] = [], []
@@ -150,7 +248,25 @@ def run(device: str, quick: bool, repeats: int, minutes: float) -> dict[str, Any
             rivals = tuple(name for name in RIVALS if name != "compiled" or not (quick or late))
             result["speed"].append(measure(sized, device, rates[dtype], repeats, rivals))
             print(line(result["speed"][-1]), flush=True)
+    result["decoded_per_second_and_core"] = {side: decode_rate(side, 3 if quick else 300) for side in (32, 224)}
+    result["training"] = []
+    for name, side, batch, preset in NETWORKS[:1] if quick else NETWORKS:
+        for compiled in (False,) if quick else (False, True):
+            if time.monotonic() - started > 60 * minutes:
+                result["no_time_for"].append(f"{name} at {side} pixels{', compiled' if compiled else ''}")
+                continue
+            result["training"].append(
+                training_step(name, side, 4 if quick else batch, preset, device, compiled, repeats)
+            )
+            print(training_line(result["training"][-1]), flush=True)
     return result
+
+
+def training_line(row: dict[str, Any]) -> str:
+    """A row of the table of training steps."""
+    parts = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in row["seconds"].items())
+    head = f"{row['network']}, {row['side']} pixels, {row['batch']} images{', compiled' if row['compiled'] else ''}"
+    return f"{head:46}{row['images_per_second']:,.0f} images per second without decoding ({parts})"
 
 
 def line(case: dict[str, Any]) -> str:
@@ -162,6 +278,7 @@ def line(case: dict[str, Any]) -> str:
     own = f"{1e3 * case['seconds']['coulomb']:9.2f} ms {case['time_over_floor']:6.2f} × floor"
     own += "" if held is None else f" {held:8,.0f} MB"
     others = [f"{name} {speedup:.2f}×" for name, speedup in case["speedup"].items()]
+    own += f" by {', '.join(sorted(case['engines'])) or 'strips or one tile'}"
     return f"{head}{own}  " + ", ".join([*others, *(f"{name}: {why}" for name, why in case["skipped"].items())])
 
 

@@ -28,10 +28,17 @@ def test_it_runs(gpu, monkeypatch, tmp_path, capsys):
     said = capsys.readouterr().out
     assert stopped.value.code == 0, said
     result = json.loads(out.read_text(encoding="utf-8"))
-    assert len(result["parity"]) == 4 * len(gpu.SMALL) and all(row["ok"] for row in result["parity"])
+    assert len(result["parity"]) == 6 * len(gpu.SMALL) and all(row["ok"] for row in result["parity"])
     assert len(result["speed"]) == 2 * len(gpu.speed_cases()) and result["no_time_for"] == []
     for case in result["speed"]:
         assert case["parity"]["ok"] and case["seconds"]["coulomb"] > 0 and case["speedup"]["dense"] > 0, case
+        assert {"tiles", "attention"} <= set(case["seconds"]), case["skipped"]
+    attended = [row["engines"] for row in result["parity"] if row["backend"] == "attention"]
+    assert {"attention"} in [set(engines) for engines in attended]
+    assert all(name == "attention" or "threshold" in name for engines in attended for name in engines)
+    (training,) = result["training"]
+    assert set(training["seconds"]) == {"views", "network and loss", "loss"} and training["images_per_second"] > 0
+    assert min(result["decoded_per_second_and_core"].values()) > 0
     assert f"parity: {len(result['parity'])} of {len(result['parity'])} right" in said
 
 
@@ -49,13 +56,14 @@ def test_a_wrong_result_fails_and_gets_no_speed(gpu, monkeypatch, tmp_path, caps
         gpu.main()
     assert stopped.value.code == 1
     said = capsys.readouterr().out
-    assert "parity: 0 of 4 right" in said and "wrong result: no speed is reported" in said and " ms" not in said
+    assert "parity: 0 of 6 right" in said and "wrong result: no speed is reported" in said and "× floor" not in said
 
 
 def test_when_time_is_up_cases_are_named(gpu, monkeypatch):
     monkeypatch.setattr(gpu, "check_parity", lambda device, n: [])
     result = gpu.run("cpu", quick=True, repeats=1, minutes=-1.0)
-    assert result["speed"] == [] and len(result["no_time_for"]) == 2 * len(gpu.speed_cases())
+    assert result["speed"] == result["training"] == []
+    assert len(result["no_time_for"]) == 2 * len(gpu.speed_cases()) + 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
@@ -85,6 +85,7 @@ class Encoder(nn.Module):
         preprocessing: how the published network expects photos; None for encoders trained from scratch.
         fixed: modules that stay in eval mode in training, see `fix`.
         micro_batch: images that the backbone takes at a time, see `encode_in_micro_batches`; None: all. It is not saved.
+        compiled: True if the backbone is compiled, in training mode only, see `compile_backbone`. It is not saved.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Encoder(nn.Module):
         self.preprocessing = preprocessing
         self.fixed: list[nn.Module] = []
         self.micro_batch: int | None = None
+        self.compiled = False
 
     @property
     def frozen(self) -> bool:
@@ -144,7 +146,15 @@ class Encoder(nn.Module):
         return encode_in_micro_batches(self._backbone_pass, images, self.micro_batch, self.backbone)
 
     def _backbone_pass(self, images: Tensor) -> Tensor:
-        return pool_features(self.backbone(self.normalise(images)), images.shape[0], self.name)
+        # Evaluations are too few to compile for, and their batches have other sizes.
+        plain = self.compiled and not self.training
+        with torch.compiler.set_stance("force_eager") if plain else nullcontext():
+            return pool_features(self.backbone(self.normalise(images)), images.shape[0], self.name)
+
+    def compile_backbone(self) -> None:
+        """Compiles the backbone with `torch.compile`, at its first use in training mode; copies are not compiled."""
+        self.backbone.compile()
+        self.compiled = True
 
     @property
     def backbone_dim(self) -> int:

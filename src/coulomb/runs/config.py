@@ -62,7 +62,7 @@ class Config:
     )
     root: str | None = _data(None, "folder that the paths of a list are relative to; they must stay inside it")
     cache_gb: float = _data(1.0, "keep decoded images in memory up to this size (GiB)", least=0.0)
-    workers: int | None = _data(None, "processes that decode images; default: the number of cores, at most 8", least=0)
+    workers: int | None = _data(None, "processes that decode images; default: the number of cores", least=0)
     max_corrupt: float = _data(0.01, "stop if more than this fraction of the images is unreadable", least=0.0)
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
@@ -126,6 +126,9 @@ class Config:
         1, "steps whose gradients are averaged for one update; this does NOT enlarge the contrastive batch", least=1
     )
     precision: str = _optimisation("32", "arithmetic of the network", choices=("32", "bf16"))
+    compile: bool = _optimisation(
+        False, "compile the encoder with torch.compile: takes a minute, needs a compiler, results differ by rounding"
+    )
     views: str | None = _views(None, "augmentation preset: natural, small-natural, digits, single-channel")
     view_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("Views", "an augmentation strength; may be repeated")
@@ -203,6 +206,10 @@ class Config:
         if tune.kind == "none" and self.micro_batch is not None:
             raise InputError(
                 f"micro_batch={self.micro_batch!r}: has no effect with tune='none', which computes features once; leave it out"
+            )
+        if tune.kind in ("none", "whiten") and self.compile:
+            raise InputError(
+                f"compile=True: has no effect with tune={tune.kind!r}, which computes features once; leave it out"
             )
         if tune.kind == "none" and self.cached_views < self.n_views:
             raise InputError(

@@ -34,7 +34,14 @@ from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.frozen import add_adapter
 from coulomb.training.layout import make_trainer, require_shares
 from coulomb.training.module import ContrastiveTraining
-from coulomb.training.network import make_classifier, make_encoder, make_method, set_micro_batch, starting_encoder
+from coulomb.training.network import (
+    compile_encoders,
+    make_classifier,
+    make_encoder,
+    make_method,
+    set_micro_batch,
+    starting_encoder,
+)
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals
@@ -129,6 +136,8 @@ def fit(
         own_images = order.share.stop - order.share.start
         if sentence := describe_batch_norms(method, config.sync_batchnorm, own_images):
             log.info("%s", sentence)
+    if config.compile:
+        compile_encoders(method, trainer.strategy.root_device)
     training = ContrastiveTraining(
         method,
         seen,
@@ -171,7 +180,7 @@ def fit(
         )  # fmt: skip
     if checkpoint is not None:
         log.info("resuming from %s", checkpoint)
-    loader = RunLoader(images, order, streaming)
+    loader = RunLoader(images, order, streaming, pinned=trainer.strategy.root_device.type == "cuda")
     try:
         with quiet_lightning():
             if planned.steps:

@@ -87,6 +87,13 @@ class ContrastiveTraining(pl.LightningModule):
         if self.stay_close is not None:
             self.stay_close.share(self.device)
 
+    def transfer_batch_to_device(
+        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
+    ) -> dict[str, Any]:
+        """Copies the images, without waiting for a GPU; what is used on the host, which would wait to read it, stays there."""
+        moved: dict[str, Any] = super().transfer_batch_to_device(batch, device, dataloader_idx)
+        return moved | {name: batch[name] for name in ("index", "aspect")}
+
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
         config, order = self.config, self.trainer.train_dataloader.order  # type: ignore[union-attr]
@@ -97,10 +104,10 @@ class ContrastiveTraining(pl.LightningModule):
         if views[0].ndim == 4:  # images, not cached features
             views = [view.contiguous(memory_format=torch.channels_last) for view in views]
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
-        index = batch["index"].cpu()
+        index = batch["index"]
         labels = None if self.labels is None else self.labels[index].to(self.device)
         with recording(self.method.encoder) as seen:
-            loss = self.checked_loss(views, labels, self.positions[index].to(self.device), batch["index"], batch_idx)
+            loss = self.checked_loss(views, labels, self.positions[index].to(self.device), index, batch_idx)
         if self.method.local_mean:
             loss = order.weight * loss
         distance = None if self.stay_close is None else self.stay_close.distance(seen)

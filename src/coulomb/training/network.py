@@ -101,6 +101,23 @@ def set_micro_batch(encoder: Encoder, config: Config, images: int) -> None:
         )  # fmt: skip
 
 
+def compile_encoders(method: Method, device: torch.device) -> None:
+    """Compiles the backbones of a method, those of momentum encoders included, after a trial of the compiler.
+
+    Raises:
+        InputError: torch.compile does not work on this machine.
+    """
+    try:
+        torch.compile(torch.sin, fullgraph=True)(torch.ones(8, device=device))
+    except Exception as error:  # compilers raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"compile=True: torch.compile fails on this machine ({reason}); leave it out") from None
+    encoders = [part for part in method.modules() if isinstance(part, Encoder)]
+    for encoder in encoders:
+        encoder.compile_backbone()
+    log.info("compile: %d backbones are compiled in the first step", len(encoders))
+
+
 def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:
     """Builds the method of a run for ``images`` training images, with the class counts as the sampler draws them."""
     counts = None if prepared.class_counts is None else torch.tensor(prepared.class_counts)

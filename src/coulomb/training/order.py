@@ -91,14 +91,18 @@ class RunOrder(Sampler[list[int]]):
 
 
 class RunLoader(DataLoader):
-    """A loader over a ``RunOrder`` that counts trained steps (not fetched ones), so that it can resume there."""
+    """A loader over a ``RunOrder`` that counts trained steps (not fetched ones), so that it can resume there.
 
-    def __init__(self, images: Dataset, order: RunOrder, workers: int):
+    ``pinned``: batches are copied to pinned memory by a thread, from which copies to a GPU overlap with its work.
+    """
+
+    def __init__(self, images: Dataset, order: RunOrder, workers: int, *, pinned: bool = False):
         super().__init__(
             ErrorsAsData(images),
             batch_sampler=reading_ahead(images, order),
             collate_fn=no_collate,
             num_workers=workers,
+            pin_memory=pinned,
             persistent_workers=workers > 0,
             generator=generator(order.seed, "workers"),  # the default would advance the global generator
         )
