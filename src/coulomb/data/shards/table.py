@@ -68,6 +68,8 @@ def find_table(address: str, stamp: Stamp, make: Callable[[], ShardTable]) -> Sh
         if (table := load_table(place, stamp)) is not None:
             return table
     table = make()
+    if not len(table):
+        return table  # nothing to save, and the file may be anything
     content = _packed(table, stamp)
     for place in places:
         with contextlib.suppress(OSError):
