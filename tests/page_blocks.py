@@ -83,6 +83,12 @@ def parse_command(line):
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
         return
+    if words[0] == "torchrun":
+        from torch.distributed.run import parse_args
+
+        words = parse_args(words[1:]).training_script_args
+        assert line.count(" -m coulomb ") == 1, "torchrun starts the module coulomb"
+        words = ["coulomb", *words]
     assert words[0] in ("coulomb", "pip"), f"unknown program {words[0]}"
     if words[0] == "coulomb":
         command, rest = typer.main.get_command(app), words[1:]

@@ -22,6 +22,7 @@ from coulomb.runs.config import load_config
 from coulomb.runs.folder import RunFolder, command_for, free_folder, write_json
 from coulomb.runs.objects import Objects, find_bank, require_named
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
+from coulomb.team import Team
 from coulomb.training.launch import first_process, reopen, resume, start
 from coulomb.training.stopping import stoppable
 
@@ -88,11 +89,14 @@ def train(
             named["views"] = views
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
-    if evaluate and first_process():
+    if evaluate and (team := Team.of_group()).rank:
+        with stoppable(lambda signals: "stopped during the evaluation"):
+            assess(folder, prepared, objects, team=team, progress=False)
+    elif evaluate and first_process():
         command = command_for("evaluate", folder.path)
         message = f"stopped during the evaluation; the training is complete, evaluate it with: {command}"
         with stoppable(lambda signals: message):
-            assess(folder, prepared, objects, progress=progress)
+            assess(folder, prepared, objects, team=team if team.world > 1 else None, progress=progress)
             examine(folder, prepared, objects, progress=progress)
             build_report(folder.path)
     return Run(folder.path, objects.encoder)

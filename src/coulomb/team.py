@@ -85,6 +85,11 @@ class Team:
         team._joined, team._group, team.world, team.rank = False, None, 1, 0
         return team
 
+    @classmethod
+    def of_group(cls) -> Self:
+        """Returns the processes of the group that exists, or this one alone; all processes of the group must call this."""
+        return cls() if dist.is_available() and dist.is_initialized() else cls.alone()
+
     def leave(self) -> None:
         """Leaves the group if it was joined here."""
         if self._joined:
@@ -142,6 +147,19 @@ class Team:
             with connected():
                 dist.broadcast_object_list(box, group=self._group)
         return box[0]
+
+    def to_first(self, work: Callable[[], Result]) -> list[Result]:
+        """Returns the results of ``work`` of all processes in the first one, by rank, and nothing in the others."""
+        if self.world == 1:
+            return [work()]
+        own = outcome(work)
+        box: list[Any] | None = [None] * self.world if self.rank == 0 else None
+        with connected():
+            dist.gather_object(own, box, group=self._group)
+        for rank, result in enumerate([own] if box is None else box):
+            if isinstance(result, InputError):
+                raise result if box is None or rank == 0 else repeated(result)
+        return box or []
 
     def by_each(self, work: Callable[[], Result]) -> list[Result]:
         """Returns the results of ``work`` of all processes; an `InputError` of any process is raised in all."""

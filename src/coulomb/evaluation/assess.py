@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coulomb.data import Source
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
-from coulomb.evaluation.contestants import RETRIEVAL, contestants, measure_all
+from coulomb.evaluation.contestants import RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
@@ -23,6 +23,7 @@ from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Part, Prepared, measure, open_data, prepare
 from coulomb.runs.provenance import environment
+from coulomb.team import Team
 from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")
@@ -41,6 +42,7 @@ def assess(
     full: bool = False,
     options: dict[str, Any] | None = None,
     progress: bool = True,
+    team: Team | None = None,
 ) -> dict[str, Any]:
     """Evaluates a run, writes ``evaluation.json`` and ``samples.npz``, and returns the content of the former.
 
@@ -56,6 +58,7 @@ def assess(
         full: also fine-tune the encoders with 1%, 10% and all of the labels (``fine_tune``); may take longer than training.
         options: ``knn_k``, ``knn_sigma``, ``many_above`` or ``few_below`` in place of those in ``config.yaml``.
         progress: show progress bars.
+        team: processes that share the work; all but the first compute features and return an empty dict.
     """
     objects = objects or Objects()
     config = load_config(folder.config)
@@ -64,7 +67,10 @@ def assess(
     config = dataclasses.replace(config, **(options or {}))
     views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, objects.encoder, trained_classifier(folder))
-    result = measure_all(compared, prepared, config, full=full, progress=progress)
+    if team is not None and team.rank:
+        assist(compared, prepared, team)
+        return {}
+    result = measure_all(compared, prepared, config, full=full, progress=progress, team=team)
     metrics = read_metrics(folder.metrics)
     updates = max((int(line["step"]) for line in metrics if "loss" in line), default=0)
     result["verdict"] = verdict(result["comparison"], dataclasses.asdict(config), updates)

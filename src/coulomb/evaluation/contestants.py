@@ -27,10 +27,12 @@ from coulomb.randomness import derive_seed, generator
 from coulomb.runs.config import Config
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.prepare import Part, Prepared
+from coulomb.team import Team
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
 
 log = logging.getLogger("coulomb")
 
+BATCH = 512  # images per forward pass, see `extract_features`
 RETRIEVAL = 2_000  # held-out images for view retrieval
 DRIFT = 1_000  # held-out images for the comparison with the starting weights
 # Name in a comparison → contestant.
@@ -50,6 +52,20 @@ class Contestant:
     pixels: Normalisation | None = None
     classifier: Classifier | None = None
     correct: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def shared_features(
+        self, part: Part, team: Team, progress: Callable[[int], None] | None = None
+    ) -> tuple[Tensor, np.ndarray]:
+        """Returns what `features` returns; processes compute whole batches of it. Empty but in the first."""
+        if self.pixels is not None:  # takes longer to send than to compute
+            return self.features(part, progress) if team.rank == 0 else (torch.empty(0, 0), np.empty(0, dtype=np.int64))
+        batches = np.array_split(np.arange(0, len(part.indices), BATCH), team.world)[team.rank]
+        own = part.indices[batches[0] : batches[-1] + BATCH] if len(batches) else part.indices[:0]
+        shares = team.to_first(lambda: self.features(Part(part.images, own, part.labels), progress))
+        found = [(features, indices) for features, indices in shares if len(indices)]
+        if not found:
+            return torch.empty(0, 0), np.empty(0, dtype=np.int64)
+        return torch.cat([features for features, _ in found]), np.concatenate([indices for _, indices in found])
 
     def features(self, part: Part, progress: Callable[[int], None] | None = None) -> tuple[Tensor, np.ndarray]:
         """Returns features [n, F] of a part of the data and the indices [n] of its readable images.
@@ -77,7 +93,12 @@ class Contestant:
         return features.float().cpu()
 
     def measure(
-        self, prepared: Prepared, config: Config, title: str = "evaluating", progress: bool | None = False
+        self,
+        prepared: Prepared,
+        config: Config,
+        title: str = "evaluating",
+        progress: bool | None = False,
+        team: Team | None = None,
     ) -> dict[str, Any]:
         """All metrics of the frozen features; without labels only ``view_retrieval``.
 
@@ -87,14 +108,16 @@ class Contestant:
         self.correct = {}
         images = (len(prepared.train.indices) + len(prepared.test.indices)) if labelled else 0
         with progress_bar(images + 2, title, progress) as advance:
-            result = self._measure_by_labels(prepared, config, advance) if labelled else no_figures()
+            result = self._measure_by_labels(prepared, config, advance, team) if labelled else no_figures()
             advance(1)
             self.correct[VIEWS] = self.views_retrieved(prepared, config.seed)
             result[VIEWS] = float(self.correct[VIEWS].mean())
             advance(1)
         return result
 
-    def _measure_by_labels(self, prepared: Prepared, config: Config, advance: Callable[[int], None]) -> dict[str, Any]:
+    def _measure_by_labels(
+        self, prepared: Prepared, config: Config, advance: Callable[[int], None], team: Team | None
+    ) -> dict[str, Any]:
         sides = []
         for part in (prepared.train, prepared.test):
             before = 0
@@ -104,7 +127,7 @@ class Contestant:
                 advance(done - before)
                 before = done
 
-            features, indices = self.features(part, count)
+            features, indices = self.features(part, count) if team is None else self.shared_features(part, team, count)
             assert part.labels is not None
             sides += [features, torch.from_numpy(part.labels[indices])]
         classifier = self.classifier
@@ -214,16 +237,17 @@ def measure_all(
     full: bool = False,
     on: str = "",
     progress: bool | None = False,
+    team: Team | None = None,
 ) -> dict[str, Any]:
     """Returns the metrics of each contestant, ``comparison`` of the trained encoder with the others, and ``drift``.
 
     ``drift`` is that of `drift_figures`, for runs from weights. With ``full``, all encoders are fine-tuned as well. ``on``
-    names the data in the log if it is not the run's own.
+    names the data in the log if it is not the run's own. The other processes of ``team`` call `assist` meanwhile.
     """
     result: dict[str, Any] = {}
     for name, contestant in compared.items():
         log.info("evaluating %s%s", name, f" on {on}" if on else "")
-        result[name] = contestant.measure(prepared, config, f"evaluating {name}", progress)
+        result[name] = contestant.measure(prepared, config, f"evaluating {name}", progress, team)
         if full and contestant.pixels is None:
             tuned = contestant.fine_tune_copy(prepared, config)
             result[name]["fine_tune"] = tuned["fractions"]
@@ -242,6 +266,15 @@ def measure_all(
         part = prepared.unseen.sample(DRIFT, config.seed, "drift")
         result["drift"] = drift_figures(trained_x, start_x, untrained_x, part, same_space=same_space)
     return result
+
+
+def assist(compared: dict[str, Contestant], prepared: Prepared, team: Team) -> None:
+    """Computes this process's shares of the features that the first process of ``team`` needs in `measure_all`."""
+    if prepared.train.labels is None or prepared.test.labels is None:
+        return
+    for contestant in compared.values():
+        for part in (prepared.train, prepared.test):
+            contestant.shared_features(part, team)
 
 
 def no_figures() -> dict[str, Any]:
