@@ -43,7 +43,7 @@ def losses(folder):
 
 def test_a_killed_process_starts_again_on_both_machines(digit_tree, tmp_path, begin):
     """The run goes on from the last checkpoint, with the same bits as without the failure, and the files are those of one."""
-    more = [*OPTIONS, "--epochs", 40, "--checkpoint-every", 7]
+    more = [*OPTIONS, "--epochs", 30, "--checkpoint-every", 7]
     whole = begin("train", digit_tree, "--out", tmp_path / "whole", *more, processes=2)
     assert whole.wait() == ([0], [[f"run folder: {tmp_path / 'whole'}"]])
 
@@ -63,7 +63,7 @@ def test_a_killed_process_starts_again_on_both_machines(digit_tree, tmp_path, be
 
 def test_a_lost_machine_leaves_the_run_to_the_others(digit_tree, tmp_path, begin):
     """Each step keeps its images and views: with shared batch norms, the losses remain those of two processes."""
-    more = [*OPTIONS, "--epochs", 60, "--checkpoint-every", 5, "--sync-batchnorm", "--lr", 1e-5, "--precision", 32]
+    more = [*OPTIONS, "--epochs", 30, "--checkpoint-every", 5, "--sync-batchnorm", "--lr", 1e-5, "--precision", 32]
     run = tmp_path / "run"
     agents = begin("train", digit_tree, "--out", run, *more, machines=2, least=1, processes=1, restarts=3)
     agents.until(lambda: steps(run) > 12)
@@ -72,7 +72,7 @@ def test_a_lost_machine_leaves_the_run_to_the_others(digit_tree, tmp_path, begin
     assert agents.lines(1)[-1] == f"run folder: {run}"
     log = (run / "train.log").read_text()
     assert "the run began on 2 processes and continues on 1: the batch remains 16 images, 16 per process" in log
-    options = {"epochs": 60, "batch_size": 16, "encoder": "convnet", "encoder_width": 8, "image_size": 16, "lr": 1e-5}
+    options = {"epochs": 30, "batch_size": 16, "encoder": "convnet", "encoder_width": 8, "image_size": 16, "lr": 1e-5}
     options["precision"] = "32"
     one = coulomb.train(
         digit_tree,
@@ -84,7 +84,7 @@ def test_a_lost_machine_leaves_the_run_to_the_others(digit_tree, tmp_path, begin
         progress=False,
         **options,
     )
-    assert len(losses(run)) == 60 * 3
+    assert len(losses(run)) == 30 * 3
     assert losses(run) == pytest.approx(losses(one.path), abs=1e-4)
 
 
