@@ -24,6 +24,7 @@ def test_times_and_memory_are_measured(monkeypatch):
     assert commands == [["convnet", "8", "0"], ["convnet", "8", "4"], ["convnet", "32", "4"]] and len(said) == 4
     assert json.loads(json.dumps(result)) == result
     assert result["ratio"] == result["seconds"]["cached"] / result["seconds"]["plain"] > 0
+    assert result["processor_ratio"] > 0 and result["processor_seconds"].keys() == result["seconds"].keys()
     text = render(result)
     assert re.search(r"32 images, micro-batch 4 +300 MiB +1800 MiB +2\.0 s", text) and "4 views" in text
     assert list(bench_micro_batch("convnet", 8, 4, 0, 1)["memory"]) == ["8 images", "8 images, micro-batch 4"]

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -37,7 +39,8 @@ def bench_micro_batch(
         say: receives a line before each measurement.
 
     Returns:
-        The arguments and the machine; ``seconds`` of ``plain`` and ``cached`` and their ``ratio``; ``memory``: by case, the
+        The arguments and the machine; ``seconds`` of ``plain`` and ``cached`` and their ``ratio``, and the
+        same for ``processor_seconds``, which other load affects less; ``memory``: by case, the
         ``peak`` and the memory ``before`` the step in MiB, and ``seconds``.
 
     Raises:
@@ -51,7 +54,16 @@ def bench_micro_batch(
         raise InputError(f"large={large}: must be at least batch={batch}, or 0")
     say(f"timing steps of {batch} images")
     steps = {"plain": training_step(encoder, batch, None), "cached": training_step(encoder, batch, micro_batch)}
-    seconds = {name: median(taken) for name, taken in interleaved(steps, repeats).items()}
+    used: dict[str, list[float]] = {name: [] for name in steps}
+
+    def counted(name: str) -> None:
+        begin = time.process_time()
+        steps[name]()
+        used[name].append(time.process_time() - begin)
+
+    taken = interleaved({name: partial(counted, name) for name in steps}, repeats)
+    seconds = {name: median(values) for name, values in taken.items()}
+    processor = {name: median(values[1:]) for name, values in used.items()}  # without the first, a warm-up
     memory = {}
     for images, size in [(batch, None), (batch, micro_batch), *([(large, micro_batch)] if large else [])]:
         name = f"{images} images" + ("" if size is None else f", micro-batch {size}")
@@ -64,6 +76,8 @@ def bench_micro_batch(
         **given,
         "seconds": seconds,
         "ratio": seconds["cached"] / seconds["plain"],
+        "processor_seconds": processor,
+        "processor_ratio": processor["cached"] / processor["plain"],
         "memory": memory,
     }
 
@@ -95,12 +109,14 @@ def measure_memory(encoder: str, images: int, micro_batch: int | None) -> dict[s
 
 def render(result: dict[str, Any]) -> str:
     """Returns the result of `bench_micro_batch` as a table."""
-    machine, seconds = result["machine"], result["seconds"]
+    machine, seconds, used = result["machine"], result["seconds"], result["processor_seconds"]
     return "\n".join(
         [
             f"SimCLR, {result['encoder']}, {SIDE} pixels, two views, {machine['threads']} threads, {machine['processor']}",
             f"one step of {result['batch']} images, median of {result['repeats']}: plain {seconds['plain']:.2f} s, "
             f"micro-batches of {result['micro_batch']} views {seconds['cached']:.2f} s: {result['ratio']:.2f} times",
+            f"processor time: plain {used['plain']:.2f} s, micro-batches {used['cached']:.2f} s: "
+            f"{result['processor_ratio']:.2f} times",
             f"{'memory of a process':34}{'before the step':>16}{'peak':>12}{'time':>10}",
             *(
                 f"{name:34}{case['before']:>12.0f} MiB{case['peak']:>8.0f} MiB{case['seconds']:>8.1f} s"
