@@ -46,7 +46,9 @@ class Config:
     """
 
     data: str = _data(
-        "digits", "images: digits, a folder, a CSV or Parquet list, Parquet with images, .npy/.npz, a hub name"
+        "digits",
+        "images: digits, a folder, a CSV or Parquet list, Parquet with images, tar shards, URLs of shards, .npy/.npz, "
+        "a hub name",
     )
     test: str | None = _data(None, "held-out images; default: a stratified split of DATA, which is saved")
     labels: str | None = _data(None, "column of a table that holds the labels; 'none' ignores all labels")
