@@ -176,7 +176,7 @@ def truths(world):
     return out
 
 
-def sharded(gather_elements):
+def sharded(gather_elements, backend="auto"):
     """Returns, in each process of a group: the same dictionary keys → (own part of the value, gradients of the own share)."""
     collectives.GATHER_ELEMENTS = gather_elements
     group = torch.distributed.group.WORLD
@@ -197,6 +197,7 @@ def sharded(gather_elements):
             instances=None if kind.ids else 3,
             queries_lead_keys=kind.lead,
             unit=kind.unit,
+            backend=backend,
             tile=4,
             group=group,
         )

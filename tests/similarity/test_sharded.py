@@ -7,10 +7,10 @@ import sharded_cases
 import sharded_failures
 
 
-@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6)], ids=str)
+@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6), (2, 0, "attention")], ids=str)
 def results(request, processes):
-    world, gather_elements = request.param
-    return world, processes.run(world, sharded_cases.sharded, gather_elements)
+    world, *options = request.param
+    return world, processes.run(world, sharded_cases.sharded, *options)
 
 
 def test_reductions_and_gradients_equal_those_of_one_process(results):

@@ -115,7 +115,7 @@ def compile_encoders(method: Method, device: torch.device) -> None:
     encoders = [part for part in method.modules() if isinstance(part, Encoder)]
     for encoder in encoders:
         encoder.compile_backbone()
-    log.info("compile: %d backbones are compiled in the first step", len(encoders))
+    log.info("compile: the encoder is compiled in the first step (%d with its copies)", len(encoders))
 
 
 def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:
