@@ -22,8 +22,8 @@ from coulomb.runs.config import load_config
 from coulomb.runs.folder import RunFolder, command_for, free_folder, write_json
 from coulomb.runs.objects import Objects, find_bank, require_named
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
-from coulomb.team import Team
-from coulomb.training.launch import first_process, reopen, resume, start
+from coulomb.team import Team, torchrun
+from coulomb.training.launch import first_process, meet, reopen, resume, start
 from coulomb.training.stopping import stoppable
 
 __all__ = ["ImageEncoder", "Index", "Run", "diagnose", "evaluate", "load", "train", "train_seeds"]
@@ -194,7 +194,8 @@ def evaluate(
     """Evaluates a run, writes ``evaluation.json`` and a new report, and returns the results.
 
     ``evaluate("lite0", on="photos/")`` measures published weights as they are and writes nothing; see
-    `coulomb.evaluation.assess_encoder.assess_encoder`.
+    `coulomb.evaluation.assess_encoder.assess_encoder`. Processes of torchrun share the work; all but the first return an
+    empty dict.
 
     Args:
         run: the run folder, or a folder of several seeds; then each is evaluated, and their summary is returned. Or an encoder
@@ -218,7 +219,11 @@ def evaluate(
         raise InputError(
             f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(allowed)}"
         )
-    path = run_path(run)
+    path, started = run_path(run), torchrun()
+    if started is not None and started.world > 1 and (path is None or is_plan(path) or on is not None):
+        raise InputError(
+            f"{str(run)!r}: several processes evaluate one run on its own data only; start this evaluation without torchrun"
+        )
     if path is None:
         own = {"data": data, "test": test, "encoder": encoder, "views": views, "method": method, "full": full or None}
         chosen = {"labels": on_labels, "group": on_group, "options": options, "progress": progress}
@@ -244,8 +249,12 @@ def evaluate(
         raise InputError("on_test, on_labels and on_group are for other data: give it as on")
     else:
         objects.find_method(load_config(folder.config))  # raises before the evaluation starts
-        prepared = reopen(folder, objects, progress=progress)[1]
-        result = assess(folder, prepared, objects, **shared)
+        team = meet(None)
+        shared["progress"] = progress and team.rank == 0
+        prepared = reopen(folder, objects, progress=shared["progress"])[1]
+        result = assess(folder, prepared, objects, **shared, team=team if team.world > 1 else None)
+        if team.rank:
+            return result
         examine(folder, prepared, objects, progress=progress)
     build_report(folder.path)
     return result

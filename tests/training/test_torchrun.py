@@ -181,6 +181,10 @@ def test_all_processes_evaluate(digit_tree, tmp_path, begin, monkeypatch):
     assert codes == [0] and [line.split(":")[0] for line in said[0]] == ["report", "run folder"]
     together = json.loads((run / "evaluation.json").read_text())
     assert coulomb.evaluate(run, progress=False) == together
+    again = begin("evaluate", run, "--json")
+    codes, said = again.wait()
+    assert codes == [0] and again.said[0].read_text().count('"protocol"') >= 1
+    assert json.loads((run / "evaluation.json").read_text()) == together
 
 
 def test_an_index_that_another_process_builds(digit_tree, tmp_path, begin):

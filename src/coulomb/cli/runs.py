@@ -82,6 +82,8 @@ def evaluate(
     from coulomb.report.tables import evaluation_table, summary_table
 
     result = coulomb.evaluate(run, **options, method=method, progress=not as_json)
+    if not result:
+        return  # the first process of torchrun prints the result
     _warn_skipped(result.get("failed", []))
     table = summary_table if "seeds" in result else evaluation_table
     say(json.dumps(result) if as_json else table(result))
