@@ -179,6 +179,14 @@ def test_a_shard_that_changes_is_refused_and_opened_anew(shards, server):
     assert len(open_source(f"{server.address}/{NAMES}")) == len(open_source(f"{shards}/{NAMES}")) == 76
 
 
+def test_another_version_of_the_same_size_is_refused(server):
+    far = open_source(f"{server.address}/{NAMES}")
+    server.versions["train-0001.tar"] = '"another"'
+    with pytest.raises(InputError, match="train-0001.tar: changed while it was being read"):
+        far.content(30)
+    assert far.content(3) == png(3) and open_source(f"{server.address}/{NAMES}").content(30) == png(30)
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_batches_are_the_same_for_any_number_of_workers_and_processes(shards, server, workers):
     local = small_blocks(open_source(f"{shards}/{NAMES}"))
