@@ -1,11 +1,12 @@
 """Tar shards made of small images, for tests."""
 
 import io
-import tarfile
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from coulomb.bench.streaming import write_tar
 
 
 def png(value: int, side: int = 8) -> bytes:
@@ -14,15 +15,6 @@ def png(value: int, side: int = 8) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def write_tar(path: Path, members: list[tuple[str, bytes]]) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
 
 
 def make_shards(folder: Path, shards: int = 4, images: int = 25, classes: int = 5, side: int = 8) -> Path:

@@ -97,10 +97,8 @@ def keep_freed_memory() -> bool:
 
 
 TILE_SHARE = 1 / 64  # of a GPU's free memory that a tile in fp32 takes; a reduction holds a handful of them
-SMALLEST_GPU_TILE, LARGEST_GPU_TILE = (
-    1024,
-    8192,
-)  # rows; estimates, not measured: above 4,096 products hide the launches
+# Rows; estimates, not measured: above 4,096 products hide the launches.
+SMALLEST_GPU_TILE, LARGEST_GPU_TILE = 1024, 8192
 
 
 def gpu_tile(free: int) -> int:

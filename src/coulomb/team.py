@@ -17,9 +17,8 @@ from coulomb.errors import InputError, LostProcessError
 Result = TypeVar("Result")
 
 MEETING = timedelta(minutes=10)  # for the processes to find each other
-PATIENT = timedelta(
-    days=7
-)  # for steps of unknown length; a process that dies closes its connections, which ends the wait
+# For steps of unknown length; a process that dies closes its connections, which ends the wait.
+PATIENT = timedelta(days=7)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from export_cases import photo, run
 from index_cases import folder, tiny
 
 
+@pytest.mark.slow
 def test_a_run_and_an_index_are_exported(tmp_path):
     run(tmp_path / "run", "convnet", width=8)
     for number in range(6):

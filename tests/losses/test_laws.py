@@ -211,13 +211,14 @@ def test_meta_and_fake_tensors_propagate_shapes_and_types(row, path, kind, reduc
 
 
 FIRST = {name.split()[0]: name for name in reversed(LOSSES)}  # the first row of each loss
+QUICK = {(name, "stored") for name in FIRST.values()}
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("row", "path"),
-    [  # a compilation takes a second, so the streaming path is compiled once per loss
-        pytest.param(row, path, id=f"{name}-{path}")
+    [  # a compilation takes a second: each loss is compiled once, other rows and the streaming path in the slow tests
+        pytest.param(row, path, id=f"{name}-{path}", marks=[] if (name, path) in QUICK else [pytest.mark.slow])
         for name, row in LOSSES.items()
         for path in (("stored", "streaming") if row.engine and name in FIRST.values() else ("stored",))
     ],

@@ -6,8 +6,10 @@ import torch
 import sharded_cases
 import sharded_failures
 
+ATTENTION = pytest.param((2, 0, "attention"), marks=pytest.mark.slow)
 
-@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6), (2, 0, "attention")], ids=str)
+
+@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6), ATTENTION], ids=str)
 def results(request, processes):
     world, *options = request.param
     return world, processes.run(world, sharded_cases.sharded, *options)

@@ -212,6 +212,7 @@ def test_the_command_line_prints_one_line(digit_tree, tmp_path, quick):
     assert "last.ckpt: is empty, and no earlier checkpoint was kept" in line
 
 
+@pytest.mark.slow
 def test_a_kill_while_checkpoints_are_written(tmp_path):
     """Kills a process that only writes checkpoints, at four moments."""
     script = (

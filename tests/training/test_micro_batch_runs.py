@@ -1,6 +1,5 @@
 """Runs in micro-batches: the figures of the whole batch, also after an interruption, and what the log says."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -46,15 +45,6 @@ def test_a_run_is_that_of_the_whole_batch(digit_tree, tmp_path, quick, options):
     close(micro, whole)
     log = (micro.path / "train.log").read_text()
     assert "micro_batch=3: the encoder takes 16 views in 6 parts, twice" in log and "batch norms" not in log
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """60 random images with four labels."""
-    path = tmp_path_factory.mktemp("photos") / "photos.npz"
-    images = np.random.default_rng(0).integers(0, 256, (60, 16, 16, 3), dtype=np.uint8)
-    np.savez(path, images=images, labels=np.arange(60) % 4)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coulomb.data.split import epoch_order
 from coulomb.data.views import OwnViews, TakingTurns, make_views
 from coulomb.errors import InputError
 from coulomb.randomness import generator as derived
@@ -52,6 +53,15 @@ def test_processes_divide_the_batches_of_one_process(world_size, sampler):
     sizes = [order.share.stop - order.share.start for order in orders]
     assert max(sizes) - min(sizes) <= 1
     assert sum(order.weight for order in orders) == pytest.approx(world_size)
+
+
+def test_an_epoch_is_drawn_once(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("coulomb.training.order.epoch_order", lambda *given: drawn.append(given) or epoch_order(*given))
+    order = RunOrder(np.arange(40), 10, 2, 3)
+    for step, batch in enumerate(order):
+        order.rows(step, [(batch[0], "unreadable")])
+    assert len(drawn) == 2
 
 
 def test_unreadable_images_leave_the_positions_of_the_others():

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,15 +16,6 @@ from run_cases import comparable, stopped_at
 SHAPE = {"encoder": "resnet10", "encoder_width": 8, "image_size": 16, "embedding_dim": 8, "batch_size": 8, "epochs": 3}
 QUICK = SHAPE | {"lr": 0.01, "optimizer": "adamw", "workers": 0, "evaluate": False, "progress": False}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """60 random images with four labels."""
-    path = tmp_path_factory.mktemp("photos") / "photos.npz"
-    images = np.random.default_rng(0).integers(0, 256, (60, 16, 16, 3), dtype=np.uint8)
-    np.savez(path, images=images, labels=np.arange(60) % 4)
-    return path
 
 
 @pytest.fixture(autouse=True)

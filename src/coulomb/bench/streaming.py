@@ -5,7 +5,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -105,14 +105,22 @@ def photo(side: int, seed: int) -> bytes:
     return buffer.getvalue()
 
 
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
+    """Writes a tar file of members given by name and content; returns its path."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
 def write_shard(path: Path, contents: Sequence[bytes], labels: Sequence[int]) -> None:
     """Writes a tar file with a ``.jpg`` and a ``.cls`` member per image."""
-    with tarfile.open(path, "w") as archive:
-        for number, (content, label) in enumerate(zip(contents, labels, strict=True)):
-            for extension, data in (("jpg", content), ("cls", str(label).encode())):
-                member = tarfile.TarInfo(f"{number:06d}.{extension}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
+    members = []
+    for number, (content, label) in enumerate(zip(contents, labels, strict=True)):
+        members += [(f"{number:06d}.jpg", content), (f"{number:06d}.cls", str(label).encode())]
+    write_tar(path, members)
 
 
 def _many(folder: Path, entries: int, content: bytes) -> Source:

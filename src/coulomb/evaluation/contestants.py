@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.data.workers import progress_bar
+from coulomb.data.workers import differences, progress_bar
 from coulomb.errors import InputError
 from coulomb.evaluation.comparison import VIEWS, compare
 from coulomb.evaluation.drift import drift_figures
@@ -120,13 +120,7 @@ class Contestant:
     ) -> dict[str, Any]:
         sides = []
         for part in (prepared.train, prepared.test):
-            before = 0
-
-            def count(done: int) -> None:
-                nonlocal before
-                advance(done - before)
-                before = done
-
+            count = differences(advance)
             features, indices = self.features(part, count) if team is None else self.shared_features(part, team, count)
             assert part.labels is not None
             sides += [features, torch.from_numpy(part.labels[indices])]

@@ -94,9 +94,8 @@ def make_thumbnail(picture: Picture, side: int, *, quality: int = QUALITY) -> by
     picture = eight_bits(picture)
     shown = np.require(picture[..., : 1 if picture.shape[2] < 3 else 3], requirements=["C", "W"])
     height, width = shown.shape[:2]
-    if (
-        scale := side / max(height, width)
-    ) < 1:  # PyTorch resizes in half of Pillow's time; its pixels differ by a few levels
+    scale = side / max(height, width)
+    if scale < 1:  # PyTorch resizes in half of Pillow's time; its pixels differ by a few levels
         size = max(1, round(height * scale)), max(1, round(width * scale))
         images = torch.from_numpy(shown).permute(2, 0, 1)[None]
         shown = functional.interpolate(images, size, mode="bicubic", antialias=True)[0].permute(1, 2, 0).numpy()
@@ -120,6 +119,7 @@ class Recorded(Dataset[Batch]):
     def __init__(self, images: Images | Originals, once: ReadOnce, known: frozenset[bytes], side: int) -> None:
         self.images = images
         self.once = once
+        self.source = once.source  # a remote one is read ahead
         self.known = known
         self.side = side
 

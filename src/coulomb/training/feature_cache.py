@@ -203,10 +203,10 @@ class CachedViews:
         cache: opened.
     """
 
+    by_row = True
+
     def __init__(self, views: ViewMaker, cache: FeatureCache):
         self.views, self.size, self.channels, self.cache = views, views.size, views.channels, cache
-
-    by_row = True
 
     def __call__(
         self,

@@ -126,15 +126,14 @@ def fit(
         stay_close = StayClose(start, config.stay_close)
     if config.frozen_kind is None:
         log.info("%s", tune_encoder(config, encoder))
-    set_micro_batch(encoder, config, order.share.stop - order.share.start)
+    set_micro_batch(encoder, config, order.own_images)
     if stay_close is not None:
         stay_close.start.micro_batch = config.micro_batch
     method = make_method(config, prepared, objects, encoder, len(learned))
     if trainer.world_size > 1:
         if config.sync_batchnorm:
             share_batch_norms(method)
-        own_images = order.share.stop - order.share.start
-        if sentence := describe_batch_norms(method, config.sync_batchnorm, own_images):
+        if sentence := describe_batch_norms(method, config.sync_batchnorm, order.own_images):
             log.info("%s", sentence)
     if config.compile:
         compile_encoders(method, trainer.strategy.root_device)

@@ -121,7 +121,7 @@ def require_shares(planned: Plan, world: int, method: type[Method]) -> None:
     if rest and method.local_mean is None:
         raise InputError(
             f"devices: a batch of {batch} images does not divide evenly among {world} processes, and {method.__name__} does "
-            "not say how its loss is averaged (local_mean, see coulomb.methods.Method); start a divisor of it, or set that"
+            "not say how its loss is averaged; start a number that divides it, or set local_mean (see coulomb.methods.Method)"
         )
     if world != began:
         each = f"{least} to {least + 1}" if rest else f"{least}"

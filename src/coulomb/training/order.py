@@ -56,11 +56,17 @@ class RunOrder(Sampler[list[int]]):
         self.sampler, self.labels, self.blocks = sampler, labels, blocks
         self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size)
         self.share = slice(batch_size * rank // world_size, batch_size * (rank + 1) // world_size)
+        self._latest: tuple[int, np.ndarray] = (-1, self.indices)  # of `epoch`
+
+    @property
+    def own_images(self) -> int:
+        """Images of this process in a step."""
+        return self.share.stop - self.share.start
 
     @property
     def weight(self) -> float:
         """Images of this process relative to the mean over processes: 1 if shares are even."""
-        return (self.share.stop - self.share.start) * self.world_size / self.batch_size
+        return self.own_images * self.world_size / self.batch_size
 
     def __len__(self) -> int:
         """Returns the number of steps in the whole run, including those before ``start``."""
@@ -68,25 +74,28 @@ class RunOrder(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in range(self.start, len(self)):
-            epoch, batch = divmod(step, self.steps_per_epoch)
-            if batch == 0 or step == self.start:
-                shuffled = self.epoch(epoch)
-            yield shuffled[batch * self.batch_size :][self.share].tolist()
+            yield self.images(step).tolist()
+
+    def images(self, step: int) -> np.ndarray:
+        """Returns the images of this process in a step."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        return self.epoch(epoch)[batch * self.batch_size :][self.share]
 
     def epoch(self, epoch: int) -> np.ndarray:
-        """Returns the images of one epoch, in order."""
-        shuffled = epoch_order(self.indices, self.labels, self.sampler, numpy_generator(self.seed, "order", epoch))
-        if self.blocks is None:
-            return shuffled
-        return self.blocks.arrange(shuffled, numpy_generator(self.seed, "blocks", epoch))
+        """Returns the images of one epoch, in order; those of the epoch asked for last are kept."""
+        known, shuffled = self._latest
+        if known != epoch:
+            shuffled = epoch_order(self.indices, self.labels, self.sampler, numpy_generator(self.seed, "order", epoch))
+            if self.blocks is not None:
+                shuffled = self.blocks.arrange(shuffled, numpy_generator(self.seed, "blocks", epoch))
+            self._latest = epoch, shuffled
+        return shuffled
 
     def rows(self, step: int, failed: list[tuple[int, str]]) -> Tensor:
         """Returns the positions in the batch of all processes of this process's images [b], without the ``failed`` ones."""
         rows = np.arange(self.share.start, self.share.stop)
         if failed:
-            epoch, batch = divmod(step, self.steps_per_epoch)
-            images = self.epoch(epoch)[batch * self.batch_size :][self.share]
-            rows = rows[~np.isin(images, [index for index, _ in failed])]
+            rows = rows[~np.isin(self.images(step), [index for index, _ in failed])]
         return torch.from_numpy(rows)
 
 

@@ -4,8 +4,9 @@ import tarfile
 import numpy as np
 import pytest
 
+from coulomb.bench.streaming import write_tar
 from coulomb.data.shards.tar import list_tar
-from shards_made import png, write_tar
+from shards_made import png
 
 
 def listed(content: bytes, requests: list | None = None):

@@ -4,6 +4,7 @@ import time
 import numpy as np
 import pytest
 
+from coulomb.bench.streaming import write_tar
 from coulomb.data import Images, open_source
 from coulomb.data.shards import ahead, blocks, remote
 from coulomb.data.shards.ahead import reading_ahead
@@ -11,7 +12,7 @@ from coulomb.errors import InputError
 from coulomb.evaluation import encode  # noqa: F401  imported before the server starts its thread
 from coulomb.training.order import RunLoader, RunOrder
 from range_server import range_server
-from shards_made import make_shards, png, write_tar
+from shards_made import make_shards, png
 
 NAMES = "train-{0000..0003}.tar"
 

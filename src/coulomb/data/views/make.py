@@ -53,6 +53,8 @@ class Views:
         preset: name of the specification, for display.
     """
 
+    by_row = True
+
     def __init__(self, spec: ViewSpec, size: int = 32, channels: int = 3, preset: str | None = None) -> None:
         for name, value in (("size", size), ("channels", channels)):
             if isinstance(value, bool) or not isinstance(value, int) or value < (2 if name == "size" else 1):
@@ -61,8 +63,6 @@ class Views:
         self.size = size
         self.channels = channels
         self.preset = preset
-
-    by_row = True
 
     @torch.no_grad()
     def __call__(
