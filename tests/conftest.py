@@ -9,8 +9,14 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from coulomb.data.workers import cores
 from processes import Processes
 from summary import pytest_terminal_summary  # noqa: F401
+
+
+def pytest_xdist_auto_num_workers():
+    """Returns one process more than there are cores: many tests wait for other processes or a browser."""
+    return cores() + 1
 
 
 def pytest_collection_finish():

@@ -87,3 +87,8 @@ def uneven_gradients(name, sizes):
         dist.all_reduce(value)
         value /= world
     return float(loss), gradients
+
+
+def uneven_gradients_of_all(sizes):
+    """Returns `uneven_gradients` by method."""
+    return {name: uneven_gradients(name, sizes) for name in METHODS}

@@ -28,13 +28,21 @@ def test_queues_are_identical(processes):
         assert torch.equal(value, second[key]), key
 
 
+UNEVEN = [6, 4, 3]
+
+
+@pytest.fixture(scope="module")
+def uneven(processes):
+    """Losses and gradients of all methods in three processes that are started once."""
+    return processes.run(3, methods_distributed.uneven_gradients_of_all, UNEVEN)
+
+
 @pytest.mark.parametrize("name", METHODS)
-def test_uneven_shares_give_the_gradient_of_the_whole_batch(processes, name):
+def test_uneven_shares_give_the_gradient_of_the_whole_batch(uneven, name):
     """`Method.local_mean` is right: it decides how the losses of processes with different numbers of images are weighted."""
-    sizes = [6, 4, 3]
-    loss, gradients = methods_distributed.uneven_gradients(name, sizes)
+    loss, gradients = methods_distributed.uneven_gradients(name, UNEVEN)
     assert METHODS[name].local_mean is not None
-    for found, theirs in processes.run(3, methods_distributed.uneven_gradients, name, sizes):
+    for found, theirs in (process[name] for process in uneven):
         assert found == pytest.approx(loss, rel=1e-6)
         assert theirs.keys() == gradients.keys()
         for key, gradient in gradients.items():
