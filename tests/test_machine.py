@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from coulomb import machine
 from coulomb.machine import preferred_kernel
@@ -81,3 +82,13 @@ def test_freed_memory_is_used_again():
 def test_a_c_library_without_mallopt_is_left_alone(monkeypatch):
     monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: object())
     assert not machine.keep_freed_memory.__wrapped__()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_excluded_elements_become_minus_infinity(dtype):
+    tile = torch.randn(5, 7, dtype=dtype)
+    tile[0], tile[1, 2] = -torch.inf, torch.finfo(dtype).max
+    least = torch.tensor([0.0, 0.3, torch.inf, -torch.inf, 0.0], dtype=dtype)[:, None]
+    expected = tile.masked_fill(tile < least, -torch.inf)
+    assert machine.exclude_(tile, torch.lt, tile, least) is tile
+    assert torch.equal(tile, expected)

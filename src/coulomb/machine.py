@@ -19,11 +19,12 @@ import functools
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 
 def processor() -> str:
@@ -48,6 +49,18 @@ def preferred_kernel(processor: str, capability: str, override: str | None = Non
             raise ValueError(f"COULOMB_PRODUCTS={override!r}: must be 'torch.mm' or 'oneDNN'")
         return override
     return "oneDNN" if "AuthenticAMD" in processor and capability == "AVX512" else "torch.mm"
+
+
+def exclude_(tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
+    """Fills the tile with −∞ in place where the comparison ``which`` holds, for example `torch.lt`.
+
+    On a CPU by arithmetic, in a fifth to a third of the time (AMD Zen 4): torch vectorises comparisons that write floats,
+    not those that write booleans, nor `masked_fill_`.
+    """
+    if tile_RC.device.type != "cpu":
+        return tile_RC.masked_fill_(which(first, second), -torch.inf)
+    hidden = which(first, second, out=torch.empty_like(tile_RC))
+    return tile_RC.sub_(hidden.mul_(torch.finfo(hidden.dtype).max).mul_(2))  # 0 or ∞
 
 
 def find_linear() -> torch._ops.OpOverload | None:

@@ -65,3 +65,16 @@ def test_counts_of_masks_equal_their_sums():
     S = Similarity(torch.ones(2, 1), torch.ones(2, 1))
     assert S.count(mask).tolist() == [1, 2]
     assert S.count(mask * 0.5).tolist() == pytest.approx([0.5, 1.0])
+
+
+@pytest.mark.parametrize("offset", [0, 2**24 - 3, 2**53 - 3, 2**62])
+@pytest.mark.parametrize("over", ["positives", "negatives"])
+@pytest.mark.parametrize("tile", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_ids_are_told_apart(offset, over, tile, dtype):
+    ids = torch.tensor([0, 1, 2, 0, 3, 4, -1, 5])
+    rows, ids = torch.eye(8, dtype=dtype), torch.where(ids >= 0, ids + offset, ids)
+    S = Similarity(rows, query_ids=ids, backend="auto" if tile is None else "streaming", tile=tile)
+    same = (ids[:, None] == ids) & (ids >= 0)
+    expected = (same if over == "positives" else ~same) & ~torch.eye(8, dtype=torch.bool)
+    torch.testing.assert_close(S.lse(over), expected.sum(1).to(dtype).log())

@@ -57,6 +57,5 @@ class HardContrastiveLoss(ContrastiveLoss):
     def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
         contrast = self._pairs(query, positive, negatives, inverse(self.temperature))
-        top_k = self.top_k if self.top_k < contrast.count else None
-        lse = contrast.similarity.lse(contrast.over, top_k=top_k)
+        lse = contrast.similarity.lse(contrast.over, top_k=self.top_k if self.top_k < contrast.count else None)
         return self._result(contrast, softplus(lse - contrast.positives, threshold=50))

@@ -33,15 +33,7 @@ def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normal
         raise ValueError(
             f"{names[1]} has shape {tuple(second.shape)}, but {names[0]} has {tuple(first.shape)}: they must be equal"
         )
-    return normalized(names, torch.cat(promoted(first, second)), normalize=normalize, degree=degree)
-
-
-def promoted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns both tensors in the wider of their dtypes."""
-    if first.dtype == second.dtype:
-        return first, second
-    wide = torch.promote_types(first.dtype, second.dtype)
-    return first.to(wide), second.to(wide)
+    return normalized(names, torch.cat([first, second]), normalize=normalize, degree=degree)
 
 
 def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:

@@ -86,5 +86,4 @@ class HardSimpleLoss(SimpleContrastiveLoss):
 
     def _sum(self, contrast: Contrast) -> Tensor:
         """Returns Σ_{k ∈ top} s_ik, [N]."""
-        top_k = self.top_k if self.top_k < contrast.count else None
-        return contrast.similarity.sum(contrast.over, top_k=top_k)
+        return contrast.similarity.sum(contrast.over, top_k=self.top_k if self.top_k < contrast.count else None)

@@ -120,7 +120,7 @@ class SupConLoss(Loss):
             own = Similarity(first, others, queries_lead_keys=True, **options)
         has = (count := own.count(positive)) > 0
         if self.positives == "out":
-            attraction = own.mean(positive)
+            attraction = own.sum(positive) / count.masked_fill(~has, 1)
         else:
             attraction = own.lse(positive).masked_fill(~has, 0) - count.masked_fill(~has, 1).to(keys.dtype).log()
         loss = self._reduced(similarity, attraction, has)

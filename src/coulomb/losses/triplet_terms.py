@@ -43,9 +43,8 @@ def strips(
     n, height = len(labels_N), max(1, STRIP // len(labels_N))
     mode = "donot_use_mm_for_euclid_dist" if exact else "use_mm_for_euclid_dist"
     for strip in (slice(start, min(n, start + height)) for start in range(0, n, height)):
-        distance = (
-            torch.cdist(rows_ND[strip], rows_ND, 2.0, mode) if euclidean else 1 - matmul(rows_ND[strip], rows_ND.T)
-        )
+        first = rows_ND[strip]
+        distance = torch.cdist(first, rows_ND, 2.0, mode) if euclidean else 1 - matmul(first, rows_ND.T)
         yield strip, distance, *related(labels_N, strip)
 
 

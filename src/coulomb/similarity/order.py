@@ -74,5 +74,5 @@ def largest_and_expected(problem: Problem, lse_N: Tensor) -> tuple[Tensor, Tenso
                 weights = problem.pairs.weights(rows, cols)
                 if weights is not None:
                     probability.mul_(weights)
-                expected_N[rows] += probability.mul_(tile.masked_fill_(tile == -torch.inf, 0)).sum(1)
+                expected_N[rows] += probability.mul_(tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)).sum(1)
         return largest_N.mul_(1 / LOG2E), expected_N.mul_(1 / LOG2E)

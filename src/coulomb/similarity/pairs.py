@@ -3,15 +3,16 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from coulomb.machine import exclude_
 from coulomb.similarity import policy
 from coulomb.similarity.products import matmul
 
 NAMES = ("all", "others", "negatives", "positives")
 UNKNOWN = -1  # the id of an unknown query, which equals no other id
+EXACT = 2**24  # fp32 holds smaller integers exactly
 UNKNOWN_KEY = -2  # and of an unknown key, so that one comparison of ids suffices
 
 
@@ -64,9 +65,8 @@ class Pairs:
         diagonals, size = self._diagonals(rows, cols), (rows.stop - rows.start, cols.stop - cols.start)
         out: Tensor | None = None
         if self.query_ids is not None and self.key_ids is not None and self.same is not None:
-            if self.same or (rows, cols) == self.everything or self._ids_may_meet(rows, cols):
-                query, key = self.query_ids[rows, None], self.key_ids[None, cols]
-                out = query != key if self.same else query == key
+            query, key = self.query_ids[rows, None], self.key_ids[None, cols]
+            out = query != key if self.same else query == key
         elif self.same:
             out = torch.ones(size, dtype=torch.bool, device=self.device)
             for offset in diagonals:
@@ -80,12 +80,15 @@ class Pairs:
 
     def hide_(self, tile_RC: Tensor, rows: slice, cols: slice) -> Tensor:
         """Fills the pairs that do not count with −∞, in place: a few diagonals if that suffices."""
-        if self.mask is None and (self.same is None or (self.instances is not None and not self.same)):
-            for offset in self._diagonals(rows, cols):
-                tile_RC.diagonal(offset).fill_(-torch.inf)
-            return tile_RC
-        hidden = self.hidden(rows, cols)
-        return tile_RC if hidden is None else tile_RC.masked_fill_(hidden, -torch.inf)
+        by_ids = self.query_ids is not None and self.same is not None
+        if self.mask is not None or (self.same and not by_ids):
+            return tile_RC.masked_fill_(self.hidden(rows, cols), -torch.inf)  # type: ignore[arg-type]  # never None
+        if by_ids and (self.same or (rows, cols) == self.everything or self._ids_may_meet(rows, cols)):
+            query, key = self._codes
+            exclude_(tile_RC, torch.ne if self.same else torch.eq, query[rows, None], key[cols])
+        for offset in self._diagonals(rows, cols):
+            tile_RC.diagonal(offset).fill_(-torch.inf)
+        return tile_RC
 
     def weights(self, rows: slice, cols: slice) -> Tensor | None:
         """The tile of a weighting mask; None when every pair that counts weighs 1."""
@@ -150,9 +153,15 @@ class Pairs:
         return number[: self.shape[0]], number[self.shape[0] :], len(ids)
 
     @cached_property
-    def _ids_on_host(self) -> tuple[np.ndarray, np.ndarray]:
+    def _codes(self) -> tuple[Tensor, Tensor]:
+        """The ids in fp32 on a CPU, where it compares faster; numbered anew if it would round them."""
         assert self.query_ids is not None and self.key_ids is not None
-        return self.query_ids.cpu().numpy(), self.key_ids.cpu().numpy()
+        ids = self.query_ids, self.key_ids
+        if self.device.type != "cpu":
+            return ids
+        exact = all(len(one) == 0 or int(one.max()) < EXACT for one in ids)
+        query, key = ids if exact else self._classes[:2]
+        return query.float(), key.float()
 
     def _diagonals(self, rows: slice, cols: slice) -> list[int]:
         """Offsets of the tile's diagonals on which i ≡ j (mod instances); without instances, of i = j if dropped."""
@@ -166,5 +175,5 @@ class Pairs:
         # Two blocks whose ranges of ids do not overlap share no id: true of most tiles when ids are ordered, as views are.
         if self.device.type == "cuda":  # reading the ids would wait for the GPU
             return True
-        query, key = self._ids_on_host[0][rows], self._ids_on_host[1][cols]
+        query, key = self._codes[0][rows].numpy(), self._codes[1][cols].numpy()
         return bool(len(query) and len(key) and max(query.min(), key.min()) <= min(query.max(), key.max()))

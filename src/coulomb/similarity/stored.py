@@ -6,6 +6,7 @@ The same numbers as `coulomb.similarity.streaming` in as few operations as possi
 import torch
 from torch import Tensor
 
+from coulomb.machine import exclude_
 from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes, terms_
 from coulomb.similarity.tiles import LOG2E, Problem, below, powered
@@ -79,11 +80,11 @@ def _exponents(problem: Problem) -> Tensor:
     if problem.bias_M is not None:
         tile.add_(problem.bias_M, alpha=LOG2E)
     if problem.at_least_N is not None:
-        tile.masked_fill_(tile < problem.at_least_N[:, None] * LOG2E, -torch.inf)
+        exclude_(tile, torch.lt, tile, problem.at_least_N[:, None] * LOG2E)
     tile = problem.pairs.hide_(tile, *problem.pairs.everything)
     if problem.top_k is not None:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
-        tile.masked_fill_(tile < below(last, problem.scale * LOG2E), -torch.inf)
+        exclude_(tile, torch.lt, tile, below(last, problem.scale * LOG2E))
     return tile
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import capturing
+from coulomb.machine import exclude_
 from coulomb.similarity import policy, products
 from coulomb.similarity.pairs import Pairs
 
@@ -163,7 +164,7 @@ class Tiles:
         if self.bias_M is not None:
             out.add_(self.bias_M[cols])
         if self.at_least_N is not None:
-            out.masked_fill_(out < self.at_least_N[rows, None], -torch.inf)
+            exclude_(out, torch.lt, out, self.at_least_N[rows, None])
         return self.pairs.hide_(out, rows, cols)
 
     def row_strips(self) -> Iterator[slice]:
@@ -190,8 +191,7 @@ def powered(tile_RC: Tensor, powers: Sequence[float]) -> list[Tensor]:
 
 def below(last: Tensor, scale: float | Tensor) -> Tensor:
     """``last`` less its rounding error: the threshold that keeps similarities equal to ``last`` to rounding."""
-    size = scale.abs() if isinstance(scale, Tensor) else abs(scale)
-    return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + size)
+    return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + abs(scale))  # type: ignore[operator]
 
 
 def slices(length: int, size: int) -> Iterator[slice]:
