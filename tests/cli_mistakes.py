@@ -127,6 +127,7 @@ TRAIN = """
 --devices two
 --devices 1000000
 --num-nodes 0
+--nodes 0
 --workers -1
 --workers many
 --cache-gb -1

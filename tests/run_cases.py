@@ -5,6 +5,7 @@ import json
 import pytest
 
 import coulomb
+import coulomb.runs.journal
 
 
 class PowerCut(BaseException):

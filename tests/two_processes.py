@@ -1,5 +1,7 @@
 """Trains several methods one after the other, on one process or two: ``python two_processes.py DATA OUT DEVICES``.
 
+Runs that are in OUT already are continued.
+
 Nothing in it depends on which process an image is in: views without randomness, and no batch norm.
 """
 
@@ -57,30 +59,35 @@ def train(data, out, devices):
         torch.save(stored, Path(out) / name / f"stored.{module.global_rank}")
 
     ContrastiveTraining.on_train_end = store
-    for name, own in RUNS.items():
-        coulomb.train(
-            data,
-            method=name.split()[0],
-            method_options=own,
-            out=str(Path(out) / name),
-            encoder=encoder(),
-            views=Shifted(),
-            epochs=4,
-            batch_size=16 // devices,
-            micro_batch=5 if "micro-batches" in name else None,
-            devices=devices,
-            embedding_dim=8,
-            head_layers=1,
-            optimizer="sgd",
-            lr=0.1,
-            weight_decay=0.0,
-            knn_every=2,
-            workers=0,
-            precision="32",
-            accelerator="cpu",
-            evaluate=False,
-            progress=False,
-        )
+    for name in RUNS:
+        if (folder := Path(out) / name).exists():
+            own = {"encoder": encoder(), "views": Shifted(), "evaluate": False, "progress": False}
+            coulomb.train(resume_from=folder, devices=devices, **own)
+        else:
+            coulomb.train(data, out=folder, evaluate=False, progress=False, **options(name, devices))
+
+
+def options(name, devices):
+    """The options of a run."""
+    return {
+        "method": name.split()[0],
+        "method_options": RUNS[name],
+        "encoder": encoder(),
+        "views": Shifted(),
+        "epochs": 4,
+        "batch_size": 16 // devices,
+        "micro_batch": 5 if "micro-batches" in name else None,
+        "devices": devices,
+        "embedding_dim": 8,
+        "head_layers": 1,
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "knn_every": 2,
+        "workers": 0,
+        "precision": "32",
+        "accelerator": "cpu",
+    }
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import two_processes
+from run_cases import stopped_at
 
 HANGS = 800  # seconds; a limit against waiting forever, also on a busy machine
 
@@ -37,24 +38,27 @@ def test_two_processes_train_one_run(digit_tree, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(HANGS + 100)
 def test_two_processes_equal_one_with_twice_the_batch(digit_tree, tmp_path, monkeypatch):
-    script = [sys.executable, two_processes.__file__, digit_tree, tmp_path / "two", "2"]
-    done = subprocess.run(
-        [str(part) for part in script],
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+    """Begun on two processes, and begun on one that stops in the middle: optimizer, queues and banks go on as they were."""
+    for name in two_processes.RUNS:
+        options = two_processes.options(name, devices=1) | {"checkpoint_every": 5}
+        stopped_at(7, digit_tree, tmp_path / "continued" / name, **options)
+    for folder in ("two", "continued"):
+        done = subprocess.run(
+            [sys.executable, two_processes.__file__, str(digit_tree), str(tmp_path / folder), "2"],
+            capture_output=True,
+            text=True,
+            timeout=HANGS,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
     monkeypatch.setattr(two_processes.ContrastiveTraining, "on_train_end", None)  # is put back afterwards
     two_processes.train(digit_tree, tmp_path / "one", devices=1)
     for name in two_processes.RUNS:
-        one, two = (losses(tmp_path / processes / name) for processes in ("one", "two"))
-        assert len(one) == len(two) == 4 * (48 // 16)
-        torch.testing.assert_close(
-            torch.tensor(two), torch.tensor(one), rtol=1e-5, atol=1e-5, msg=lambda m: f"{name}: {m}"
-        )
+        one, *others = (torch.tensor(losses(tmp_path / folder / name)) for folder in ("one", "two", "continued"))
+        for other in others:
+            assert len(one) == len(other) == 4 * (48 // 16)
+            torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5, msg=lambda m: f"{name}: {m}")
         one, two = (gradients(tmp_path / processes / name) for processes in ("one", "two"))
         assert len(one) == 2
         torch.testing.assert_close(two, one, rtol=1e-3, atol=1e-5, msg=lambda m: f"class gradients of {name}: {m}")

@@ -17,6 +17,7 @@ PAIRS = {  # fields that hold several options, each given as NAME=VALUE: the fla
     "view_options": ("--view", "--view flip=0"),
     "method_options": ("--option", "--option queue_size=4096"),
 }
+ALIASES = {"num_nodes": ("--nodes",)}
 JSON = typer.Option("--json", help="print one JSON object")
 OWN_ENCODER = typer.Option(help="my_file.py:MyEncoder, if the run was trained with one")
 OWN_METHOD = typer.Option(help="my_file.py:MyMethod, if the run was trained with one")
@@ -48,7 +49,8 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
             flag = "--" + option.name.replace("_", "-")
             if hints[option.name] is bool:
                 flag += flag.replace("--", "/--no-", 1)
-            described = typer.Option(flag, help=text, show_default=False, rich_help_panel=panel)
+            flags = flag, *ALIASES.get(option.name, ())
+            described = typer.Option(*flags, help=text, show_default=False, rich_help_panel=panel)
         parameters.append(keyword(option.name, kind, described, None))
     file = typer.Option(help="config.yaml of another run to start from", rich_help_panel="Run")
     return [*parameters, keyword("config", Path | None, file, None)]
