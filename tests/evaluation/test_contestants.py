@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import coulomb
+from coulomb.data.views import make_views
 from coulomb.doctor import render
-from coulomb.evaluation.contestants import contestants
+from coulomb.evaluation.contestants import Contestant, contestants
 from coulomb.models import load_encoder
+from coulomb.models.encoder import Normalisation
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.objects import Objects
@@ -169,3 +171,15 @@ def test_seeds_have_the_starting_point(run, tmp_path):
     assert summary["figures"]["drift"]["cka"]["mean"] == pytest.approx(run.evaluation["drift"]["cka"])
     text = summary_table(summary)
     assert "starting point" in text and "\ndrift" not in text
+
+
+def test_raw_pixels_of_large_images_are_averaged():
+    """50,000 images of 96 pixels would otherwise take more memory than small machines have, after the whole training."""
+    torch.manual_seed(0)
+    views = make_views("natural", size=96, channels=3)
+    mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.1])
+    raw = Contestant(None, views, torch.device("cpu"), pixels=Normalisation(3, mean, std))
+    view = torch.rand(2, 3, 96, 96)
+    expected = (view.view(2, 3, 32, 3, 32, 3).mean((3, 5)) - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    torch.testing.assert_close(raw.embed(view), expected.flatten(1), rtol=1e-4, atol=1e-5)
+    assert raw.embed(torch.rand(2, 3, 20, 20)).shape == (2, 3 * 20 * 20)

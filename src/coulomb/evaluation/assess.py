@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from coulomb.data import Source
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
-from coulomb.evaluation.contestants import RETRIEVAL, assist, contestants, measure_all
+from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
@@ -28,7 +28,9 @@ from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")
 
-PIXELS = "the evaluation view, normalised per channel by the training images"
+RAW = (
+    f"the evaluation view, averaged to at most {PIXELS}×{PIXELS} pixels, normalised per channel by the training images"
+)
 START = "the network before training, with the weights that the run started from"
 SAMPLES = 1_500  # held-out images shown in the report
 TRAINING_SAMPLES = 500  # training images on its feature map
@@ -82,7 +84,7 @@ def assess(
         "data": config.data,
         "image_size": prepared.facts.image_size,
         **({"starting_point": START} if "starting_point" in result else {}),
-        "raw_pixels": PIXELS,
+        "raw_pixels": RAW,
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views",
         "versions": environment(),
     }
@@ -159,7 +161,7 @@ def transfer(
         "channels": prepared.facts.channels,
         "encoders": "frozen; they normalise by the images they were trained on",
         **({"starting_point": START} if "starting_point" in result else {}),
-        "raw_pixels": "the evaluation view, normalised per channel by the training images of this data",
+        "raw_pixels": f"{RAW} of this data",
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views of the run",
         "versions": environment(),
     }

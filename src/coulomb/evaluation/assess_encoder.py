@@ -10,6 +10,7 @@ from coulomb.data.originals import Originals, images_per_batch
 from coulomb.data.workers import cores, progress_bar
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import data_name, open_labelled
+from coulomb.evaluation.contestants import PIXELS, averaged
 from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.metrics.evaluate import evaluate_features
 from coulomb.metrics.features import frozen
@@ -18,8 +19,6 @@ from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config
 from coulomb.runs.prepare import Part, arrange, measure
 from coulomb.runs.provenance import environment
-
-PIXELS = 32  # side of the raw pixels; at 224 pixels, 10,000 images would take 6 GB
 
 
 def assess_encoder(
@@ -131,8 +130,7 @@ def _features(
         prepared = batch["image"].to(device)
         for name, network in networks.items():
             columns[name].append(network(prepared).float().cpu())
-        side = min(PIXELS, encoder.image_size)
-        columns["raw_pixels"].append(nn.functional.adaptive_avg_pool2d(batch["image"], side))
+        columns["raw_pixels"].append(averaged(batch["image"]))
     failed += [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(images.failures.items())]
     if not indices:
         index, reason = min(images.failures.items())

@@ -35,13 +35,21 @@ log = logging.getLogger("coulomb")
 BATCH = 512  # images per forward pass, see `extract_features`
 RETRIEVAL = 2_000  # held-out images for view retrieval
 DRIFT = 1_000  # held-out images for the comparison with the starting weights
+PIXELS = 32  # side of the raw pixels; 50,000 images of 96 pixels would need 5.5 GB, and classifiers of them several times that
 # Name in a comparison → contestant.
 BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "untrained": "random_init"}
+
+
+def averaged(images: Tensor) -> Tensor:
+    """Returns images [B, C, S, S] averaged to at most 32×32 pixels."""
+    return images if images.shape[-1] <= PIXELS else nn.functional.adaptive_avg_pool2d(images, PIXELS)
 
 
 @dataclass
 class Contestant:
     """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalised per channel by that.
+
+    Raw pixels are `averaged`.
 
     ``correct`` holds the correctly classified images of the last `measure`, for paired comparisons.
     """
@@ -77,7 +85,7 @@ class Contestant:
             return pixel_features(
                 part.images,
                 part.indices,
-                lambda canvas, aspect: normalise(self.views.plain(canvas, aspect)),
+                lambda canvas, aspect: averaged(normalise(self.views.plain(canvas, aspect))),
                 progress=progress,
             )
         return extract_features(
@@ -87,7 +95,7 @@ class Contestant:
     def embed(self, view: Tensor) -> Tensor:
         """Returns features [B, F] of views [B, C, S, S] in [0, 1]."""
         if self.pixels is not None:
-            return self.pixels(view).flatten(1)
+            return averaged(self.pixels(view)).flatten(1)
         with frozen(self.encoder):
             features: Tensor = self.encoder(view.to(self.device))
         return features.float().cpu()
