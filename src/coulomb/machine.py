@@ -11,7 +11,7 @@ So oneDNN is used on AMD with AVX-512 and `torch.mm` everywhere else. The enviro
 (``torch.mm`` or ``oneDNN``) overrides this. The choice depends on the build, the processor and that variable only, so that
 a resumed run repeats its bits; `KERNEL` is its name, recorded in a run's ``environment.json`` and in benchmarks.
 
-`keep_freed_memory` is about the allocator: see there.
+`exclude_` fills parts of a tile by the operations that are fast on a CPU. `keep_freed_memory` is about the allocator.
 """
 
 import ctypes
@@ -54,8 +54,8 @@ def preferred_kernel(processor: str, capability: str, override: str | None = Non
 def exclude_(tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
     """Fills the tile with −∞ in place where the comparison ``which`` holds, for example `torch.lt`.
 
-    On a CPU by arithmetic, in a fifth to a third of the time (AMD Zen 4): torch vectorises comparisons that write floats,
-    not those that write booleans, nor `masked_fill_`.
+    On a CPU by arithmetic, in 18 to 45% of the time (`benchmarks/masks.py`, AMD Zen 4): torch vectorises comparisons that
+    write floats, not those that write booleans, nor `masked_fill_`.
     """
     if tile_RC.device.type != "cpu":
         return tile_RC.masked_fill_(which(first, second), -torch.inf)

@@ -49,9 +49,8 @@ def averaged(images: Tensor) -> Tensor:
 class Contestant:
     """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalised per channel by that.
 
-    Raw pixels are `averaged`.
-
-    ``correct`` holds the correctly classified images of the last `measure`, for paired comparisons.
+    Raw pixels are averaged to at most 32×32. ``correct`` holds the correctly classified images of the last `measure`, for
+    paired comparisons.
     """
 
     encoder: Encoder
@@ -80,12 +79,11 @@ class Contestant:
 
         ``progress`` is called after each batch with the number of images processed so far.
         """
-        normalise = self.pixels
-        if normalise is not None:
+        if self.pixels is not None:
             return pixel_features(
                 part.images,
                 part.indices,
-                lambda canvas, aspect: averaged(normalise(self.views.plain(canvas, aspect))),
+                lambda canvas, aspect: self.embed(self.views.plain(canvas, aspect)),
                 progress=progress,
             )
         return extract_features(
@@ -95,7 +93,7 @@ class Contestant:
     def embed(self, view: Tensor) -> Tensor:
         """Returns features [B, F] of views [B, C, S, S] in [0, 1]."""
         if self.pixels is not None:
-            return averaged(self.pixels(view)).flatten(1)
+            return self.pixels(averaged(view)).flatten(1)
         with frozen(self.encoder):
             features: Tensor = self.encoder(view.to(self.device))
         return features.float().cpu()

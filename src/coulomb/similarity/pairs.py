@@ -12,8 +12,8 @@ from coulomb.similarity.products import matmul
 
 NAMES = ("all", "others", "negatives", "positives")
 UNKNOWN = -1  # the id of an unknown query, which equals no other id
-EXACT = 2**24  # fp32 holds smaller integers exactly
 UNKNOWN_KEY = -2  # and of an unknown key, so that one comparison of ids suffices
+EXACT = 2**24  # fp32 holds smaller integers exactly
 
 
 @dataclass(eq=False)
@@ -173,7 +173,7 @@ class Pairs:
 
     def _ids_may_meet(self, rows: slice, cols: slice) -> bool:
         # Two blocks whose ranges of ids do not overlap share no id: true of most tiles when ids are ordered, as views are.
-        if self.device.type == "cuda":  # reading the ids would wait for the GPU
+        if self.device.type != "cpu":  # reading the ids would wait for the GPU
             return True
         query, key = self._codes[0][rows].numpy(), self._codes[1][cols].numpy()
         return bool(len(query) and len(key) and max(query.min(), key.min()) <= min(query.max(), key.max()))
