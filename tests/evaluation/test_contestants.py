@@ -11,6 +11,7 @@ import coulomb
 from coulomb.data.views import make_views
 from coulomb.doctor import render
 from coulomb.evaluation.contestants import Contestant, contestants
+from coulomb.metrics.features import extract_features
 from coulomb.models import load_encoder
 from coulomb.models.encoder import Normalisation
 from coulomb.report.tables import evaluation_table, summary_table
@@ -87,6 +88,39 @@ def test_evaluation_holds_the_starting_point_everywhere(run, fine_tuning_updates
     assert "starting point" in text and "linear CKA" in text and "fine-tuned" in text
     page = (run.path / "report.html").read_text()
     assert "starting weights" in page and "linear CKA" in page and 'class="bar starting_point"' in page
+
+
+@pytest.mark.parametrize("tune", ["none", "whiten"])
+def test_frozen_network_embeds_each_image_once_for_both_contestants(digit_tree, run, tmp_path, monkeypatch, tune):
+    made = coulomb.train(
+        digit_tree, out=tmp_path / "run", encoder=f"run:{run.path}", tune=tune, evaluate=False, **QUICK
+    )
+    config, prepared, views = opened(made)
+    embedded, extract = [], extract_features
+
+    def counted(encoder, images, indices, *arguments, **options):
+        embedded.extend(indices)
+        return extract(encoder, images, indices, *arguments, **options)
+
+    monkeypatch.setattr("coulomb.evaluation.contestants.extract_features", counted)
+    found = contestants(config, RunFolder(made.path), prepared, views, None)
+    for part in (prepared.train, prepared.test):
+        seen = []
+        features, indices = found["trained"].features(part, seen.append)
+        start, same = found["starting_point"].features(part, seen.append)
+        assert seen == [len(part.indices)] * 2 and sorted(embedded) == sorted(indices) == sorted(same)
+        embedded.clear()
+        found["starting_point"].features(part)
+        assert len(embedded) == len(part.indices)  # taken once
+        embedded.clear()
+        expected = [
+            extract(found[name].encoder, part.images, part.indices, views.plain)[0]
+            for name in found
+            if name in ("trained", "starting_point")
+        ]
+        for one, other in zip((features, start), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    assert not found["starting_point"].kept
 
 
 def test_transfer_compares_the_starting_point(run, tmp_path):

@@ -36,6 +36,7 @@ BATCH = 512  # images per forward pass, see `extract_features`
 RETRIEVAL = 2_000  # held-out images for view retrieval
 DRIFT = 1_000  # held-out images for the comparison with the starting weights
 PIXELS = 32  # side of the raw pixels; 50,000 images of 96 pixels would need 5.5 GB, and classifiers of them several times that
+KEPT = 2**30  # bytes of features kept for a second contestant: 200,000 images of lite0
 # Name in a comparison → contestant.
 BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "untrained": "random_init"}
 
@@ -50,7 +51,9 @@ class Contestant:
     """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalised per channel by that.
 
     Raw pixels are averaged to at most 32×32. ``correct`` holds the correctly classified images of the last `measure`, for
-    paired comparisons.
+    paired comparisons. An encoder that is an adapter behind a frozen network takes the network's features from ``behind``,
+    the contestant that is this network, and leaves them in its ``kept``, where it takes them once: most of the time of an
+    evaluation is the network's.
     """
 
     encoder: Encoder
@@ -58,7 +61,9 @@ class Contestant:
     device: torch.device
     pixels: Normalisation | None = None
     classifier: Classifier | None = None
+    behind: "Contestant | None" = None
     correct: dict[str, np.ndarray] = field(default_factory=dict)
+    kept: dict[tuple[int, bytes], tuple[Tensor, np.ndarray]] = field(default_factory=dict)
 
     def shared_features(
         self, part: Part, team: Team, progress: Callable[[int], None] | None = None
@@ -86,6 +91,20 @@ class Contestant:
                 lambda canvas, aspect: self.embed(self.views.plain(canvas, aspect)),
                 progress=progress,
             )
+        which = (id(part.images), part.indices.tobytes())
+        if self.behind is not None:
+            features, indices = self.behind.features(part, progress)
+            if features.nbytes <= KEPT:
+                self.behind.kept[which] = features, indices
+            adapter = self.encoder.adapter
+            if adapter is None or not len(features):
+                return features, indices
+            with frozen(adapter):
+                return torch.cat([adapter(rows.to(self.device)).cpu() for rows in features.split(BATCH)]), indices
+        if which in self.kept:
+            if progress is not None:
+                progress(len(part.indices))
+            return self.kept.pop(which)
         return extract_features(
             self.encoder, part.images, part.indices, self.views.plain, device=self.device, progress=progress
         )
@@ -212,6 +231,8 @@ def contestants(
     found = {"trained": Contestant(trained, views, device, classifier=classifier)}
     if start is not None:
         found["starting_point"] = Contestant(start.to(device).eval(), views, device)
+        if config.frozen_kind is not None and trained.adapter is not None and start.adapter is None:
+            found["trained"].behind = found["starting_point"]
     return found | {
         "random_init": Contestant(untrained.to(device).eval(), views, device),
         "raw_pixels": Contestant(trained, views, device, pixels=pixels),

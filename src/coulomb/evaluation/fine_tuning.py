@@ -217,9 +217,8 @@ def tune(
             if len(batch["index"]) < 2:
                 continue  # BatchNorm needs two; unreadable images are counted where they are decoded
             seen = view(batch["image"], generator(seed, "fine-tune views", update), batch["aspect"])
-            seen = seen.to(device, memory_format=torch.channels_last)
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-                logits = net(seen)
+                logits = net(seen.to(device))
             loss = functional.cross_entropy(logits.float(), target_of[batch["index"]].to(device))
             if not bool(torch.isfinite(loss)):
                 raise NonFiniteError(f"fine-tuning: the loss became {loss.item()} at update {update + 1}, lr {lr:g}")

@@ -149,7 +149,9 @@ class Encoder(nn.Module):
         # Evaluations are too few to compile for, and their batches have other sizes.
         plain = self.compiled and not self.training
         with torch.compiler.set_stance("force_eager") if plain else nullcontext():
-            return pool_features(self.backbone(self.normalise(images)), images.shape[0], self.name)
+            # The memory format in which convolutions of a CPU are up to 1.5 times as fast.
+            normalised = self.normalise(images).contiguous(memory_format=torch.channels_last)
+            return pool_features(self.backbone(normalised), images.shape[0], self.name)
 
     def compile_backbone(self) -> None:
         """Compiles the backbone with `torch.compile`, at its first use in training mode; copies are not compiled."""

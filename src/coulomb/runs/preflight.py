@@ -71,7 +71,6 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     while len(times) < LEAST or (len(times) < MOST and sum(times) < SECONDS):
         begin = time.perf_counter()
         augmented = views(canvas, draw, n=config.n_views)
-        augmented = [view.contiguous(memory_format=torch.channels_last) for view in augmented]
         with saved, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = method(augmented, labels, torch.arange(batch))
             if start is not None:

@@ -186,8 +186,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
 
 def _features(encoder: Encoder, views: list[Tensor]) -> Tensor:
     """Returns the features [b, V, F] of V views [b, C, H, W] each."""
-    layout = torch.channels_last  # as in training
-    features = [encoder.backbone_features(view.contiguous(memory_format=layout)).float() for view in views]
+    features = [encoder.backbone_features(view).float() for view in views]
     if not all(bool(each.isfinite().all()) for each in features):
         raise InputError(f"encoder={encoder.name!r}: some features are NaN or infinite; check its weights")
     return torch.stack(features, dim=1)

@@ -101,8 +101,6 @@ class ContrastiveTraining(pl.LightningModule):
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
         views = draw_views(self.views, batch, order, batch_idx, config.n_views)
-        if views[0].ndim == 4:  # images, not cached features
-            views = [view.contiguous(memory_format=torch.channels_last) for view in views]
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
         index = batch["index"]
         labels = None if self.labels is None else self.labels[index].to(self.device)
