@@ -220,3 +220,20 @@ def test_core_imports_light_and_fast():
     heavy = [run.rsplit("]", 1)[0] for run in runs]
     assert heavy == ["["] * 3, f"import coulomb.losses pulled in {heavy[0]}]"
     assert min(float(run.split()[-1]) for run in runs) <= 0.3
+
+
+ONLY_TRAINING = """
+import sys, pkgutil, importlib
+import coulomb.api
+for room in ("browse", "cli", "evaluation", "export", "index", "report"):
+    package = importlib.import_module(f"coulomb.{room}")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+print(sorted({"lightning", "transformers", "torch._dynamo"} & set(sys.modules)))
+"""
+
+
+def test_only_training_imports_lightning():
+    """It takes three to five seconds, which every search of an index would wait for."""
+    found = subprocess.run([sys.executable, "-c", ONLY_TRAINING], capture_output=True, text=True, check=True).stdout
+    assert found == "[]\n"

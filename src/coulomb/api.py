@@ -18,12 +18,12 @@ from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
-from coulomb.runs.config import load_config
+from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, command_for, free_folder, write_json
 from coulomb.runs.objects import Objects, find_bank, require_named
+from coulomb.runs.reopen import reopen
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.team import Team, torchrun
-from coulomb.training.launch import first_process, meet, reopen, resume, start
 from coulomb.training.stopping import stoppable
 
 __all__ = ["ImageEncoder", "Index", "Run", "diagnose", "evaluate", "load", "train", "train_seeds"]
@@ -65,6 +65,8 @@ def train(
         Stopped: Ctrl-C or SIGTERM (a KeyboardInterrupt); the message says at which step, and how to resume.
         LostProcessError: another process of a run with several processes ended.
     """
+    from coulomb.training.launch import first_process, resume, start  # Lightning, which takes seconds to import
+
     if resume_from is None:
         require_data(data)
     objects = Objects(
@@ -249,7 +251,7 @@ def evaluate(
         raise InputError("on_test, on_labels and on_group are for other data: give it as on")
     else:
         objects.find_method(load_config(folder.config))  # raises before the evaluation starts
-        team = meet(None)
+        team = Team.meet(Config.process_timeout)
         shared["progress"] = progress and team.rank == 0
         prepared = reopen(folder, objects, progress=shared["progress"])[1]
         result = assess(folder, prepared, objects, **shared, team=team if team.world > 1 else None)

@@ -85,6 +85,17 @@ class Team:
         return team
 
     @classmethod
+    def meet(cls, seconds: Any) -> Self:
+        """Returns the processes that torchrun started; without torchrun, this one alone.
+
+        ``seconds``: that a process waits for another one during the training, ``Config.process_timeout``; `PATIENT` if it is
+        no number, for an option that is not checked yet.
+        """
+        if torchrun() is None:
+            return cls.alone()
+        return cls(timedelta(seconds=seconds) if isinstance(seconds, int | float) else PATIENT)
+
+    @classmethod
     def of_group(cls) -> Self:
         """Returns the processes of the group that exists, or this one alone; all processes of the group must call this."""
         return cls() if dist.is_available() and dist.is_initialized() else cls.alone()

@@ -17,7 +17,7 @@ from coulomb.models.encoder import Normalisation
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.runs.folder import RunFolder
 from coulomb.runs.objects import Objects
-from coulomb.training.launch import reopen
+from coulomb.runs.reopen import reopen
 
 QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}
 

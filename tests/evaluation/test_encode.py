@@ -18,7 +18,7 @@ from coulomb.evaluation.encode import embed_to_parquet
 from coulomb.models import build_encoder, load_encoder
 from coulomb.runs.config import load_config
 from coulomb.runs.objects import Objects
-from coulomb.training.launch import reopen
+from coulomb.runs.reopen import reopen
 
 KINDS = ("rgb", "palette", "sixteen", "rgba", "rotated", "cmyk", "grey", "jpeg", "two", "square")
 OPTIONS = {"epochs": 1, "batch_size": 4, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}

@@ -16,7 +16,7 @@ from coulomb.evaluation.run import Run
 from coulomb.models import build_encoder, save_encoder
 from coulomb.runs.config import load_config
 from coulomb.runs.objects import Objects
-from coulomb.training.launch import reopen
+from coulomb.runs.reopen import reopen
 
 SIDE = 48
 QUIET = {"evaluate": False, "progress": False}

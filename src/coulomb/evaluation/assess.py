@@ -23,8 +23,8 @@ from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Part, Prepared, measure, open_data, prepare
 from coulomb.runs.provenance import environment
+from coulomb.runs.reopen import reopen
 from coulomb.team import Team
-from coulomb.training.launch import reopen
 
 log = logging.getLogger("coulomb")
 

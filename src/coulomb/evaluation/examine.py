@@ -22,7 +22,7 @@ from coulomb.runs.folder import RunFolder, read_data, read_evaluation, write_jso
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.prepare import Part, Prepared
-from coulomb.training.launch import reopen
+from coulomb.runs.reopen import reopen
 
 log = logging.getLogger("coulomb")
 

@@ -25,8 +25,8 @@ from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import find_training_images
 from coulomb.runs.prepare import Part, Prepared, position_tensor
+from coulomb.runs.reopen import reopen
 from coulomb.training.checkpoints import load_method
-from coulomb.training.launch import reopen
 from coulomb.training.network import make_encoder, make_method
 
 SHOTS = (1, 5, 10)

@@ -7,14 +7,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
 from coulomb.errors import InputError
 from coulomb.reading import check_file, list_of, read_object, text
 from coulomb.runs.folder import write_json
-from coulomb.training.stopping import Signals
 
 PREVIOUS = "previous.ckpt"
 DAMAGED = "damaged.ckpt"
@@ -179,61 +177,3 @@ def does_not_fit(path: Path, error: Exception) -> InputError:
         f"{path}: does not match the run that config.yaml describes ({type(error).__name__}: {why}); "
         "restore both files from a copy of the run folder"
     )
-
-
-class Checkpoints(pl.Callback):
-    """Writes ``last.ckpt`` every ``every`` updates, at the end of each epoch and when a signal stops the run, see
-    `keep_checkpoint`.
-
-    It must be the last callback, so that all output of a step is on disk before the checkpoint of that step.
-
-    Args:
-        path: ``last.ckpt``. every: updates.
-        damaged: the run was resumed from ``previous.ckpt``; the damaged file at ``path`` is kept as ``damaged.ckpt``.
-    """
-
-    def __init__(self, path: Path, every: int, signals: Signals, *, damaged: bool = False):
-        self.path, self.every, self.signals, self.damaged = path, every, signals, damaged
-        self.epoch_ended = self.begun = False
-
-    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """From now on, a signal ends the training after the current update. A checkpoint to resume from is already loaded."""
-        self.begun = True
-        if trainer.global_step:
-            self.signals.step = trainer.global_step
-        self.signals.patient = True
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Saves when a period or an epoch is complete, or the run is stopping."""
-        self.epoch_ended |= (batch_idx + 1) % module.steps_per_epoch == 0
-        if not module.completes_update(batch_idx):
-            return  # checkpoints do not contain the gradients of an incomplete update
-        # A signal may reach only one process, or processes at different updates: they decide together.
-        stop = trainer.strategy.reduce_boolean_decision(self.signals.number is not None, all=False)
-        if stop or self.epoch_ended or trainer.global_step % self.every == 0:
-            self.epoch_ended = False
-            self.save(trainer)
-        if stop:
-            trainer.should_stop = True
-
-    def save(self, trainer: pl.Trainer) -> None:
-        """Writes the checkpoint atomically; all processes must call this.
-
-        Raises:
-            InputError: the disk is full, or the folder is no longer writable.
-        """
-        temporary = self.path.with_suffix(".tmp")
-        try:
-            trainer.save_checkpoint(temporary, weights_only=False)  # with the optimizer
-            if trainer.is_global_zero:
-                keep_checkpoint(temporary, self.path, damaged=self.damaged)
-                self.damaged = False
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            previous = "the previous one is kept" if self.path.exists() else "there is no previous one"
-            raise InputError(
-                f"checkpoint {str(self.path)!r}: cannot be written ({error.strerror or error}); {previous}; "
-                "free some space, then continue with --resume"
-            ) from None
-        trainer.strategy.barrier("checkpoint")
-        self.signals.step = trainer.global_step

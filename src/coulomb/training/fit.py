@@ -29,7 +29,8 @@ from coulomb.runs.plan import Plan, plan_prepared, tune_encoder
 from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
 from coulomb.team import is_lost_connection
 from coulomb.training.batch_norm import describe_batch_norms, share_batch_norms
-from coulomb.training.checkpoints import Checkpoints, does_not_fit, is_finished
+from coulomb.training.checkpoint_callback import Checkpoints, SignalHandlers
+from coulomb.training.checkpoints import does_not_fit, is_finished
 from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.frozen import add_adapter
 from coulomb.training.layout import make_trainer, require_shares
@@ -159,7 +160,7 @@ def fit(
     )
     streaming = 0 if cache is not None or images.cached else images.workers
     trainer.callbacks += [  # type: ignore[attr-defined]
-        signals,
+        SignalHandlers(signals),
         corrupt,
         pulse,  # before TrainingFigures, which writes its values
         TrainingFigures(journal, lambda: pulse.figures),

@@ -1,13 +1,11 @@
 """The start of a run: new, resumed, or joined by an additional process."""
 
-import dataclasses
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,13 @@ from coulomb.data.check_groups import group_finding, group_like
 from coulomb.errors import InputError, NonFiniteError, Stopped
 from coulomb.reading import read_object, text
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, command_for, locked, read_split, write_json
+from coulomb.runs.folder import RunFolder, command_for, locked, write_json
 from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
-from coulomb.runs.prepare import Prepared, decode, measure, open_data, prepare
-from coulomb.runs.provenance import changed, environment, fingerprints
+from coulomb.runs.prepare import Prepared, decode
+from coulomb.runs.provenance import environment, fingerprints
+from coulomb.runs.reopen import reopen
 from coulomb.team import Team, torchrun
 from coulomb.training.checkpoints import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
@@ -45,7 +44,7 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
         Stopped: Ctrl-C or SIGTERM.
     """
     objects = objects.with_options(options)
-    team = meet(options.get("process_timeout"))
+    team = Team.meet(options.get("process_timeout", Config.process_timeout))
     if not first_process():
         return join(options.get("out"), objects, team)
     with team.leading() as tell:
@@ -101,16 +100,6 @@ def _start(
     return folder, prepared
 
 
-def meet(timeout: Any) -> Team:
-    """Returns the processes that torchrun started; without torchrun, this one alone.
-
-    ``timeout``: seconds that a process waits for another one during the training, ``Config.process_timeout``.
-    """
-    if torchrun() is None:
-        return Team.alone()
-    return Team(timedelta(seconds=timeout if isinstance(timeout, int | float) else Config.process_timeout))
-
-
 def same_job(out: str | Path | None) -> bool:
     """Returns True if torchrun started this process again, after it began the run in ``out``: the run then continues."""
     job = torchrun()
@@ -162,7 +151,7 @@ def resume(
     other numbers of processes and machines than those that the run began with; each step keeps its images.
     """
     folder = RunFolder(path)
-    team = meet(load_config(folder.config).process_timeout if torchrun() and folder.config.is_file() else None)
+    team = Team.meet(load_config(folder.config).process_timeout if torchrun() and folder.config.is_file() else None)
     if not first_process():
         return join(path, objects, team, devices, num_nodes)
     with team.leading() as tell:
@@ -239,29 +228,3 @@ def _awaited(path: str | Path | None) -> RunFolder:
 def first_process() -> bool:
     """Returns True if this process sets up the run: the only one, or the first of several on one or more machines."""
     return getattr(rank_zero_only, "rank", 0) == 0 and os.environ.get("NODE_RANK", "0") == "0"
-
-
-def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool = False) -> tuple[Config, Prepared]:
-    """Returns configuration and data of an existing run, whose split must be the saved one.
-
-    ``trains``: the run will be resumed, so that user code and files outside the folder must be among ``objects``, see
-    `Objects.resumed`.
-    """
-    config = load_config(folder.config)
-    config = dataclasses.replace(objects.resumed(config, folder) if trains else config, out=str(folder.path))
-    sources = open_data(config, objects.data, objects.test)
-    saved = read_split(folder)
-    fingerprint = (saved or {}).get("fingerprints")
-    if fingerprint and (changes := changed(fingerprint, fingerprints(sources))):
-        raise InputError(
-            f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
-        )
-    prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    if saved is not None:
-        for name, part in (("train", prepared.train), ("test", prepared.test)):
-            if saved[name] != part.indices.tolist():
-                raise InputError(
-                    f"{str(folder.path)!r}: the {name} images are not those the run began with "
-                    f"({len(saved[name])} then, {len(part.indices)} now); restore the data, or start a new run"
-                )
-    return config, prepared

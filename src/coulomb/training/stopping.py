@@ -8,22 +8,19 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import lightning.pytorch as pl
-
 from coulomb.errors import NonFiniteError, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Signals(pl.Callback):
+class Signals:
     """Handles SIGINT and SIGTERM while a run is prepared, trained or evaluated.
 
     A signal raises KeyboardInterrupt. While ``patient`` is set, the first one is only recorded in ``number``, and
     `Checkpoints` ends the training after the current update; a second one always raises. ``step`` is the step of the last
     checkpoint, or None.
 
-    It must be the first callback: when training starts, it replaces Lightning's handler of SIGTERM, which would end the
-    process without a message. Handlers can only be set in the main thread; in other threads nothing is changed.
+    Handlers can only be set in the main thread; in other threads nothing is changed.
     """
 
     def __init__(self) -> None:
@@ -45,10 +42,6 @@ class Signals(pl.Callback):
         for number, previous in self._previous.items():
             signal.signal(number, signal.SIG_DFL if previous is None else previous)
         self._previous = {}
-
-    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Replaces Lightning's handler."""
-        self.install()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal."""
