@@ -11,7 +11,7 @@ from torch import nn
 from coulomb.models import build_encoder
 from coulomb.models.tuning import Tune
 from coulomb.runs.config import SCHEDULES, Config
-from coulomb.training.optimizers import LARS, build_optimizer, parameter_groups, rate
+from coulomb.training.optimizers import LARS, Muon, build_optimizer, orthogonalised, parameter_groups, rate
 
 
 def small_network():
@@ -32,7 +32,9 @@ def test_frozen_parameters_are_left_out():
     assert sum(len(group["params"]) for group in parameter_groups(model, 0.1)) == 5
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("lars", LARS)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("lars", LARS), ("muon", Muon)]
+)
 def test_optimisers_by_name(name, kind):
     optimizer = build_optimizer(small_network(), Config(optimizer=name, lr=0.3, weight_decay=0.2))
     assert type(optimizer) is kind
@@ -69,6 +71,56 @@ def test_lars_moves_a_zero_weight():
     weight.grad = torch.ones(2, 2)
     optimizer.step()
     assert torch.equal(weight.detach(), -torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 30), (30, 4), (1, 5), (5, 1)])
+def test_orthogonalised_keeps_directions_and_equalises_singular_values(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    found = orthogonalised(matrix)
+    directions = u.T @ found @ v.T
+    values = directions.diagonal()
+    large = s > 0.05 * s.max()
+    assert ((values > 0.65) & (values < 1.25))[large].all()
+    torch.testing.assert_close(directions, values.diag(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(orthogonalised(7 * matrix), found, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 2, 3, 3), (8, 1, 3, 3)])
+def test_muon_follows_the_formula(shape):
+    draw = torch.Generator().manual_seed(0)
+    start, gradients = torch.randn(shape, generator=draw), torch.randn(4, *shape, generator=draw)
+    weight = nn.Parameter(start.clone())
+    if len(shape) == 4:
+        weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    optimizer = Muon([weight], lr=0.02, momentum=0.9, weight_decay=0.5)
+    expected, average = start.double(), torch.zeros(shape, dtype=torch.float64)
+    for gradient in gradients:
+        weight.grad = gradient.clone()
+        optimizer.step()
+        average = 0.9 * average + 0.1 * gradient
+        update = 0.1 * gradient + 0.9 * average
+        rows, columns = shape[0], start[0].numel()
+        matrix = orthogonalised(update.reshape(rows, columns).float()).double().reshape(shape)
+        expected = (1 - 0.02 * 0.5) * expected - 0.02 * max(1, rows / columns) ** 0.5 * matrix
+    torch.testing.assert_close(weight.detach().double(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_muon_moves_vectors_along_their_momentum():
+    weight, scalar, still = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(())), nn.Parameter(torch.ones(3))
+    optimizer = Muon([weight, scalar, still], lr=0.1)
+    weight.grad, scalar.grad, still.grad = torch.tensor([3.0, 0.0, -4.0, 0.0]), torch.tensor(-7.0), torch.zeros(3)
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), -0.1 * 0.15 * 2 * torch.tensor([0.6, 0.0, -0.8, 0.0]))
+    torch.testing.assert_close(scalar.detach(), torch.tensor(0.015))
+    assert torch.equal(still.detach(), torch.ones(3))
+
+
+def test_muon_leaves_a_weight_without_gradient_finite():
+    weight = nn.Parameter(torch.ones(2, 3))
+    weight.grad = torch.zeros(2, 3)
+    Muon([weight], lr=0.1).step()
+    assert torch.equal(weight.detach(), torch.ones(2, 3))
 
 
 def test_submodules_in_constant_lr_keep_their_learning_rate():

@@ -109,7 +109,7 @@ class Config:
         least=1,
     )
     lr: float = _optimisation(0.06, "peak learning rate", least=0.0)
-    optimizer: str = _optimisation("sgd", "optimizer", choices=("sgd", "adamw", "lars"))
+    optimizer: str = _optimisation("sgd", "optimizer", choices=("sgd", "adamw", "lars", "muon"))
     weight_decay: float = _optimisation(5e-4, "weight decay, not applied to norms and biases", least=0.0)
     warmup_epochs: float = _optimisation(0.0, "epochs of linear warm-up before the schedule", least=0.0)
     head_epochs: float = _optimisation(0.0, "epochs at the beginning in which only the head is trained", least=0.0)
