@@ -44,6 +44,26 @@ def test_width_scales_features():
     assert build_encoder("resnet10", channels=3, image_size=32, width=32).feature_dim == 256
 
 
+@pytest.mark.parametrize(
+    ("size", "maps"), [(32, [16, 16, 8, 4]), (16, [16, 16, 8, 4]), (40, [20, 10, 10, 5, 3]), (5, [5, 5, 3, 2])]
+)
+def test_pooled_convnet_keeps_larger_maps(size, maps):
+    encoder = build_encoder("convnet-pool", channels=3, image_size=size, width=4)
+    seen = []
+    for layer in encoder.backbone.layers:
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[-1]))
+    assert encoder(torch.rand(2, 3, size, size)).shape == (2, encoder.feature_dim) == (2, 32)
+    assert seen == maps
+
+
+def test_pooled_convnet_is_saved(tmp_path):
+    encoder = build_encoder("convnet-pool", channels=3, image_size=32, width=4).eval()
+    save_encoder(encoder, tmp_path)
+    image = torch.rand(2, 3, 32, 32)
+    assert torch.equal(load_encoder(tmp_path).eval()(image), encoder(image))
+
+
 def test_residual_blocks_compute_their_formula():
     net = build_encoder("resnet18", channels=3, image_size=16, width=4, zero_init_residual=False).backbone
     block = net.stages[1][0]

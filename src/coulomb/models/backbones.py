@@ -210,6 +210,10 @@ class ConvNet(nn.Module):
     Each stage has ``depth`` layers of conv3×3–BN–ReLU; between stages the map halves and the width doubles, by default
     32→64→128→256. Features are the mean of the last map. Images above 16 pixels are first halved by stride-2
     convolutions of the first width until the map has at most 16 pixels. ``norm="group"``: see `use_group_norm`.
+
+    With ``pool`` (``convnet-pool``), the first convolution is the first stage, the second stage keeps the size of the map, and
+    max-pooling halves it before each later stage, so that convolutions see larger maps: 2.3 times the work for images of
+    32 pixels, and better features in the same time on CIFAR-10.
     """
 
     def __init__(
@@ -221,6 +225,7 @@ class ConvNet(nn.Module):
         stages: int = 4,
         depth: int = 1,
         norm: str = "batch",
+        pool: bool = False,
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -236,7 +241,10 @@ class ConvNet(nn.Module):
         while size > LARGEST_MAP:
             add(width, 2)
         for stage in range(stages):
-            add(width * 2**stage, 2 if stage else 1)
+            if pool and stage > 1:
+                layers.append(nn.MaxPool2d(2, ceil_mode=True))
+            if not (pool and stage == 0 and layers):
+                add(width * 2**stage, 2 if stage and not pool else 1)
             for _ in range(depth - 1):
                 add(width * 2**stage, 1)
         self.layers = nn.Sequential(*layers)
@@ -333,6 +341,7 @@ class ViT(nn.Module):
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "convnet": ConvNet,
+    "convnet-pool": functools.partial(ConvNet, pool=True),
     "resnet10": resnet10,
     "resnet18": resnet18,
     "resnet34": resnet34,

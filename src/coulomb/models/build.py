@@ -63,6 +63,7 @@ def build_encoder(
     name         features  options (defaults)
     ============ ========  ======================================================================
     convnet      256       width=32, stages=4, depth=1 (per stage), norm="batch"; for small images and CPUs
+    convnet-pool 256       the same, with max-pooling; 2.3 times the work, for about 32 pixels
     resnet10–34  512       width=64, small_stem=None (3×3 up to 64 pixels), zero_init_residual=True, norm
     resnet50     2048      the same
     vit          192       width=192, depth=6, heads=3, patch=None (chosen by image_size)

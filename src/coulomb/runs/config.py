@@ -70,8 +70,8 @@ class Config:
     encoder: str | None = _method(
         None,
         "auto (lite0 for colour photos, else from scratch), lite0 (ImageNet weights), hf:NAME@weights, timm:NAME@weights, "
-        "run:FOLDER (an earlier run), a folder or .safetensors file; with random weights: convnet, resnet10, resnet18, "
-        "resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder",
+        "run:FOLDER (an earlier run), a folder or .safetensors file; with random weights: convnet, convnet-pool, resnet10, "
+        "resnet18, resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder",
     )
     from_scratch: bool = _method(False, "begin from random weights, also where encoder=auto would begin from weights")
     tune: str | None = _method(
