@@ -69,14 +69,13 @@ def test_the_rank_limits_the_dimension(x, k):
     torch.testing.assert_close(outputs.mean(0), torch.zeros(k, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
-def test_shrinkage_goes_from_whitening_to_pca():
+def test_the_power_goes_from_pca_to_whitening():
     x = draw(400, 6)
     values = torch.linalg.eigvalsh(torch.cov(x.T)).flip(0)
-    for s in (0.0, 0.3, 1.0):
-        weight, bias = whitening(moments_of(x), 6, s)
+    for power in (0.0, 0.3, 1.0):
+        weight, bias = whitening(moments_of(x), 6, power)
         variances = torch.cov((x @ weight.T + bias).T)
-        expected = torch.diag(values / ((1 - s) * values + s * values.mean()))
-        torch.testing.assert_close(variances, expected, atol=1e-8, rtol=0)
+        torch.testing.assert_close(variances, torch.diag(values ** (1 - power)), atol=1e-8, rtol=0)
 
 
 def test_the_result_does_not_depend_on_the_sign_of_the_eigenvectors():
@@ -86,20 +85,20 @@ def test_the_result_does_not_depend_on_the_sign_of_the_eigenvectors():
 
 
 @pytest.mark.parametrize(
-    ("moments", "dim", "shrinkage", "message"),
+    ("moments", "dim", "power", "message"),
     [
         (moments_of(torch.ones(5, 3)), 2, 0.0, "all 5 images are equal"),
         (moments_of(torch.zeros(5, 3)), 2, 0.0, "all 5 images are equal"),
         (moments_of(draw(1, 3)), 2, 0.0, "all 1 images are equal"),
         (Moments(3), 2, 0.0, "all 0 images are equal"),
         (moments_of(draw(9, 3)), 0, 0.0, "dim=0"),
-        (moments_of(draw(9, 3)), 2, 1.5, "shrinkage=1.5"),
-        (moments_of(draw(9, 3)), 2, float("nan"), "shrinkage=nan"),
+        (moments_of(draw(9, 3)), 2, 1.5, "power=1.5"),
+        (moments_of(draw(9, 3)), 2, float("nan"), "power=nan"),
     ],
 )
-def test_impossible_requests_are_refused(moments, dim, shrinkage, message):
+def test_impossible_requests_are_refused(moments, dim, power, message):
     with pytest.raises(InputError, match=message):
-        whitening(moments, dim, shrinkage)
+        whitening(moments, dim, power)
 
 
 def test_features_that_are_not_finite_are_refused():

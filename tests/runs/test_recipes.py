@@ -45,14 +45,17 @@ def test_own_classes_have_the_small_recipe(tmp_path):
 def test_small_follows_the_images():
     digits, photos = (find_recipe("simclr", "small")(KINDS[kind]) for kind in ("digits", "small photos"))
     assert (digits.encoder, digits.views, digits.knn_k) == ("convnet", "digits", 20)
-    assert (photos.encoder, photos.views, photos.knn_k) == ("convnet", "small-natural", 200)
+    assert (photos.encoder, photos.views, photos.knn_k) == ("convnet-pool", "small-natural", 200)
+    assert (photos.optimizer, photos.whitening) == ("muon", 0.5) and (digits.optimizer, digits.whitening) == ("adamw", 0)
+    moco = find_recipe("moco", "small")(KINDS["small photos"])
+    assert (moco.encoder, moco.optimizer, moco.whitening) == ("convnet", "sgd", 0)
     assert find_recipe("simclr", "small")(KINDS["photos"]).encoder == "resnet10"
     assert find_recipe("simclr", "small")(KINDS["microscopy"]).batch_size <= 12 // 2
 
 
 def test_few_images_have_more_epochs():
     epochs = {kind: find_recipe("simclr", "small")(facts).epochs for kind, facts in KINDS.items()}
-    assert epochs == {"digits": 100, "small photos": 40, "photos": 200, "microscopy": 200}
+    assert epochs == {"digits": 100, "small photos": 32, "photos": 200, "microscopy": 200}
     many = dataclasses.replace(KINDS["digits"], images=60_000)
     assert find_recipe("simclr", "small")(many).epochs == 33
 

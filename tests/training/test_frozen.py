@@ -67,6 +67,38 @@ def test_whiten_is_the_pca_of_the_training_images_of_the_untouched_network(pictu
     np.testing.assert_allclose(made, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_whitening_follows_a_training(power, pictures, weights, tmp_path):
+    """It changes the saved encoder only: weights and checkpoint are those of the same run without it, also when resumed."""
+    plain = train(pictures, weights, tmp_path / "plain", tune="all")
+    run = train(pictures, weights, tmp_path / "run", tune="all", whitening=power)
+    before = plain_features(saved(plain, weights), pictures, split(run)["train"]).double()
+    after = saved(run, weights)
+    made = plain_features(after, pictures, split(run)["train"]).double()
+    variances = torch.linalg.eigvalsh(torch.cov(before.T)).flip(0)
+    torch.testing.assert_close(torch.cov(made.T).diagonal(), variances ** (1 - power), rtol=1e-2, atol=1e-4)
+    same = saved(plain, weights).backbone.state_dict()
+    assert all(torch.equal(value, same[name]) for name, value in after.backbone.state_dict().items())
+    coulomb.train(resume_from=run.path, encoder=copy.deepcopy(weights), data=pictures, evaluate=False, progress=False)
+    again = plain_features(saved(run, weights), pictures, split(run)["train"]).double()
+    torch.testing.assert_close(again, made, rtol=1e-4, atol=1e-4)
+
+
+def test_whitening_is_refused_where_it_would_change_a_classifier(pictures, weights, tmp_path):
+    with pytest.raises(InputError, match=r"whitening=0\.5: method='softmax' trains a classifier"):
+        train(pictures, weights, tmp_path / "softmax", tune="all", method="softmax", whitening=0.5)
+    assert not (tmp_path / "softmax").exists()
+    with pytest.raises(InputError, match="whitening=0.5: has no effect with tune='none'"):
+        train(pictures, weights, tmp_path / "none", tune="none", whitening=0.5)
+    with pytest.raises(InputError, match="whitening=1.5: must be from 0"):
+        train(pictures, weights, tmp_path / "more", tune="all", whitening=1.5)
+
+
+def test_two_stages_train_the_classifier_on_whitened_features(pictures, weights, tmp_path):
+    run = train(pictures, weights, tmp_path / "run", tune="all", method="supcon", whitening=0.5)
+    assert run.classifier.weight.shape[1] == saved(run, weights).feature_dim
+
+
 @pytest.mark.parametrize("tune", ["whiten", "head", "none"])
 def test_the_backbone_is_bit_identical_and_the_adapter_is_saved(tune, pictures, weights, tmp_path):
     run = train(pictures, weights, tmp_path / "run", tune=tune)

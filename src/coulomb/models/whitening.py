@@ -49,27 +49,27 @@ class Moments:
         self.count = total
 
 
-def whitening(moments: Moments, dim: int, shrinkage: float = 0.0) -> tuple[Tensor, Tensor]:
+def whitening(moments: Moments, dim: int, power: float = 1.0) -> tuple[Tensor, Tensor]:
     """Returns the weight W [k, F] and bias b [k], in float64, of the map that centres and whitens features.
 
     ::
 
         C = S / (N − 1) = V diag(λ) Vᵀ,   λ₁ ≥ λ₂ ≥ …
-        W = diag((1 − s)·λᵢ + s·λ̄)^(−½) · Vₖᵀ,   b = −W μ,   i = 1 … k
+        W = diag(λᵢ)^(−p/2) · Vₖᵀ,   b = −W μ,   i = 1 … k
 
-    where λ̄ is the mean variance. With s = 0 the outputs of the N rows have mean 0 and covariance I, as with scikit-learn's
-    ``PCA(k, whiten=True)``. The sign of each row is such that its largest entry is positive.
+    With p = 1 the outputs of the N rows have mean 0 and covariance I, as with scikit-learn's ``PCA(k, whiten=True)``; with
+    p < 1 the variances are λ^(1 − p). The sign of each row is such that its largest entry is positive.
 
     Args:
         moments: of the features.
         dim: the largest k; k is smaller if the covariance has a smaller rank, at most min(F, N − 1).
-        shrinkage: s in [0, 1], which limits the gain in directions of small variance; 1 is PCA without whitening.
+        power: p in [0, 1], which limits the gain in directions of small variance; 0 is PCA without whitening.
 
     Raises:
-        InputError: ``dim`` or ``shrinkage`` is out of range, or all features are equal.
+        InputError: ``dim`` or ``power`` is out of range, or all features are equal.
     """
-    if dim < 1 or not 0 <= shrinkage <= 1:
-        raise InputError(f"dim={dim}, shrinkage={shrinkage}: must be at least 1, and from 0 to 1")
+    if dim < 1 or not 0 <= power <= 1:
+        raise InputError(f"dim={dim}, power={power}: must be at least 1, and from 0 to 1")
     variances, vectors = torch.linalg.eigh(moments.scatter / max(moments.count - 1, 1))
     variances, vectors = variances.flip(0), vectors.flip(1)
     rank = min(int((variances > RANK * variances[0]).sum()), moments.count - 1)
@@ -81,6 +81,5 @@ def whitening(moments: Moments, dim: int, shrinkage: float = 0.0) -> tuple[Tenso
     k = min(dim, rank)
     directions = vectors[:, :k].T
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
-    variance = (1 - shrinkage) * variances[:k] + shrinkage * variances.clamp_min(0).mean()
-    weight = directions * (largest.sign() / variance.sqrt()[:, None])
+    weight = directions * largest.sign() * variances[:k, None] ** (-power / 2)
     return weight, -weight @ moments.mean

@@ -85,6 +85,12 @@ class Config:
     stay_close: float = _method(
         0.0, "weight of 1 − cosine between the features of a view and those of the network at the start", least=0.0
     )
+    whitening: float = _method(
+        0.0,
+        "power, from 0 (none) to 1, to which the features are whitened after the training: better neighbours, slightly worse "
+        "few-shot accuracy",
+        least=0.0,
+    )
     temperature: float = _method(0.5, "temperature τ, which divides the similarities", least=1e-4)
     preset: str = _method("small", "small is for CPUs, paper has the authors' settings", choices=("small", "paper"))
     method_options: dict[str, Any] = field(
@@ -182,6 +188,13 @@ class Config:
                     f"{name}={getattr(self, name)!r}: has no effect with tune={self.tune!r}, which only trains a head; "
                     "leave it out, or use tune='all', 'last:K' or 'lora:R'"
                 )
+        if not 0 <= self.whitening <= 1:
+            raise InputError(f"whitening={self.whitening!r}: must be from 0, which changes nothing, to 1")
+        if self.whitening and tune.kind in ("none", "head"):
+            raise InputError(
+                f"whitening={self.whitening!r}: has no effect with tune={self.tune!r}, which trains an adapter; leave it "
+                "out, or use tune='whiten'"
+            )
         if self.sync_batchnorm and self.micro_batch:
             raise InputError(
                 f"sync_batchnorm=True: has no effect with micro_batch={self.micro_batch}, whose statistics are those of micro-"

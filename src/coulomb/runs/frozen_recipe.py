@@ -35,7 +35,7 @@ def for_frozen(
     if kind == "whiten":
         fixed = {option.name for option in dataclasses.fields(Config) if option.metadata["panel"] == "Optimisation"}
         fixed |= {"method", "temperature", *HEAD[1:], "n_views", "knn_every", "pulse"}
-        recipe = dataclasses.replace(recipe, epochs=0, knn_every=0, embedding_dim=256)
+        recipe = dataclasses.replace(recipe, epochs=0, knn_every=0, embedding_dim=256, whitening=1.0)
     else:
         fixed = set(HEAD)
         values: dict[str, Any] = {

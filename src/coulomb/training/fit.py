@@ -32,7 +32,7 @@ from coulomb.training.batch_norm import describe_batch_norms, share_batch_norms
 from coulomb.training.checkpoint_callback import Checkpoints, SignalHandlers
 from coulomb.training.checkpoints import does_not_fit, is_finished
 from coulomb.training.feature_cache import CachedViews, FeatureCache
-from coulomb.training.frozen import add_adapter
+from coulomb.training.frozen import add_adapter, whiten
 from coulomb.training.layout import make_trainer, require_shares
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import (
@@ -131,6 +131,12 @@ def fit(
     if stay_close is not None:
         stay_close.start.micro_batch = config.micro_batch
     method = make_method(config, prepared, objects, encoder, len(learned))
+    whitens = config.frozen_kind is None and config.whitening > 0
+    if whitens and method.classifier() is not None:
+        raise InputError(
+            f"whitening={config.whitening!r}: method={config.method!r} trains a classifier of features as they are; "
+            "leave it out"
+        )
     if trainer.world_size > 1:
         if config.sync_batchnorm:
             share_batch_norms(method)
@@ -199,6 +205,9 @@ def fit(
     if signals.number is not None:
         raise KeyboardInterrupt
     if trainer.is_global_zero:
+        if whitens:
+            part, width = prepared.train, encoder.feature_dim
+            whiten(encoder, part, views, training.device, dim=width, power=config.whitening, progress=progress)
         classifier = None
         if config.frozen_kind != "whiten":
             classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)

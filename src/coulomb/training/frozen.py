@@ -1,4 +1,4 @@
-"""Training behind a frozen backbone: a linear adapter, learned, or whitening in closed form."""
+"""Linear adapters: learned behind a frozen backbone, or whitening in closed form, which may also follow a training."""
 
 import logging
 from pathlib import Path
@@ -47,26 +47,44 @@ def add_adapter(
         InputError: a feature is NaN or infinite, or all features are equal.
     """
     encoder.to(device).freeze()
-    width, dim, linear = encoder.feature_dim, config.embedding_dim, None
+    width = encoder.feature_dim
     if config.frozen_kind != "whiten":
         encoder.attach_adapter({"kind": "linear", "in": width, "out": width})
         encoder.to(device)
         return
-    if checkpoint is not None:
-        dim = saved_dim(checkpoint)
-    else:
-        moments = feature_moments(encoder, part, views, device, progress=progress)
-        linear = whitening(moments, dim)
-        rank = f", not embedding_dim={dim}: that is their rank" if len(linear[1]) < dim else ""
-        dim = len(linear[1])
-        log.info(
-            "whitened the features of %d images: %d to %d dimensions%s",
-            moments.count, width, dim, rank,
-        )  # fmt: skip
-    encoder.attach_adapter({"kind": "whitening", "in": width, "out": dim})
+    if checkpoint is None:
+        whiten(encoder, part, views, device, dim=config.embedding_dim, power=config.whitening, progress=progress)
+        return
+    encoder.attach_adapter({"kind": "whitening", "in": width, "out": saved_dim(checkpoint)})
     encoder.to(device)
-    if linear is not None:
-        set_whitening(encoder.adapter, *linear)  # type: ignore[arg-type]
+
+
+def whiten(
+    encoder: Encoder,
+    part: Part,
+    views: ViewMaker,
+    device: torch.device,
+    *,
+    dim: int,
+    power: float,
+    progress: bool = False,
+) -> None:
+    """Adds the whitening of the features of images, in at most ``dim`` dimensions; see `coulomb.models.whitening`.
+
+    ``encoder`` is on ``device``. See `add_adapter` for the other arguments and errors.
+    """
+    moments = feature_moments(encoder, part, views, device, progress=progress)
+    width, linear = encoder.feature_dim, whitening(moments, dim, power)
+    found = len(linear[1])
+    rank = f", not {dim}: that is their rank" if found < dim else ""
+    log.info(
+        "whitened the features of %d images (power %g): %d to %d dimensions%s",
+        moments.count, power, width, found, rank,
+    )  # fmt: skip
+    encoder.attach_adapter({"kind": "whitening", "in": width, "out": found})
+    encoder.to(device)
+    assert isinstance(encoder.adapter, torch.nn.Linear)
+    set_whitening(encoder.adapter, *linear)
 
 
 def feature_moments(

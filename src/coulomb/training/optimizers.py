@@ -127,7 +127,8 @@ class LARS(torch.optim.Optimizer):
 class Muon(torch.optim.Optimizer):
     """Momentum with orthogonalised updates (Jordan et al., 2024).
 
-    With g the gradient of a weight and W its matrix [outputs, all others], for a convolution [outputs, inputs · height · width]::
+    With g the gradient of a weight and W its matrix [outputs, all others]; the others of a convolution are inputs, height and
+    width::
 
         m ← μ·m + (1 − μ)·g                 u = (1 − μ)·g + μ·m           (Nesterov)
         W ← (1 − lr·decay)·W − lr · √max(1, rows/columns) · orthogonal(u)
