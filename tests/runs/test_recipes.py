@@ -46,7 +46,10 @@ def test_small_follows_the_images():
     digits, photos = (find_recipe("simclr", "small")(KINDS[kind]) for kind in ("digits", "small photos"))
     assert (digits.encoder, digits.views, digits.knn_k) == ("convnet", "digits", 20)
     assert (photos.encoder, photos.views, photos.knn_k) == ("convnet-pool", "small-natural", 200)
-    assert (photos.optimizer, photos.whitening) == ("muon", 0.5) and (digits.optimizer, digits.whitening) == ("adamw", 0)
+    assert (photos.optimizer, photos.whitening) == ("muon", 0.5) and (digits.optimizer, digits.whitening) == (
+        "adamw",
+        0,
+    )
     moco = find_recipe("moco", "small")(KINDS["small photos"])
     assert (moco.encoder, moco.optimizer, moco.whitening) == ("convnet", "sgd", 0)
     assert find_recipe("simclr", "small")(KINDS["photos"]).encoder == "resnet10"

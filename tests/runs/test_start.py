@@ -199,7 +199,9 @@ def test_training_begins_as_planned(photos, options, tmp_path, caplog):
 REAL = Path(__file__).parents[3] / "shared" / "data"
 
 
-@pytest.mark.parametrize(("name", "encoder", "size"), [("rooms", "lite0", 160), ("cifar10-jpeg-test", "convnet-pool", 32)])
+@pytest.mark.parametrize(
+    ("name", "encoder", "size"), [("rooms", "lite0", 160), ("cifar10-jpeg-test", "convnet-pool", 32)]
+)
 def test_real_images(name, encoder, size):
     path = REAL / f"{name}.parquet"
     if not path.exists():

@@ -26,7 +26,7 @@ def for_frozen(
     Raises:
         InputError: the option ``neighbours`` with a method that needs labels.
     """
-    recipe = dataclasses.replace(recipe, tune=kind, warmup_epochs=0.0, head_epochs=0.0, stay_close=0.0)
+    recipe = dataclasses.replace(recipe, tune=kind, warmup_epochs=0.0, head_epochs=0.0, stay_close=0.0, whitening=0.0)
     if needs_labels and options.get("neighbours"):
         raise InputError(
             f"neighbours={options['neighbours']!r}: the positives of method={options.get('method')!r} are chosen by labels; "

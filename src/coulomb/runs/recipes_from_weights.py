@@ -22,6 +22,7 @@ SHARED: dict[str, Any] = {
     "norm_statistics": "moving",
     "head_epochs": 0.0,
     "stay_close": 0.0,
+    "whitening": 0.0,  # of these features it costs more few-shot accuracy than it gains
     "optimizer": "adamw",
     "lr": 3e-4,
     "weight_decay": 1e-4,
