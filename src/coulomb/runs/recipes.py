@@ -61,7 +61,7 @@ SHOWN = 2_000_000  # images in the whole training, about twenty minutes for a Co
 def small(method: str, facts: Facts, shown: int = SHOWN, **changes: Any) -> Config:
     """Returns settings for about twenty minutes on two CPU cores for tens of thousands of small images, one for digits.
 
-    Up to 40 pixels, the encoder is a ConvNet, three times as fast as the ResNet-10 for larger ones, and learns ``shown`` images.
+    Up to 40 pixels, the encoder is a ConvNet, three times as fast as the ResNet-10 for larger ones. ``shown``: images learned.
     """
     values = by_images(facts)
     narrow = facts.image_size <= 40
