@@ -84,6 +84,21 @@ def test_whitening_follows_a_training(power, pictures, weights, tmp_path):
     torch.testing.assert_close(again, made, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("tune", ["all", "none", "whiten"])
+def test_a_run_from_a_whitened_one_begins_from_its_network(tune, pictures, tmp_path, caplog):
+    named = {"encoder": "convnet", "encoder_width": 4, "epochs": 1, "embedding_dim": 8}
+    first = train(pictures, None, tmp_path / "first", whitening=0.5, **named)
+    again = {"encoder": f"run:{first.path}", "tune": tune, "evaluate": True}
+    run = train(pictures, None, tmp_path / "run", **named | {"encoder_width": None} | again)
+    assert "begins from the network without the whitening of its features" in caplog.text
+    start = load_encoder(run.path / "checkpoints" / "initial")
+    before = load_encoder(first.path)
+    assert start.adapter is None and before.adapter is not None and start.feature_dim == before.backbone_dim
+    same = before.backbone.state_dict()
+    assert all(torch.equal(value, same[name]) for name, value in start.backbone.state_dict().items())
+    assert {"trained", "starting_point"} < run.evaluation.keys()
+
+
 def test_whitening_is_refused_where_it_would_change_a_classifier(pictures, weights, tmp_path):
     with pytest.raises(InputError, match=r"whitening=0\.5: method='softmax' trains a classifier"):
         train(pictures, weights, tmp_path / "softmax", tune="all", method="softmax", whitening=0.5)

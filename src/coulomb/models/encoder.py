@@ -179,6 +179,11 @@ class Encoder(nn.Module):
         self.config["adapter"] = dict(description)
         self.feature_dim = description["out"]
 
+    def drop_adapter(self) -> None:
+        """Removes the adapter; the features are those of the backbone again."""
+        self.feature_dim, self.adapter = self.backbone_dim, None
+        self.config.pop("adapter", None)
+
     @contextmanager
     def without_adapter(self) -> Iterator[None]:
         """Context in which the encoder returns the features of its backbone."""

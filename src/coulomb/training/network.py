@@ -68,6 +68,9 @@ def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save:
     if (initial / DESCRIPTION).is_file():  # written after the weights
         return load_encoder(initial).train()
     encoder = make_encoder(config, prepared, None).train()  # libraries return loaded models in eval mode
+    if encoder.config.get("adapter", {}).get("kind") == "whitening":
+        log.warning("%s: begins from the network without the whitening of its features", config.encoder)
+        encoder.drop_adapter()
     if save:
         save_encoder(encoder, initial)
     return encoder
