@@ -71,7 +71,32 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
 
 
-class LARS(torch.optim.Optimizer):
+class MomentumOptimizer(torch.optim.Optimizer):
+    """An optimizer that updates each weight by its gradient and one momentum buffer, which begins at zero."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Makes one update."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(weight)
+                self.update(weight, weight.grad, state["momentum"], group)
+        return loss
+
+    def update(self, weight: Tensor, gradient: Tensor, momentum: Tensor, group: dict[str, Any]) -> None:
+        """Updates one weight and its momentum in place."""
+        raise NotImplementedError
+
+
+class LARS(MomentumOptimizer):
     """Layer-wise adaptive rate scaling (You et al., 2017), with SimCLR's settings.
 
     For each weight tensor, with g the gradient plus weight decay::
@@ -100,31 +125,17 @@ class LARS(torch.optim.Optimizer):
             params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True}
         )
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Makes one update."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                gradient = weight.grad.add(weight, alpha=group["weight_decay"])
-                if group["adapt"]:
-                    size, slope = weight.norm(), gradient.norm()
-                    local = torch.where((size > 0) & (slope > 0), group["trust"] * size / slope, torch.ones_like(size))
-                    gradient = gradient * local
-                state = self.state[weight]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(weight)
-                velocity = state["momentum"].mul_(group["momentum"]).add_(gradient)
-                weight.add_(velocity, alpha=-group["lr"])
-        return loss
+    def update(self, weight: Tensor, gradient: Tensor, momentum: Tensor, group: dict[str, Any]) -> None:
+        """Updates one weight."""
+        gradient = gradient.add(weight, alpha=group["weight_decay"])
+        if group["adapt"]:
+            size, slope = weight.norm(), gradient.norm()
+            local = torch.where((size > 0) & (slope > 0), group["trust"] * size / slope, torch.ones_like(size))
+            gradient = gradient * local
+        weight.add_(momentum.mul_(group["momentum"]).add_(gradient), alpha=-group["lr"])
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(MomentumOptimizer):
     """Momentum with orthogonalised updates (Jordan et al., 2024).
 
     With g the gradient of a weight and W its matrix [outputs, all others]; the others of a convolution are inputs, height and
@@ -147,31 +158,17 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], lr: float, momentum: float = 0.95, weight_decay: float = 0.0):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Makes one update."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            lr, momentum = group["lr"], group["momentum"]
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(weight)
-                average = state["momentum"].lerp_(weight.grad, 1 - momentum)
-                update = weight.grad.lerp(average, momentum)
-                if weight.ndim > 1:
-                    matrix = orthogonalised(update.flatten(1))
-                    scale = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
-                    update = matrix.view(weight.shape)
-                else:
-                    scale, update = VECTORS, update / update.square().mean().sqrt().clamp_min(TINY)
-                weight.mul_(1 - lr * group["weight_decay"]).add_(update, alpha=-lr * scale)
-        return loss
+    def update(self, weight: Tensor, gradient: Tensor, momentum: Tensor, group: dict[str, Any]) -> None:
+        """Updates one weight."""
+        average = momentum.lerp_(gradient, 1 - group["momentum"])
+        update = gradient.lerp(average, group["momentum"])
+        if weight.ndim > 1:
+            matrix = orthogonalised(update.flatten(1))
+            scale = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+            update = matrix.view(weight.shape)
+        else:
+            scale, update = VECTORS, update / update.square().mean().sqrt().clamp_min(TINY)
+        weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"] * scale)
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
