@@ -87,7 +87,7 @@ class Config:
     )
     whitening: float = _method(
         0.0,
-        "power, from 0 (none) to 1, to which the features are whitened after the training: better neighbours, slightly worse "
+        "power of the whitening of the features after training, from 0 (none) to 1: better neighbours, slightly worse "
         "few-shot accuracy",
         least=0.0,
     )
