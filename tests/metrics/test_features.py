@@ -1,8 +1,11 @@
+import os
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from coulomb.data import Images, open_source
 from coulomb.metrics.features import extract_features, frozen, pixel_features
 
 
@@ -14,13 +17,13 @@ class Pictures:
         self.canvas[:, 0, 0, 0] = torch.arange(n)
         self.workers = None
 
-    def batches(self, indices, batch_size, workers=0):
+    def batches(self, indices, batch_size, workers=0, then=lambda batch: batch):
         self.workers = workers
         for start in range(0, len(indices), batch_size):
             chosen = torch.as_tensor(np.asarray(indices[start : start + batch_size]))
             good = chosen[chosen != 5]
             failed = [(int(i), "truncated") for i in chosen if i == 5]
-            yield {"image": self.canvas[good], "aspect": torch.ones(len(good)), "index": good, "failed": failed}
+            yield then({"image": self.canvas[good], "aspect": torch.ones(len(good)), "index": good, "failed": failed})
 
 
 def plain(canvas, aspect):
@@ -41,6 +44,24 @@ def test_features_in_order_with_their_indices():
     net.eval()
     torch.testing.assert_close(features, net(pictures.canvas[kept]).detach())
     assert features.dtype == torch.float32 and not features.requires_grad
+
+
+def test_workers_compute_the_same_features(tmp_path, monkeypatch):
+    monkeypatch.setattr("coulomb.data.workers.cores", lambda: 2)
+    pixels = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), np.uint8)
+    images, net = Images(open_source(pixels), 8), encoder()
+    seen = []
+
+    def plain_here(canvas, aspect):
+        seen.append(os.getpid())
+        return canvas / 255
+
+    here, _ = extract_features(net, images, range(23), plain_here, batch_size=4)
+    assert len(seen) == 6
+    there, kept = extract_features(net, images, range(23), plain_here, batch_size=4, workers=2)
+    assert len(seen) == 6  # the others were seen by the workers
+    torch.testing.assert_close(there, here)
+    assert kept.tolist() == list(range(23)) and not there.requires_grad
 
 
 def test_batch_size_does_not_matter():

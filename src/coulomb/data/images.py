@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from coulomb.data.decode import to_canvas
 from coulomb.data.source import CorruptImage, Labels, Source, visible
 from coulomb.data.survey import canvas_dtype
-from coulomb.data.workers import cores, read_batches, split_batches, track
+from coulomb.data.workers import Then, cores, no_change, read_batches, split_batches, track
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 
@@ -183,14 +183,23 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         return True
 
     def batches(
-        self, indices: Sequence[int] | np.ndarray | torch.Tensor, batch_size: int, workers: int = 0
+        self,
+        indices: Sequence[int] | np.ndarray | torch.Tensor,
+        batch_size: int,
+        workers: int = 0,
+        then: Then = no_change,
     ) -> Iterator[Batch]:
-        """Yields batches of the images at these positions, in order; adds images that fail to ``failures``."""
-        return self._read(indices, batch_size, workers, "reading", False)
+        """Yields batches of the images at these positions, in order; adds images that fail to ``failures``.
 
-    def _read(self, positions: Any, size: int, workers: int, what: str, progress: bool | None) -> Iterator[Batch]:
+        ``then``: see `read_batches`.
+        """
+        return self._read(indices, batch_size, workers, "reading", False, then)
+
+    def _read(
+        self, positions: Any, size: int, workers: int, what: str, progress: bool | None, then: Then = no_change
+    ) -> Iterator[Batch]:
         parts = split_batches(positions, size)
-        read = read_batches(self, parts, 0 if self.cached else workers)
+        read = read_batches(self, parts, 0 if self.cached else workers, then)
         counted = ((len(part), batch) for part, batch in zip(parts, read, strict=True))
         for batch in track(counted, len(positions), what, progress):
             self.failures.update(batch["failed"])

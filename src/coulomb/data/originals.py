@@ -10,15 +10,16 @@ from torch.utils.data import Dataset
 from coulomb.data.decode import to_channels
 from coulomb.data.images import Batch
 from coulomb.data.source import CorruptImage, Picture, Source, visible
-from coulomb.data.workers import read_batches, split_batches
+from coulomb.data.workers import Then, no_change, read_batches, split_batches
 from coulomb.errors import InputError
 
 BATCH_BYTES = 2**24  # of float images; workers pass them through shared memory
+WORKER_BYTES = 2**22  # where each worker computes features; a thread is fastest with small batches
 
 
-def images_per_batch(channels: int, size: int) -> int:
-    """Returns how many float images [C, S, S] take at most 16 MB, at least one."""
-    return max(1, BATCH_BYTES // (4 * channels * size**2))
+def images_per_batch(channels: int, size: int, limit: int = BATCH_BYTES) -> int:
+    """Returns how many float images [C, S, S] take at most ``limit`` bytes, at least one."""
+    return max(1, limit // (4 * channels * size**2))
 
 
 class Originals(Dataset[Batch]):
@@ -41,10 +42,13 @@ class Originals(Dataset[Batch]):
         self.rounded = 0
 
     def batches(
-        self, indices: Sequence[int] | np.ndarray | Tensor, batch_size: int, workers: int = 0
+        self, indices: Sequence[int] | np.ndarray | Tensor, batch_size: int, workers: int = 0, then: Then = no_change
     ) -> Iterator[Batch]:
-        """Yields batches of the images at these indices, in order; adds images that fail to ``failures``."""
-        for batch in read_batches(self, split_batches(indices, batch_size), workers):  # type: ignore[arg-type]
+        """Yields batches of the images at these indices, in order; adds images that fail to ``failures``.
+
+        ``then``: see `read_batches`.
+        """
+        for batch in read_batches(self, split_batches(indices, batch_size), workers, then):  # type: ignore[arg-type]
             self.failures.update(batch["failed"])
             self.rounded += batch["rounded"]
             yield batch

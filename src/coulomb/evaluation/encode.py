@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from coulomb.data import CorruptImage, Images, Source, survey
-from coulomb.data.originals import Originals, images_per_batch
+from coulomb.data.originals import BATCH_BYTES, WORKER_BYTES, Originals, images_per_batch
 from coulomb.data.sources import open_files
 from coulomb.data.views import plain_view
-from coulomb.data.workers import differences, progress_bar
+from coulomb.data.workers import compute_in_workers, differences, progress_bar
 from coulomb.errors import InputError
 from coulomb.metrics.features import extract_features
 from coulomb.models import Encoder
@@ -116,8 +116,9 @@ def prepared_images(
         Data sets of equally prepared images, each with its indices; the reasons for images without a readable header; and
         the batch size, smaller than the given one if images are large.
     """
+    limit = WORKER_BYTES if compute_in_workers(next(encoder.parameters()).device, workers) else BATCH_BYTES
+    batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size, limit))
     if canvas is None and encoder.preprocessing is not None:
-        batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size))
         return [(Originals(source, encoder.channels, encoder.preprocessing.pixels), indices)], {}, batch_size
     return *_canvases(encoder, source, canvas or Canvas.of(source, encoder), indices, workers), batch_size
 

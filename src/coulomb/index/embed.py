@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional
+from torch import Tensor
 
 from coulomb.data.views import plain_view
 from coulomb.data.workers import progress_bar
@@ -15,7 +15,7 @@ from coulomb.evaluation.encode import Canvas, prepared_images
 from coulomb.index.photos import ReadOnce, Recorded
 from coulomb.index.table import Photo
 from coulomb.index.work import PartWriter
-from coulomb.metrics.features import frozen
+from coulomb.metrics.features import embedded, frozen
 from coulomb.models import Encoder
 
 ZERO = "its features are zero or not finite"
@@ -57,7 +57,7 @@ class Embedder:
         hashes: SHA-256 of the stored images, which are not embedded again.
         thumbnail: side of thumbnails in pixels.
         batch_size: images per forward pass.
-        workers: processes that decode.
+        workers: processes that decode, and compute features if there is one for each core, see `compute_in_workers`.
     """
 
     encoder: Encoder
@@ -88,20 +88,27 @@ class Embedder:
         size = self.encoder.image_size
         device = next(self.encoder.parameters()).device
         parts, failures, batch_size = prepared_images(
-            self.encoder, self.once, self.canvas, indices, batch_size=self.batch_size
+            self.encoder, self.once, self.canvas, indices, batch_size=self.batch_size, workers=self.workers
         )
+
+        def embed(images: Tensor, aspect: Tensor) -> Tensor:
+            features: Tensor = self.encoder(plain_view(images.to(device), size, aspect.to(device)))
+            return features
+
         outcome.failed |= failures
         with frozen(self.encoder):
             for images, members in parts:
                 recorded = Recorded(images, self.once, self.hashes, self.thumbnail)
-                for batch in recorded.batches(members, batch_size, self.workers):
+                for batch in embedded(recorded, members, batch_size, self.workers, device, embed):
                     outcome.add(Outcome(batch["known"], dict(batch["failed"])))
                     if not batch["photos"]:
                         continue
-                    picture = plain_view(batch["image"].to(device), size, batch["aspect"].to(device))
-                    features = self.encoder(picture).float().cpu()
-                    usable = (features.isfinite().all(1) & (features != 0).any(1)).tolist()
-                    rows = zip(functional.normalize(features, dim=1).numpy(), usable, strict=True)
+                    features = batch["features"].numpy()
+                    # NumPy computes in this thread; torch would wait for cores that the workers use.
+                    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+                    usable = (np.isfinite(lengths) & (lengths > 0)).ravel()
+                    units = np.divide(features, lengths, out=features, where=usable[:, None])
+                    rows = zip(units, usable, strict=True)
                     found = [
                         (Embedded(index, photo, row, thumbnail), good)
                         for (index, (photo, thumbnail)), (row, good) in zip(batch["photos"].items(), rows, strict=True)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coulomb.data.workers import Then, compute_in_workers, no_change
 from coulomb.machine import keep_freed_memory
 
 Plain = Callable[[Tensor, Tensor], Tensor]
@@ -17,8 +18,8 @@ Indices = Sequence[int] | np.ndarray | Tensor
 class Batches(Protocol):
     """The part of `coulomb.data.Images` that evaluation uses."""
 
-    def batches(self, indices: Indices, batch_size: int, workers: int = 0) -> Iterable[Any]:
-        """Dicts of "image" [b,C,S,S], "aspect" [b] and "index" [b], in order; unreadable images are left out."""
+    def batches(self, indices: Indices, batch_size: int, workers: int = 0, then: Then = no_change) -> Iterable[Any]:
+        """``then`` of dicts of "image" [b,C,S,S], "aspect" [b] and "index" [b], in order; unreadable images are left out."""
         ...
 
 
@@ -45,18 +46,43 @@ def extract_features(
         plain: the deterministic view, ``views.plain``: (canvas, aspect) → [b,C,S,S] in [0,1].
         batch_size: images per forward pass; does not affect the result.
         device: where the batches are moved; default: the device of the encoder's parameters.
-        workers: processes that decode.
+        workers: processes that decode, and compute features if there is one for each core, see `compute_in_workers`.
         progress: called after each batch with the number of images processed so far.
     """
     if device is None:
         parameter = next(encoder.parameters(), None)
         device = torch.device("cpu") if parameter is None else parameter.device
     with frozen(encoder):
-        return concatenate(
+        batches = embedded(
+            images,
+            indices,
+            batch_size,
+            workers,
+            torch.device(device),
             lambda canvas, aspect: encoder(plain(canvas.to(device), aspect.to(device))),
-            images.batches(indices, batch_size, workers),
-            progress,
         )
+        return concatenate(batches, progress)
+
+
+def embedded(
+    images: Batches, indices: Indices, batch_size: int, workers: int, device: torch.device, embed: Plain
+) -> Iterator[Any]:
+    """Yields the batches of ``images`` with "features" [b,F] ``embed(image, aspect)``, float32 on the CPU, for "image".
+
+    ``device`` is where ``embed`` computes. Batches without images have no features.
+    """
+
+    @torch.no_grad()
+    def then(batch: Any) -> Any:
+        image = batch.pop("image")
+        if len(image):
+            batch["features"] = embed(image, batch["aspect"]).float().cpu()
+        return batch
+
+    if compute_in_workers(device, workers):
+        yield from images.batches(indices, batch_size, workers, then)
+    else:
+        yield from map(then, images.batches(indices, batch_size, workers))
 
 
 def pixel_features(
@@ -69,23 +95,21 @@ def pixel_features(
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Tensor, np.ndarray]:
     """Returns the flattened pixels of the plain view [n, C·S·S], the baseline without a network, and the indices [n]."""
-    return concatenate(
-        lambda canvas, aspect: plain(canvas, aspect).flatten(1), images.batches(indices, batch_size, workers), progress
-    )
+    cpu = torch.device("cpu")
+
+    def flat(canvas: Tensor, aspect: Tensor) -> Tensor:
+        return plain(canvas, aspect).flatten(1)
+
+    return concatenate(embedded(images, indices, batch_size, workers, cpu, flat), progress)
 
 
-@torch.no_grad()
-def concatenate(
-    embed: Callable[[Tensor, Tensor], Tensor],
-    batches: Iterable[Any],
-    progress: Callable[[int], object] | None,
-) -> tuple[Tensor, np.ndarray]:
-    """Returns the features ``embed(image, aspect)`` of all batches and their indices."""
+def concatenate(batches: Iterable[Any], progress: Callable[[int], object] | None) -> tuple[Tensor, np.ndarray]:
+    """Returns the features of all batches and their indices."""
     features, indices, done = [], [], 0
     for batch in batches:
         done += len(batch["index"]) + len(batch["failed"])
         if len(batch["index"]):
-            features.append(embed(batch["image"], batch["aspect"]).float().cpu())
+            features.append(batch["features"])
             indices.append(batch["index"].cpu().numpy())
         if progress is not None:
             progress(done)

@@ -12,7 +12,7 @@ from coulomb.data.shards.ahead import reading_ahead
 from coulomb.data.shards.blocks import Blocks
 from coulomb.data.split import epoch_order
 from coulomb.data.views import Share, ViewMaker
-from coulomb.data.workers import ErrorsAsData, no_collate
+from coulomb.data.workers import ErrorsAsData, no_change
 from coulomb.errors import InputError
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.plan import batches_per_epoch
@@ -109,7 +109,7 @@ class RunLoader(DataLoader):
         super().__init__(
             ErrorsAsData(images),
             batch_sampler=reading_ahead(images, order),
-            collate_fn=no_collate,
+            collate_fn=no_change,
             num_workers=workers,
             pin_memory=pinned,
             persistent_workers=workers > 0,
