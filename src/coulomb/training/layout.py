@@ -2,7 +2,11 @@
 
 import dataclasses
 import logging
+import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,28 @@ from coulomb.runs.plan import Plan, count_processes
 from coulomb.team import Torchrun, torchrun
 
 log = logging.getLogger("coulomb")
+
+REPORT_SECONDS = 60  # for a process to report that another one has ended
+
+
+class PatientDDP(DDPStrategy):
+    """DDP in which the first process reports that another one has ended.
+
+    Lightning's observer looks every 5 seconds and kills the first process at once, often before its message is printed; here
+    it waits `REPORT_SECONDS`, so that only a process that hangs is killed.
+    """
+
+    def setup_environment(self) -> None:
+        """Delays the observer, which runs from here on."""
+        super().setup_environment()
+        for thread in threading.enumerate():
+            if thread.name == "child-process-observer":
+                thread._terminate_all = partial(_kill_later, thread._terminate_all)  # type: ignore[attr-defined]
+
+
+def _kill_later(kill: Callable[[], None]) -> None:
+    time.sleep(REPORT_SECONDS)
+    kill()
 
 
 class StartedByTorchrun(TorchElasticEnvironment):
@@ -83,7 +109,7 @@ def make_trainer(config: Config, folder: Path) -> pl.Trainer:
     if world > 1:
         # While only the head is trained, no gradient reaches the encoder.
         unused, timeout = bool(config.head_epochs), timedelta(seconds=config.process_timeout)
-        strategy = DDPStrategy(find_unused_parameters=unused, timeout=timeout)
+        strategy = PatientDDP(find_unused_parameters=unused, timeout=timeout)
     return pl.Trainer(
         accelerator=accelerator,
         devices=devices,
