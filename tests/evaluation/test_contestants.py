@@ -1,6 +1,7 @@
 """The contestants of a run that starts from weights: its starting point, the same architecture untrained, and drift."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import coulomb
+from coulomb.data import Images
 from coulomb.data.views import make_views
 from coulomb.doctor import render
 from coulomb.evaluation.contestants import Contestant, contestants
@@ -217,3 +219,23 @@ def test_raw_pixels_of_large_images_are_averaged():
     expected = (view.view(2, 3, 32, 3, 32, 3).mean((3, 5)) - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     torch.testing.assert_close(raw.embed(view), expected.flatten(1), rtol=1e-4, atol=1e-5)
     assert raw.embed(torch.rand(2, 3, 20, 20)).shape == (2, 3 * 20 * 20)
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_images_that_are_not_cached_are_read_by_workers(run, monkeypatch, pixels):
+    monkeypatch.setattr("coulomb.data.workers.cores", lambda: 2)
+    config, prepared, views = opened(run)
+    found = contestants(config, RunFolder(run.path), prepared, views, None)["raw_pixels" if pixels else "trained"]
+    part, readers = prepared.unseen, torch.zeros(2, dtype=torch.int64).share_memory_()
+    expected, _ = found.features(part)
+    decode, here = Images._decode, os.getpid()
+
+    def counted(self, positions):
+        readers[int(os.getpid() != here)] += 1
+        return decode(self, positions)
+
+    monkeypatch.setattr(Images, "_decode", counted)
+    part.images.workers, part.images._canvases = 2, None
+    features, _ = found.features(part)
+    torch.testing.assert_close(features, expected)
+    assert readers[0] == 0 and readers[1] > 0

@@ -109,7 +109,7 @@ def test_unreadable_images_are_listed(parts):
     read = images.__getitems__
 
     class Broken:
-        cached, workers = False, 0
+        readers = 0
 
         def batches(self, indices, size, workers):
             for start in range(0, len(indices), size):

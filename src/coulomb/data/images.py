@@ -94,6 +94,11 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         return self._canvases is not None
 
     @property
+    def readers(self) -> int:
+        """Number of processes that should read batches: ``workers``, or 0 once the images are cached."""
+        return 0 if self.cached else self.workers
+
+    @property
     def usable(self) -> torch.Tensor:
         """Positions int64 of the images that have not failed to decode."""
         usable = torch.ones(len(self), dtype=torch.bool)

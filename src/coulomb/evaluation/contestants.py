@@ -89,6 +89,7 @@ class Contestant:
                 part.images,
                 part.indices,
                 lambda canvas, aspect: self.embed(self.views.plain(canvas, aspect)),
+                workers=part.images.readers,
                 progress=progress,
             )
         which = (id(part.images), part.indices.tobytes())
@@ -106,7 +107,14 @@ class Contestant:
                 progress(len(part.indices))
             return self.kept.pop(which)
         return extract_features(
-            self.encoder, part.images, part.indices, self.views.plain, device=self.device, progress=progress
+            self.encoder,
+            part.images,
+            part.indices,
+            self.views.plain,
+            batch_size=BATCH,
+            device=self.device,
+            workers=part.images.readers,
+            progress=progress,
         )
 
     def embed(self, view: Tensor) -> Tensor:
@@ -166,7 +174,7 @@ class Contestant:
         """Returns which of at most 2,000 held-out images are retrieved by their other view, bool [n]."""
         part = prepared.unseen.sample(RETRIEVAL, seed, "retrieval")
         pairs = []
-        for number, batch in enumerate(part.images.batches(part.indices, 256)):
+        for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
             pair = self.views(batch["image"], generator(seed, "retrieval views", number), n=2, aspect=batch["aspect"])
             pairs.append(torch.stack([self.embed(view) for view in pair]))
         first, second = torch.cat(pairs, dim=1)
@@ -188,7 +196,7 @@ class Contestant:
             seed=config.seed,
             device=self.device,
             bf16=config.precision == "bf16",
-            workers=0 if prepared.train.images.cached else prepared.train.images.workers,
+            workers=prepared.train.images.readers,
             say=log.info,
         )
 

@@ -138,7 +138,7 @@ class _Pictures:
         self.indices: list[int] = []
         self.blank = 0
         small = []
-        for batch in part.images.batches(part.indices, 256, 0 if part.images.cached else part.images.workers):
+        for batch in part.images.batches(part.indices, 256, part.images.readers):
             plain = views.plain(batch["image"], batch["aspect"])
             for row in (plain * 255).round().to(torch.uint8).numpy():
                 self.hashes.append(hashlib.blake2b(row.tobytes(), digest_size=16).digest())

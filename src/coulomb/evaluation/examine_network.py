@@ -110,7 +110,7 @@ def _movement(start: Tensor, end: Tensor) -> dict[str, Any]:
 def _view_figures(method: Any, encoder: Encoder, part: Part, views: ViewMaker, config: Config) -> dict[str, Any]:
     pixels, heads, plain = [], [], []
     with frozen(method):
-        for number, batch in enumerate(part.images.batches(part.indices, 256)):
+        for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
             pair = views(batch["image"], generator(config.seed, "doctor views", number), n=2, aspect=batch["aspect"])
             plain.append(views.plain(batch["image"], batch["aspect"]).float())
             pixels.append(torch.stack([encoder.normalise(view).flatten(1) for view in pair]))
@@ -202,9 +202,12 @@ def _labelled_part(part: Part, most: int, config: Config) -> Part | None:
 def _pixels_and_features(encoder: Encoder, part: Part, views: ViewMaker) -> tuple[dict[str, Tensor], Tensor]:
     """Returns {"pixels", "features"} of the readable images, and their labels."""
     assert part.labels is not None
-    pixels, _ = pixel_features(part.images, part.indices, lambda *given: encoder.normalise(views.plain(*given)))
+    images, readers = part.images, part.images.readers
+    pixels, _ = pixel_features(
+        images, part.indices, lambda *given: encoder.normalise(views.plain(*given)), workers=readers
+    )
     cpu = torch.device("cpu")
-    features, indices = extract_features(encoder, part.images, part.indices, views.plain, device=cpu)
+    features, indices = extract_features(encoder, images, part.indices, views.plain, device=cpu, workers=readers)
     return {"pixels": pixels, "features": features}, torch.from_numpy(part.labels[indices])
 
 
@@ -257,7 +260,7 @@ def matcher_separation(train: Part, held_out: Part, views: ViewMaker, seed: int,
 def _small_views(part: Part, views: ViewMaker, seed: int, purpose: str, n: int) -> Tensor:
     """Views [n, images, features] of at most 8 × 8 pixels."""
     batches = []
-    for number, batch in enumerate(part.images.batches(part.indices, 256)):
+    for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
         drawn = views(batch["image"], generator(seed, purpose, number), n=n, aspect=batch["aspect"])
         side = min(SIDE, drawn[0].shape[-1])
         batches.append(torch.stack([adaptive_avg_pool2d(view, side).flatten(1).double() for view in drawn]))

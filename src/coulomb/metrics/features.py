@@ -14,6 +14,8 @@ from coulomb.machine import keep_freed_memory
 Plain = Callable[[Tensor, Tensor], Tensor]
 Indices = Sequence[int] | np.ndarray | Tensor
 
+WORKER_BATCH = 64  # a new process writes to new memory, and the last batches should end together
+
 
 class Batches(Protocol):
     """The part of `coulomb.data.Images` that evaluation uses."""
@@ -44,7 +46,7 @@ def extract_features(
         images: a `coulomb.data.Images`.
         indices: which images.
         plain: the deterministic view, ``views.plain``: (canvas, aspect) → [b,C,S,S] in [0,1].
-        batch_size: images per forward pass; does not affect the result.
+        batch_size: images per forward pass, at most 64 where workers compute; does not affect the result.
         device: where the batches are moved; default: the device of the encoder's parameters.
         workers: processes that decode, and compute features if there is one for each core, see `compute_in_workers`.
         progress: called after each batch with the number of images processed so far.
@@ -52,6 +54,8 @@ def extract_features(
     if device is None:
         parameter = next(encoder.parameters(), None)
         device = torch.device("cpu") if parameter is None else parameter.device
+    if compute_in_workers(torch.device(device), workers):
+        batch_size = min(batch_size, WORKER_BATCH)
     with frozen(encoder):
         batches = embedded(
             images,

@@ -109,14 +109,13 @@ class FeatureCache(Dataset[dict[str, Any]]):
             f", {done} of {self.blocks} blocks are there" if done else "",
         )  # fmt: skip
         missing = self.indices[done * BLOCK :]
-        workers = 0 if images.cached else images.workers
         with (
             self.path.open("r+b" if done else "wb") as file,
             frozen(encoder),
             progress_bar(len(missing), "computing features", progress) as advance,
         ):
             file.truncate(self.nbytes)
-            for block, batch in enumerate(images.batches(missing, BLOCK, workers), done):
+            for block, batch in enumerate(images.batches(missing, BLOCK, images.readers), done):
                 first = block * BLOCK
                 rows = np.full((min(BLOCK, len(self.indices) - first), *self.shape[1:]), np.nan, np.float32)
                 if len(batch["index"]):

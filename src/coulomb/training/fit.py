@@ -164,7 +164,7 @@ def fit(
         signals,
         damaged=checkpoint not in (None, folder.checkpoint) and folder.checkpoint.exists(),
     )
-    streaming = 0 if cache is not None or images.cached else images.workers
+    streaming = 0 if cache is not None else images.readers
     trainer.callbacks += [  # type: ignore[attr-defined]
         SignalHandlers(signals),
         corrupt,

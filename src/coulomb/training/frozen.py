@@ -97,9 +97,8 @@ def feature_moments(
 ) -> Moments:
     """Accumulates the moments of the features of the plain view of images; unreadable images are left out."""
     moments = Moments(encoder.feature_dim)
-    workers = 0 if part.images.cached else part.images.workers
     with frozen(encoder), progress_bar(len(part.indices), "computing features", progress) as advance:
-        for batch in part.images.batches(part.indices, BATCH, workers):
+        for batch in part.images.batches(part.indices, BATCH, part.images.readers):
             if len(batch["index"]):
                 plain = views.plain(batch["image"].to(device), batch["aspect"].to(device))
                 moments.add(encoder.backbone_features(plain))
