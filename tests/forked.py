@@ -1,4 +1,4 @@
-"""Processes forked from a server that has imported torch, coulomb and pytest once: they start within milliseconds."""
+"""Processes forked from a server that has imported torch, coulomb and its libraries once: they start within milliseconds."""
 
 import multiprocessing
 import os
@@ -10,8 +10,13 @@ from pathlib import Path
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["pytest", "coulomb.api", "coulomb.cli", "coulomb.similarity.collectives", "torch._dynamo", "torch.nn.parallel"]
-)
+    [
+        "pytest", "coulomb.api", "coulomb.cli", "coulomb.similarity.collectives", "torch._dynamo", "torch.nn.parallel",
+        # what `train` and `evaluate` import when they begin
+        "coulomb.training.launch", "coulomb.report.tables", "torch.utils.tensorboard", "sklearn.linear_model",
+        "sklearn.datasets", "rich.progress", "pyarrow.parquet",
+    ]
+)  # fmt: skip
 
 
 def coulomb(*arguments, cwd, before=None, timeout=240):
