@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import forked
 from coulomb.browse.serve import listen, require_server
 from coulomb.errors import InputError
 
@@ -63,12 +64,7 @@ def test_the_command_serves_the_page_until_it_is_interrupted(started):
 
 def test_two_commands_cannot_have_the_same_index_open(started, small):
     _, address = started()
-    second = subprocess.run(
-        [sys.executable, "-m", "coulomb", "browse", str(small), "--no-open"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    second = forked.coulomb("browse", small, "--no-open", cwd=small.parent)
     assert second.returncode == 2
     assert "another coulomb browse has this index open" in second.stderr
     assert len(second.stderr.strip().splitlines()) == 2  # how many images, and the error

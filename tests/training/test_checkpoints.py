@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import coulomb
+import forked
 from coulomb.errors import InputError
 from coulomb.runs.config import Config
 from coulomb.training.checkpoint_callback import Checkpoints
@@ -198,10 +199,7 @@ def test_the_command_line_prints_one_line(digit_tree, tmp_path, quick):
     shutil.rmtree(checkpoints)
     checkpoints.mkdir()
     (checkpoints / "last.ckpt").write_bytes(b"")
-    result = subprocess.run(
-        [sys.executable, "-m", "coulomb", "train", "--resume", str(out), "--quiet"],
-        capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
+    result = forked.coulomb("train", "--resume", out, "--quiet", cwd=tmp_path)
     assert result.returncode == 2 and "Traceback" not in result.stderr and "interrupted" not in result.stderr
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("coulomb: error:")]
     assert "last.ckpt: is empty, and no earlier checkpoint was kept" in line

@@ -123,12 +123,6 @@ def test_a_split_by_group_is_that_of_the_first_start(tmp_path, quick, caplog):
     assert any("--group house keeps every house on one side" in message for message in caplog.messages)
 
 
-def test_resume_refuses_a_folder_that_is_no_run(tmp_path):
-    code, output = finish(command("train", "--resume", tmp_path / "nothing"))
-    assert code == 2
-    assert "not a run folder" in output
-
-
 MORE = {
     "moco": [{"symmetric": True, "queue_size": 20}],
     "paco": [{"queue_size": 20}, {"generalized": True, "queue_size": 20}],
