@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
+
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
 from coulomb.errors import InputError, LostProcessError
 from coulomb.machine import keep_freed_memory
 from coulomb.methods import Method
-from coulomb.models import load_encoder, save_encoder
+from coulomb.models import Encoder, load_encoder, save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.lora import merge_lora
-from coulomb.models.saving import DESCRIPTION, write_atomically
+from coulomb.models.saving import write_atomically
 from coulomb.randomness import generator
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, command_for, write_json
@@ -38,7 +40,6 @@ from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import (
     compile_encoders,
     make_classifier,
-    make_encoder,
     make_method,
     set_micro_batch,
     starting_encoder,
@@ -79,159 +80,199 @@ def fit(
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = make_trainer(config, folder.path)
+    device, first = trainer.strategy.root_device, trainer.is_global_zero
     views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
-    method_class = objects.find_method(config)
-    planned = plan_prepared(load_config(folder.config), prepared, method_class)  # of the processes the run began with
-    require_shares(planned, trainer.world_size, method_class)
-    learned = planned.learned
-    order = RunOrder(
-        learned,
-        planned.batch,
-        config.epochs,
-        config.seed,
-        rank=trainer.global_rank,
-        world_size=trainer.world_size,
-        sampler=config.sampler,
-        labels=None if prepared.train.labels is None else prepared.train.labels[learned],
-        blocks=prepared.train.images.source.blocks,
+    planned, order = _plan(config, folder, prepared, objects, trainer)
+    encoder = starting_encoder(
+        config, prepared, folder.initial, objects.encoder, resumed=checkpoint is not None, save=first
     )
-    if objects.encoder is not None:
-        encoder = make_encoder(config, prepared, objects.encoder)
-        if config.frozen_kind is not None and (folder.initial / DESCRIPTION).is_file():
-            # Resumed: features may be cached, and a user's module may begin with other weights in this call.
-            encoder = load_encoder(folder.initial, module=objects.encoder).train()
-        elif checkpoint is None:
-            # The untrained baseline of the evaluation: the initial weights of a user's module cannot be reproduced.
-            save_encoder(encoder, folder.initial)
-    else:
-        encoder = starting_encoder(config, prepared, folder.initial, save=trainer.is_global_zero)
-    images: Any = prepared.train.images
-    seen, cache = views, None
+    cache = None
     if config.frozen_kind is not None:
-        device = trainer.strategy.root_device
         add_adapter(encoder, config, prepared.train, views, device, checkpoint=checkpoint, progress=progress)
         if config.frozen_kind == "none" and not is_finished(checkpoint, planned.updates):
-            cache = FeatureCache(folder, learned, config, dim=encoder.backbone_dim)
-            if trainer.is_global_zero:
-                cache.fill(encoder, images, views, device, progress=progress)
-            images = cache.opened()
-            seen = CachedViews(views, cache)
+            cache = FeatureCache(folder, planned.learned, config, dim=encoder.backbone_dim)
+            if first:
+                cache.fill(encoder, prepared.train.images, views, device, progress=progress)
+            cache.opened()
         corrupt.add(prepared.train.images, prepared.train.images.failures)
-    if config.frozen_kind is None and not any(parameter.requires_grad for parameter in encoder.parameters()):
-        raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
-    stay_close = None
-    if config.stay_close:
-        start = copy.deepcopy(encoder)
-        if objects.encoder is not None:  # when resuming, the weights of the user's module are those of this call
-            start = load_encoder(folder.initial, start.backbone)
-        stay_close = StayClose(start, config.stay_close)
-    if config.frozen_kind is None:
-        log.info("%s", tune_encoder(config, encoder))
-    set_micro_batch(encoder, config, order.own_images)
-    if stay_close is not None:
-        stay_close.start.micro_batch = config.micro_batch
-    method = make_method(config, prepared, objects, encoder, len(learned))
-    whitens = config.frozen_kind is None and config.whitening > 0
-    if whitens and method.classifier() is not None:
-        raise InputError(
-            f"whitening={config.whitening!r}: method={config.method!r} trains a classifier of features as they are; "
-            "leave it out"
-        )
+    stay_close = _prepare_network(config, folder, objects, encoder, order.own_images)
+    method = make_method(config, prepared, objects, encoder, len(planned.learned))
+    _require_features(config, method)
     if trainer.world_size > 1:
         if config.sync_batchnorm:
             share_batch_norms(method)
         if sentence := describe_batch_norms(method, config.sync_batchnorm, order.own_images):
             log.info("%s", sentence)
     if config.compile:
-        compile_encoders(method, trainer.strategy.root_device)
+        compile_encoders(method, device)
     training = ContrastiveTraining(
         method,
-        seen,
+        views if cache is None else CachedViews(views, cache),
         label_tensor(prepared.train),
-        position_tensor(learned),
+        position_tensor(planned.learned),
         config,
         order.steps_per_epoch,
         folder.path,
         stay_close,
     )
-    if trainer.is_global_zero and not folder.views.exists():
+    if first and not folder.views.exists():
         save_sheet(folder.views, prepared, views, config.seed)
-    journal = Journal(folder.metrics, folder.path / "tensorboard" if trainer.is_global_zero else None)
-    pulse = Pulse(config.pulse)
     checkpoints = Checkpoints(
         folder.checkpoint,
         config.checkpoint_every,
         signals,
         damaged=checkpoint not in (None, folder.checkpoint) and folder.checkpoint.exists(),
     )
-    streaming = 0 if cache is not None else images.readers
     trainer.callbacks += [  # type: ignore[attr-defined]
         SignalHandlers(signals),
         corrupt,
-        pulse,  # before TrainingFigures, which writes its values
-        TrainingFigures(journal, lambda: pulse.figures),
-        LiveEvaluation(prepared, views, config, journal),
-        *([ClassGradients(journal, len(counts))] if (counts := prepared.class_counts) and any(counts) else []),
-        Alarm(journal, _watcher(config, prepared, method)),
+        *_watchers(config, folder, prepared, views, method, first=first),
         *(progress_callbacks() if progress else []),
         checkpoints,
     ]
-    _log_unlabelled(planned, method)
-    if config.frozen_kind == "whiten":
-        log.info("tune=whiten is in closed form: nothing is trained, and method, views and optimizer are not used")
-    else:
-        log.info(
-            "training %s on %d images, %d steps of %d: %s",
-            config.method, len(learned), planned.steps, planned.batch, folder.path,
-        )  # fmt: skip
-    if checkpoint is not None:
-        log.info("resuming from %s", checkpoint)
-    loader = RunLoader(images, order, streaming, pinned=trainer.strategy.root_device.type == "cuda")
+    _log_start(config, folder, planned, method, checkpoint)
+    images: Any = prepared.train.images if cache is None else cache
+    loader = RunLoader(images, order, 0 if cache is not None else images.readers, pinned=device.type == "cuda")
     try:
-        with quiet_lightning():
+        with quiet_lightning(), _lost_processes_named(trainer, folder):
             if planned.steps:
                 trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
-        if trainer.world_size > 1 and isinstance(error, RuntimeError) and is_lost_connection(error):
-            raise LostProcessError(
-                f"process {trainer.global_rank} of {trainer.world_size}: another process of the run ended or cannot be "
-                f"reached, see its message; resume with: {command_for('train --resume', folder.path)}"
-            ) from None
-        if checkpoint is None or checkpoints.begun or isinstance(error, InputError):
+        if checkpoint is None or checkpoints.begun or isinstance(error, InputError | LostProcessError):
             raise
         raise does_not_fit(checkpoint, error) from error
     finally:
         signals.patient = False
     if signals.number is not None:
         raise KeyboardInterrupt
-    if trainer.is_global_zero:
-        if whitens:
-            part, width = prepared.train, encoder.feature_dim
-            whiten(encoder, part, views, training.device, dim=width, power=config.whitening, progress=progress)
-        classifier = None
-        if config.frozen_kind != "whiten":
-            classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
-        if classifier is not None:
-            save_classifier(classifier, folder.path, prepared.class_names)
-        save_encoder(merge_lora(encoder.cpu()), folder.path)
+    if first:
+        _save(config, folder, prepared, views, training, encoder, progress=progress)
         write_json(folder.data, prepared.describe(corrupt.listed()))
         if cache is not None and not config.keep_cache:
             cache.delete()
     log.info("trained %d steps", trainer.global_step)
 
 
-def _log_unlabelled(planned: Plan, method: Method) -> None:
+def _plan(
+    config: Config, folder: RunFolder, prepared: Prepared, objects: Objects, trainer: pl.Trainer
+) -> tuple[Plan, RunOrder]:
+    """Returns the plan of the run and the order in which this process visits the images."""
+    method = objects.find_method(config)
+    planned = plan_prepared(load_config(folder.config), prepared, method)  # of the processes the run began with
+    require_shares(planned, trainer.world_size, method)
+    order = RunOrder(
+        planned.learned,
+        planned.batch,
+        config.epochs,
+        config.seed,
+        rank=trainer.global_rank,
+        world_size=trainer.world_size,
+        sampler=config.sampler,
+        labels=None if prepared.train.labels is None else prepared.train.labels[planned.learned],
+        blocks=prepared.train.images.source.blocks,
+    )
+    return planned, order
+
+
+def _prepare_network(
+    config: Config, folder: RunFolder, objects: Objects, encoder: Encoder, own_images: int
+) -> StayClose | None:
+    """Sets which parameters are trained and the micro-batches; returns the penalty of ``stay_close``, if any."""
+    stay_close = None
+    if config.frozen_kind is None:
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
+        if config.stay_close:
+            start = copy.deepcopy(encoder)
+            if objects.encoder is not None:  # when resuming, the weights of the user's module are those of this call
+                start = load_encoder(folder.initial, start.backbone)
+            stay_close = StayClose(start, config.stay_close)
+        log.info("%s", tune_encoder(config, encoder))
+    set_micro_batch(encoder, config, own_images)
+    if stay_close is not None:
+        stay_close.start.micro_batch = config.micro_batch
+    return stay_close
+
+
+def _whitens(config: Config) -> bool:
+    """Whether the features are whitened after the training."""
+    return config.frozen_kind is None and config.whitening > 0
+
+
+def _require_features(config: Config, method: Method) -> None:
+    if _whitens(config) and method.classifier() is not None:
+        raise InputError(
+            f"whitening={config.whitening!r}: method={config.method!r} trains a classifier of features as they are; "
+            "leave it out"
+        )
+
+
+def _watchers(
+    config: Config, folder: RunFolder, prepared: Prepared, views: ViewMaker, method: Method, *, first: bool
+) -> list[pl.Callback]:
+    """Returns the callbacks that measure and record the training; ``first``: in the first process."""
+    journal = Journal(folder.metrics, folder.path / "tensorboard" if first else None)
+    pulse, counts = Pulse(config.pulse), prepared.class_counts
+    facts = {"train": len(prepared.train.indices), "class_counts": counts}
+    return [
+        pulse,  # before TrainingFigures, which writes its values
+        TrainingFigures(journal, lambda: pulse.figures),
+        LiveEvaluation(prepared, views, config, journal),
+        *([ClassGradients(journal, len(counts))] if counts and any(counts) else []),
+        Alarm(journal, Watcher(dataclasses.asdict(config), facts, method.needs_labels)),
+    ]
+
+
+def _log_start(config: Config, folder: RunFolder, planned: Plan, method: Method, checkpoint: Path | None) -> None:
     labels = planned.prepared.train.own_labels
     count, unknown = len(planned.prepared.train.indices), 0 if labels is None else int((labels < 0).sum())
     if unknown and method.needs_labels:
         left_out = f": {type(method).__name__} leaves them out" if len(planned.learned) < count else ""
         log.info("%d of %d training images have no label%s", unknown, count, left_out)
+    if config.frozen_kind == "whiten":
+        log.info("tune=whiten is in closed form: nothing is trained, and method, views and optimizer are not used")
+    else:
+        log.info(
+            "training %s on %d images, %d steps of %d: %s",
+            config.method, len(planned.learned), planned.steps, planned.batch, folder.path,
+        )  # fmt: skip
+    if checkpoint is not None:
+        log.info("resuming from %s", checkpoint)
 
 
-def _watcher(config: Config, prepared: Prepared, method: Method) -> Watcher:
-    """Returns the live health checks of the run."""
-    facts = {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
-    return Watcher(dataclasses.asdict(config), facts, method.needs_labels)
+@contextmanager
+def _lost_processes_named(trainer: pl.Trainer, folder: RunFolder) -> Iterator[None]:
+    """Converts the error of a connection to a process that ended into `LostProcessError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if trainer.world_size == 1 or not is_lost_connection(error):
+            raise
+        raise LostProcessError(
+            f"process {trainer.global_rank} of {trainer.world_size}: another process of the run ended or cannot be "
+            f"reached, see its message; resume with: {command_for('train --resume', folder.path)}"
+        ) from None
+
+
+def _save(
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    views: ViewMaker,
+    training: ContrastiveTraining,
+    encoder: Encoder,
+    *,
+    progress: bool,
+) -> None:
+    """Saves the encoder, whitened if the configuration says so, and the method's classifier."""
+    if _whitens(config):
+        part, width = prepared.train, encoder.feature_dim
+        whiten(encoder, part, views, training.device, dim=width, power=config.whitening, progress=progress)
+    if config.frozen_kind != "whiten":
+        classifier = make_classifier(training.method, encoder, prepared, views, config.seed, training.device)
+        if classifier is not None:
+            save_classifier(classifier, folder.path, prepared.class_names)
+    save_encoder(merge_lora(encoder.cpu()), folder.path)
 
 
 def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> None:

@@ -57,15 +57,34 @@ def pixel_statistics(prepared: Prepared) -> tuple[list[float], list[float]]:
     return mean.tolist(), std.tolist()
 
 
-def starting_encoder(config: Config, prepared: Prepared, initial: Path, *, save: bool = False) -> Encoder:
-    """Returns the encoder with which a run begins, in training mode; not for users' modules.
+def starting_encoder(
+    config: Config,
+    prepared: Prepared,
+    initial: Path,
+    module: nn.Module | None = None,
+    *,
+    resumed: bool = False,
+    save: bool = False,
+) -> Encoder:
+    """Returns the encoder with which a run begins, in training mode.
 
-    One that starts from weights is saved in the folder ``initial`` if ``save``, and loaded from there if it was saved, so
-    that a resumed run needs neither the network nor the files that the weights came from.
+    One that starts from weights, or is a user's ``module``, is saved in the folder ``initial`` if ``save``. A resumed run
+    loads weights from there, so that it needs neither the network nor the files that they came from. Of a user's module,
+    the saved weights are the untrained baseline of the evaluation, as they cannot be made again.
     """
+    saved = (initial / DESCRIPTION).is_file()  # written after the weights
+    if module is not None:
+        if (
+            saved and config.frozen_kind is not None
+        ):  # features may be cached, and the module may have other weights now
+            return load_encoder(initial, module=module).train()
+        encoder = make_encoder(config, prepared, module)
+        if save and not resumed:
+            save_encoder(encoder, initial)
+        return encoder
     if not has_weights(config.encoder):
         return make_encoder(config, prepared, None)
-    if (initial / DESCRIPTION).is_file():  # written after the weights
+    if saved:
         return load_encoder(initial).train()
     encoder = make_encoder(config, prepared, None).train()  # libraries return loaded models in eval mode
     if encoder.config.get("adapter", {}).get("kind") == "whitening":
