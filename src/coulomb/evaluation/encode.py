@@ -63,7 +63,7 @@ def source_features(
             ``source`` would have.
         indices: which images; default: all.
         batch_size: images per forward pass, fewer if they take more than 16 MB; does not affect the result.
-        workers: processes that decode.
+        workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
         device: where the encoder is; default: the device of its parameters.
         advance: called with the number of images of each batch that was processed.
 
@@ -163,7 +163,7 @@ def embed_to_parquet(
         data: a data set as for training, one image file, or a list of images.
         out: Parquet file to write; it must not exist.
         canvas: how the run stores its images; default: see `source_features`.
-        workers: processes that decode.
+        workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
         batch_size: images per forward pass.
         progress: show a progress bar on a terminal.
 

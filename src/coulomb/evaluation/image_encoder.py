@@ -59,7 +59,7 @@ class ImageEncoder:
                 floats in [0, 1].
             batch_size: images per forward pass; does not change the result.
             show_progress: show a progress bar if stderr is a terminal.
-            workers: processes that decode images.
+            workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
 
         Raises:
             InputError: an image cannot be read, or floats are outside [0, 1].
