@@ -124,7 +124,8 @@ class Index(Answers):
             precision: of the features, ``"float16"`` (default; rounding changes a cosine by less than 0.001) or ``"float32"``.
             labels: see `coulomb.data.open_source`; default: those of the data.
             root: the folder that the paths of a list are relative to.
-            workers: processes that decode; on a CPU, if there is one for each core, they also compute the features. Default: the number of cores.
+            workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
+                Default: the number of cores.
             batch_size: images per forward pass; does not change the result.
             progress: show a progress bar with the remaining time on a terminal.
 
