@@ -67,6 +67,15 @@ def test_labels_of_near_levels_do_not_overlap():
     assert ["below" in level.style for level in chart.levels] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("heights", "below"), [([0.1, 0.9, 0.55], True), ([0.9, 0.1, 0.45], False), ([0.55, 0.1, 0.1], False)]
+)
+def test_the_label_of_a_level_avoids_the_curve(heights, below):
+    curve = Series("", [(x, y) for x, y in enumerate(heights)])
+    chart = line_chart([curve], title="t", x_label="x", y_range=(0, 1), levels=[Level(0.5, "half", "base")])
+    assert ["below" in level.style for level in chart.levels] == [below]
+
+
 def test_many_points_become_means_with_their_range():
     points = [(x, 5.0 + (1 if x % 2 else -1)) for x in range(10 * MAX_POINTS)]
     chart = one_curve(points)

@@ -19,6 +19,8 @@ MAX_POINTS = 400  # more are averaged in groups: a wide screen cannot show them 
 MAX_DOTS = 40  # curves with at most this many points also get dots
 MAX_STEPS = 60  # dots of a path
 MAX_CURVES = 8  # colours that can be told apart
+LABEL_HEIGHT = 9  # of the label of a level, in percent of the plot
+LABELS_FROM = 55  # percent of the width: labels of levels stand on the right
 UNLIMITED = (-math.inf, math.inf)
 
 
@@ -206,7 +208,9 @@ def line_chart(
         y_label,
         across.ticks(x_values, axis_value),
         down.ticks(y_values, write),
-        _levels(levels, down),
+        _levels(
+            levels, down, [down.place(p.y) for points in curves for p in points if across.place(p.x) > LABELS_FROM]
+        ),
         [
             _curve(one, points, across, down, write, colour=f"k{i}", dotted=path or len(points) <= MAX_DOTS)
             for i, (one, points) in enumerate(zip(drawn, curves, strict=True))
@@ -298,13 +302,21 @@ def _tooltip(curve: str, x_name: str, point: _Point, write: Callable[[float], st
     return f"{curve + ', ' if curve else ''}{x_name} {trim_zeros(axis_value(point.x))}: {write(point.y)}{deviation}"
 
 
-def _levels(levels: Sequence[Level], down: Axis) -> list[Tick]:
-    """Labels stand above their line, or below it if the line above is too near for both."""
+def _levels(levels: Sequence[Level], down: Axis, heights: Sequence[float]) -> list[Tick]:
+    """Labels stand above their line, or below it if the line above is too near for both or more points are above.
+
+    ``heights``: of the points of curves where labels stand, in percent from the top.
+    """
     placed: list[Tick] = []
-    for level in sorted(levels, key=lambda level: down.place(level.value)):
-        place = round(down.place(level.value), 2)
+    places = sorted(((round(down.place(level.value), 2), level) for level in levels), key=lambda one: one[0])
+    for i, (place, level) in enumerate(places):
         crowded = bool(placed) and place - placed[-1].place < 12
-        placed.append(Tick(place, level.label, level.style + (" below" if crowded or place < 8 else "")))
+        free = i + 1 == len(places) or places[i + 1][0] - place > 2 * LABEL_HEIGHT
+        above, under = (
+            sum(low < height < low + LABEL_HEIGHT for height in heights) for low in (place - LABEL_HEIGHT, place)
+        )
+        below = crowded or place < 8 or (free and place < 100 - LABEL_HEIGHT and above > under)
+        placed.append(Tick(place, level.label, level.style + (" below" if below else "")))
     return placed
 
 
