@@ -97,6 +97,9 @@ def test_a_run_from_a_whitened_one_begins_from_its_network(tune, pictures, tmp_p
     same = before.backbone.state_dict()
     assert all(torch.equal(value, same[name]) for name, value in start.backbone.state_dict().items())
     assert {"trained", "starting_point"} < run.evaluation.keys()
+    words = {"whiten": "whitened on the training images", "none": "linear adapter", "all": None}[tune]
+    described = run.evaluation["protocol"].get("trained_features")
+    assert described is None if words is None else words in described
 
 
 def test_whitening_is_refused_where_it_would_change_a_classifier(pictures, weights, tmp_path):

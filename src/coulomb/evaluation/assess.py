@@ -15,6 +15,7 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
+from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
 from coulomb.runs.config import Config, load_config
@@ -83,6 +84,7 @@ def assess(
         "seed": config.seed,
         "data": config.data,
         "image_size": prepared.facts.image_size,
+        **described_adapter(compared["trained"].encoder),
         **({"starting_point": START} if "starting_point" in result else {}),
         "raw_pixels": RAW,
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views",
@@ -91,6 +93,18 @@ def assess(
     write_json(folder.evaluation, result)
     save_samples(folder.samples, compared["trained"].features, prepared, views, config.seed)
     return result
+
+
+def described_adapter(encoder: Encoder | None) -> dict[str, str]:
+    """Returns what the trained encoder has behind its network, as an entry of the protocol; empty if nothing."""
+    adapter = encoder.config.get("adapter") if encoder is not None else None
+    if adapter is None:
+        return {}
+    if adapter["kind"] == "whitening":
+        how = f"whitened on the training images ({adapter['in']} to {adapter['out']} dimensions); baselines are not"
+    else:
+        how = "through the linear adapter that was trained behind it"
+    return {"trained_features": f"of the network, {how}"}
 
 
 def trained_classifier(folder: RunFolder) -> Classifier | None:
@@ -160,6 +174,7 @@ def transfer(
         "image_size": prepared.facts.image_size,
         "channels": prepared.facts.channels,
         "encoders": "frozen; they normalise by the images they were trained on",
+        **described_adapter(compared["trained"].encoder),
         **({"starting_point": START} if "starting_point" in result else {}),
         "raw_pixels": f"{RAW} of this data",
         "view_retrieval": f"R@1 among at most {RETRIEVAL} held-out images, cosine of features of two views of the run",
