@@ -1,5 +1,6 @@
 """The page in a real browser: what a user does on it, by mouse, keyboard and touch; hostile names; 20,000 images."""
 
+import asyncio
 import contextlib
 import csv
 import io
@@ -44,6 +45,13 @@ def visit(browser):
     """Opens the page of an index; at the end it must have asked nobody else and complained about nothing."""
     import uvicorn
 
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets=None):
+            await super().shutdown(sockets)
+            for connection in list(self.server_state.connections):  # a new one; the end of a process would close it
+                connection.transport.abort()
+            await asyncio.sleep(0)
+
     stack, pages, requests, complaints = contextlib.ExitStack(), [], [], []
 
     def open_page(path, view="images", **options):
@@ -58,7 +66,7 @@ def visit(browser):
             ws="none",
             timeout_graceful_shutdown=1,
         )
-        server = uvicorn.Server(config)
+        server = Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
 
