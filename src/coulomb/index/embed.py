@@ -12,6 +12,7 @@ from torch import Tensor
 from coulomb.data.views import plain_view
 from coulomb.data.workers import progress_bar
 from coulomb.evaluation.encode import Canvas, prepared_images
+from coulomb.index.folding import folded
 from coulomb.index.photos import ReadOnce, Recorded
 from coulomb.index.table import Photo
 from coulomb.index.work import PartWriter
@@ -85,18 +86,18 @@ class Embedder:
 
     def embed(self, indices: list[int], outcome: Outcome) -> Iterator[list[Embedded]]:
         """Yields batches of embedded images; adds the other images to ``outcome``."""
-        size = self.encoder.image_size
+        size, quick = self.encoder.image_size, folded(self.encoder)
         device = next(self.encoder.parameters()).device
         parts, failures, batch_size = prepared_images(
             self.encoder, self.once, self.canvas, indices, batch_size=self.batch_size, workers=self.workers
         )
 
         def embed(images: Tensor, aspect: Tensor) -> Tensor:
-            features: Tensor = self.encoder(plain_view(images.to(device), size, aspect.to(device)))
+            features: Tensor = quick(plain_view(images.to(device), size, aspect.to(device)))
             return features
 
         outcome.failed |= failures
-        with frozen(self.encoder):
+        with frozen(quick):
             for images, members in parts:
                 recorded = Recorded(images, self.once, self.hashes, self.thumbnail)
                 for batch in embedded(recorded, members, batch_size, self.workers, device, embed):
