@@ -36,23 +36,38 @@ def test_features_are_the_same_and_the_encoder_keeps_its_norms(name):
 
 
 class Unusual(nn.Module):
-    """Networks that cannot be folded: the output of a convolution is used twice, or the convolution is."""
+    """Networks that cannot be folded: the output of a convolution is used twice or changed in place, the convolution runs
+    twice, or its weight is computed."""
 
     feature_dim = 4
 
-    def __init__(self, twice):
+    def __init__(self, case):
         super().__init__()
-        self.twice = twice
+        self.case = case
         self.convolution, self.norm, self.second = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+        if case == "computed":
+            nn.utils.parametrizations.weight_norm(self.convolution)
 
     def forward(self, images):
         y = self.convolution(images)
-        other = y if self.twice == "output" else self.second(self.convolution(images))
-        return (other + self.norm(y)).mean((2, 3))
+        if self.case == "in place":
+            y = y.relu_()
+        normed = self.norm(y)
+        if self.case == "output":
+            normed = normed + y
+        if self.case == "convolution":
+            normed = normed + self.second(self.convolution(images))
+        return normed.mean((2, 3))
 
 
-@pytest.mark.parametrize("twice", ["output", "convolution"])
-def test_networks_that_cannot_be_folded_stay_as_they_are(twice):
-    encoder = wrap_encoder(Unusual(twice), channels=3, image_size=16)
+@pytest.mark.parametrize("case", ["output", "in place", "convolution", "computed"])
+def test_networks_that_cannot_be_folded_stay_as_they_are(case):
+    encoder = wrap_encoder(Unusual(case), channels=3, image_size=16)
     randomise_norms(encoder)
+    assert folded(encoder) is encoder
+
+
+def test_an_encoder_without_batch_norms_is_not_copied(monkeypatch):
+    monkeypatch.setattr("coulomb.index.folding.deepcopy", None)
+    encoder = build_encoder("vit", channels=3, image_size=32)
     assert folded(encoder) is encoder
