@@ -34,7 +34,7 @@ def test_chosen_images_are_compared_with_random_ones(monkeypatch):
 
 
 def test_memory_is_sampled():
-    with curation._PeakMemory() as memory:
+    with curation.PeakMemory() as memory:
         block = np.ones(20_000_000)
         curation.time.sleep(0.1)
         del block

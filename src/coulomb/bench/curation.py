@@ -23,11 +23,11 @@ BUDGET = 200
 DRAWS = 10
 
 
-def bench_duplicates(rows: int, dim: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """All pairs ≥ .95 of random rows with planted near-copies, stored in fp16: seconds, added memory, recall against fp64.
+def planted_copies(rows: int, dim: int) -> tuple[np.ndarray, set[tuple[int, int]]]:
+    """Returns random unit rows in fp16 with planted near-copies, and their pairs with a cosine of at least .95 in fp64.
 
-    Cosines of the planted pairs spread around the threshold. Other pairs of random rows are far from it, so that the
-    planted pairs with a cosine of at least .95 in fp64 are all there are.
+    Cosines of the planted pairs spread around the threshold. Other pairs of random rows are far from it, so that these are
+    all pairs there are.
     """
     generator = numpy_generator(0, "bench duplicates")
     x = generator.normal(size=(rows, dim)).astype(np.float32)
@@ -38,10 +38,15 @@ def bench_duplicates(rows: int, dim: int, say: Callable[[str], None]) -> dict[st
     first, second = np.arange(planted), np.arange(rows - planted, rows)
     a, b = x[first].astype(np.float64), x[second].astype(np.float64)
     cosines = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    wanted = set(zip(first[cosines >= ABOVE].tolist(), second[cosines >= ABOVE].tolist(), strict=True))
+    return x, set(zip(first[cosines >= ABOVE].tolist(), second[cosines >= ABOVE].tolist(), strict=True))
+
+
+def bench_duplicates(rows: int, dim: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """All pairs ≥ .95 of `planted_copies`: seconds, added memory, recall against fp64."""
+    x, wanted = planted_copies(rows, dim)
     say(f"all pairs of {rows:,} × {dim}")
     found: set[tuple[int, int]] = set()
-    with _PeakMemory() as memory:
+    with PeakMemory() as memory:
         wall, cpu = time.perf_counter(), time.process_time()
         for i, j, _ in similar_pairs(x, ABOVE):
             found |= set(zip(i.tolist(), j.tolist(), strict=True))
@@ -53,10 +58,10 @@ def bench_duplicates(rows: int, dim: int, say: Callable[[str], None]) -> dict[st
     }  # fmt: skip
 
 
-class _PeakMemory:
+class PeakMemory:
     """The largest resident memory within a block above that at its beginning, sampled every 10 ms: ``added``, in MiB."""
 
-    def __enter__(self) -> "_PeakMemory":
+    def __enter__(self) -> "PeakMemory":
         self.first, self.added, self.over = resident_mib(), 0.0, threading.Event()
         self.thread = threading.Thread(target=self.sample)
         self.thread.start()

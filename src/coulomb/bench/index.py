@@ -47,7 +47,8 @@ def bench_index(
 
     - ``search``: an index of ``rows`` random vectors of ``width`` in float16: opening, one query, 1,000 queries at once.
     - ``update``: an index of ``files`` files, none of which has changed.
-    - ``build``: lite0 at 96 pixels: images per second of a complete build, and of the encoder alone on prepared images.
+    - ``build``: lite0 at 96 pixels: images per second of a complete build, and of the encoder alone on prepared
+      images, with its batch norms, which an index folds.
 
     Args:
         only: parts to measure; default: all.
