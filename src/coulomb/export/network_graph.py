@@ -12,6 +12,7 @@ from coulomb.export.preparation import OPSET
 from coulomb.models import Encoder
 
 LARGEST = 2**31 - 2**20  # bytes of a protobuf file, less what the preparation needs
+FOLDED = 2**18  # numbers of a constant that is computed in advance
 
 
 class Network(nn.Module):
@@ -33,6 +34,7 @@ def network_graph(encoder: Encoder, unit: bool) -> Any:
     Raises:
         InputError: PyTorch cannot convert the network.
     """
+    from onnxscript.optimizer import optimize
     from torch.onnx import export
 
     example = torch.full((2, encoder.channels, encoder.image_size, encoder.image_size), 0.5)
@@ -50,6 +52,8 @@ def network_graph(encoder: Encoder, unit: bool) -> Any:
                 verbose=False,
             )
         assert program is not None
+        with quiet("onnxscript", "onnx_ir"):  # onnxruntime would move the padding of a kernel to the input
+            optimize(program.model, input_size_limit=FOLDED)
         model = program.model_proto
     except Exception as error:  # of torch.export, of the converter, or of protobuf beyond 2 GiB
         reason = (str(error).strip().splitlines() or [""])[0]
