@@ -21,6 +21,8 @@ def test_label_errors_without_cleanlab(monkeypatch):
     x, y = classes_of(400, 4)
     result = curation.bench_label_errors(x, y, quiet)
     assert result["precision"]["coulomb"] > 0.9 and "not installed" in result["skipped"]
+    text = curation.render({"duplicates": curation.bench_duplicates(400, 32, quiet), "label_errors": result})
+    assert text.endswith("skipped: cleanlab is not installed")
 
 
 def test_chosen_images_are_compared_with_random_ones(monkeypatch):

@@ -168,8 +168,11 @@ def render(result: dict[str, Any]) -> str:
         f"({pairs['cpu_seconds']:.0f} s of CPU), {pairs['memory_mb']:.0f} MB above the array, "
         f"recall {pairs['recall']:.4%}, {pairs['not_in_fp64']} too many"
     ]
-    for name, precision in result.get("label_errors", {}).get("precision", {}).items():
+    errors = result.get("label_errors", {})
+    for name, precision in errors.get("precision", {}).items():
         lines.append(f"planted label errors among the first {FLIPPED:.0%}, {name}: {precision:.1%}")
+    if "skipped" in errors:
+        lines.append(f"skipped: {errors['skipped']}")
     for name, accuracy in result.get("choose", {}).items():
         lines.append(f"{BUDGET} labels, {name}: {accuracy['mean']:.1%} ± {accuracy['std']:.1%}")
     return "\n".join(lines)
