@@ -13,19 +13,15 @@ STAGES = (
 
 
 class SameConv2d(nn.Conv2d):
-    """Convolution with a stride that pads its input by as many pixels on both sides, or by one more right and below.
-
-    For that one pixel the kernel gets a row and a column of zeros, above and left, instead of a padded copy of the input:
-    the same features, bit by bit, and lite0 is 6 to 11% faster in inference.
-    """
+    """Convolution with a stride and "same" padding: an odd pixel goes right and below."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [B, C, h, w] to [B, outputs, ⌈h / stride⌉, ⌈w / stride⌉]."""
         (kernel, _), (stride, _) = self.kernel_size, self.stride
-        height, width = (max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[-2:])
-        weight = functional.pad(self.weight, (width % 2, 0, height % 2, 0))
-        padding = (height - height // 2, width - width // 2)
-        return functional.conv2d(x, weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        rows, columns = (max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[-2:])
+        # As zeros of the kernel, above and left: a padded copy of x would take 6 to 11% of the time of lite0.
+        weight = functional.pad(self.weight, (columns % 2, 0, rows % 2, 0))
+        return functional.conv2d(x, weight, self.bias, stride, (-(-rows // 2), -(-columns // 2)), groups=self.groups)
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
