@@ -122,7 +122,7 @@ class PaCoLoss(Loss):
         similarity = Similarity(features[:anchors], keys, query_ids=ids, key_ids=key_ids, **options)
         own, rest = own_and_rest(centers, ids)
         if self.gamma:
-            rest = torch.stack([rest, similarity.lse("others") + math.log(self.gamma)]).logsumexp(0)
+            rest = torch.logaddexp(rest, similarity.lse("others") + math.log(self.gamma))
         count, attraction = similarity.count("positives").to(own.dtype), similarity.sum("positives")
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
         # −log p of the class centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.

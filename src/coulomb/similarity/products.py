@@ -10,7 +10,7 @@ from coulomb import machine
 from coulomb.similarity import policy
 
 SMALL = 16  # with fewer rows, columns or dimensions oneDNN gains nothing
-WORTHWHILE = 2**22  # likewise with fewer multiplications
+WORTHWHILE = 2**24  # likewise with fewer multiplications
 
 
 def gains(dtype: torch.dtype, device: torch.device) -> bool:
@@ -21,13 +21,13 @@ def gains(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def product(a_RD: Tensor, b_CD: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A·Bᵀ [R, C], in ``dtype`` if the operands are in half precision. oneDNN is fastest if A is contiguous."""
+    """A·Bᵀ [R, C], in ``dtype`` if the operands are in half precision. oneDNN copies A if it is not contiguous."""
     if dtype is not None and a_RD.dtype != dtype:
         if a_RD.device.type == "cuda":
             return torch.mm(a_RD, b_CD.T, out_dtype=dtype)
         return torch.mm(a_RD, b_CD.T).to(dtype)  # CPUs sum in fp32, but have no result in it
     linear = _linear_for(a_RD, b_CD)
-    return torch.mm(a_RD, b_CD.T) if linear is None else linear(a_RD, b_CD, None, "none", [], "")
+    return torch.mm(a_RD, b_CD.T) if linear is None else linear(a_RD.contiguous(), b_CD, None, "none", [], "")
 
 
 def add_product(out_RC: Tensor, a_RD: Tensor, b_CD: Tensor) -> None:

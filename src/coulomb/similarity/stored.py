@@ -24,7 +24,7 @@ def forward(problem: Problem, **_: bool) -> Reduced:
             slopes, terms = term_slopes(problem, tile), terms_(problem, tile)
             if weights is not None:
                 terms, slopes = terms.mul_(weights), slopes.mul_(weights)
-            return Reduced(terms.sum(1)[None].mul_(1 / LOG2E), cached=[slopes[None]])
+            return Reduced(terms.sum(1)[None], cached=[slopes[None]])
         if problem.both and not problem.bounded:
             rows, columns = (_softmax(problem, tile, 1.0, dim)[0] for dim in (1, 0))
             return Reduced(rows[None], columns, cached=[tile[None]])
@@ -69,22 +69,23 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
             problem,
             need_scale,
             product(gradient, keys_MD.T) * factor if need_queries else None,
-            product((queries_ND * factor).T.contiguous(), gradient.T).T if need_keys else None,
+            product((queries_ND * factor).T, gradient.T).T if need_keys else None,
             (gradient * factor).sum(0) if need_bias else None,
         )
 
 
 def _exponents(problem: Problem) -> Tensor:
-    """t = s·log2(e) [N, M], −inf for pairs that do not count."""
-    tile = product(problem.queries_ND * (problem.scale * LOG2E), problem.keys)
+    """t [N, M] (see `Tiles`), −inf for pairs that do not count."""
+    unit = problem.unit_of_t
+    tile = product(problem.queries_ND * (problem.scale * unit), problem.keys)
     if problem.bias_M is not None:
-        tile.add_(problem.bias_M, alpha=LOG2E)
+        tile.add_(problem.bias_M, alpha=unit)
     if problem.at_least_N is not None:
-        exclude_(tile, torch.lt, tile, problem.at_least_N[:, None] * LOG2E)
+        exclude_(tile, torch.lt, tile, problem.at_least_N[:, None] * unit)
     tile = problem.pairs.hide_(tile, *problem.pairs.everything)
     if problem.top_k is not None:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
-        exclude_(tile, torch.lt, tile, below(last, problem.scale * LOG2E))
+        exclude_(tile, torch.lt, tile, below(last, problem.scale * unit))
     return tile
 
 

@@ -102,16 +102,16 @@ def scaled(
 
 
 def terms_(problem: Problem, tile: Tensor) -> Tensor:
-    """The summands of ``"sum"`` or ``"softplus"`` in units of ln 2, from exponents t, which are modified."""
+    """The summands of ``"sum"`` or ``"softplus"`` from a tile of s, which may be modified."""
     if problem.reduction == "sum":
         return tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)  # faster than filling by a mask
-    return softplus(tile.mul_(1 / LOG2E), threshold=50).mul_(LOG2E)
+    return softplus(tile, threshold=50)
 
 
 def term_slopes(problem: Problem, tile: Tensor) -> Tensor:
     """Derivatives of these summands by s: 1 or σ(s); 0 for pairs that do not count."""
     smooth = problem.reduction == "softplus"
-    return (tile / LOG2E).sigmoid_() if smooth else torch.gt(tile, -torch.inf, out=torch.empty_like(tile))
+    return tile.sigmoid() if smooth else torch.gt(tile, -torch.inf, out=torch.empty_like(tile))
 
 
 class _Cache(list[Tensor]):
@@ -170,7 +170,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
         for out, total, power in zip(out_PN[:, rows], total_PR, powers, strict=True):
             out.copy_(total.log2_().add_(largest, alpha=power) if problem.reduction == "lse" else total)
     columns_M = None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E)
-    return Reduced(out_PN.mul_(1 / LOG2E), columns_M, attended_ND, cache)
+    return Reduced(out_PN.mul_(1 / problem.unit_of_t), columns_M, attended_ND, cache)
 
 
 def _rows_backward(

@@ -96,6 +96,11 @@ class Problem:
             keys_MD = torch.cat([keys_MD, self.bias_M[:, None]], 1)
         return (queries_ND * self.pairs.sum(keys_MD)).sum(1)
 
+    @property
+    def unit_of_t(self) -> float:
+        """t/s: log2(e) where powers of 2 are summed, else 1."""
+        return LOG2E if self.reduction == "lse" else 1.0
+
     @cached_property
     def bounded(self) -> bool:
         """True if no exponential can overflow or underflow, so that no maximum is needed.
@@ -133,7 +138,7 @@ class Problem:
 
 
 class Tiles:
-    """Tiles of t = s·log2(e)."""
+    """Tiles of t, which is s·log2(e) for lse and s for other reductions (`Problem.unit_of_t`)."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.pairs, self.tile = problem, problem.pairs, problem.tile
@@ -143,9 +148,10 @@ class Tiles:
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
         self.half = problem.half if policy.halves(problem) else None
         self.factors_MD = self.operand(self.keys_MD)
-        self.factor = problem.scale * LOG2E
-        self.bias_M = None if problem.bias_M is None else problem.bias_M * LOG2E
-        self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * LOG2E
+        unit = problem.unit_of_t
+        self.factor = problem.scale * unit
+        self.bias_M = None if problem.bias_M is None else problem.bias_M * unit
+        self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * unit
         self._strip: tuple[slice, Tensor] | None = None
 
     def operand(self, value: Tensor) -> Tensor:
