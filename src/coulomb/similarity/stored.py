@@ -9,7 +9,7 @@ from torch import Tensor
 from coulomb.machine import exclude_
 from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes, terms_
-from coulomb.similarity.tiles import LOG2E, Problem, below, powered
+from coulomb.similarity.tiles import LOG2E, Problem, Tiles, below, powered
 
 
 def forward(problem: Problem, **_: bool) -> Reduced:
@@ -76,16 +76,11 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
 
 def _exponents(problem: Problem) -> Tensor:
     """t [N, M] (see `Tiles`), −inf for pairs that do not count."""
-    unit = problem.unit_of_t
-    tile = product(problem.queries_ND * (problem.scale * unit), problem.keys)
-    if problem.bias_M is not None:
-        tile.add_(problem.bias_M, alpha=unit)
-    if problem.at_least_N is not None:
-        exclude_(tile, torch.lt, tile, problem.at_least_N[:, None] * unit)
-    tile = problem.pairs.hide_(tile, *problem.pairs.everything)
+    tiles = Tiles(problem)
+    tile = tiles.exponents(*problem.pairs.everything)
     if problem.top_k is not None:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
-        exclude_(tile, torch.lt, tile, below(last, problem.scale * unit))
+        exclude_(tile, torch.lt, tile, below(last, tiles.factor))
     return tile
 
 

@@ -103,15 +103,14 @@ def scaled(
 
 def terms_(problem: Problem, tile: Tensor) -> Tensor:
     """The summands of ``"sum"`` or ``"softplus"`` from a tile of s, which may be modified."""
-    if problem.reduction == "sum":
-        return tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)  # faster than filling by a mask
-    return softplus(tile, threshold=50)
+    if problem.reduction == "softplus":
+        return softplus(tile, threshold=50)
+    return tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)  # faster than filling by a mask
 
 
 def term_slopes(problem: Problem, tile: Tensor) -> Tensor:
     """Derivatives of these summands by s: 1 or σ(s); 0 for pairs that do not count."""
-    smooth = problem.reduction == "softplus"
-    return tile.sigmoid() if smooth else torch.gt(tile, -torch.inf, out=torch.empty_like(tile))
+    return tile.sigmoid() if problem.reduction == "softplus" else (tile > -torch.inf).to(tile.dtype)
 
 
 class _Cache(list[Tensor]):

@@ -27,8 +27,7 @@ class Problem:
 
     Attributes:
         queries_ND, keys_MD: operands; None for the keys if they are the queries.
-        scale: a number or a 0-dim tensor.
-        bias_M: a bias per column, or None.
+        scale, bias_M: a number or a 0-dim tensor; a bias per column, or None.
         pairs: the pairs that count.
         reduction: ``"lse"``, log Σ_j exp(p·s_ij); ``"sum"``, Σ_j s_ij; ``"softplus"``, Σ_j log(1 + exp s_ij).
         powers: the p, ascending. Several share the product of each tile.
@@ -69,8 +68,7 @@ class Problem:
         """The problem with these operands; None for ``scale`` keeps the number."""
         out = copy(self)
         out.queries_ND, out.keys_MD, out.bias_M = queries_ND, keys_MD, bias_M
-        if scale is not None:
-            out.scale = scale
+        out.scale = self.scale if scale is None else scale
         return out
 
     def without_operands(self) -> "Problem":
@@ -141,15 +139,14 @@ class Tiles:
     """Tiles of t, which is s·log2(e) for lse and s for other reductions (`Problem.unit_of_t`)."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.pairs, self.tile = problem, problem.pairs, problem.tile
+        self.pairs, self.tile = problem.pairs, problem.tile
         n, m = problem.pairs.shape  # a side shorter than a tile leaves its room to the other
         self.rows = min(n, max(self.tile, self.tile**2 // max(1, min(m, self.tile))))
         self.cols = min(m, max(self.tile, self.tile**2 // max(1, min(n, self.tile))))
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
         self.half = problem.half if policy.halves(problem) else None
         self.factors_MD = self.operand(self.keys_MD)
-        unit = problem.unit_of_t
-        self.factor = problem.scale * unit
+        self.factor = problem.scale * (unit := problem.unit_of_t)
         self.bias_M = None if problem.bias_M is None else problem.bias_M * unit
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * unit
         self._strip: tuple[slice, Tensor] | None = None
