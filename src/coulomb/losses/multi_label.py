@@ -61,7 +61,7 @@ def overlap_matrix(multi_hot_BC: Tensor, overlap: str) -> Tensor:
 
 
 def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, overlap: str) -> tuple[Tensor, Tensor]:
-    """Returns the mean of s over each anchor's positives, weighted by `overlap_matrix`, and which anchors have positives.
+    """Returns the mean of s over each anchor's positives, weighted by `overlap_matrix`, and which anchors have none.
 
     Both have shape [anchors]. No matrix of all pairs is stored.
 
@@ -80,9 +80,9 @@ def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, ov
     anchor_views = similarity.shape[0] // batch
     sums, own = sums.repeat(anchor_views, 1), own.repeat(anchor_views)
     weight = sums[:, -1] - own
-    has = weight > 0
+    alone = weight <= 0
     total = (similarity.queries_ND * (sums[:, :-1] - own[:, None] * similarity.queries_ND)).sum(1)
-    return similarity.scale * total / weight.masked_fill(~has, 1), has
+    return similarity.scale * total / weight.masked_fill(alone, 1), alone
 
 
 def overlap_sums(multi_hot_BC: Tensor, values_BD: Tensor, overlap: str) -> Tensor:

@@ -115,7 +115,7 @@ def reduced_over(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str
     """
     if reduction != "mean":
         return reduced(loss_N, reduction)
-    return loss_N.sum() * world_size(group) / anchors
+    return (loss_N if group is None else loss_N * world_size(group)).sum() / anchors
 
 
 def world_size(group: dist.ProcessGroup | None) -> int:

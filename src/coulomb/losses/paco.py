@@ -116,10 +116,10 @@ class PaCoLoss(Loss):
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
         features = normalized(("features",), features, normalize=self.normalize)
-        ids, keys = labels[:anchors], None if anchors == len(features) else features
-        key_ids = None if keys is None else labels
+        ids, keys = labels[:anchors], (None, None) if anchors == len(features) else (features, labels)
+        first = features if keys[0] is None else features[:anchors]
         options: dict[str, Any] = {"scale": scale, "queries_lead_keys": True, "unit": self.normalize}
-        similarity = Similarity(features[:anchors], keys, query_ids=ids, key_ids=key_ids, **options)
+        similarity = Similarity(first, keys[0], query_ids=ids, key_ids=keys[1], **options)
         own, rest = own_and_rest(centers, ids)
         if self.gamma:
             rest = torch.logaddexp(rest, similarity.lse("others") + math.log(self.gamma))

@@ -99,7 +99,7 @@ class SupConLoss(Loss):
         anchors = batch if self.contrast_mode == "one" else len(keys)
         group = gather_group(self.gather)
         ids, mask, multi_hot = relations(labels, mask, batch, views, keys, group)
-        first, others = keys[:anchors], None if anchors == len(keys) else keys
+        first, others = (keys, None) if anchors == len(keys) else (keys[:anchors], keys)
         options: dict[str, Any] = {"instances": batch}
         if ids is not None:
             options = {"query_ids": ids[:anchors], "key_ids": None if others is None else ids}
@@ -118,30 +118,30 @@ class SupConLoss(Loss):
             positive = mask.repeat(views, views)[:anchors]
             positive.diagonal().zero_()
             own = Similarity(first, others, queries_lead_keys=True, **options)
-        has = (count := own.count(positive)) > 0
+        alone = (count := own.count(positive)) == 0
         if self.positives == "out":
-            attraction = own.sum(positive) / count.masked_fill(~has, 1)
+            attraction = own.sum(positive) / count.masked_fill(alone, 1)
         else:
-            attraction = own.lse(positive).masked_fill(~has, 0) - count.masked_fill(~has, 1).to(keys.dtype).log()
-        loss = self._reduced(similarity, attraction, has)
+            attraction = own.lse(positive).masked_fill(alone, 0) - count.masked_fill(alone, 1).to(keys.dtype).log()
+        loss = self._reduced(similarity, attraction, alone)
         if not self.diagnose:
             return loss
         negative = "negatives" if isinstance(positive, str) else (positive == 0).fill_diagonal_(False)
-        return loss, diagnose_rows(own, negative, positive=own.mean(positive), has_positive=has)
+        return loss, diagnose_rows(own, negative, positive=own.mean(positive), has_positive=~alone)
 
-    def _reduced(self, similarity: Similarity, attraction: Tensor, has: Tensor) -> Tensor:
-        """LSE − attraction of the anchors that have a positive, reduced."""
-        losses = (similarity.lse("others") - attraction).masked_fill(~has, 0)
+    def _reduced(self, similarity: Similarity, attraction: Tensor, alone: Tensor) -> Tensor:
+        """LSE − attraction of the anchors that have a positive, reduced; the others are ``alone``."""
+        losses = (similarity.lse("others") - attraction).masked_fill(alone, 0)
         if self.base_temperature is not None:
             losses = losses / (similarity.scale * self.base_temperature)
-        if readable(has) and (missing := int((~has).sum())):
+        if readable(alone) and (missing := int(alone.sum())):
             if self.no_positive == "raise":
-                raise ValueError(f"{missing} of {len(has)} anchors have no positive (no_positive='raise')")
+                raise ValueError(f"{missing} of {len(alone)} anchors have no positive (no_positive='raise')")
             effect = "count as a loss of 0" if self.no_positive == "zero" else "are left out of the mean"
-            warn_counted(missing, len(has), f"anchors have no positive and {effect}")
+            warn_counted(missing, len(alone), f"anchors have no positive and {effect}")
         counted: int | Tensor = similarity.number_of_keys * similarity.shape[0] // similarity.shape[1]
         if similarity.number_of_keys == 2:
-            warn_counted(len(has), len(has), "anchors have a single other sample: the loss gives no gradient")
+            warn_counted(len(alone), len(alone), "anchors have a single other sample: the loss gives no gradient")
         if self.no_positive == "exclude":
-            counted = summed_over(similarity.group, has.sum()).clamp_min(1)
+            counted = summed_over(similarity.group, (~alone).sum()).clamp_min(1)
         return reduced_over(similarity.group, losses, self.reduction, counted)
