@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb.machine import exclude_
 from coulomb.similarity.products import full_precision, product
-from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes, terms_
+from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes_, terms
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, below, powered
 
 
@@ -21,10 +21,10 @@ def forward(problem: Problem, **_: bool) -> Reduced:
     with full_precision(problem.queries_ND):
         tile, weights = _exponents(problem), problem.pairs.weights(*problem.pairs.everything)
         if problem.reduction != "lse":
-            slopes, terms = term_slopes(problem, tile), terms_(problem, tile)
+            summands, slopes = terms(problem, tile), term_slopes_(problem, tile)
             if weights is not None:
-                terms, slopes = terms.mul_(weights), slopes.mul_(weights)
-            return Reduced(terms.sum(1)[None], cached=[slopes[None]])
+                summands, slopes = summands.mul_(weights), slopes.mul_(weights)
+            return Reduced(summands.sum(1)[None], cached=[slopes[None]])
         if problem.both and not problem.bounded:
             rows, columns = (_softmax(problem, tile, 1.0, dim)[0] for dim in (1, 0))
             return Reduced(rows[None], columns, cached=[tile[None]])

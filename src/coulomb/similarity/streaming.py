@@ -101,16 +101,16 @@ def scaled(
     return Gradients(grad_ND, grad_MD, grad_scale, grad_bias_M)
 
 
-def terms_(problem: Problem, tile: Tensor) -> Tensor:
-    """The summands of ``"sum"`` or ``"softplus"`` from a tile of s, which may be modified."""
+def terms(problem: Problem, tile: Tensor) -> Tensor:
+    """The summands of ``"sum"`` or ``"softplus"`` from a tile of s."""
     if problem.reduction == "softplus":
         return softplus(tile, threshold=50)
-    return tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)  # faster than filling by a mask
+    return tile.nan_to_num(nan=torch.nan, posinf=torch.inf, neginf=0)  # faster than filling by a mask
 
 
-def term_slopes(problem: Problem, tile: Tensor) -> Tensor:
-    """Derivatives of these summands by s: 1 or σ(s); 0 for pairs that do not count."""
-    return tile.sigmoid() if problem.reduction == "softplus" else (tile > -torch.inf).to(tile.dtype)
+def term_slopes_(problem: Problem, tile: Tensor) -> Tensor:
+    """Derivatives of these summands by s, in place: 1 or σ(s); 0 for pairs that do not count."""
+    return tile.sigmoid_() if problem.reduction == "softplus" else tile.gt_(-torch.inf)
 
 
 class _Cache(list[Tensor]):
@@ -141,8 +141,8 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
         for cols in tiles.column_tiles(rows):
             tile, weights = tiles.exponents(rows, cols), tiles.pairs.weights(rows, cols)
             if problem.reduction != "lse":
-                terms = terms_(problem, tile)
-                total_PR[0] += (terms if weights is None else terms * weights).sum(1)
+                summands = terms(problem, tile)
+                total_PR[0] += (summands if weights is None else summands * weights).sum(1)
                 continue
             if not bounded:
                 now = torch.maximum(largest, tile.amax(1)) if tile.numel() else largest
@@ -196,7 +196,7 @@ def _rows_backward(
             if exponential is not None and weight_RC is not None:
                 tile = (weight_PN[0, rows, None] + weight_RC).mul_(exponential)
             elif problem.reduction != "lse":
-                tile = term_slopes(problem, tiles.exponents(rows, cols))
+                tile = term_slopes_(problem, tiles.exponents(rows, cols))
             elif thin:
                 tile = tiles.exponents(rows, cols)
                 tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
