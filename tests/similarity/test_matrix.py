@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, policy, stored, streaming, use_backend
+from coulomb.similarity import Similarity, policy, products, stored, streaming, use_backend
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -66,6 +66,13 @@ def test_half_precision_is_computed_in_fp32(backend, dtype):
     torch.testing.assert_close(value.double(), truth, rtol=0, atol=1e-5)
     (gradient,) = torch.autograd.grad(value.sum(), x)
     assert gradient.dtype == dtype
+
+
+def test_a_stored_matrix_is_in_full_precision(monkeypatch):
+    monkeypatch.setattr(products.machine, "FAST_BFLOAT16", True)
+    x = X.float()
+    with policy.override(half_rows=1):
+        assert torch.equal(Similarity(x, half=torch.bfloat16).lse("others"), Similarity(x).lse("others"))
 
 
 def test_errors_name_the_argument():

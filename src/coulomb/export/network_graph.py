@@ -12,7 +12,7 @@ from coulomb.export.preparation import OPSET
 from coulomb.models import Encoder
 
 LARGEST = 2**31 - 2**20  # bytes of a protobuf file, less what the preparation needs
-FOLDED = 2**18  # numbers of a constant that is computed in advance
+FOLDED = 2**18  # elements of a constant whose results are computed in advance, at most
 
 
 class Network(nn.Module):
@@ -51,9 +51,8 @@ def network_graph(encoder: Encoder, unit: bool) -> Any:
                 opset_version=OPSET,
                 verbose=False,
             )
-        assert program is not None
-        with quiet("onnxscript", "onnx_ir"):  # onnxruntime would move the padding of a kernel to the input
-            optimize(program.model, input_size_limit=FOLDED)
+            assert program is not None
+            optimize(program.model, input_size_limit=FOLDED)  # onnxruntime would pad the input instead of the kernel
         model = program.model_proto
     except Exception as error:  # of torch.export, of the converter, or of protobuf beyond 2 GiB
         reason = (str(error).strip().splitlines() or [""])[0]

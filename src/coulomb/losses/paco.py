@@ -116,10 +116,10 @@ class PaCoLoss(Loss):
         (anchors, classes), scale = centers.shape, inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
         features = normalized(("features",), features, normalize=self.normalize)
-        ids, keys = labels[:anchors], (None, None) if anchors == len(features) else (features, labels)
-        first = features if keys[0] is None else features[:anchors]
+        ids, everything = labels[:anchors], anchors == len(features)
+        first, keys, key_ids = (features, None, None) if everything else (features[:anchors], features, labels)
         options: dict[str, Any] = {"scale": scale, "queries_lead_keys": True, "unit": self.normalize}
-        similarity = Similarity(first, keys[0], query_ids=ids, key_ids=keys[1], **options)
+        similarity = Similarity(first, keys, query_ids=ids, key_ids=key_ids, **options)
         own, rest = own_and_rest(centers, ids)
         if self.gamma:
             rest = torch.logaddexp(rest, similarity.lse("others") + math.log(self.gamma))

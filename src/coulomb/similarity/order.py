@@ -1,6 +1,6 @@
 """Order statistics of each row, tile by tile: the k largest, and the statistics of a diagnosis. Without gradients."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
         values_Nk = problem.queries_ND.new_empty(n, k)
         return values_Nk, torch.empty_like(values_Nk, dtype=torch.long)
     with full_precision(problem.queries_ND):
-        tiles = Tiles(replace(problem, half=None))
+        tiles = Tiles(problem, half=False)
         height, width = tiles.tile, tiles.tile
         if k > tiles.tile // 4:  # merging costs k per tile: take fewer rows, but complete ones
             height, width = max(1, policy.current().strip // m), m

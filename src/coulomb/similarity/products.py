@@ -21,7 +21,7 @@ def gains(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def product(a_RD: Tensor, b_CD: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A·Bᵀ [R, C], in ``dtype`` if the operands are in half precision. oneDNN copies A if it is not contiguous."""
+    """A·Bᵀ [R, C], in ``dtype`` if the operands are in half precision. For oneDNN, A is made contiguous."""
     if dtype is not None and a_RD.dtype != dtype:
         if a_RD.device.type == "cuda":
             return torch.mm(a_RD, b_CD.T, out_dtype=dtype)

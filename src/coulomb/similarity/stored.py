@@ -76,7 +76,7 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
 
 def _exponents(problem: Problem) -> Tensor:
     """t [N, M] (see `Tiles`), −inf for pairs that do not count."""
-    tiles = Tiles(problem)
+    tiles = Tiles(problem, half=False)
     tile = tiles.exponents(*problem.pairs.everything)
     if problem.top_k is not None:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)

@@ -136,15 +136,15 @@ class Problem:
 
 
 class Tiles:
-    """Tiles of t, which is s·log2(e) for lse and s for other reductions (`Problem.unit_of_t`)."""
+    """Tiles of t, which is s·log2(e) for lse and s for other reductions. ``half``: `policy.halves` may round operands."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, half: bool = True) -> None:
         self.pairs, self.tile = problem.pairs, problem.tile
         n, m = problem.pairs.shape  # a side shorter than a tile leaves its room to the other
         self.rows = min(n, max(self.tile, self.tile**2 // max(1, min(m, self.tile))))
         self.cols = min(m, max(self.tile, self.tile**2 // max(1, min(n, self.tile))))
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
-        self.half = problem.half if policy.halves(problem) else None
+        self.half = problem.half if half and policy.halves(problem) else None
         self.factors_MD = self.operand(self.keys_MD)
         self.factor = problem.scale * (unit := problem.unit_of_t)
         self.bias_M = None if problem.bias_M is None else problem.bias_M * unit
