@@ -35,6 +35,11 @@ class CoulombWarning(UserWarning):
     """Part of the input contributes nothing; the message counts it (anchors without positives, zero vectors)."""
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Returns "1 image" or "2 images" for messages; ``many``: the plural, if it is not ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Returns "; did you mean 'simclr'?" for a ``name`` that is similar to one of ``names``, else an empty string."""
     import difflib  # only needed for errors

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from coulomb.data import ArraySource, check, open_source, suggest_image_size, survey
+from coulomb.data import ArraySource, Images, check, open_source, suggest_image_size, survey
 from coulomb.data.survey import detail_finding, detail_side, measure_detail
 from coulomb.errors import InputError
 from page_blocks import ROOT
@@ -53,6 +53,30 @@ def test_sample_is_seeded_and_bounded():
     assert Mixed.read == 50
     assert survey(source, sample=50, seed=1) == first
     assert survey(source, sample=50, seed=2) != first
+
+
+class SomeDeep(ArraySource):
+    """Grey images, some of which have 16 bits."""
+
+    def __init__(self, deep):
+        super().__init__(np.zeros((len(deep), 4, 4), np.uint8))
+        self.deep = deep
+
+    def image(self, index):
+        return np.zeros((4, 4, 1), np.uint16 if self.deep[index] else np.uint8)
+
+
+@pytest.mark.parametrize("where", [0, 7, 39])
+def test_one_image_with_16_bits_does_not_decide_for_the_others(where):
+    deep = np.arange(40) == where
+    assert survey(SomeDeep(deep)).dtype == Images(SomeDeep(deep)).dtype == "uint8"
+    assert survey(SomeDeep(~deep)).dtype == Images(SomeDeep(~deep)).dtype == "float32"
+
+
+@pytest.mark.parametrize(("deep", "wanted"), [(280, "uint8"), (300, "uint8"), (301, "float32"), (320, "float32")])
+def test_the_majority_does_not_depend_on_the_sample(deep, wanted):
+    source = SomeDeep(np.random.default_rng(0).permutation(600) < deep)
+    assert {survey(source, sample=100, seed=seed).dtype for seed in range(20)} == {wanted}
 
 
 def test_deep_and_many_channels():

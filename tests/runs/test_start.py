@@ -1,5 +1,6 @@
 import dataclasses
 import logging
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from coulomb.runs.config import Config
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
 from coulomb.runs.preflight import estimate, preflight, preview
-from coulomb.runs.prepare import measure
+from coulomb.runs.prepare import decode, measure
 from coulomb.runs.recipes_from_weights import SHARED
 from coulomb.runs.start import choose_start, photo_size, shown_in_time
 
@@ -46,7 +47,7 @@ def test_colour_photos_begin_from_lite0():
         ({"image_size": 32}, {}, "--image-size 32 is below 48"),
         ({}, {"channels": 1}, "the images have 1 channel and"),
         ({}, {"channels": 4}, "the images have 4 channels"),
-        ({}, {"dtype": "float32"}, "the images have more than 8 bits per channel"),
+        ({}, {"dtype": "float32"}, "most of the images have more than 8 bits per channel"),
         ({}, {"short_side": 47.5}, "the images are small (median short side 47.5 pixels, below 48)"),
         ({}, {"digits": True}, "digits are no photos"),
     ],
@@ -137,6 +138,27 @@ def test_the_plan_of_photos_and_of_photos_from_scratch(photos):
     assert again == config
     again = measure(config, open_source(photos))  # as when the run is resumed
     assert (again.start.encoder, again.image_size, again.channels) == ("lite0", 96, 3)
+
+
+@pytest.mark.parametrize("layout", ["flat", "tree"])
+def test_one_16_bit_file_among_photos_does_not_throw_the_weights_away(photos, tmp_path, layout, caplog):
+    for path in Path(photos).rglob("*.png"):
+        target = tmp_path / (path.name if layout == "flat" else f"{path.parent.name}/{path.name}")
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(path, target)
+    deep = np.random.default_rng(0).integers(0, 65536, (64, 70)).astype(np.uint16)
+    Image.fromarray(deep).save(target.parent / "deep.png")
+    name = (target.parent / "deep.png").relative_to(tmp_path).as_posix()
+    result, text = preflight({"data": str(tmp_path)}, progress=False)
+    sentence = f"1 image has more than 8 bits per channel and is read as 8 bits, as most images have: {name}."
+    assert sentence in text and result["rounded"] == [name]
+    assert (result["training"]["encoder"], result["training"]["image_size"]) == ("lite0", 96)
+    assert result["suggested"]["dtype"] == result["data"]["canvas"]["dtype"] == "uint8"
+    planned = plan({"data": str(tmp_path)})
+    with caplog.at_level("INFO", "coulomb"):
+        prepared = decode(planned.prepared, planned.config, progress=False)
+    assert sentence in caplog.text
+    assert prepared.describe([])["rounded"] == result["data"]["rounded"] == 1
 
 
 def test_settings_of_a_training_are_left_out_if_only_a_head_is_trained(photos, monkeypatch):

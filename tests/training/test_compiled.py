@@ -112,7 +112,7 @@ def test_batches_are_copied_without_waiting_and_values_for_the_host_stay_there()
     torch.nn.Module.__init__(training)
     image = torch.zeros(2, 3, 4, 4).as_subclass(Device)
     index, aspect = torch.arange(2).as_subclass(Device), torch.ones(2).as_subclass(Device)
-    batch = {"image": image, "index": index, "aspect": aspect, "failed": [(7, "truncated")], "rounded": 0}
+    batch = {"image": image, "index": index, "aspect": aspect, "failed": [(7, "truncated")], "rounded": []}
     moved = training.transfer_batch_to_device(batch, torch.device("cuda", 0), 0)
     assert image.copied == {"non_blocking": True}
     assert moved["index"] is index and moved["aspect"] is aspect and moved["failed"] == [(7, "truncated")]

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import coulomb
@@ -199,6 +200,24 @@ def test_corrupt_images_are_named_counted_and_limited(tmp_path, digit_tree, quic
         assert [entry["id"] for entry in json.loads((out / "data.json").read_text())["corrupt"]] == ["digit-1/03.png"]
         assert all(map(math.isfinite, losses(run)))
         assert "03.png" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize("cache_gb", [1.0, 0.0])
+def test_an_image_with_16_bits_among_others_is_counted_and_named(tmp_path, digit_tree, quick, cache_gb):
+    tree = shutil.copytree(digit_tree, tmp_path / "tree")
+    with Image.open(tree / "digit-1" / "03.png") as image:
+        deep = np.asarray(image.convert("L")).astype(np.uint16) * 257
+    Image.fromarray(deep).save(tree / "digit-1" / "03.png")
+    results = [
+        coulomb.train(data, out=tmp_path / name, cache_gb=cache_gb, workers=0, evaluate=False, progress=False, **quick)
+        for name, data in (("before", digit_tree), ("after", tree))
+    ]
+    text = (tmp_path / "after" / "train.log").read_text()
+    assert (
+        text.count("1 image has more than 8 bits per channel and is read as 8 bits") == 1 and "digit-1/03.png" in text
+    )
+    assert json.loads((tmp_path / "after" / "data.json").read_text())["rounded"] == 1
+    assert losses(results[0]) == losses(results[1])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from coulomb.data.check_labels import column_lines, label_findings, label_like, 
 from coulomb.data.source import CorruptImage, Header, Source, first_few, visible
 from coulomb.data.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
 from coulomb.data.workers import read_batches, split_batches, track
-from coulomb.errors import InputError
+from coulomb.errors import InputError, counted
 
 MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
 
@@ -78,9 +78,10 @@ class Inspection:
         decoded = self.decoded
         return [decoded[index].digest for index in indices]
 
-    def count_deep(self) -> int:
-        """Returns the number of readable images with more than 8 bits per channel."""
-        return sum(image.header.depth != "uint8" for image in self.decoded.values())
+    @property
+    def deep(self) -> list[int]:
+        """Indices of the readable images with more than 8 bits per channel."""
+        return [index for index, image in self.decoded.items() if image.header.depth != "uint8"]
 
 
 def inspect_images(source: Source, workers: int = 0, progress: bool | None = None) -> Inspection:
@@ -140,6 +141,7 @@ def check(
           :func:`coulomb.data.check_labels.label_like`;
         - ``groups``: columns, file names or folders that look like groups of similar images, see
           :func:`coulomb.data.check_groups.group_like`;
+        - ``rounded``: ids of images with more than 8 bits per channel that are read as 8, because most images have 8;
         - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;
         - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
         - ``findings``: sentences on what deserves attention.
@@ -170,6 +172,7 @@ def check(
         "labels": label_table(source, list(decoded), batch_size, learned, sampler),
         "other_columns": [entry for entry in label_like(source) if entry["name"] not in grouped],
         "groups": groups,
+        "rounded": [source.item_id(index) for index in inspection.deep] if summary.dtype == "uint8" else [],
         "detail": measure_detail(source, list(decoded), seed),
         "memory": {
             "full_size": sum(image.nbytes for image in decoded.values()),
@@ -208,20 +211,27 @@ def _findings(result: dict[str, Any], image_size: int, smallest: int) -> list[st
     bad = len(result["corrupt"])
     if bad:
         findings.append(
-            f"{bad} of {result['count']} images ({bad / result['count']:.2%}) cannot be decoded; they would be skipped."
+            f"{bad} of {counted(result['count'], 'image')} ({bad / result['count']:.2%}) cannot be decoded and would be "
+            "skipped."
         )
     if duplicates["redundant"]:
         findings.append(
-            f"{duplicates['redundant']} images are exact copies of others. As negatives of each other they push identical "
-            "images apart; copies in both the training and the test set inflate the result."
+            f"{counted(duplicates['redundant'], 'image is an exact copy of another', 'images are exact copies of others')}. "
+            "As negatives of each other they push identical images apart; copies in both the training and the test set "
+            "inflate the result."
         )
     if duplicates["cross_label"]:
-        findings.append(f"{duplicates['cross_label']} groups of identical images have different labels.")
+        groups = counted(duplicates["cross_label"], "group of identical images has", "groups of identical images have")
+        findings.append(f"{groups} different labels.")
     if survey["transparent"]:
-        findings.append(f"{survey['transparent']} images have transparency and were composited over white.")
+        has = counted(survey["transparent"], "image has transparency and was", "images have transparency and were")
+        findings.append(f"{has} composited over white.")
+    if result["rounded"]:
+        findings.append(rounded_sentence(result["rounded"]))
     deep = sum(number for mode, number in survey["modes"].items() if mode.startswith(("I", "F", "uint16", "float")))
-    if 0 < deep < result["readable"]:
-        findings.append(f"{deep} images have more than 8 bits per channel and the others have 8; all become float32.")
+    if result["suggested"]["dtype"] == "float32" and deep < result["readable"]:
+        has = counted(result["readable"] - deep, "image has", "images have")
+        findings.append(f"{has} 8 bits per channel and most have more; all become float32.")
     if labels is not None:
         findings += label_findings(labels)
     elif result["other_columns"]:
@@ -234,12 +244,21 @@ def _findings(result: dict[str, Any], image_size: int, smallest: int) -> list[st
     return findings
 
 
+def rounded_sentence(ids: list[str]) -> str:
+    """Returns a sentence that counts and names the images with more than 8 bits per channel that are read as 8."""
+    have = counted(len(ids), "image has", "images have")
+    return (
+        f"{have} more than 8 bits per channel and {'is' if len(ids) == 1 else 'are'} read as 8 bits, as most images have: "
+        f"{first_few(ids)}."
+    )
+
+
 def render_check(result: dict[str, Any]) -> str:
     """Returns the result of `check` as plain text; print it without markup, because names may contain brackets."""
     source, survey, memory = result["source"], result["survey"], result["memory"]
     suggested = result["suggested"]
     lines = [
-        f"{visible(source['name'])} ({source['kind']}): {result['count']} images, {result['readable']} readable",
+        f"{visible(source['name'])} ({source['kind']}): {counted(result['count'], 'image')}, {result['readable']} readable",
         *(f"  note: {visible(note, 400)}" for note in source["notes"]),
         "",
         f"size      width {_spread(survey, 'width')}, height {_spread(survey, 'height')}"
@@ -266,7 +285,8 @@ def _label_lines(labels: dict[str, Any] | None) -> list[str]:
     if labels is None:
         return ["labels    none"]
     classes = labels["classes"]
-    lines = [f"labels    {labels['labelled']} labelled, {labels['unlabelled']} unlabelled, {len(classes)} classes"]
+    known = counted(len(classes), "class", "classes")
+    lines = [f"labels    {labels['labelled']} labelled, {labels['unlabelled']} unlabelled, {known}"]
     if labels.get("p_no_positive") is not None:
         lines[0] += (
             f"; P(no other image of its class in a batch of {labels['batch_size']}) = {labels['p_no_positive']:.2g}"
@@ -296,7 +316,7 @@ def _duplicate_lines(duplicates: dict[str, Any]) -> list[str]:
     groups = sorted(duplicates["groups"], key=lambda group: not group["cross_label"])
     if not groups:
         return ["copies    none"]
-    lines = [f"copies    {duplicates['redundant']} in {len(groups)} groups of identical pixels"]
+    lines = [f"copies    {duplicates['redundant']} in {counted(len(groups), 'group')} of identical pixels"]
     for group in groups[:MOST_LINES]:
         lines.append(f"  {first_few(group['ids'])}" + ("  (different labels!)" if group["cross_label"] else ""))
     return lines if len(groups) <= MOST_LINES else [*lines, f"  … and {len(groups) - MOST_LINES} more groups"]

@@ -249,6 +249,14 @@ def to_channels(picture: Picture, channels: int) -> Picture:
     raise InputError(f"the image has {here} channels instead of {channels}; set channels={here} or convert the images")
 
 
+def eight_bits(picture: Picture) -> Picture:
+    """Returns an image as uint8: uint16 divided by 257, floats times 255, rounded."""
+    if picture.dtype == np.uint8:
+        return picture
+    scaled = picture * np.float32(255) if picture.dtype.kind == "f" else picture / 257
+    return np.round(scaled).astype(np.uint8)
+
+
 def to_canvas(picture: Picture, size: int, channels: int, dtype: str) -> tuple[np.ndarray, bool]:
     """Resizes the whole image to a square canvas [S, S, C], ignoring its aspect ratio, which the views restore later.
 
@@ -261,19 +269,20 @@ def to_canvas(picture: Picture, size: int, channels: int, dtype: str) -> tuple[n
         dtype: "uint8", or "float32" in [0, 1] (uint8 values are divided by 255, uint16 by 65535).
 
     Returns:
-        The canvas, and whether an image with more than 8 bits per channel was rounded to 8.
+        The canvas, and whether an image with more than 8 bits per channel was rounded to 8, by `eight_bits` and before it
+        is resized, so that it has the pixels of its version with 8 bits.
     """
     if picture.ndim != 3 or picture.dtype not in (np.uint8, np.uint16, np.float32):
         raise InputError(
             f"a source returned {picture.dtype} {list(picture.shape)}; images must be [H, W, C] uint8, uint16 or float32"
         )
+    if dtype == "uint8":
+        return _resize(to_channels(eight_bits(picture), channels), size), picture.dtype != np.uint8
     picture = to_channels(picture, channels)
     if picture.dtype == np.uint16:
         picture = picture.astype(np.float32) / np.float32(65535)
     canvas = _resize(picture, size)
-    if canvas.dtype == np.uint8:
-        return (canvas, False) if dtype == "uint8" else (canvas.astype(np.float32) / np.float32(255), False)
-    return (np.round(canvas * 255).astype(np.uint8), True) if dtype == "uint8" else (canvas, False)
+    return canvas.astype(np.float32) / np.float32(255) if canvas.dtype == np.uint8 else canvas, False
 
 
 def _resize(picture: Picture, size: int) -> Picture:

@@ -22,7 +22,7 @@ class Batch(TypedDict):
     aspect: torch.Tensor  # [b] float32: original width / height
     index: torch.Tensor  # [b] int64: position in this Images
     failed: list[tuple[int, str]]  # (position, reason)
-    rounded: int  # images with more than 8 bits that were rounded to 8
+    rounded: list[int]  # positions of images with more than 8 bits that were rounded to 8
 
 
 class Images(Dataset[dict[str, torch.Tensor]]):
@@ -39,7 +39,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         cache_bytes: largest size of all canvases that :meth:`load` caches.
         workers: processes that decode; at most the number of cores.
         progress: default for :meth:`load`.
-        dtype: "uint8" or "float32"; default float32 if an image in a sample has more than 8 bits per channel.
+        dtype: "uint8" or "float32"; default as for training, see `Survey`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         self.progress = progress
         self.dtype = dtype or canvas_dtype(source)
         self.failures: dict[int, str] = {}
-        self.rounded = 0
+        self.rounded: set[int] = set()
         self._canvases: torch.Tensor | None = None
         self._aspects = torch.empty(0)
 
@@ -131,14 +131,14 @@ class Images(Dataset[dict[str, torch.Tensor]]):
             "aspect": torch.from_numpy(np.take(self._aspects.numpy(), index)),
             "index": torch.from_numpy(index),
             "failed": failed,
-            "rounded": 0,
+            "rounded": [],
         }
 
     def _decode(self, positions: Sequence[int]) -> Batch:
         canvases = np.empty((len(positions), self.size, self.size, self.channels), dtype=self.dtype)
         aspects = np.empty(len(positions), dtype=np.float32)
         reasons: dict[int, str] = {}
-        rounded = 0
+        rounded: list[int] = []
         # In source order, because neighbours share a row group in a Parquet file.
         for row in np.argsort(self.indices[np.asarray(positions, dtype=np.int64)], kind="stable").tolist():
             index = int(self.indices[positions[row]])
@@ -151,7 +151,8 @@ class Images(Dataset[dict[str, torch.Tensor]]):
                 canvases[row], was_rounded = to_canvas(picture, self.size, self.channels, self.dtype)
             except InputError as error:
                 raise InputError(f"{visible(self.source.item_id(index))}: {error}") from None
-            rounded += was_rounded
+            if was_rounded:
+                rounded.append(int(positions[row]))
         decoded = np.asarray(positions, dtype=np.int64)
         if reasons:
             rows = [row for row in range(len(positions)) if row not in reasons]
@@ -208,7 +209,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         counted = ((len(part), batch) for part, batch in zip(parts, read, strict=True))
         for batch in track(counted, len(positions), what, progress):
             self.failures.update(batch["failed"])
-            self.rounded += batch["rounded"]
+            self.rounded.update(batch["rounded"])
             yield batch
 
     def normalisation(

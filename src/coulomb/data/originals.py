@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from coulomb.data.decode import to_channels
+from coulomb.data.decode import eight_bits, to_channels
 from coulomb.data.images import Batch
 from coulomb.data.source import CorruptImage, Picture, Source, visible
 from coulomb.data.workers import Then, no_change, read_batches, split_batches
@@ -39,7 +39,7 @@ class Originals(Dataset[Batch]):
         self.channels = channels
         self.prepare = prepare
         self.failures: dict[int, str] = {}
-        self.rounded = 0
+        self.rounded: set[int] = set()
 
     def batches(
         self, indices: Sequence[int] | np.ndarray | Tensor, batch_size: int, workers: int = 0, then: Then = no_change
@@ -50,12 +50,12 @@ class Originals(Dataset[Batch]):
         """
         for batch in read_batches(self, split_batches(indices, batch_size), workers, then):  # type: ignore[arg-type]
             self.failures.update(batch["failed"])
-            self.rounded += batch["rounded"]
+            self.rounded.update(batch["rounded"])
             yield batch
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Returns the prepared images at these indices, in this order."""
-        images, readable, failed, rounded = [], [], [], 0
+        images, readable, failed, rounded = [], [], [], []
         for index in indices:
             try:
                 picture = self.source.image(index)
@@ -67,7 +67,8 @@ class Originals(Dataset[Batch]):
             except InputError as error:
                 raise InputError(f"{visible(self.source.item_id(index))}: {error}") from None
             readable.append(index)
-            rounded += picture.dtype != np.uint8
+            if picture.dtype != np.uint8:
+                rounded.append(index)
         return {
             "image": torch.stack(images) if images else torch.empty(0),
             "aspect": torch.ones(len(images)),
@@ -75,11 +76,3 @@ class Originals(Dataset[Batch]):
             "failed": failed,
             "rounded": rounded,
         }
-
-
-def eight_bits(picture: Picture) -> Picture:
-    """Returns an image as uint8, as published networks saw theirs: uint16 divided by 257, floats times 255, rounded."""
-    if picture.dtype == np.uint8:
-        return picture
-    scaled = picture * np.float32(255) if picture.dtype.kind == "f" else picture / 257
-    return np.round(scaled).astype(np.uint8)

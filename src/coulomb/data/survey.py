@@ -1,5 +1,6 @@
 """Surveys a sample of images: sizes, modes and detail, from which image size and channels are chosen."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ class Survey:
         modes: number of images by mode.
         transparent: number of images with transparency.
         channels: that canvases need: 1 if all images are grey, 3 if any has colour, the number that arrays have.
-        dtype: that canvases need: "float32" if any image has more than 8 bits per channel, else "uint8".
+        dtype: of canvases: "float32" if more than half of the images have more than 8 bits per channel, else "uint8", in
+            which these images are rounded to 8 bits.
         uniform: whether all images have the same size.
         unreadable: reasons by id.
     """
@@ -56,12 +58,42 @@ class Survey:
 def survey(source: Source, sample: int = 512, seed: int = 0) -> Survey:
     """Surveys the headers of at most ``sample`` images, drawn by ``seed``.
 
+    All headers are read if the sample is too close to half images with more than 8 bits to decide for all.
+
     Raises:
         InputError: no header can be read, or the images of an array source differ in channels.
     """
     chosen = _sample(len(source), sample, seed)
     headers, unreadable = read_headers(source, chosen)
-    return summarise(source, headers, unreadable)
+    return dataclasses.replace(
+        summarise(source, headers, unreadable), dtype=_dtype_of_all(source, headers, len(chosen))
+    )
+
+
+MARGIN = 0.15  # of a sample of 512: almost 7 standard deviations
+
+
+def canvas_dtype(source: Source) -> str:
+    """Returns the type of canvas that most images need, as :func:`survey` does."""
+    chosen = _sample(len(source), 512, 0)
+    return _dtype_of_all(source, read_headers(source, chosen)[0], len(chosen))
+
+
+def _dtype_of_all(source: Source, headers: list[Header], chosen: int) -> str:
+    """Returns the type of canvas of a source from the ``headers`` of ``chosen`` images, or of all if these do not tell."""
+    if chosen < len(source) and abs(_deep_share(headers) - 0.5) < MARGIN:
+        headers = read_headers(source, np.arange(len(source)))[0]
+    return _majority(headers)
+
+
+def _deep_share(headers: list[Header]) -> float:
+    """Returns the share of images with more than 8 bits per channel."""
+    return sum(header.depth != "uint8" for header in headers) / max(1, len(headers))
+
+
+def _majority(headers: list[Header]) -> str:
+    """Returns the type of canvas that most images need: one odd file does not decide for the others."""
+    return "float32" if _deep_share(headers) > 0.5 else "uint8"
 
 
 def summarise(source: Source, headers: list[Header], unreadable: dict[str, str]) -> Survey:
@@ -83,7 +115,7 @@ def summarise(source: Source, headers: list[Header], unreadable: dict[str, str])
         modes=dict(Counter(header.mode for header in headers).most_common()),
         transparent=sum(header.transparent for header in headers),
         channels=_channels(source, headers),
-        dtype="float32" if any(header.depth != "uint8" for header in headers) else "uint8",
+        dtype=_majority(headers),
         uniform=len({(header.width, header.height) for header in headers}) == 1,
         unreadable=unreadable,
     )
@@ -102,12 +134,6 @@ def suggest_image_size(surveyed: Survey, largest: int = 128) -> int:
 def round_size(side: float) -> int:
     """Rounds ``side`` to a multiple of 4 (at least 8) up to 40 pixels, and to a multiple of 32 above."""
     return max(8, 4 * int(side / 4 + 0.5)) if side <= 40 else 32 * int(side / 32 + 0.5)
-
-
-def canvas_dtype(source: Source) -> str:
-    """Returns "float32" if any image of a sample of 64 has more than 8 bits per channel, else "uint8"."""
-    headers, _ = read_headers(source, _sample(len(source), 64, 0))
-    return "float32" if any(header.depth != "uint8" for header in headers) else "uint8"
 
 
 def read_headers(source: Source, indices: np.ndarray) -> tuple[list[Header], dict[str, str]]:

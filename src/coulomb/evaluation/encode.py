@@ -137,7 +137,7 @@ def _canvases(
             continue
         fits = header.width == header.height and header.width in (canvas.size, encoder.image_size)
         size = header.width if fits else margin_canvas(encoder.image_size)
-        groups[size, "uint8" if header.depth == canvas.dtype == "uint8" else "float32"].append(index)
+        groups[size, "float32" if header.depth == "float32" else canvas.dtype].append(index)
     return [
         (Images(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype), members)
         for (size, dtype), members in groups.items()

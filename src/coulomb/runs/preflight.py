@@ -187,9 +187,9 @@ def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> 
     prepared, config = planned.prepared, planned.config
     for store, looked in zip(prepared.stores, looks, strict=True):
         require_readable(store, list(looked.corrupt), config.max_corrupt)
-        store.rounded = looked.count_deep() if store.dtype == "uint8" else 0
         if store.nbytes <= store.cache_bytes:
             store.failures.update(looked.corrupt)
+            store.rounded.update(looked.deep if store.dtype == "uint8" else ())
     prepared.leave_out_unreadable()
     return plan_prepared(config, prepared, objects.find_method(config))
 

@@ -18,6 +18,7 @@ from coulomb.data import (
     suggest_image_size,
     survey,
 )
+from coulomb.data.check import rounded_sentence
 from coulomb.data.groups import find_groups, grouped_sentence, grouped_split, require_apart
 from coulomb.data.source import first_few, visible
 from coulomb.data.split import LongTail, imbalance, long_tail_subset, most_frequent_class
@@ -136,7 +137,7 @@ class Prepared:
             "start": self.facts.start.reason,
             "split": self.split,
             "corrupt": corrupt,
-            "rounded": sum(store.rounded for store in self.stores),
+            "rounded": sum(len(store.rounded) for store in self.stores),
         }
 
 
@@ -240,6 +241,8 @@ def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prep
             log.info("%s", note)
     for store in prepared.stores:
         store.load(progress=progress)
+        if store.rounded:
+            log.info("%s", rounded_sentence([store.item_id(position) for position in sorted(store.rounded)]))
     prepared.leave_out_unreadable()
     _log_classes(prepared, config)
     return prepared

@@ -100,7 +100,7 @@ def _why_from_scratch(config: Config, surveyed: Survey, digits: bool) -> str | N
     if channels != 3:
         return f"the images have {channels} channel{'s' * (channels != 1)} and the weights are for 3"
     if surveyed.dtype != "uint8":
-        return "the images have more than 8 bits per channel"
+        return "most of the images have more than 8 bits per channel"
     if surveyed.short_side < LEAST_SIDE:
         return f"the images are small (median short side {surveyed.short_side:g} pixels, below {LEAST_SIDE})"
     if config.image_size is not None and config.image_size < LEAST_SIDE:

@@ -173,7 +173,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
             "aspect": torch.ones(int(readable.sum())),
             "index": index[readable],
             "failed": [(int(each), UNREADABLE) for each in index[~readable]],
-            "rounded": 0,
+            "rounded": [],
         }
 
     def delete(self) -> None:

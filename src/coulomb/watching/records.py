@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import TQDMProgressBar
 
 from coulomb.data import Images
+from coulomb.data.check import rounded_sentence
 from coulomb.doctor import Watcher
 from coulomb.runs.journal import Journal, read_metrics
 from coulomb.runs.prepare import require_readable
@@ -106,7 +107,7 @@ class Alarm(pl.Callback):
 
 
 class CorruptImages(pl.Callback):
-    """Collects unreadable images, from before and during training.
+    """Collects unreadable images, from before and during training, and names those that were rounded to 8 bits.
 
     Args:
         stores: the image stores of the run (training, test), each counted once.
@@ -117,6 +118,7 @@ class CorruptImages(pl.Callback):
         self.stores = list({id(store): store for store in stores}.values())
         self.allowed = allowed
         self.reasons: dict[int, dict[int, str]] = {id(store): {} for store in self.stores}
+        self.named = {id(store): set(store.rounded) for store in self.stores}  # by `coulomb.runs.prepare.decode`
         for store in self.stores:
             self.add(store, store.failures)
 
@@ -137,6 +139,14 @@ class CorruptImages(pl.Callback):
         """Adds the images of the batch that could not be decoded."""
         if batch["failed"]:
             self.add(self.stores[0], dict(batch["failed"]))
+        self.stores[0].rounded.update(batch["rounded"])
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """Logs which images were rounded to 8 bits, if they were first decoded during the training."""
+        for store in self.stores:
+            new = sorted(store.rounded - self.named[id(store)])
+            if new and trainer.is_global_zero:
+                log.info("%s", rounded_sentence([store.item_id(position) for position in new]))
 
     def listed(self) -> list[dict[str, str]]:
         """Returns names and reasons, for ``data.json``."""
