@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from coulomb.errors import InputError
 from coulomb.models import build_encoder
@@ -139,6 +140,105 @@ def test_frozen_parameters_and_unused_ones_get_no_gradient():
     module.forward = lambda x: nn.Sequential(*list(module)[:-1])(x)
     encode_in_micro_batches(module, images, 5, module).square().sum().backward()
     assert module[0].weight.grad is None and module.spare.weight.grad is None and module[0].bias.grad is not None
+
+
+@pytest.mark.parametrize("hook", [lambda g: -g, lambda g: g / 2, lambda g: g.clamp(-1e-3, 1e-3), lambda g: None])
+def test_hooks_of_parameters_are_called_once_with_the_sum(hook):
+    results = []
+    for encode in (None, encode_in_micro_batches):
+        module, calls = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 3)).double(), []
+        module.load_state_dict({name: torch.ones_like(v) / 9 for name, v in module.state_dict().items()})
+        handles = [p.register_hook(hook) for p in module.parameters()]
+        module[1].weight.register_hook(calls.append)
+        module[1].weight.register_post_accumulate_grad_hook(lambda p, calls=calls: calls.append(p.grad.clone()))
+        for _ in range(2):
+            features = module(images) if encode is None else encode(module, images, 5, module)
+            features.square().sum().backward()
+            for handle in handles:  # the second time without
+                handle.remove()
+        results.append((calls, [p.grad for p in module.parameters()]))
+    (plain, wanted), (cached, found) = results
+    for a, b in zip((*plain, *wanted), (*cached, *found), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12)
+
+
+def test_hooks_of_unused_parameters_are_not_called():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5)).double()
+    module.spare = nn.Linear(2, 2)
+    module.forward = lambda x: module[1](module[0](x))
+    handle = module.spare.weight.register_hook(lambda grad: -grad)
+    for _ in range(2):
+        encode_in_micro_batches(module, images, 5, module).sum().backward()
+    handle.remove()
+    assert module.spare.weight.grad is None and not module.spare.weight._backward_hooks
+    module.spare.weight.register_hook(lambda grad: -grad)
+    module.spare.weight.sum().backward()
+    assert torch.equal(module.spare.weight.grad, -torch.ones(2, 2))
+
+
+class Checkpointed(nn.Module):
+    """Reentrant checkpointing behind a frozen or trained stem, which autograd.grad leaves out."""
+
+    def __init__(self, trained, given):
+        super().__init__()
+        self.stem, self.body = nn.Linear(16, 5).double(), nn.Linear(5, 3).double()
+        self.stem.requires_grad_(trained)
+        self.given = torch.ones(1, requires_grad=True) if given else None
+
+    def forward(self, x):
+        x = self.stem(x.flatten(1))
+        if self.given is not None:
+            return checkpoint(lambda x, _: self.body(x), x, self.given, use_reentrant=True)
+        return checkpoint(self.body, x.requires_grad_(), use_reentrant=True)
+
+
+@pytest.mark.parametrize(("trained", "given"), [(False, False), (False, True), (True, False)])
+def test_reentrant_checkpointing_is_refused(trained, given):
+    module = Checkpointed(trained, given)
+    with pytest.raises(InputError, match="encoder: it uses reentrant checkpointing .* pass use_reentrant=False"):
+        encode_in_micro_batches(module, images, 5, module).sum().backward()
+    assert module.body.weight.grad is None
+
+
+def test_other_checkpointing_behind_a_frozen_stem_is_the_plain_pass():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    module[1].requires_grad_(False)
+    module.forward = lambda x: checkpoint(module[2:], module[:2](x).requires_grad_(), use_reentrant=False)
+    module(images).square().sum().backward()
+    wanted, module[3].weight.grad = module[3].weight.grad, None
+    encode_in_micro_batches(module, images, 5, module).square().sum().backward()
+    torch.testing.assert_close(module[3].weight.grad, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor.requires_grad_])
+def test_a_tensor_that_learns_but_is_no_parameter_is_refused(kind):
+    module, factor = nn.Sequential(nn.Flatten(), nn.Linear(16, 5)).double(), kind(torch.ones(5, dtype=torch.double))
+    features = encode_in_micro_batches(lambda x: module(x) * factor, images, 5, module)
+    with pytest.raises(InputError, match=r"encoder: it uses a tensor of shape \[5\] that requires a gradient"):
+        features.sum().backward()
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_an_encoder_may_change_its_input_in_place(learning):
+    gradients = []
+    for encode in (None, encode_in_micro_batches):
+        layer, inputs = nn.Linear(16, 5).double(), images.clone().requires_grad_(learning)
+        layer.load_state_dict({name: torch.ones_like(value) for name, value in layer.state_dict().items()})
+
+        def changed(x, layer=layer):
+            return layer(x.sub_(0.5).div_(0.25).flatten(1))
+
+        given = inputs * 1
+        features = changed(given) if encode is None else encode(changed, given, 5, layer)
+        features.square().sum().backward()
+        gradients.append([layer.weight.grad, *([inputs.grad] if learning else [])])
+    for plain, cached in zip(*gradients, strict=True):
+        torch.testing.assert_close(cached, plain, rtol=1e-12, atol=1e-10)
+
+
+def test_features_that_depend_on_nothing_that_learns_require_no_gradient():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5)).double()
+    assert not encode_in_micro_batches(lambda x: module(x).detach(), images, 5, module).requires_grad
 
 
 def test_two_calls_before_one_backward_pass():

@@ -101,6 +101,34 @@ def test_wrong_input(change, message):
         cached_step(**given)
 
 
+@pytest.mark.parametrize("size", [4, 100])
+def test_nothing_that_learns_is_refused(size):
+    frozen, detached = cached_distributed.network().requires_grad_(False), cached_distributed.network()
+    detached.append(Detached())
+    for encoder in (frozen, detached):
+        with pytest.raises(InputError, match="encoder: the loss depends on no parameter that requires a gradient"):
+            cached_step(encoder, NTXentLoss(), views, size)
+    loss = SigmoidLoss().double()
+    cached_step(frozen, loss, views, size)  # the loss learns
+    assert loss.log_scale.grad is not None
+
+
+class Detached(nn.Module):
+    def forward(self, x):
+        return x.detach()
+
+
+def test_hooks_of_parameters_are_called_once():
+    plain, cached = cached_distributed.network(), cached_distributed.network()
+    for module in (plain, cached):
+        for parameter in module.parameters():
+            parameter.register_hook(lambda gradient: -gradient / 2)
+    NTXentLoss()(*plain(torch.cat(views)).chunk(2)).backward()
+    cached_step(cached, NTXentLoss(), views, 4)
+    for a, b in zip(plain.parameters(), cached.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, rtol=0, atol=1e-12)
+
+
 def test_an_encoder_with_several_outputs():
     class Two(nn.Module):
         def forward(self, x):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import check_shape
+from coulomb.checked import check_shape, checked_whole
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import class_ids, normalized, reduced, unless_all, warn_counted
@@ -36,7 +36,7 @@ class ParametricCenters(nn.Linear):
     """
 
     def __init__(self, dim: int, num_classes: int) -> None:
-        super().__init__(dim, num_classes)
+        super().__init__(checked_whole("dim", dim), checked_whole("num_classes", num_classes))
 
 
 class PaCoLoss(Loss):

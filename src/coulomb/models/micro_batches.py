@@ -1,8 +1,9 @@
 """Gradient caching: features and gradients of a large batch, with the activations of a small one in memory."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +26,10 @@ def encode_in_micro_batches(encode: Encode, images: Tensor, size: int, module: n
     memory, for one more forward pass of all micro-batches but the last, whose graph is kept. Both passes draw the same random
     numbers and begin with the same buffers, and buffers are updated once. The parameters receive their gradients once, after
     the last micro-batch, so that `torch.nn.parallel.DistributedDataParallel` around the module or around a module that
-    contains it exchanges them once.
+    contains it exchanges them once, and their hooks are called once, with the sum.
 
     Features must depend on no other rows of the batch; batch norms in training mode use the statistics of a micro-batch.
+    Hooks of modules in it are called for each micro-batch.
 
     Args:
         encode: images [N, …] → features [N, …]; it must do the same in both passes.
@@ -37,6 +39,8 @@ def encode_in_micro_batches(encode: Encode, images: Tensor, size: int, module: n
 
     Raises:
         RuntimeError: in the backward pass, if ``encode`` returned other features than in the forward pass.
+        InputError: in the backward pass, if ``encode`` uses reentrant checkpointing, or a tensor that requires a gradient and
+            is neither a parameter of ``module`` nor the images: its gradient would be lost.
     """
     if len(images) <= size:
         return encode(images)
@@ -69,11 +73,13 @@ class _TwoPasses(torch.autograd.Function):
         }
         *parts, last = images.tensor_split(count)
         with torch.autocast(**ctx.precision):
-            rows = [encode(part) for part in parts]
+            rows = [encode(part.clone()) for part in parts]  # copies, because it may change its input in place
             with torch.enable_grad():
                 last = last.detach().requires_grad_(ctx.needs_input_grad[0])
-                ctx.kept = last, encode(last)
+                ctx.kept = last, encode(last.clone())
         features = torch.cat([*rows, ctx.kept[1].detach()])
+        if not ctx.kept[1].requires_grad:  # the features depend on nothing that learns
+            ctx.mark_non_differentiable(features)
         ctx.save_for_backward(images, features, *trained)
         return features
 
@@ -86,10 +92,14 @@ class _TwoPasses(torch.autograd.Function):
         sums: list[Tensor | None] = [None] * len(trained)
         of_images: list[Tensor] = []
         changed = torch.zeros((), device=features.device)
+        others: list[Tensor] = []
 
         def differentiate(part: Tensor, output: Tensor, upstream: Tensor) -> None:
             wanted = [*trained, part] if part.requires_grad else trained
-            found = torch.autograd.grad(output, wanted, upstream, allow_unused=True)
+            seen = _other_leaves(output, wanted, others)
+            others[:] = others or seen
+            with _without_hooks(trained):
+                found = torch.autograd.grad(output, wanted, upstream, allow_unused=True)
             if part.requires_grad:
                 of_images.append(torch.zeros_like(part) if found[-1] is None else found[-1])
             for place, new in enumerate(found[: len(trained)]):
@@ -107,7 +117,7 @@ class _TwoPasses(torch.autograd.Function):
             for rows, first, upstream in parts:
                 part = rows.detach().requires_grad_(ctx.needs_input_grad[0])
                 with torch.enable_grad(), torch.autocast(**ctx.precision):
-                    again = ctx.encode(part)
+                    again = ctx.encode(part.clone())
                 difference = (again.detach() - first).norm() / first.norm().clamp_min(1e-30)
                 changed = changed.maximum(difference.float())
                 differentiate(part, again, upstream)
@@ -121,7 +131,66 @@ class _TwoPasses(torch.autograd.Function):
                 "(relative) from those of the forward pass, so the gradient would be wrong; an encoder in micro-batches must "
                 "keep its mode and draw random numbers from torch's global generator only"
             )
+        _skip_none([parameter for parameter, total in zip(trained, sums, strict=True) if total is None])
         return (torch.cat(of_images) if of_images else None, None, None, None, *sums)
+
+
+def _other_leaves(output: Tensor, wanted: Sequence[Tensor], before: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the leaves of the graph of ``output`` that are not ``wanted``; ``before``: those of another micro-batch.
+
+    Raises:
+        InputError: gradients that a backward pass adds would be lost: of a parameter, of a leaf that both micro-batches
+            have, or inside reentrant checkpointing.
+    """
+    expected, known = {id(leaf) for leaf in wanted}, {id(leaf) for leaf in before}
+    leaves: list[Tensor] = []
+    seen, nodes = set(), [output.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ == "CheckpointFunctionBackward":
+            raise InputError(
+                "encoder: it uses reentrant checkpointing (torch.utils.checkpoint), whose gradients would be lost; pass "
+                "use_reentrant=False, or leave checkpointing out, since a micro-batch bounds the memory already"
+            )
+        leaf: Any = getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None
+        if leaf is not None and id(leaf) not in expected:
+            if isinstance(leaf, nn.Parameter) or id(leaf) in known:
+                raise InputError(
+                    f"encoder: it uses a tensor of shape {list(leaf.shape)} that requires a gradient and is not among its "
+                    "parameters, so that its gradient would be lost; register it as a parameter of the encoder, or detach it"
+                )
+            leaves.append(leaf)
+        nodes.extend(following for following, _ in node.next_functions)
+    return leaves
+
+
+@contextmanager
+def _without_hooks(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Context in which `torch.autograd.grad` calls no hooks of the parameters, since they are called with the sum."""
+    hooks = [(parameter, parameter._backward_hooks) for parameter in parameters if parameter._backward_hooks]
+    for parameter, _ in hooks:
+        parameter._backward_hooks = None
+    try:
+        yield
+    finally:
+        for parameter, own in hooks:
+            parameter._backward_hooks = own
+
+
+def _skip_none(unused: Sequence[nn.Parameter]) -> None:
+    """Keeps None from the hooks of parameters without a gradient: in one graph they would not be called."""
+    for parameter in unused:
+        hooks: dict[int, Any] = parameter._backward_hooks or {}
+        for number, hook in hooks.items():
+            if getattr(hook, "func", None) is not _unless_none:
+                hooks[number] = partial(_unless_none, hook)
+
+
+def _unless_none(hook: Callable[[Tensor], Tensor | None], grad: Tensor | None) -> Tensor | None:
+    return None if grad is None else hook(grad)
 
 
 def _generators(device: torch.device) -> list[tuple[Any, tuple[torch.device, ...]]]:

@@ -21,9 +21,9 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
 
     The gradients of encoder and loss are those of ``loss(*(encoder(view) for view in views)).backward()``, and are added to
     ``.grad`` in the same way; the time is up to 4/3 of it. Both passes draw the same random numbers (dropout, stochastic
-    depth), and buffers are updated once. Batch norms use the statistics of a micro-batch, which is another network; a
-    `CoulombWarning` says so. With several processes, wrap the encoder in `torch.nn.parallel.DistributedDataParallel`:
-    gradients are exchanged once, after the last micro-batch.
+    depth), buffers are updated once, and hooks of parameters are called once, with the sum over micro-batches. Batch norms
+    use the statistics of a micro-batch, which is another network; a `CoulombWarning` says so. With several processes, wrap
+    the encoder in `torch.nn.parallel.DistributedDataParallel`: gradients are exchanged once, after the last micro-batch.
 
     Args:
         encoder: images [N, …] → one tensor [N, …]; a projection head may be part of it.
@@ -36,7 +36,8 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
 
     Raises:
         InputError: ``micro_batch`` is below 1 (2 with batch norms), there are no views, the encoder does not return a tensor,
-            or the loss is no scalar.
+            or the loss is no scalar or depends on nothing that learns; or the encoder uses reentrant checkpointing, or a
+            tensor that requires a gradient and is not among its parameters.
         RuntimeError: the encoder returned other features in its second pass.
     """
     if isinstance(views, Tensor) or not len(views) or not all(isinstance(view, Tensor) for view in views):
@@ -57,5 +58,10 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
     value = value[0] if isinstance(value, tuple) else value
     if not isinstance(value, Tensor) or value.ndim:
         raise InputError("loss: must return a scalar; use its option reduction='mean'")
+    if not value.requires_grad:
+        raise InputError(
+            "encoder: the loss depends on no parameter that requires a gradient, neither of the encoder nor of the loss; "
+            "unfreeze one (requires_grad=True), or compute the loss without cached_step"
+        )
     value.backward()
     return value.detach()
