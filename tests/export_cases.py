@@ -1,17 +1,24 @@
 """Small encoders, runs and indexes that are quick to export."""
 
 import json
+import re
+import struct
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import torch
+from PIL import Image
 
 from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.evaluation.run import Run
 from coulomb.models import build_encoder, save_encoder
 from coulomb.models.preprocessing import Preprocessing
 
+CODE = re.compile(r"```python\n(.*?)```", re.S)
 CHOSEN = Preprocessing(side=32, resize=36, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.2))
 
 
@@ -38,14 +45,14 @@ def published(name, **options):
     return ImageEncoder(encoder, name)
 
 
-def run(folder, name, size=32, channels=3, canvas=48, evaluation=None, **options):
+def run(folder, name, size=32, channels=3, canvas=48, dtype="uint8", evaluation=None, **options):
     """A folder with what an export needs of a run."""
     save_encoder(built(name, size, channels, **options), folder)
     about = {
         "source": {"name": "zoo", "root": "/home/someone/secret"},
         "train": 8,
         "classes": ["cat", "dog"],
-        "canvas": {"size": canvas, "dtype": "uint8"},
+        "canvas": {"size": canvas, "dtype": dtype},
     }
     (Path(folder) / "data.json").write_text(json.dumps(about))
     if evaluation is not None:
@@ -73,3 +80,74 @@ class FakeIndex:
 
     def rows(self, start, stop):
         return torch.from_numpy(self.features[start:stop].astype(np.float32))
+
+
+def files_of_all_modes(folder, size=(61, 45)):
+    """One smooth picture as files of all the modes and formats that `encode` reads; returns their paths."""
+    folder.mkdir()
+    height, width = size
+    draw = np.random.default_rng(5)
+    small = Image.fromarray(draw.integers(0, 256, (5, 4, 3), dtype=np.uint8))
+    colour = small.resize((width, height), Image.Resampling.BICUBIC)
+    grey, values = colour.convert("L"), np.asarray(colour)
+    alpha = Image.fromarray(np.linspace(0, 255, height * width).reshape(height, width).astype(np.uint8))
+    transparent = colour.copy()
+    transparent.putalpha(alpha)
+    palette = colour.quantize(16)
+    deep = (np.asarray(grey, np.float32) * 257 + draw.integers(0, 257, (height, width))).clip(0, 65535)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned
+    pictures = {
+        "1.png": grey.convert("1"),
+        "L.png": grey,
+        "L-transparent.png": (grey, {"transparency": int(np.asarray(grey)[9, 9])}),
+        "LA.png": Image.merge("LA", [grey, alpha]),
+        "P.png": palette,
+        "P-grey.png": grey.quantize(16),
+        "P-transparent.png": (palette, {"transparency": 3}),
+        "P-alphas.png": (palette, {"transparency": bytes(range(0, 256, 16))}),
+        "P.gif": (palette, {"transparency": 3}),
+        "RGB.png": colour,
+        "RGB-transparent.png": (colour, {"transparency": tuple(values[9, 9].tolist())}),
+        "RGB.jpg": (colour, {"quality": 95}),
+        "RGB-large.jpg": colour.resize((8 * width, 8 * height), Image.Resampling.BICUBIC),
+        "RGB-turned.jpg": (colour, {"quality": 95, "exif": exif}),
+        "RGB-turned.png": (colour, {"exif": exif}),
+        "RGBA.png": transparent,
+        "RGBA.webp": (transparent, {"lossless": True}),
+        "CMYK.jpg": (colour.convert("CMYK"), {"quality": 95}),
+        "CMYK.tif": colour.convert("CMYK"),
+        "YCbCr.tif": colour.convert("YCbCr"),
+        "I16.png": Image.fromarray(deep.astype(np.uint16)),
+        "I16B.tif": Image.fromarray(deep.astype(">u2")),
+        "I.tif": Image.fromarray(deep.astype(np.int32)),
+        "F.tif": Image.fromarray(deep / np.float32(65535)),
+    }
+    for name, picture in pictures.items():
+        image, options = picture if isinstance(picture, tuple) else (picture, {})
+        image.save(folder / name, **options)
+    write_deep_colour(folder / "RGB16.png", values)
+    return sorted(folder.iterdir())
+
+
+def write_deep_colour(path, values):
+    """A PNG of 16 bits per channel, which Pillow cannot write."""
+    height, width, _ = values.shape
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = (values.astype(np.uint16) * 257 + 100).clip(0, 65535).astype(">u2")
+    lines = b"".join(b"\0" + row.tobytes() for row in rows)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    content = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+
+
+def by_the_card(folder, paths):
+    """Features by the card's code, in a process in which coulomb cannot be imported."""
+    (code,) = CODE.findall((folder / "README.md").read_text())
+    program = "import sys; sys.modules['coulomb'] = None\n" + code
+    program += "\nimport json; print(json.dumps(encode(sys.argv[1:]).tolist()))"
+    command = [sys.executable, "-I", "-W", "error", "-c", program, *map(str, paths)]
+    return json.loads(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)

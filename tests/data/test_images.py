@@ -7,7 +7,8 @@ import torch
 from PIL import Image
 
 from coulomb.data import ArraySource, CorruptImage, Images, open_source
-from coulomb.data.decode import to_canvas, to_channels
+from coulomb.data.decode import to_canvas
+from coulomb.data.pixels import to_channels
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 

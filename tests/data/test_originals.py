@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from coulomb.data import ArraySource, open_source
-from coulomb.data.decode import eight_bits
 from coulomb.data.originals import Originals, images_per_batch
+from coulomb.data.pixels import eight_bits
 from coulomb.data.sources.objects import ImageListSource
 from coulomb.errors import InputError
 

@@ -47,6 +47,18 @@ def test_wrong_input_is_one_sentence(tmp_path, arguments, message):
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
 
 
+def test_an_index_is_no_encoder_but_names_its_own(tmp_path):
+    index = Index.build(folder(tmp_path / "photos", 2), tmp_path / "ix", encoder="lite0", image_size=32, progress=False)
+    assert len(index) == 2
+    done = forked.coulomb("export", "ix", "--to", "onnx", "--out", "m.onnx", cwd=tmp_path)
+    assert done.stderr.endswith(
+        "is an index, not an encoder; give the encoder that it was built with: lite0 --image-size 32\n"
+    )
+    run(tmp_path / "run", "convnet", width=8)
+    done = forked.coulomb("export", "run", "--to", "faiss", "--out", "x.faiss", cwd=tmp_path)
+    assert "not an index" in done.stderr and "coulomb index DATA --encoder run --out DATA.index" in done.stderr
+
+
 def test_push_needs_an_exported_folder(tmp_path):
     done = forked.coulomb("push", ".", "me/birds", cwd=tmp_path)
     assert done.returncode == 2 and "was not written by coulomb export" in done.stderr

@@ -1,9 +1,6 @@
 """A folder for the hub opens with coulomb and, by the code of its card, without it."""
 
 import json
-import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -14,9 +11,8 @@ from PIL import Image
 import coulomb
 from coulomb.errors import InputError
 from coulomb.export import push, to_hub
-from export_cases import photo, published, run
+from export_cases import by_the_card, photo, published, run
 
-CODE = re.compile(r"```python\n(.*?)```", re.S)
 FIGURES = {
     "knn": 0.6,
     "linear": 0.7,
@@ -35,15 +31,6 @@ EVALUATION = {
     "verdict": {"level": "use_starting_point", "title": "Use the published weights", "sentence": "They are ahead."},
     "protocol": {"data": "/home/someone/secret/zoo", "split": "20 of 100 images held out."},
 }
-
-
-def by_the_card(folder, paths):
-    """Features by the card's code, in a process in which coulomb cannot be imported."""
-    (code,) = CODE.findall((folder / "README.md").read_text())
-    program = "import sys; sys.modules['coulomb'] = None\n" + code
-    program += "\nimport json; print(json.dumps(encode(sys.argv[1:]).tolist()))"
-    command = [sys.executable, "-I", "-W", "error", "-c", program, *map(str, paths)]
-    return json.loads(subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +83,17 @@ def test_the_card_is_honest(tmp_path):
         "class names have no effect on the page"
     )
     assert "someone" not in card and "someone" not in (tmp_path / "hub" / "config.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"), [([3, 0, 4, 1, 5], "8 training images, 4 classes"), (None, "8 training images, no labels")]
+)
+def test_the_card_counts_classes_without_names(tmp_path, counts, said):
+    loaded = run(tmp_path / "run", "convnet", width=8)
+    about = json.loads((tmp_path / "run" / "data.json").read_text())
+    (tmp_path / "run" / "data.json").write_text(json.dumps(about | {"classes": None, "class_counts": counts}))
+    to_hub(loaded, tmp_path / "hub")
+    assert said in (tmp_path / "hub" / "README.md").read_text()
 
 
 def test_a_classifier_goes_along(tmp_path):

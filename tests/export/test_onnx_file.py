@@ -73,8 +73,6 @@ def test_script_needs_neither_coulomb_nor_torch(tmp_path):
     loaded = published("convnet", width=8)
     to_onnx(loaded, tmp_path / "it's.onnx")
     Image.fromarray(photo(40, 30)).save(tmp_path / "a.png")
-    script = (tmp_path / "it's.py").read_text()
-    assert len(script.splitlines()) <= 11
     blocked = (
         "import sys; sys.modules['coulomb'] = sys.modules['torch'] = None; sys.argv = sys.argv[1:]; import runpy; "
     )

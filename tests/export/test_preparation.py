@@ -62,7 +62,7 @@ def test_batches_are_prepared_like_single_photos():
 def test_grey_encoders_take_colour():
     chosen = Preprocessing(side=16, resize=16, mean=(0.5,), std=(0.5,))
     photo = noise(30, 20)
-    from coulomb.data.decode import to_channels
+    from coulomb.data.pixels import to_channels
 
     expected = chosen(to_channels(photo, 1)).numpy()
     np.testing.assert_array_equal(prepared(encoder(16, 1, chosen), None, photo), expected)

@@ -135,8 +135,10 @@ def test_an_index_of_a_newer_version(here):
 def test_no_index(tmp_path):
     with pytest.raises(InputError, match="x: no such folder; build one with: coulomb index DATA --out"):
         coulomb.Index.open(tmp_path / "x")
-    with pytest.raises(InputError, match=r"not an index \(no index.json in it\)"):
-        coulomb.Index.open(tmp_path)
+    photos = folder(tmp_path / "photos", 2)
+    message = r"not an index \(no index.json in it\); build one with: coulomb index .*/photos --out photos.index$"
+    with pytest.raises(InputError, match=message):  # not into the folder of the photos
+        coulomb.Index.open(photos)
 
 
 @pytest.mark.parametrize("name", ["features.npy", "images.parquet", "thumbnails.jpgs", "thumbnails.npy"])

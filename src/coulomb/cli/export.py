@@ -62,7 +62,7 @@ def export(
 ) -> None:
     """Hand an encoder or an index over to other programs.
 
-    onnx: one file that takes photos of any size as they are, with a script of ten lines that uses it. hub: a folder for the
+    onnx: one file that takes photos of any size as they are, with a script that uses it. hub: a folder for the
     Hugging Face hub with a model card; `coulomb push` uploads it. faiss, lance, csv, npz: the features of an index.
 
     Every file is checked before it is kept: onnxruntime must return the features of PyTorch, and the recall of faiss and lance

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from coulomb.data.decode import eight_bits, to_channels
 from coulomb.data.images import Batch
+from coulomb.data.pixels import eight_bits, to_channels
 from coulomb.data.source import CorruptImage, Picture, Source, visible
 from coulomb.data.workers import Then, no_change, read_batches, split_batches
 from coulomb.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coulomb.data.decode import to_channels
+from coulomb.data.pixels import to_channels
 from coulomb.data.shards.ahead import reading_ahead
 from coulomb.data.source import CorruptImage, Header, Picture, Source, first_few, visible
 from coulomb.errors import InputError

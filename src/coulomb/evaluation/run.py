@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from coulomb.data.source import visible
 from coulomb.data.sources import open_images
 from coulomb.errors import InputError
 from coulomb.evaluation.classify import Classification
@@ -14,7 +15,7 @@ from coulomb.evaluation.encode import Canvas, source_features
 from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_all, run_path, with_check
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
-from coulomb.reading import read_object
+from coulomb.reading import check_shape, read_object, text, whole
 from coulomb.runs.config import Config, load_config
 from coulomb.runs.folder import RunFolder, read_canvas, read_evaluation
 from coulomb.runs.journal import read_metrics
@@ -140,9 +141,22 @@ def load(run: str | Path, module: nn.Module | None = None, *, image_size: int | 
             )
         return open_encoder(str(run), image_size)
     if not (path / "encoder.json").is_file():
+        if (path / "index.json").is_file():
+            raise InputError(f"{str(run)!r}: is an index, not an encoder; {_encoder_of_index(path)}")
         raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
     if image_size is not None:
         raise InputError(
             f"image_size={image_size}: the encoder of a run takes the size it was trained on; leave it out"
         )
     return Run(path, module)
+
+
+ENCODER_OF_INDEX = {"name": text, "image_size": whole}  # of the entry ``encoder`` of ``index.json``
+
+
+def _encoder_of_index(path: Path) -> str:
+    """Returns what to give instead of an index: the encoder that it was built with."""
+    info = path / "index.json"
+    entry = check_shape(info, read_object(info).get("encoder"), ENCODER_OF_INDEX)
+    size = "" if run_path(entry["name"]) else f" --image-size {entry['image_size']}"
+    return f"give the encoder that it was built with: {visible(entry['name'])}{size}"

@@ -15,7 +15,7 @@ from coulomb.export.extras import library, new_path
 from coulomb.export.plain_code import plain_code
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
-from coulomb.reading import read_object, text
+from coulomb.reading import list_of, maybe, read_object, table, text, whole
 from coulomb.runs.folder import write_json, write_text
 
 CARD, CONFIG = "README.md", "config.json"
@@ -105,11 +105,10 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
             f"{config.method}; epochs: {config.epochs}, batch size: {config.batch_size}, seed: {config.seed}"
         )
     if run.folder.data.is_file():
-        about = read_object(run.folder.data)
-        source = about.get("source") or {}
-        facts["Data"] = (
-            f"{source.get('name')}: {about.get('train')} training images, {len(about.get('classes') or [])} classes"
-        )
+        about = read_object(run.folder.data, {"source": maybe(table), "class_counts": maybe(list_of(whole))})
+        counts = about.get("class_counts")  # of classes without names, too
+        classes = "no labels" if counts is None else f"{sum(count > 0 for count in counts)} classes"
+        facts["Data"] = f"{(about.get('source') or {}).get('name')}: {about.get('train')} training images, {classes}"
         if about.get("start"):
             facts["Start"] = str(about["start"])
     return facts

@@ -14,22 +14,34 @@ from coulomb.export.int8 import measured_loss, quantised
 from coulomb.export.network_graph import joined, network_graph
 from coulomb.export.onnx_check import check_model
 from coulomb.export.photos import some_photos
+from coulomb.export.plain_code import reading_code
 from coulomb.export.preparation import preparation
 from coulomb.models.saving import write_atomically
+from coulomb.runs.prepare import margin_canvas
 
 CALIBRATION, CHECKED = 64, 32  # real photos, at most
 
 SCRIPT = '''"""Features of photos: python {script} a.jpg b.jpg. Needs onnxruntime, numpy and Pillow, which reads the files."""
-import pathlib, sys
+import functools, pathlib, sys
 import numpy as np, onnxruntime
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
+
+{reading}
+
+
+def read(path):
+    """The photo of a file, uint8 [H, W, 3], read as coulomb does."""
+    with Image.open(path, formats=formats()) as image:{draft}
+        return eight_bits(to_channels(pixels(upright(image)), 3))
+
 
 session = onnxruntime.InferenceSession(pathlib.Path(__file__).with_name({model!r}))
 for path in sys.argv[1:]:
-    photo = np.asarray(ImageOps.exif_transpose(Image.open(path)).convert("RGB"))
-    features = session.run(["features"], {{"images": photo[None]}})[0]  # [1, {dim}]; a batch is [B, H, W, 3]
+    features = session.run(["features"], {{"images": read(path)[None]}})[0]  # [1, {dim}]; a batch is [B, H, W, 3]
     print(path, *features[0])
 '''
+DRAFT = """
+        image.draft(None, ({side}, {side}))  # large JPEG files are decoded at a reduced size"""
 
 
 def to_onnx(
@@ -41,7 +53,7 @@ def to_onnx(
     on: Any = None,
     labels: str | None = None,
 ) -> dict[str, Any]:
-    """Writes an encoder as an ONNX file with its preprocessing, and beside it a script of ten lines that uses it.
+    """Writes an encoder as an ONNX file with its preprocessing, and beside it a script that uses it on files.
 
     Input ``images``, uint8 [B, H, W, 3] for any B, H and W (for encoders of other than 1 or 3 channels [B, H, W, C]); output
     ``features`` float32 [B, F]. The graph resizes with Pillow's filter, crops the centre and normalises, as
@@ -84,7 +96,13 @@ def to_onnx(
         content = _content(encoder, canvas, quantised(graph, preparation(network, canvas), real))
         result["int8"] = measured_loss(source, session, _session(content), network.channels)
     write_atomically(path, content)
-    text = SCRIPT.format(script=script.name, model=path.name, dim=network.feature_dim)
+    text = SCRIPT.format(
+        script=script.name,
+        model=path.name,
+        dim=network.feature_dim,
+        reading=reading_code(),
+        draft="" if canvas is None else DRAFT.format(side=2 * margin_canvas(network.image_size)),
+    )
     write_atomically(script, text.encode())
     return {
         "out": str(path),

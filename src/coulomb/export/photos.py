@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coulomb.data import CorruptImage, Source
-from coulomb.data.decode import eight_bits, to_channels
+from coulomb.data.pixels import eight_bits, to_channels
 from coulomb.errors import InputError
 from coulomb.randomness import numpy_generator
 

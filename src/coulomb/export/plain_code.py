@@ -5,6 +5,7 @@ import inspect
 import textwrap
 from typing import Any
 
+from coulomb.data import decode, pixels
 from coulomb.evaluation.encode import Canvas
 from coulomb.models import Encoder, backbones, lite0
 from coulomb.models.backbones import ConvNet, ResNet, ViT
@@ -12,8 +13,9 @@ from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.runs.prepare import margin_canvas
 
-HEAD = """import numpy as np, torch
-from PIL import Image, ImageOps
+HEAD = """import functools
+import numpy as np, torch
+from PIL import ExifTags, Image, ImageOps
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -38,10 +40,11 @@ PUBLISHED = '''
 
 def prepare(path):
     """Pixels [{channels}, {side}, {side}] in [0, 1]: {described}."""
-    image = ImageOps.exif_transpose(Image.open(path)).convert("{mode}")
-    width, height = image.size
+    with Image.open(path, formats=formats()) as image:
+        photo = eight_bits(to_channels(pixels(upright(image)), {channels}))
+    height, width = photo.shape[:2]
     size = {size}
-    image = image.resize(size, Image.Resampling.{resample})
+    image = Image.fromarray(photo{squeezed}).resize(size, Image.Resampling.{resample})
     left, top = ({offset} for n in size)
     values = np.array(image.crop((left, top, left + {side}, top + {side})), np.float32)
     return torch.from_numpy(values.reshape({side}, {side}, {channels})).permute(2, 0, 1) / 255
@@ -50,15 +53,44 @@ CANVAS = '''
 
 def prepare(path):
     """Pixels [{channels}, {side}, {side}] in [0, 1]: a square canvas, then the short side to {side} pixels, centre crop."""
-    image = ImageOps.exif_transpose(Image.open(path)).convert("{mode}")
-    width, height = image.size
-    if width != height or width not in {stored}:
-        image = image.resize(({margin}, {margin}), Image.Resampling.BILINEAR)
-    across, down = min(1, height / width) * image.width, min(1, width / height) * image.width
-    box = ((image.width - across) / 2, (image.width - down) / 2, (image.width + across) / 2, (image.width + down) / 2)
-    planes = [band.convert("F").resize(({side}, {side}), Image.Resampling.BILINEAR, box=box) for band in image.split()]
-    return torch.from_numpy(np.stack([np.array(plane) for plane in planes])).clamp(0, 255) / 255
+    with Image.open(path, formats=formats()) as image:
+        width, height = upright_size(image)
+        size = width if width == height and width in {stored} else {margin}
+        image.draft(None, (2 * size, 2 * size))  # large JPEG files are decoded at a reduced size
+        photo = pixels(upright(image))
+    kind = "float32" if photo.dtype == np.float32 else "{dtype}"
+    canvas = to_canvas(photo, size, {channels}, kind)[0].astype(np.float32) / (255 if kind == "uint8" else 1)
+    across, down = min(1, height / width) * size, min(1, width / height) * size
+    box = ((size - across) / 2, (size - down) / 2, (size + across) / 2, (size + down) / 2)
+    planes = [Image.fromarray(np.ascontiguousarray(plane)) for plane in canvas.transpose(2, 0, 1)]
+    planes = [plane.resize(({side}, {side}), Image.Resampling.BILINEAR, box=box) for plane in planes]
+    return torch.from_numpy(np.stack([np.array(plane) for plane in planes])).clamp(0, 1)
 '''
+
+
+def reading_code(*further: Any) -> str:
+    """Returns functions that read an opened image as `ImageEncoder.encode` does, by the source of coulomb's own.
+
+    Args:
+        further: functions of `coulomb.data` that are needed after ``to_channels(pixels(upright(image)), channels)``.
+    """
+    constants = [f"{name} = {getattr(pixels, name)}" for name in ("FORMATS", "ALPHA", "GREY")]
+    return "\n\n\n".join(["\n".join(constants), *(source(part, checks=True) for part in (*READS, *further))])
+
+
+READS = (
+    pixels.formats,
+    pixels.orientation,
+    pixels.upright_size,
+    pixels.upright,
+    pixels.is_transparent,
+    pixels.has_grey_palette,
+    pixels.pixels,
+    pixels.sixteen_bits,
+    pixels.checked_unit_range,
+    pixels.to_channels,
+    pixels.eight_bits,
+)
 
 
 def plain_code(encoder: Encoder, canvas: Canvas | None) -> str | None:
@@ -71,17 +103,22 @@ def plain_code(encoder: Encoder, canvas: Canvas | None) -> str | None:
     if shown is None or encoder.channels not in (1, 3) or (canvas is None and encoder.preprocessing is None):
         return None
     definitions, network = shown
-    facts = {"side": encoder.image_size, "channels": encoder.channels, "mode": "RGB" if encoder.channels == 3 else "L"}
+    facts = {"side": encoder.image_size, "channels": encoder.channels}
     if canvas is not None:
         prepare = CANVAS.format(
-            **facts, stored=sorted({canvas.size, encoder.image_size}), margin=margin_canvas(encoder.image_size)
+            **facts,
+            dtype=canvas.dtype,
+            stored=sorted({canvas.size, encoder.image_size}),
+            margin=margin_canvas(encoder.image_size),
         )
+        reading = reading_code(decode.resize, decode.to_canvas)
     else:
         assert encoder.preprocessing is not None
+        reading = reading_code()
         prepare = _published(encoder.preprocessing, facts)
     adapter = "nn.Identity()" if encoder.adapter is None else f"nn.{encoder.adapter!r}"
     load = LOAD.format(network=network, adapter=adapter, dim=encoder.feature_dim)
-    return HEAD + "\n\n" + "\n\n\n".join(definitions) + "\n" + prepare + "\n" + load
+    return HEAD + "\n\n" + "\n\n\n".join([*definitions, reading]) + "\n" + prepare + "\n" + load
 
 
 def _published(chosen: Preprocessing, facts: dict[str, Any]) -> str:
@@ -91,6 +128,7 @@ def _published(chosen: Preprocessing, facts: dict[str, Any]) -> str:
         **facts,
         described=chosen.describe(),
         size=f"({resize}, {resize})" if chosen.squash else kept,
+        squeezed="" if facts["channels"] == 3 else "[..., 0]",
         resample=chosen.resample.upper(),
         offset=f"(n - {chosen.side}) // 2" if chosen.offset_down else f"round((n - {chosen.side}) / 2)",
     )
@@ -128,9 +166,14 @@ def _network(encoder: Encoder) -> tuple[list[str], str] | None:
     return None
 
 
-def source(definition: Any) -> str:
-    """Returns the source of a class or function without docstrings, annotations, errors and initialisation."""
-    tree = _Plain().visit(ast.parse(textwrap.dedent(inspect.getsource(definition))))
+def source(definition: Any, *, checks: bool = False) -> str:
+    """Returns the source of a class or function without docstrings, annotations and initialisation.
+
+    Args:
+        definition: the class or function.
+        checks: keep checks that raise an error; `InputError` becomes ValueError, from which it is derived.
+    """
+    tree = _Plain(checks).visit(ast.parse(textwrap.dedent(inspect.getsource(definition))))
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
@@ -140,6 +183,13 @@ INITIALISES = ("nn.init.", "self.initialise(")  # beginnings of statements
 
 class _Plain(ast.NodeTransformer):
     """Removes what a loaded network does not need."""
+
+    def __init__(self, checks: bool) -> None:
+        self.checks = checks
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Renames the error of coulomb."""
+        return ast.Name("ValueError", node.ctx) if node.id == "InputError" else node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
         """Removes methods of initialisation, docstrings and annotations."""
@@ -177,4 +227,4 @@ class _Plain(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         """Removes checks that raise an error."""
-        return None if isinstance(node.body[0], ast.Raise) else self.generic_visit(node)
+        return None if isinstance(node.body[0], ast.Raise) and not self.checks else self.generic_visit(node)

@@ -103,8 +103,13 @@ class IndexFolder:
         if not self.info.is_file():
             if self.unfinished.is_dir():
                 raise InputError(f"{where}: is half-written: its build was interrupted; finish it by the same command")
-            problem = "not an index (no index.json in it)" if self.path.is_dir() else "no such folder"
-            raise InputError(f"{where}: {problem}; build one with: coulomb index DATA --out {where}")
+            if not self.path.is_dir():
+                raise InputError(f"{where}: no such folder; build one with: coulomb index DATA --out {where}")
+            name = visible(self.path.resolve().name)
+            build = f"coulomb index {where} --out {name}.index"
+            if (self.path / "encoder.json").is_file():
+                build = f"coulomb index DATA --encoder {where} --out DATA.index"
+            raise InputError(f"{where}: not an index (no index.json in it); build one with: {build}")
         content = check_shape(self.info, read_json(self.info, remedy=REBUILD), {"format": whole}, REBUILD)
         if content["format"] > FORMAT:
             raise InputError(

@@ -12,9 +12,10 @@ from PIL import Image
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from coulomb.data.decode import EncodedSource, decode, eight_bits, read_header, reasons
+from coulomb.data.decode import EncodedSource, decode, read_header, reasons
 from coulomb.data.images import Batch, Images
 from coulomb.data.originals import Originals
+from coulomb.data.pixels import eight_bits
 from coulomb.data.source import CorruptImage, Header, Picture, Source
 from coulomb.data.workers import Then, no_change, read_batches, split_batches
 from coulomb.index.table import Photo

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.data.decode import checked_unit_range
 from coulomb.data.labels import read_labels
+from coulomb.data.pixels import checked_unit_range
 from coulomb.data.source import Picture, Source, first_few, portable, visible
 from coulomb.errors import InputError
 from coulomb.reading import MIB, open_arrays

@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset
 
-from coulomb.data.decode import checked_unit_range, decode, from_pil, read_header, reasons, regular_file
+from coulomb.data.decode import decode, from_pil, read_header, reasons, regular_file
 from coulomb.data.labels import read_labels
+from coulomb.data.pixels import checked_unit_range
 from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
 from coulomb.data.sources.files import file_stamp
