@@ -4,7 +4,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +17,8 @@ class RangeServer(ThreadingHTTPServer):
         delay: seconds before each reply.
         fails: how the next replies fail, one entry each: a status (500), or "cut" for a connection that ends in the middle.
         ranges: whether ranges are served; else whole files are sent.
-        versions: ETag by file; default: size and time of the last change.
+        versions: ETag by file, None for none; default: size and time of the last change.
+        answer: sends the reply to each range instead, given the handler, start, end, and the content of the file.
         requests: (path, start, end) of each request that was answered.
     """
 
@@ -31,7 +32,8 @@ class RangeServer(ThreadingHTTPServer):
         self.fails: list[int | str] = []
         self.broken: dict[str, int | str] = {}  # files that always fail
         self.ranges = True
-        self.versions: dict[str, str] = {}
+        self.versions: dict[str, str | None] = {}
+        self.answer: Callable[[Handler, int, int, bytes], object] | None = None
         self.requests: list[tuple[str, int, int]] = []
 
     @property
@@ -72,10 +74,16 @@ class Handler(BaseHTTPRequestHandler):
             return
         if not partial:
             start, end = 0, status.st_size
+        if server.answer is not None:
+            server.requests.append((name, start, end))
+            server.answer(self, start, end, path.read_bytes())
+            return
         self.send_response(206 if partial else 200)
         if partial:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{status.st_size}")
-        self.send_header("ETag", server.versions.get(name, f'"{status.st_size}-{status.st_mtime_ns}"'))
+        version = server.versions.get(name, f'"{status.st_size}-{status.st_mtime_ns}"')
+        if version is not None:
+            self.send_header("ETag", version)
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
         with path.open("rb") as file:

@@ -63,6 +63,17 @@ def test_lists_are_read_back(place, name):
     refused(search(place, "--id", "a/00.png", "--out", name), "already exists")
 
 
+def test_what_is_left_out_is_shown(place, tmp_path):
+    shutil.copytree(place, tmp_path / "w")
+    photos = tmp_path / "w" / "photos"
+    (photos / "a" / "out.png").symlink_to("/etc/passwd")
+    (photos / "a" / "self.png").symlink_to("self.png")
+    result = coulomb("index", "photos", cwd=tmp_path / "w")
+    assert result.returncode == 0 and "12 images" in result.stdout
+    assert "note: 2 links that are circular" in result.stderr and "a/out.png, a/self.png" in result.stderr
+    assert "2 links" in json.loads((tmp_path / "w" / "photos.index" / "index.json").read_text())["data"]["notes"][0]
+
+
 def test_update_counts_and_names_unreadable_images(place, tmp_path):
     shutil.copytree(place, tmp_path / "w")
     photos = tmp_path / "w" / "photos"

@@ -10,6 +10,14 @@ class InputError(ValueError):
     """
 
 
+class DataUnavailableError(InputError):
+    """Data cannot be read to the end: the network or a disk fails, or a file changed meanwhile. The message has the remedy.
+
+    It says nothing about the data themselves, so that no image is skipped because of it, and nothing that it made short is
+    saved.
+    """
+
+
 class NonFiniteError(RuntimeError):
     """A loss became NaN or infinite in training; the message names the first such tensor and the saved batch."""
 

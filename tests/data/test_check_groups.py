@@ -6,6 +6,7 @@ from PIL import Image
 
 from coulomb.data import ArraySource, check, open_source
 from coulomb.data.check_groups import group_finding, group_like
+from coulomb.errors import DataUnavailableError
 
 
 def table(columns, labels=None, images=40):
@@ -23,6 +24,16 @@ def files(root, names):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((8, 8), number, dtype=np.uint8)).save(path)
     return open_source(root)
+
+
+def test_a_column_that_cannot_be_read_now_is_not_left_out():
+    def lost():
+        raise DataUnavailableError("the server is gone")
+
+    pixels = np.zeros((40, 8, 8), dtype=np.uint8)
+    read = iter([{"house": list(np.arange(40) // 4)}])
+    with pytest.raises(DataUnavailableError, match="the server is gone"):
+        group_like(ArraySource(pixels, columns=lambda: next(read, None) or lost()), [])
 
 
 @pytest.mark.parametrize("name", ["house", "patient_id", "VideoID", "subjectNumber", "group", "user", "scenes", "id"])

@@ -1,5 +1,7 @@
+import errno
 import importlib.util
 import io
+import os
 import struct
 import tracemalloc
 from pathlib import Path
@@ -8,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coulomb.data import check, open_source
-from coulomb.data.decode import decode, image_extensions, read_header
+from coulomb.data import Images, check, open_source
+from coulomb.data.decode import decode, image_extensions, read_header, reasons
 from coulomb.data.source import CorruptImage
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 RAMP = np.arange(12 * 10, dtype=np.uint8).reshape(12, 10)
 COLOUR = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)
@@ -196,6 +198,49 @@ HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)
 
 
 @pytest.mark.skipif(INSTALLED, reason="pillow-heif is installed")
+def failing(code):
+    def fail(*arguments, **options):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENOTCONN])
+@pytest.mark.parametrize("read", [decode, read_header])
+def test_a_failing_disk_is_no_corrupt_image(tmp_path, monkeypatch, code, read):
+    path = tmp_path / "a.png"
+    path.write_bytes(encoded(Image.fromarray(RAMP)))
+    monkeypatch.setattr(Path, "open", failing(code))
+    with pytest.raises(DataUnavailableError, match=r"a.png: cannot be read \(.*\); check the disk") as raised:
+        read(path, "a.png")
+    assert not isinstance(raised.value, CorruptImage)
+    monkeypatch.setattr(Path, "open", failing(errno.EACCES))
+    with pytest.raises(CorruptImage, match="a.png: permission denied"):
+        read(path, "a.png")
+
+
+def test_a_folder_of_which_an_image_cannot_be_read_now_stops_instead_of_skipping_it(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(encoded(Image.fromarray(RAMP)))
+    source = open_source(tmp_path)
+    images = Images(source, 8)
+    right = Path.open
+
+    def fail(path, *arguments, **options):
+        return failing(errno.EIO)() if path.name == "b.png" else right(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(DataUnavailableError, match=r"b.png: cannot be read"):
+        list(images.batches(range(2), 2))
+    assert not images.failures
+
+
+def test_an_error_of_ours_stays_what_it_is_inside_a_decoder():
+    with pytest.raises(InputError, match="^in another place$") as raised, reasons("a.png"):
+        raise InputError("in another place")
+    assert not isinstance(raised.value, CorruptImage)
+
+
 def test_heic_hint_without_the_library(tmp_path):
     (tmp_path / "IMG_1.HEIC").write_bytes(HEAD)
     with pytest.raises(InputError, match=r"1 HEIC files were skipped \(IMG_1.HEIC\).*pip install pillow-heif"):

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image
 
 from coulomb.data import CorruptImage, open_source
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 
 def put(folder, *names, colour=7):
@@ -101,6 +102,45 @@ def test_links_cannot_leave_the_folder(tmp_path):
     (data / "stays.png").symlink_to(tmp_path / "outside" / "secret.png")
     with pytest.raises(CorruptImage, match="leads outside the data folder"):
         source.image(1)
+
+
+def test_circular_links_are_left_out_and_counted(tmp_path):
+    put(tmp_path, "a.png", "sub/b.png")
+    (tmp_path / "self.png").symlink_to("self.png")
+    (tmp_path / "sub" / "there").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "sub" / "there")
+    source = open_source(tmp_path)
+    assert ids(source) == ["a.png", "sub/b.png"]
+    assert "3 links that are circular" in source.notes[0] and "self.png" in source.notes[0]
+
+
+def test_a_deep_folder_is_read(tmp_path):
+    folder = tmp_path
+    for _ in range(1200):
+        folder = folder / "d"
+        folder.mkdir()
+    put(folder, "a.png")
+    try:
+        assert len(open_source(tmp_path)) == 1
+    finally:
+        (folder / "a.png").unlink()
+        while folder != tmp_path:
+            folder.rmdir()
+            folder = folder.parent
+
+
+def test_a_folder_that_cannot_be_listed_now_is_named(tmp_path, monkeypatch):
+    put(tmp_path, "a/x.png", "b/y.png")
+    right = os.scandir
+
+    def scandir(path):
+        if str(path).rstrip("/").endswith("b"):
+            raise OSError(errno.EIO, "Input/output error")
+        return right(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DataUnavailableError, match=r"/b/?: cannot be read \(Input/output error\)"):
+        open_source(tmp_path)
 
 
 def test_root_itself_may_be_a_link(tmp_path):

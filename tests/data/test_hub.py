@@ -12,7 +12,7 @@ from PIL import Image
 from coulomb.data import CorruptImage, open_source
 from coulomb.data.sources import hub
 from coulomb.data.sources.hub import HubSource, open_hub
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 datasets = pytest.importorskip("datasets")
 
@@ -227,6 +227,16 @@ def test_buffer_is_bounded_and_not_pickled(tmp_path):
     copy = pickle.loads(pickle.dumps(source))
     assert copy._buffer is not None and not copy._buffer
     assert values(copy) == list(range(20))
+
+
+def test_a_table_that_is_gone_is_not_a_row_of_corrupt_images(tmp_path):
+    rows = pa.table({"image": [{"bytes": png(value), "path": None} for value in (1, 2)]})
+    pq.write_table(rows, tmp_path / "x.parquet")
+    source = open_source(tmp_path / "x.parquet")
+    source.release()
+    (tmp_path / "x.parquet").rename(tmp_path / "elsewhere")
+    with pytest.raises(DataUnavailableError, match="x.parquet: cannot be read"):
+        source.image(0)
 
 
 def test_damaged_row_group_is_corrupt_not_a_crash(tmp_path):

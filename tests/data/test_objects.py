@@ -1,3 +1,5 @@
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,7 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from coulomb.data import CorruptImage, open_source
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 
 class Listed(Dataset):
@@ -47,6 +49,19 @@ def test_kinds_of_images(image, shape):
         assert source.labels is None if item is image else source.labels.tolist() == [1, 1]
     if shape == (4, 5, 1):
         assert np.array_equal(source.image(0)[..., 0], GREY)
+
+
+def test_errors_of_reading_are_no_corrupt_images():
+    source = open_source(
+        Listed([GREY, InputError("shard 7 is gone"), OSError(errno.EIO, "Input/output error"), ValueError("no image")])
+    )
+    with pytest.raises(InputError, match="^shard 7 is gone$") as raised:
+        source.image(1)
+    assert not isinstance(raised.value, CorruptImage)
+    with pytest.raises(DataUnavailableError, match="item 2: cannot be read \\(Input/output error\\)"):
+        source.image(2)
+    with pytest.raises(CorruptImage, match="ValueError: no image"):
+        source.image(3)
 
 
 def test_labels_come_from_targets_without_a_pass():

@@ -86,6 +86,8 @@ def index(
     )
     if os.environ.get("RANK", "0") != "0":
         return  # the first process of torchrun prints the result
+    for left_out in made.info["data"]["notes"]:
+        note(f"note: {visible(left_out, 400)}")
     failed = made.info["failed"]
     for failure in failed["first"][:SHOWN]:
         note(f"warning: not in the index: {visible(failure['id'])}: {visible(failure['reason'])}")

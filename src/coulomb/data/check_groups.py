@@ -9,7 +9,7 @@ import numpy as np
 from coulomb.data.groups import FILE_GROUPS, Groups, find_groups
 from coulomb.data.labels import LABEL_COLUMNS
 from coulomb.data.source import Source, visible
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 # Words in column names that mean a group, and those that mean a group or a class.
 ALWAYS = set(
@@ -47,6 +47,8 @@ def group_like(source: Source, copies: list[list[int]]) -> list[dict[str, Any]]:
     for option in [*source.other_columns(), *(FILE_GROUPS if source.has_paths else ())]:
         try:
             groups = find_groups(source, option)
+        except DataUnavailableError:
+            raise
         except InputError:
             continue
         is_column = groups.noun == option and option not in FILE_GROUPS

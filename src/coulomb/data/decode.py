@@ -27,7 +27,7 @@ from coulomb.data.pixels import (
     upright,
     upright_size,
 )
-from coulomb.data.source import CorruptImage, Header, Picture, Source
+from coulomb.data.source import CorruptImage, Header, Picture, Source, is_outage, unavailable
 from coulomb.errors import InputError
 
 # HEIC, the format of iPhone photos, needs another library.
@@ -108,15 +108,21 @@ def regular_file(path: Path) -> Path:
 
 @contextmanager
 def reasons(item_id: str) -> Iterator[None]:
-    """Context that converts any exception of a decoder, and the warning of a decompression bomb, to :class:`CorruptImage`."""
+    """Context that converts any exception of a decoder, and the warning of a decompression bomb, to :class:`CorruptImage`.
+
+    Raises:
+        DataUnavailableError: a disk, the network or this process fails, so that the image may be intact.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about metadata that does not affect the pixels
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
-    except (CorruptImage, MemoryError):
+    except (InputError, MemoryError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and is_outage(error):
+            raise unavailable(item_id, error) from None
         raise CorruptImage(item_id, _reason(error)) from None
 
 

@@ -1,5 +1,6 @@
 """The interface of a data set of images: every kind of input becomes a :class:`Source`."""
 
+import errno
 import os
 import re
 import unicodedata
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coulomb.data.shards.blocks import Blocks
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 Labels = npt.NDArray[np.int64]
 Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
@@ -29,6 +30,29 @@ class CorruptImage(InputError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.item_id, self.reason)  # worker processes pickle it
+
+
+_OUTAGES = frozenset(
+    getattr(errno, name)
+    for name in (
+        "EIO ESTALE ETIMEDOUT ENOTCONN ECONNRESET ECONNABORTED ECONNREFUSED EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH "
+        "ENETRESET ESHUTDOWN EREMOTEIO ENODEV ENXIO EMFILE ENFILE ENOMEM ENOBUFS"
+    ).split()
+    if hasattr(errno, name)
+)
+
+
+def is_outage(error: OSError) -> bool:
+    """Returns True if a disk, the network or this process failed, False for an error of one file, such as no permission."""
+    return error.errno in _OUTAGES
+
+
+def unavailable(where: object, error: OSError) -> DataUnavailableError:
+    """Returns the error for data ``where`` the operating system fails."""
+    return DataUnavailableError(
+        f"{visible(where)}: cannot be read ({error.strerror or error}); check the disk and the network, then run the command "
+        "again, or resume the run"
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, normalize
 
 from coulomb.data.views import ViewMaker
+from coulomb.errors import DataUnavailableError
 from coulomb.methods import METHODS
 from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.hardness import hardness, temperature_sweep
@@ -88,7 +89,7 @@ def network_figures(
         if hasattr(method, "head"):
             figures |= _loss_figures(method, part, position_tensor(learned), views, config)
     except Exception as error:
-        if config.method in METHODS:
+        if config.method in METHODS or isinstance(error, DataUnavailableError):
             raise
         log.warning("%s: the doctor's measurements failed (%s: %s)", config.method, type(error).__name__, error)
     return figures

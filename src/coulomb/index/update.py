@@ -81,6 +81,7 @@ class Update:
                 "name": self.source.name,
                 "kind": self.source.kind,
                 "root": None if self.source.root is None or file_less(table) else portable(str(self.source.root)),
+                "notes": list(self.source.notes),
             },
             "last_update": counts,
             "failed": {

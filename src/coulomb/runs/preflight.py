@@ -13,7 +13,7 @@ from coulomb.data import Images, open_source, render_check
 from coulomb.data.check import Inspection, check, inspect_images
 from coulomb.data.views import contact_sheet, make_views
 from coulomb.data.workers import cores
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 from coulomb.methods.options import SHARED, build_method
 from coulomb.randomness import generator, numpy_generator
 from coulomb.runs.config import Config, check_names
@@ -150,6 +150,8 @@ def preflight(
     planned, refused = None, None
     try:
         planned = plan(options, objects, sources)
+    except DataUnavailableError:
+        raise
     except InputError as error:
         refused = str(error)
     looks = [inspect_images(source, cores(), progress) for source in sources if source is not None]
@@ -157,6 +159,8 @@ def preflight(
         try:
             planned = _with_failures(planned, looks, objects)
             figures = estimate(planned, objects)  # makes the method, which may refuse its options
+        except DataUnavailableError:
+            raise
         except InputError as error:
             planned, refused = None, str(error)
     facts: dict[str, Any] = {"inspection": looks[0], "seed": config.seed, "largest": LARGEST[config.preset]}
@@ -288,8 +292,9 @@ def preview(
     batch = next(images.batches(chosen, len(chosen)))
     if not len(batch["index"]):
         raise InputError(f"data={data!r}: none of {len(chosen)} random images could be read")
+    sheet = contact_sheet(batch["image"], views, generator(seed, "sheet"), n=n, aspect=batch["aspect"])
     try:
-        contact_sheet(batch["image"], views, generator(seed, "sheet"), n=n, aspect=batch["aspect"]).save(out)
+        sheet.save(out)
     except (OSError, ValueError) as error:
         raise InputError(f"out={str(out)!r}: cannot be written ({error})") from None
     return used

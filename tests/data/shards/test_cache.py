@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import threading
 import time
@@ -6,7 +7,7 @@ import time
 import pytest
 
 from coulomb.data.shards.cache import Cache, cache_limit
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 
 def total(cache):
@@ -117,6 +118,16 @@ def test_a_wrong_limit_is_an_error(monkeypatch, limit):
     monkeypatch.setenv("COULOMB_CACHE_GB", limit)
     with pytest.raises(InputError, match="COULOMB_CACHE_GB"):
         cache_limit()
+
+
+@pytest.mark.parametrize("name", ["ranges", "locks", "unfinished"])
+def test_a_cache_that_fails_while_it_is_used_is_named(tmp_path, name):
+    cache = Cache(tmp_path, 1000)
+    path = cache.path("u", "v", 0, 4)
+    shutil.rmtree(tmp_path / name)
+    (tmp_path / name).write_text("a file stands for a disk that fails")
+    with pytest.raises(DataUnavailableError, match="COULOMB_CACHE=.*: cannot be used"):
+        assert cache.fill(path, 4, lambda: b"data") and cache.read(path, 4, 0, 4) and False
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from coulomb.data import Images, open_source
 from coulomb.data.shards import remote
 from coulomb.data.shards.blocks import Blocks
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 from coulomb.training.order import RunLoader, RunOrder
 from range_server import range_server
 from shards_made import png
@@ -80,6 +80,23 @@ def test_failures_are_retried_or_named(tables, server):
     server.broken["train-1.parquet"] = 500
     with pytest.raises(InputError, match=r"train-1.parquet: cannot be read after 8 attempts"):
         far.content(25)
+
+
+@pytest.mark.parametrize("how", ["changed", 500])
+def test_an_error_of_reading_is_not_called_a_damaged_file(server, monkeypatch, how):
+    monkeypatch.setattr(remote, "ATTEMPTS", 2)
+
+    class Later(dict):
+        def get(self, name, default=None):
+            return how if len(server.requests) >= 3 else default
+
+    if how == "changed":
+        server.versions = Later()
+    else:
+        server.broken = Later()
+    with pytest.raises(DataUnavailableError, match=r"train-\d.parquet: (changed|cannot be read after 2)") as raised:
+        open_source(f"{server.address}/{NAMES}")
+    assert "not a readable" not in str(raised.value)
 
 
 def test_other_files_are_refused(tables, server):

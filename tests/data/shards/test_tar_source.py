@@ -1,3 +1,5 @@
+import errno
+import os
 import pickle
 import time
 
@@ -6,9 +8,12 @@ import pytest
 
 from coulomb.bench.streaming import write_tar
 from coulomb.data import Images, open_source
-from coulomb.data.shards import ahead, blocks, remote
+from coulomb.data.shards import ahead, blocks, remote, table
 from coulomb.data.shards.ahead import reading_ahead
-from coulomb.errors import InputError
+from coulomb.data.shards.store import find_stamp
+from coulomb.data.shards.tar import Listing, list_tar
+from coulomb.data.sources import tar
+from coulomb.errors import DataUnavailableError, InputError
 from coulomb.evaluation import encode  # noqa: F401  imported before the server starts its thread
 from coulomb.training.order import RunLoader, RunOrder
 from range_server import range_server
@@ -82,6 +87,139 @@ def test_other_file_systems_are_read_through_fsspec(shards):
         open_source("memory://bucket/none.tar")
     with pytest.raises(InputError, match="no file matches"):
         open_source("memory://bucket/none*.tar")
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A shard whose table takes several requests, and its server."""
+    make_shards(tmp_path / "large", shards=1, images=40, side=64)
+    with range_server(tmp_path / "large") as started:
+        yield started, tmp_path / "large" / "train-0000.tar"
+
+
+def tables(*folders):
+    return [each.name for folder in folders for each in folder.rglob("*.npz")]
+
+
+def fail_from(server, request, how):
+    """Lets the server fail from this request on."""
+
+    class Fails(dict):
+        def get(self, name, default=None):
+            return how if len(server.requests) >= request else default
+
+    server.broken = Fails()
+
+
+@pytest.mark.parametrize("how", [500, "cut", 403, 404, 416, "changed", "shorter"])
+def test_a_table_that_an_error_of_reading_made_short_is_not_saved(large, cache, monkeypatch, how):
+    server, path = large
+    monkeypatch.setattr(remote, "ATTEMPTS", 2)
+    ordinary = server.versions
+    if isinstance(how, int) or how == "cut":
+        fail_from(server, 3, how)
+    else:
+
+        class Versions(dict):
+            def get(self, name, default=None):
+                if len(server.requests) >= 3 and how == "shorter":
+                    path.write_bytes(path.read_bytes()[:-1024])
+                return '"other"' if len(server.requests) >= 3 else default
+
+        server.versions = Versions()
+    with pytest.raises(DataUnavailableError, match="train-0000.tar: "):
+        open_source(f"{server.address}/train-0000.tar")
+    assert not tables(cache)
+    server.broken, server.versions = {}, ordinary
+    far = open_source(f"{server.address}/train-0000.tar")
+    assert len(far) == 40 and not far.notes and far.content(39) == png(39, 64)
+
+
+@pytest.mark.parametrize("how", ["fails", "short", "changed"])
+def test_a_table_of_a_local_shard_on_a_failing_disk_is_not_saved(large, cache, monkeypatch, how):
+    _, path = large
+    calls, right = [], os.pread
+
+    def pread(file, count, offset):
+        calls.append(offset)
+        if len(calls) > 2 and how == "fails":
+            raise OSError(errno.EIO, "Input/output error")
+        if len(calls) == 2 and how == "changed":
+            os.utime(path, ns=(1, 1))
+        return right(file, count, offset)[: 100 if len(calls) > 2 and how == "short" else None]
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(DataUnavailableError, match=r"train-0000.tar: (cannot be read \(Input/output error\)|changed)"):
+        open_source(str(path))
+    monkeypatch.undo()
+    assert not tables(cache, path.parent)
+    assert len(open_source(str(path))) == 40 and tables(path.parent) == ["train-0000.tar.npz"]
+
+
+def test_a_table_of_an_earlier_version_may_be_short_and_is_made_again(large, monkeypatch):
+    _, path = large
+    listing = Listing(["00000.png"], [512], [9], damage="train-0000.tar: cannot be read after 8 attempts")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(table, "FORMAT", 1)
+        table.find_table(str(path), find_stamp(str(path)), lambda: table.make_table(listing))
+        assert len(open_source(str(path))) == 1
+    assert len(open_source(str(path))) == 40
+
+
+def test_a_shard_that_changes_on_another_server_while_its_table_is_made_is_refused(shards, cache, monkeypatch):
+    files = pytest.importorskip("fsspec").filesystem("memory")
+    files.pipe_file("/changing/x.tar", (shards / "train-0000.tar").read_bytes())
+
+    def other_file(read, size):
+        listing = list_tar(read, size)
+        files.pipe_file("/changing/x.tar", (shards / "train-0001.tar").read_bytes())
+        return listing
+
+    monkeypatch.setattr(tar, "list_tar", other_file)
+    with pytest.raises(DataUnavailableError, match=r"x.tar: changed while it was being read"):
+        open_source("memory://changing/x.tar")
+    assert not tables(cache)
+
+
+def test_without_a_version_nothing_of_an_earlier_opening_is_used(shards, server):
+    server.versions = dict.fromkeys((f"train-{number:04d}.tar" for number in range(4)), None)
+    far = open_source(f"{server.address}/{NAMES}")
+    assert "4 of 4 shards have neither an ETag nor a time of the last change" in far.notes[-1]
+    assert contents(pickle.loads(pickle.dumps(far))) == contents(far) == [png(number) for number in range(100)]
+    count = len(server.requests)
+    assert contents(far) == contents(pickle.loads(pickle.dumps(far))) and len(server.requests) == count
+    path = shards / "train-0001.tar"
+    size, other = path.stat().st_size, [("other.png", png(25)[:-1] + b"?"), ("other.cls", b"1")]
+    rest = [(f"{n:05d}.{kind}", png(n) if kind == "png" else b"1") for n in range(26, 50) for kind in ("png", "cls")]
+    assert write_tar(path, [*other, *rest]).stat().st_size == size
+    again = open_source(f"{server.address}/{NAMES}")
+    assert again.item_id(25) == "train-0001.tar/other.png" and again.content(25) == png(25)[:-1] + b"?"
+    assert set(again.stamps()).isdisjoint(far.stamps())  # an index reads them again
+
+
+def test_wrong_bytes_are_neither_listed_nor_saved(large, cache, monkeypatch):
+    server, _ = large
+    monkeypatch.setattr(remote, "ATTEMPTS", 2)
+
+    def first_bytes(handler, start, end, content):
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes 0-{end - start - 1}/{len(content)}")
+        handler.send_header("Content-Length", str(end - start))
+        handler.end_headers()
+        handler.wfile.write(content[: end - start])
+
+    server.answer = first_bytes
+    with pytest.raises(DataUnavailableError, match=r"train-0000.tar: .*bytes 0 to \d+ arrived instead of"):
+        open_source(f"{server.address}/train-0000.tar")
+    assert not tables(cache)
+
+
+def test_a_changed_local_shard_stays_refused(shards):
+    source = open_source(f"{shards}/{NAMES}")
+    os.utime(shards / "train-0001.tar", ns=(1, 1))
+    for _ in range(2):
+        with pytest.raises(DataUnavailableError, match="train-0001.tar: changed"):
+            source.content(30)
 
 
 def test_columns_of_json_are_labels_or_groups(tmp_path):

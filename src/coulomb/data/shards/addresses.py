@@ -5,7 +5,7 @@ import itertools
 import re
 from pathlib import PurePosixPath
 
-from coulomb.data.shards.remote import list_matches, scheme
+from coulomb.data.shards.remote import forget_listings, list_matches, scheme
 from coulomb.data.source import natural_key, visible
 from coulomb.errors import InputError
 
@@ -67,7 +67,11 @@ def expand(text: str) -> list[str]:
         InputError: no file matches a pattern, or the pattern cannot be listed (``*`` in an https address).
     """
     addresses: list[str] = []
-    for each in expand_braces(text):
+    expanded = expand_braces(text)
+    for address in {scheme(each): each for each in expanded}.values():
+        if scheme(address) is not None:
+            forget_listings(address, everything=True)
+    for each in expanded:
         kind = scheme(each)
         if "*" not in each:
             addresses.append(each)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 FOLDER = "COULOMB_CACHE"  # environment variable: folder of the cache
 LIMIT = "COULOMB_CACHE_GB"  # environment variable: its largest size in GiB
@@ -55,13 +55,9 @@ class Cache:
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
         self.written = limit  # bytes since the files were last counted; at first they were never counted
-        try:
+        with self._usable():
             for name in ("ranges", "locks", "unfinished"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"{FOLDER}={visible(folder)!r}: cannot be written ({error.strerror}); set {FOLDER} to another folder"
-            ) from None
 
     def path(self, url: str, version: str, start: int, end: int) -> Path:
         """Returns the file of a range, which may not exist."""
@@ -70,19 +66,20 @@ class Cache:
 
     def read(self, path: Path, whole: int, start: int, end: int) -> bytes | None:
         """Returns the bytes ``start`` … ``end`` − 1 of a file of ``whole`` bytes; None if it is absent."""
-        try:
-            file = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            return None
-        try:
-            if os.fstat(file).st_size != whole:  # the machine lost power after it was renamed
+        with self._usable():
+            try:
+                file = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
                 return None
-            data = os.pread(file, end - start, start)
-            with contextlib.suppress(OSError):
-                os.utime(file)
-            return data if len(data) == end - start else None
-        finally:
-            os.close(file)
+            try:
+                if os.fstat(file).st_size != whole:  # the machine lost power after it was renamed
+                    return None
+                data = os.pread(file, end - start, start)
+                with contextlib.suppress(OSError):
+                    os.utime(file)
+                return data if len(data) == end - start else None
+            finally:
+                os.close(file)
 
     def has(self, path: Path, whole: int) -> bool:
         """Returns True if the file is complete."""
@@ -95,30 +92,41 @@ class Cache:
         """Writes what ``fetch`` returns to the file unless another process did; returns the bytes if they were fetched here.
 
         Raises:
-            InputError: the disk is full.
+            DataUnavailableError: the disk is full or fails.
         """
         with self._locked(f"{int(path.name[:8], 16) % STRIPES:03d}"):
             if self.has(path, whole):
                 return None
             data = fetch()
-            self.make_room(whole)
-            unfinished = self.folder / "unfinished" / uuid.uuid4().hex
-            try:
-                path.parent.mkdir(exist_ok=True)
-                unfinished.write_bytes(data)
-                unfinished.replace(path)
-            except OSError as error:
-                unfinished.unlink(missing_ok=True)
-                raise InputError(
-                    f"{FOLDER}={visible(self.folder)!r}: cannot be written ({error.strerror}); free space, lower {LIMIT}, "
-                    f"or set {FOLDER} to another folder"
-                ) from None
+            with self._usable():
+                self.make_room(whole)
+                unfinished = self.folder / "unfinished" / uuid.uuid4().hex
+                try:
+                    path.parent.mkdir(exist_ok=True)
+                    unfinished.write_bytes(data)
+                    unfinished.replace(path)
+                finally:
+                    unfinished.unlink(missing_ok=True)
             return data
 
     @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Context that names the folder in an error of the operating system."""
+        try:
+            yield
+        except OSError as error:
+            raise DataUnavailableError(
+                f"{FOLDER}={visible(self.folder)!r}: cannot be used ({error.strerror}); free space, lower {LIMIT}, or set "
+                f"{FOLDER} to another folder"
+            ) from None
+
+    @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        with (self.folder / "locks" / name).open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # released by the system when the process ends
+        with self._usable():
+            file = (self.folder / "locks" / name).open("w")
+        with file:
+            with self._usable():
+                fcntl.flock(file, fcntl.LOCK_EX)  # released by the system when the process ends
             try:
                 yield
             finally:

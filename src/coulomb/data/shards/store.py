@@ -2,28 +2,30 @@
 
 import os
 from collections import OrderedDict
+from stat import S_ISREG
 from typing import Any
 
 from coulomb.data.shards.cache import Cache, cache_folder, cache_limit
-from coulomb.data.shards.remote import Stamp, read_range, scheme, stamp
-from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.data.shards.remote import CHANGED, Stamp, forget_listings, read_range, scheme, stamp
+from coulomb.data.source import unavailable, visible
+from coulomb.errors import DataUnavailableError
 from coulomb.randomness import derive_seed
 
 MOST_OPEN = 64  # local files that stay open per process
 
 
 def find_stamp(address: str) -> Stamp:
-    """Returns size and version of a shard; raises `InputError` if it cannot be read."""
+    """Returns size and version of a shard; raises `DataUnavailableError` if it cannot be read."""
     if scheme(address) is not None:
         return stamp(address)
     try:
         status = os.stat(address)  # noqa: PTH116  for a thousand shards
-        if not os.path.isfile(address):  # noqa: PTH113
-            raise InputError(f"{visible(address)}: not a regular file")
-        return Stamp(status.st_size, str(status.st_mtime_ns))
     except (OSError, ValueError) as error:
-        raise InputError(f"{visible(address)}: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise DataUnavailableError(f"{visible(address)}: cannot be read ({reason})") from None
+    if not S_ISREG(status.st_mode):
+        raise DataUnavailableError(f"{visible(address)}: not a regular file")
+    return Stamp(status.st_size, str(status.st_mtime_ns))
 
 
 def version_number(stamp: Stamp) -> int:
@@ -59,7 +61,7 @@ class Store:
         its own cache entry, which is made.
 
         Raises:
-            InputError: the range cannot be read, or the shard changed.
+            DataUnavailableError: the range cannot be read, or the shard changed.
         """
         if scheme(self.addresses[shard]) is None:
             return self._read_local(shard, start, end)
@@ -86,6 +88,27 @@ class Store:
             return self._read_local(shard, start, end)
         return read_range(self.addresses[shard], start, end, self.stamps[shard])
 
+    def require_unchanged(self, shard: int) -> None:
+        """Raises `DataUnavailableError` if a shard has changed since it was opened, which not every read notices.
+
+        Every reply of a web server has the version, so that it needs no request.
+        """
+        address = self.addresses[shard]
+        if scheme(address) in ("http", "https"):
+            return
+        if scheme(address) is not None:
+            forget_listings(address)
+        if not self.stamps[shard].fits(find_stamp(address)):
+            raise DataUnavailableError(f"{visible(address)}: {CHANGED}")
+
+    def notes(self) -> list[str]:
+        """Returns a sentence on shards whose changes cannot be noticed."""
+        count = sum(not stamp.versioned for stamp in self.stamps)
+        return [
+            f"{count} of {len(self.stamps)} shards have neither an ETag nor a time of the last change: they are read from "
+            "their server again by the next command, and a change while they are used is only noticed by their size."
+        ] * (count > 0)
+
     def _read_local(self, shard: int, start: int, end: int) -> bytes:
         if os.getpid() != self._process:
             self._reset()  # positions are given with each read, but closing is not shared
@@ -93,18 +116,18 @@ class Store:
             if shard not in self._files:
                 while len(self._files) >= MOST_OPEN:
                     os.close(self._files.popitem(last=False)[1])
-                self._files[shard] = file = os.open(self.addresses[shard], os.O_RDONLY | os.O_CLOEXEC)
+                file = os.open(self.addresses[shard], os.O_RDONLY | os.O_CLOEXEC)
                 status = os.fstat(file)
                 if Stamp(status.st_size, str(status.st_mtime_ns)) != self.stamps[shard]:
-                    raise InputError(
-                        f"{visible(self.addresses[shard])}: changed while it was being read; start again with the new file"
-                    )
+                    os.close(file)
+                    raise DataUnavailableError(f"{visible(self.addresses[shard])}: {CHANGED}")
+                self._files[shard] = file
             self._files.move_to_end(shard)
             data = os.pread(self._files[shard], end - start, start)
         except OSError as error:
-            raise InputError(f"{visible(self.addresses[shard])}: cannot be read ({error.strerror})") from None
+            raise unavailable(self.addresses[shard], error) from None
         if len(data) != end - start:
-            raise InputError(f"{visible(self.addresses[shard])}: is shorter than before; start again with the new file")
+            raise DataUnavailableError(f"{visible(self.addresses[shard])}: {CHANGED}")
         return data
 
     def close(self) -> None:

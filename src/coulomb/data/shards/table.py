@@ -18,7 +18,7 @@ from coulomb.data.shards.tar import PLAIN, Listing
 from coulomb.errors import InputError
 from coulomb.reading import open_arrays, parse_json
 
-FORMAT = 1
+FORMAT = 2  # 1 may be short, because errors of reading counted as damage
 FOLDER = ".coulomb"  # beside local shards, if it can be written
 
 

@@ -1,20 +1,15 @@
 """Lists the images of a tar file in the layout of WebDataset, by its headers alone."""
 
-import json
-import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coulomb.data.decode import image_extensions
-from coulomb.data.source import visible
+from coulomb.data.shards.headers import FILE, FOLDER, OLD_FILE, Chunks, Damage, Member, members
 from coulomb.reading import parse_json
 
-SMALLEST_CHUNK, CHUNK = 2**13, 2**20  # bytes per request
-GAP = 2**16  # bytes; smaller gaps between headers are read through, because a request costs more than they do
 LABELS = ("cls", "txt", "json")  # extensions
-MOST_HEADER = 2**20  # bytes of one header with its extensions
 MOST_LABEL = 2**16  # bytes of a .cls, .txt or .json member
 MOST_TEXT = 1000  # characters of one value
 MOST_KEYS = 64  # columns from the keys of .json members
@@ -45,40 +40,7 @@ class Listing:
     damage: str | None = None
 
 
-class _RangeFile:
-    """A file for `tarfile` that reads chunks by range.
-
-    Chunks double while headers are close together, so that many come with one request, and shrink when a large member is
-    skipped. Headers above `MOST_HEADER` are refused, because they would fill the memory.
-    """
-
-    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read, self.size = read, size
-        self._position, self._start, self._chunk, self._next = 0, 0, b"", 2 * SMALLEST_CHUNK
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, position: int) -> int:
-        self._position = position
-        return position
-
-    def read(self, count: int) -> bytes:
-        if count > MOST_HEADER:
-            raise tarfile.ReadError(f"a header of {count} bytes")
-        start, end = self._position, min(self._position + count, self.size)
-        if start >= end:
-            return b""
-        if not self._start <= start <= end <= self._start + len(self._chunk):
-            if self._chunk:
-                near = start - self._start - len(self._chunk) <= GAP
-                self._next = min(2 * self._next, CHUNK) if near else SMALLEST_CHUNK
-            self._start, self._chunk = start, self._read(start, min(max(end, start + self._next), self.size))
-        self._position = end
-        return self._chunk[start - self._start : end - self._start]
-
-
-class _Member(NamedTuple):
+class _Part(NamedTuple):
     """A member of a sample; ``content`` if it may hold labels."""
 
     name: str
@@ -99,52 +61,42 @@ def list_tar(read: Callable[[int, int], bytes], size: int) -> Listing:
         size: of the file in bytes.
     """
     listing = Listing()
-    file = _RangeFile(read, size)
+    file = Chunks(read, size)
     seen: set[str] = set()
     stem: str | None = None
-    sample: list[_Member] = []
-    for member in _members(file, listing):
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
-            if member.type != tarfile.DIRTYPE:
-                listing.skipped["links, devices or sparse files"] += 1
-            continue
-        name = member.name
-        if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-            listing.skipped["members with a name that is absolute or contains .."] += 1
-            continue
-        folder, slash, last = name.rpartition("/")
-        head, _, extension = last.partition(".")
-        if folder + slash + head != stem:
-            _add(sample, listing, seen)
-            stem, sample = folder + slash + head, []
-        content = None
-        if (extension := extension.lower()) in LABELS and member.size <= MOST_LABEL:
-            file.seek(member.offset_data)  # now, while it is in the chunk
-            content = file.read(member.size)
-        sample.append(_Member(name, extension, member.offset_data, member.size, content))
+    sample: list[_Part] = []
+    try:
+        for member in members(file):
+            if not _usable(member, listing):
+                continue
+            folder, slash, last = member.name.rpartition("/")
+            head, _, extension = last.partition(".")
+            if folder + slash + head != stem:
+                _add(sample, listing, seen)
+                stem, sample = folder + slash + head, []
+            content = None
+            if (extension := extension.lower()) in LABELS and member.size <= MOST_LABEL:
+                content = file.read(member.offset, member.size)  # now, while it is in the chunk
+            sample.append(_Part(member.name, extension, member.offset, member.size, content))
+    except Damage as damage:
+        listing.damage = str(damage)
     _add(sample, listing, seen)
     return listing
 
 
-def _members(file: _RangeFile, listing: Listing) -> Iterator[tarfile.TarInfo]:
-    try:
-        archive = tarfile.TarFile(fileobj=file, mode="r", errorlevel=0)  # type: ignore[arg-type]
-        while (member := archive.next()) is not None:
-            archive.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
-            if member.size < 0 or member.offset_data + member.size > file.size:
-                listing.damage = f"it ends inside {visible(member.name, 80)}"
-                return
-            yield member
-        # tarfile takes a damaged header for the end.
-        file.seek(archive.offset)
-        if len(end := file.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE or end.strip(b"\0"):
-            listing.damage = f"no valid header at byte {archive.offset}" if end else "it ends without its end marker"
-    except (tarfile.TarError, ValueError, OverflowError, UnicodeError, IndexError, EOFError) as error:
-        compressed = file.size > 2 and file._chunk[:2] in (b"\x1f\x8b", b"BZ", b"(\xb5", b"\xfd7")
-        listing.damage = "it is compressed; unpack it to a plain .tar" if compressed else visible(error, 100)
+def _usable(member: Member, listing: Listing) -> bool:
+    """Returns True for a file with a safe name; counts what else is skipped."""
+    if member.kind not in (FILE, OLD_FILE) or member.sparse:
+        if member.kind != FOLDER:
+            listing.skipped["links, devices or sparse files"] += 1
+        return False
+    if member.name.startswith("/") or ".." in member.name.split("/") or "\0" in member.name:
+        listing.skipped["members with a name that is absolute or contains .."] += 1
+        return False
+    return True
 
 
-def _add(sample: list[_Member], listing: Listing, seen: set[str]) -> None:
+def _add(sample: list[_Part], listing: Listing, seen: set[str]) -> None:
     if not sample:
         return
     images = [each for each in sample if "." + each.extension.rpartition(".")[2] in image_extensions()]
@@ -178,7 +130,7 @@ def _add(sample: list[_Member], listing: Listing, seen: set[str]) -> None:
         column_values.extend([None] * (row + 1 - len(column_values)))
 
 
-def _values(member: _Member, listing: Listing) -> dict[str, Any]:
+def _values(member: _Part, listing: Listing) -> dict[str, Any]:
     extension, content = member.extension, member.content
     if content is None:
         listing.skipped[f".{extension} members above {MOST_LABEL // 1024} KiB"] += 1
@@ -190,7 +142,7 @@ def _values(member: _Member, listing: Listing) -> dict[str, Any]:
             values = {str(name): each for name, each in found if isinstance(each, PLAIN)}
         else:
             values = {extension: content.decode("utf-8").strip()}
-    except (ValueError, json.JSONDecodeError):
+    except ValueError:
         listing.skipped[f".{extension} members that cannot be read"] += 1
         return {}
     kept = {name: each for name, each in values.items() if len(name) <= MOST_TEXT and len(str(each)) <= MOST_TEXT}

@@ -12,7 +12,7 @@ import numpy as np
 
 from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, EncodedSource, image_extensions
 from coulomb.data.labels import choose_label_column, read_labels
-from coulomb.data.source import CorruptImage, Labels, first_few, natural_key, portable, visible
+from coulomb.data.source import CorruptImage, Labels, first_few, natural_key, portable, unavailable, visible
 from coulomb.errors import InputError
 
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
@@ -117,7 +117,8 @@ class FolderScan:
             notes.append(f"{len(self.heic)} HEIC files were skipped ({first_few(self.heic)}): {HEIC_HINT}.")
         if self.links:
             notes.append(
-                f"{len(self.links)} links to folders or out of the data folder were refused: {first_few(self.links)}."
+                f"{len(self.links)} links that are circular, or lead to folders or out of the data folder, were left out: "
+                f"{first_few(self.links)}."
             )
         if self.denied:
             notes.append(f"{len(self.denied)} folders could not be read (permission denied): {first_few(self.denied)}.")
@@ -129,39 +130,52 @@ def scan_folder(root: Path) -> FolderScan:
 
     Links out of ``root`` are refused, and so are links to folders, which may be circular.
     """
-    scan = FolderScan()
-    _walk(root, "", root.resolve(), scan)
-    scan.images.sort(key=natural_key)
-    scan.parquet.sort(key=natural_key)
+    scan, resolved = FolderScan(), root.resolve()
+    waiting = [""]  # paths of folders, each empty or with a slash at its end
+    while waiting:
+        prefix = waiting.pop()
+        for entry in _entries(root, prefix, scan):
+            name = prefix + entry.name
+            if entry.name.startswith("."):
+                scan.hidden += 1
+            elif entry.is_symlink() and (_may_be_folder(entry) or not is_inside(Path(entry.path), resolved)):
+                scan.links.append(portable(name))
+            elif entry.is_dir():
+                waiting.append(name + "/")
+            else:
+                extension = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  as above
+                if extension in image_extensions():
+                    scan.images.append(name)
+                elif extension == ".parquet":
+                    scan.parquet.append(name)
+                elif extension in HEIC_EXTENSIONS:
+                    scan.heic.append(portable(name))
+                else:
+                    scan.other += 1
+    for names in (scan.images, scan.parquet, scan.heic, scan.links, scan.denied):
+        names.sort(key=natural_key)
     return scan
 
 
-def _walk(folder: Path, prefix: str, root: Path, scan: FolderScan) -> None:
+def _entries(root: Path, prefix: str, scan: FolderScan) -> list[os.DirEntry[str]]:
+    """Returns what a folder holds; a subfolder without permission is noted and empty."""
     try:
-        entries = list(os.scandir(folder))
+        return list(os.scandir(root / prefix))
     except PermissionError:
         if not prefix:
-            raise InputError(f"{visible(folder)}: permission denied; this user cannot read the folder") from None
+            raise InputError(f"{visible(root)}: permission denied; this user cannot read the folder") from None
         scan.denied.append(prefix.rstrip("/"))
-        return
-    for entry in sorted(entries, key=lambda entry: natural_key(entry.name)):
-        name = prefix + entry.name
-        if entry.name.startswith("."):
-            scan.hidden += 1
-        elif entry.is_symlink() and (entry.is_dir() or not is_inside(Path(entry.path), root)):
-            scan.links.append(portable(name))
-        elif entry.is_dir():
-            _walk(Path(entry.path), name + "/", root, scan)
-        else:
-            extension = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  as above
-            if extension in image_extensions():
-                scan.images.append(name)
-            elif extension == ".parquet":
-                scan.parquet.append(name)
-            elif extension in HEIC_EXTENSIONS:
-                scan.heic.append(portable(name))
-            else:
-                scan.other += 1
+        return []
+    except OSError as error:
+        raise unavailable(root / prefix, error) from None
+
+
+def _may_be_folder(link: os.DirEntry[str]) -> bool:
+    """Returns True if a link leads to a folder, in a circle, or where this user may not look."""
+    try:
+        return link.is_dir()
+    except OSError:
+        return True
 
 
 def open_folder(root: Path, scan: FolderScan) -> FileSource:

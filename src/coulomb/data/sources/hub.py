@@ -15,7 +15,7 @@ import numpy as np
 from coulomb.data.decode import EncodedSource
 from coulomb.data.labels import choose_label_column, read_labels
 from coulomb.data.shards.blocks import Blocks
-from coulomb.data.source import CorruptImage, Labels, first_few, portable, visible
+from coulomb.data.source import CorruptImage, Labels, first_few, portable, unavailable, visible
 from coulomb.data.sources.files import is_inside
 from coulomb.errors import InputError
 from coulomb.reading import parse_json
@@ -105,13 +105,19 @@ class ParquetSource(EncodedSource):
         return f"{portable(PurePosixPath(str(self.shards[shard]).split('?', 1)[0]).name)}#{self._starts[group] - first + row}"
 
     def encoded(self, index: int) -> bytes:
-        """Returns the encoded bytes of one image."""
+        """Returns the encoded bytes of one image.
+
+        Raises:
+            DataUnavailableError: its shard cannot be read any more; this is not an image to be skipped.
+        """
         import pyarrow as pa
 
         group, row = self._locate(index)
         try:
             value = self._read(group)[row].as_py()
         except (OSError, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the file, not of its content
+                raise unavailable(self.shards[self._groups[group][0]], error) from None
             raise CorruptImage(self.item_id(index), f"its row group cannot be read: {error}") from None
         if value is None:
             raise CorruptImage(self.item_id(index), "the table holds no bytes for it (paths in tables are not opened)")

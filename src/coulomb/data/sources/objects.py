@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 from coulomb.data.decode import decode, from_pil, read_header, reasons, regular_file
 from coulomb.data.labels import read_labels
 from coulomb.data.pixels import checked_unit_range
-from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header, visible
+from coulomb.data.source import CorruptImage, Header, Picture, Source, array_header, is_outage, unavailable, visible
 from coulomb.data.sources.arrays import MOST_CHANNELS, find_layout, to_last_axis
 from coulomb.data.sources.files import file_stamp
 from coulomb.errors import InputError
@@ -56,15 +56,21 @@ class DatasetSource(Source):
         return f"{index:0{len(str(len(self) - 1))}d}"
 
     def image(self, index: int) -> Picture:
-        """Returns an image [H, W, C]; it is corrupt if the data set raises OSError, ValueError or SyntaxError."""
+        """Returns an image [H, W, C]; it is corrupt if the data set raises OSError, ValueError or SyntaxError.
+
+        Raises:
+            DataUnavailableError: the OSError is of a disk, the network or this process, not of one file.
+        """
         return as_picture(_get_image(self._item(index), self.name), self.item_id(index))
 
     def _item(self, index: int) -> Any:
         try:
             return self.dataset[index]
-        except CorruptImage:
+        except InputError:
             raise
         except (OSError, ValueError, SyntaxError) as error:
+            if isinstance(error, OSError) and is_outage(error):
+                raise unavailable(f"{self.name}, item {index}", error) from None
             raise CorruptImage(self.item_id(index), f"{type(error).__name__}: {error}") from None
 
     def _find_labels(self) -> Any:

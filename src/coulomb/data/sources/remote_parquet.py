@@ -12,7 +12,7 @@ from coulomb.data.shards.ahead import THREADS
 from coulomb.data.shards.store import Store, find_stamp, version_number
 from coulomb.data.source import visible
 from coulomb.data.sources.hub import ParquetSource, describe_parquet
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 
 
 class RemoteParquetSource(ParquetSource):
@@ -23,6 +23,7 @@ class RemoteParquetSource(ParquetSource):
     def __init__(self, shards: list[str], footers: list[Any], *, store: Store, **options: Any) -> None:
         self.store = store
         super().__init__(shards, footers, **options)
+        self.notes = (*self.notes, *store.notes())
         assert self.blocks is not None
         sizes = np.array([stamp.size for stamp in store.stamps])
         if (self.blocks.start < 0).any() or (self.blocks.end > sizes[self.blocks.shard]).any():
@@ -113,6 +114,8 @@ def open_remote_parquet(addresses: list[str], *, name: str, label_column: str | 
         def footer(shard: int) -> Any:
             try:
                 return pq.read_metadata(RangeFile(store, shard, []))
+            except DataUnavailableError:
+                raise
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise InputError(
                     f"{visible(addresses[shard])}: not a readable Parquet file ({visible(error)})"

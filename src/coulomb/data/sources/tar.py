@@ -46,7 +46,7 @@ class TarSource(EncodedSource):
         shard = np.repeat(np.arange(len(tables), dtype=np.int32), np.diff(self._starts))
         self.blocks = cut_blocks(shard, self.offsets, self.sizes)
         self.label_column: str | None = None
-        self.notes = tuple(_notes(self.shard_names, tables))
+        self.notes = (*_notes(self.shard_names, tables), *self.store.notes())
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -140,7 +140,9 @@ def _notes(names: list[str], tables: list[ShardTable]) -> list[str]:
 
 
 def _make(store: Store, shard: int) -> ShardTable:
-    return make_table(list_tar(partial(store.read_directly, shard), store.stamps[shard].size))
+    listing = list_tar(partial(store.read_directly, shard), store.stamps[shard].size)
+    store.require_unchanged(shard)
+    return make_table(listing)
 
 
 def open_tar(addresses: list[str], *, name: str, label_column: str | None = None) -> TarSource:
