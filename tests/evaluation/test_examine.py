@@ -7,7 +7,7 @@ import pytest
 
 import coulomb
 from coulomb.data.sources.arrays import open_digits
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 from coulomb.evaluation.examine import examine, read_failure
 from coulomb.runs.folder import RunFolder
 
@@ -68,6 +68,19 @@ def test_quick_opens_neither_images_nor_checkpoint(folder, monkeypatch):
     known = states(examine(folder, quick=True))
     assert known["duplicates"] == known["head-not-normalised"] == "unknown"
     assert known["temperature-too-low"] == "well"
+
+
+def test_data_that_are_gone_are_not_blamed_on_a_method_of_the_user(folder, found, monkeypatch):
+    before = folder.doctor.read_bytes()
+
+    def gone(*args, **named):
+        raise DataUnavailableError("the server is gone")
+
+    monkeypatch.setattr("coulomb.evaluation.examine_network.METHODS", {})
+    monkeypatch.setattr("coulomb.evaluation.examine_network.label_figures", gone)
+    with pytest.raises(DataUnavailableError, match="the server is gone"):
+        examine(folder, progress=False)
+    assert folder.doctor.read_bytes() == before  # nothing is saved
 
 
 def test_folder_that_is_not_a_run_is_refused(tmp_path):

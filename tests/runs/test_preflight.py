@@ -8,7 +8,7 @@ import yaml
 from PIL import Image
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.errors import DataUnavailableError, InputError
 from coulomb.runs import preflight as module
 from coulomb.runs.objects import Objects
 from coulomb.runs.plan import plan
@@ -193,6 +193,16 @@ def test_an_encoder_given_as_a_module(folder):
 def test_data_that_cannot_be_read_are_refused(folder, options):
     with pytest.raises(InputError):
         preflight({"data": str(folder)} | options, progress=False)
+
+
+@pytest.mark.parametrize("part", ["plan", "estimate"])
+def test_data_that_are_gone_are_no_refusal_of_train(folder, monkeypatch, part):
+    def gone(*args, **named):
+        raise DataUnavailableError("the server is gone")
+
+    monkeypatch.setattr(module, part, gone)
+    with pytest.raises(DataUnavailableError, match="the server is gone"):
+        preflight({"data": str(folder), "max_corrupt": 0.1} | SMALL, progress=False)
 
 
 def test_an_option_that_the_method_refuses_is_shown(folder, monkeypatch):
