@@ -18,6 +18,7 @@ from coulomb.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
 from coulomb.similarity import policy, use_backend
 from law_rows import all_rows, shuffled
+from torch_versions import HAS_ATTENTION, NO_ATTENTION
 
 LOSSES = all_rows()
 # Four paths to the same result: plain torch on the stored matrix, one cached tile, recomputed tiles, and attention passes,
@@ -52,6 +53,8 @@ each_loss_and_path_quickly = rows_and_paths_that(lambda row: True, slow=())
 
 @pytest.fixture
 def path(request):
+    if request.param == "attention" and not HAS_ATTENTION:
+        pytest.skip(NO_ATTENTION)
     changes = {
         "stored": {},
         "dense": {"backend": "dense"},

@@ -176,6 +176,20 @@ def test_parametric_centers_are_a_linear_layer():
     assert list(centers.state_dict()) == ["weight", "bias"]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ((2**63, 4), ValueError, r"dim must be below 2\^63"),
+        ((4, 2**63), ValueError, r"num_classes must be below 2\^63"),
+        ((4, 0), ValueError, "num_classes must be at least 1, got 0"),
+        ((4.0, 3), TypeError, r"dim must be a whole number, got 4\.0"),
+    ],
+)
+def test_wrong_sizes_of_parametric_centers(sizes, error, message):
+    with pytest.raises(error, match=message):
+        ParametricCenters(*sizes)
+
+
 def test_errors_name_the_argument():
     features, labels, centers = batch()
     with pytest.raises(ValueError, match="center_logits has 3 classes, but class_counts has 2"):

@@ -1,6 +1,5 @@
 """Reductions as attention passes equal those of the tiles; when they are chosen, how they are checked, what they cannot do."""
 
-import importlib.util
 import logging
 import shutil
 import types
@@ -19,10 +18,7 @@ from coulomb.losses import HardNegativeLoss, InfoNCELoss, NTXentLoss
 from coulomb.similarity import Similarity, attention, policy, products, streaming, use_backend
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.tiles import Problem, triangle
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch.nn.attention.flex_attention") is None, reason="this torch has no flex_attention"
-)
+from torch_versions import needs_attention
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):
@@ -97,6 +93,7 @@ def with_gradients(make, reduce, signs):
     return value, *torch.autograd.grad((value * weights).sum(), [x for x in leaves if x.requires_grad])
 
 
+@needs_attention
 @pytest.mark.parametrize("signs", ["positive", "negative", "mixed", "zero"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_values_and_gradients_equal_those_of_the_dense_backend(name, signs):
@@ -109,6 +106,7 @@ def test_values_and_gradients_equal_those_of_the_dense_backend(name, signs):
         torch.testing.assert_close(mine, true, rtol=1e-11, atol=1e-11)
 
 
+@needs_attention
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 0)])
 def test_degenerate_shapes(shape):
     queries, keys = drawn(shape[0], 3).requires_grad_(), drawn(shape[1], 3, seed=1).requires_grad_()
@@ -121,6 +119,7 @@ def test_degenerate_shapes(shape):
         torch.testing.assert_close(mine, true)
 
 
+@needs_attention
 def test_frozen_keys_and_frozen_queries():
     for frozen in (0, 1):
         grads = []
@@ -132,6 +131,7 @@ def test_frozen_keys_and_frozen_queries():
         torch.testing.assert_close(*grads, rtol=1e-11, atol=1e-11)
 
 
+@needs_attention
 def test_large_scales_do_not_overflow():
     grads = []
     for backend in ("attention", "dense"):
@@ -143,6 +143,7 @@ def test_large_scales_do_not_overflow():
         torch.testing.assert_close(mine, true, rtol=1e-10, atol=1e-9)
 
 
+@needs_attention
 def test_fp32_is_as_close_to_fp64_as_the_tiles():
     errors = {}
     truth = None
@@ -156,6 +157,7 @@ def test_fp32_is_as_close_to_fp64_as_the_tiles():
         assert mine <= 2 * tiles + 1e-7
 
 
+@needs_attention
 def test_it_has_no_second_derivative():
     queries = rows(9)
     value = Similarity(queries, backend="attention").lse("others").sum()
@@ -206,33 +208,34 @@ def on_gpu(**changes):
 
 
 CHOICES = {
-    "bf16": ({}, "attention"),
-    "fp16": ({"half": torch.float16}, "attention"),
-    "256 dimensions": ({"dim": 256}, "attention"),
-    "257 dimensions": ({"dim": 257}, "tiles: more than 256 dimensions"),
+    "bf16": ({}, "tiles"),
+    "fp16": ({"half": torch.float16}, "tiles"),
     "fp32": ({"half": None}, "tiles"),
-    "low temperature": ({"exponent": 31.0}, "tiles"),
-    "a threshold": ({"at_least_N": torch.zeros(4096)}, "tiles"),
-    "weighted sums": ({"reduction": "sum"}, "tiles"),
-    "softplus": ({"reduction": "softplus"}, "attention"),
-    "tiles on request": ({"backend": "streaming"}, "tiles"),
-    "fp32 on request": ({"backend": "attention", "half": None}, "attention"),
+    "softplus": ({"reduction": "softplus"}, "tiles"),
+    "tiles by name": ({"backend": "streaming"}, "tiles"),
+    "bf16 by name": ({"backend": "attention"}, "attention"),
+    "fp32 by name": ({"backend": "attention", "half": None}, "attention"),
+    "wide rows by name": ({"backend": "attention", "dim": 1000}, "attention"),
 }
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_on_a_gpu_attention_reduces_rows_in_half_precision_of_up_to_256_dimensions(name):
+def test_on_a_gpu_attention_is_chosen_by_name_only_and_checked(name):
     changes, expected = CHOICES[name]
     problem = on_gpu(**changes)
-    assert policy.engine(problem, lambda problem: True) == expected
-    if expected == "attention" and problem.backend == "auto":
+    if expected == "tiles":
+        assert policy.engine(problem, pytest.fail) == "tiles"
+    else:
+        assert policy.engine(problem, lambda problem: True) == "attention"
         assert policy.engine(problem, lambda problem: False) == "tiles: the self-check failed"
     assert policy.fuses(problem) is False
 
 
-def test_on_a_cpu_attention_is_never_chosen_by_itself():
-    problem = Similarity(rows(2000, dtype=torch.bfloat16), half=torch.bfloat16)._problem("others")
-    assert policy.engine(problem, pytest.fail) == "tiles"
+def test_on_a_cpu_attention_is_chosen_by_name_only():
+    similarity = Similarity(rows(2000, dtype=torch.bfloat16), half=torch.bfloat16)
+    assert policy.engine(similarity._problem("others"), pytest.fail) == "tiles"
+    with use_backend("attention"):
+        assert policy.engine(similarity._problem("others"), pytest.fail) == "attention"
 
 
 FAMILIES = {
@@ -254,6 +257,7 @@ def family(name, half):
     return problem
 
 
+@needs_attention
 @pytest.mark.parametrize("half", [None, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_self_check_passes_and_finds_every_wrong_result(name, half):
@@ -276,6 +280,7 @@ def test_the_self_check_passes_and_finds_every_wrong_result(name, half):
     assert attention.disagreement(problem, forward=nothing) == "RuntimeError: no kernel for this GPU"
 
 
+@needs_attention
 def test_a_family_is_checked_once_and_logged(caplog):
     problem = family("symmetric", torch.bfloat16)
     problem.queries_ND = drawn(9, 11, dtype=torch.float32)  # a width of this test only
@@ -295,6 +300,7 @@ def test_a_family_that_fails_warns_once_and_takes_the_tiles():
         assert not attention.agrees(problem)
 
 
+@needs_attention
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "over"), [("lse", "negatives"), ("softplus", "all"), ("sigmoid", "positives")])
 def test_scores_compile_to_one_kernel(kind, over):
@@ -318,6 +324,7 @@ def test_scores_compile_to_one_kernel(kind, over):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
+@needs_attention
 @pytest.mark.slow
 def test_the_compiled_kernel_in_fp32_where_inductor_offers_it():
     problem = Similarity(rows(40, 16, dtype=torch.float32).detach(), scale=5.0)._problem("others")
@@ -422,17 +429,19 @@ def test_a_large_tile_makes_large_strips_and_few_blocks_on_the_diagonal():
 
 def test_tf32_is_off_in_the_engine_unless_the_policy_allows_it():
     matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
+    new = hasattr(matmul, "fp32_precision")  # since torch 2.9
+    name, fast, exact = ("fp32_precision", "tf32", "ieee") if new else ("allow_tf32", True, False)
+    before = getattr(matmul, name)
     like = types.SimpleNamespace(device=torch.device("cuda"))
-    matmul.fp32_precision = "tf32"  # the user's choice for the encoder
+    setattr(matmul, name, fast)  # the user's choice for the encoder
     try:
         with products.full_precision(like):
-            assert matmul.fp32_precision == "ieee" and not torch.is_autocast_enabled("cuda")
-        assert matmul.fp32_precision == "tf32"
+            assert getattr(matmul, name) == exact and not torch.is_autocast_enabled("cuda")
+        assert getattr(matmul, name) == fast
         with policy.override(tf32=True), products.full_precision(like):
-            assert matmul.fp32_precision == "tf32"
+            assert getattr(matmul, name) == fast
         with pytest.raises(KeyError), products.full_precision(like):
             raise KeyError
-        assert matmul.fp32_precision == "tf32"
+        assert getattr(matmul, name) == fast
     finally:
-        matmul.fp32_precision = before
+        setattr(matmul, name, before)

@@ -5,8 +5,9 @@ import torch
 
 import sharded_cases
 import sharded_failures
+from torch_versions import needs_attention
 
-ATTENTION = pytest.param((2, 0, "attention"), marks=pytest.mark.slow)
+ATTENTION = pytest.param((2, 0, "attention"), marks=[pytest.mark.slow, needs_attention])
 
 
 @pytest.fixture(scope="module", params=[(1, 0), (2, 0), (2, 10**6), (4, 0), (4, 10**6), ATTENTION], ids=str)

@@ -100,10 +100,11 @@ class SupConLoss(Loss):
         group = gather_group(self.gather)
         ids, mask, multi_hot = relations(labels, mask, batch, views, keys, group)
         first, others = (keys, None) if anchors == len(keys) else (keys[:anchors], keys)
-        options: dict[str, Any] = {"instances": batch}
-        if ids is not None:
-            options = {"query_ids": ids[:anchors], "key_ids": None if others is None else ids}
-        options |= {"scale": inverse(self.temperature), "unit": self.normalize, "half": features.dtype}
+        options: dict[str, Any] = {"scale": inverse(self.temperature), "unit": self.normalize, "half": features.dtype}
+        if ids is None:
+            options["instances"] = batch
+        else:
+            options["query_ids"], options["key_ids"] = ids[:anchors], None if others is None else ids
         similarity = own = Similarity(first, others, queries_lead_keys=True, group=group, **options)
         if multi_hot is not None:
             if self.positives == "out" and not self.diagnose:

@@ -48,7 +48,8 @@ def build_adapter(description: Mapping[str, Any]) -> nn.Linear:
     assert isinstance(adapter, nn.Linear)
     if kind == "linear":
         adapter.register_parameter("bias", None)
-        nn.init.eye_(adapter.weight)
+        with torch.no_grad():  # nn.init.eye_ makes a tensor on the default device, which may be meta
+            adapter.weight.zero_().fill_diagonal_(1)
         return adapter
     nn.init.zeros_(adapter.weight)
     nn.init.zeros_(adapter.bias)

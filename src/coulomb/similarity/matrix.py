@@ -37,7 +37,8 @@ class Similarity:
         queries_lead_keys: the first N keys are the queries, so that "self" is the pair (i, i). Implied by ``keys_MD=None``.
         unit: all rows have at most unit length, so that their norms need not be computed.
         backend: ``"dense"`` is plain PyTorch on the stored S (differentiable any number of times), ``"streaming"`` never
-            stores S, nor does ``"attention"`` on a GPU, ``"auto"`` stores it up to 2²⁰ elements. See `use_backend`.
+            stores S, nor does ``"attention"`` on a GPU, ``"auto"`` stores it up to 2²⁰ elements and streams larger ones.
+            See `use_backend`.
         tile: rows and columns of a tile when streaming; None for the default.
         half: the half precision dtype of the given rows, if any: the products of tiles then have operands of this dtype
             where that is faster. Sums, exponentials and gradients stay in fp32.
@@ -175,11 +176,11 @@ class Similarity:
 
     def softplus(self, over: Over = "all", *, sign: int = 1, bias: float | Tensor = 0.0) -> Tensor:
         """Σ_j w_ij log(1 + exp(sign·(s_ij + bias))), [N]; 0 where no pair counts. ``bias`` may be a 0-dim tensor."""
-        problem = self._problem(over, reduction="softplus")
         bias_M = (bias if isinstance(bias, Tensor) else self.queries_ND.new_tensor(bias)).expand(self.shape[1])
         bias_M = sign * (bias_M if self.column_bias is None else bias_M + self.column_bias)
-        operands = self.queries_ND, problem.keys_MD, sign * self.scale, bias_M.to(self.queries_ND.dtype)
-        return self._reduce(problem.with_operands(*operands))[0].squeeze(0)
+        bias_M = bias_M.to(self.queries_ND.dtype)
+        problem = self._problem(over, scale=sign * self.scale, bias_M=bias_M, reduction="softplus")
+        return self._reduce(problem)[0].squeeze(0)
 
     def sum(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """Σ_j w_ij s_ij, [N]; 0 where no pair counts. O((N+M)·D) for the named sets: no matrix is formed.
@@ -306,10 +307,9 @@ class Similarity:
             self._require_k(top_k)
             if torch.compiler.is_compiling() or abstract(self.queries_ND) or not self.is_stored:  # S may not be stored
                 at_least, top_k = self.kth_largest(top_k, over), None
-        operands = self.queries_ND, None if self.self_similar else self.keys_MD, self.scale, self.column_bias
-        options |= {"at_least_N": at_least, "top_k": top_k, "unit": self.unit, "tile": self.tile, "half": self.half}
-        options["backend"] = self._chosen_backend
-        return Problem(*operands, self.pairs(over), **options)
+        options = {"scale": self.scale, "bias_M": self.column_bias, "at_least_N": at_least, "top_k": top_k, **options}
+        options = {"unit": self.unit, "tile": self.tile, "half": self.half, "backend": self._chosen_backend, **options}
+        return Problem(self.queries_ND, None if self.self_similar else self.keys_MD, pairs=self.pairs(over), **options)
 
     def _reduce(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:

@@ -73,8 +73,8 @@ class use_backend:
     """From here on, or within a ``with`` block, every `Similarity` with ``backend="auto"`` (all losses) uses this backend.
 
     ``"dense"`` is plain PyTorch on the stored matrix, for second derivatives and `torch.func` on problems of any size.
-    ``"streaming"`` computes tiles, ``"attention"`` passes of an attention kernel (`coulomb.similarity.attention`), ``"auto"``
-    whatever is fastest. ``engines`` counts the problems that each reduced, with the reason where tiles replaced attention.
+    ``"streaming"`` computes tiles, ``"attention"`` passes of an attention kernel (`coulomb.similarity.attention`), which
+    ``"auto"`` never does. ``engines`` counts the problems that each reduced, with the reason where tiles replaced attention.
 
     >>> from coulomb.similarity import Similarity
     >>> with use_backend("dense"):
@@ -128,23 +128,16 @@ def cached_elements(problem: Any) -> int:
     return elements if elements >= policy.least_cached * needed else 0
 
 
-ATTENTION_DIM = 256  # the widest rows for which attention kernels are tuned
-
-
 def engine(problem: Any, agrees: Callable[[Any], bool]) -> str:
     """What reduces a `Problem` that is not stored: ``"attention"``, or ``"tiles"`` with the reason after a colon.
 
-    Attention on request, and by itself on a GPU for rows in half precision whose kernels pass the self-check ``agrees``.
+    Attention by name only, since its kernels have not been measured on a GPU; there they must pass the self-check ``agrees``.
     """
-    wanted = problem.backend == "attention"
-    on_gpu = problem.backend == "auto" and problem.queries_ND.is_cuda and problem.reduction != "sum"
-    if not wanted and not (on_gpu and halves(problem)):
+    if problem.backend != "attention":
         return "tiles"
     if problem.at_least_N is not None:
         return "tiles: a threshold (top_k), which equal similarities must meet again"
-    if not wanted and problem.queries_ND.shape[1] > ATTENTION_DIM:
-        return f"tiles: more than {ATTENTION_DIM} dimensions"
-    return "attention" if wanted or agrees(problem) else "tiles: the self-check failed"
+    return "attention" if not problem.queries_ND.is_cuda or agrees(problem) else "tiles: the self-check failed"
 
 
 def fuses(problem: Any) -> bool:
