@@ -11,7 +11,7 @@ from coulomb.errors import InputError
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.examine import examine
-from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_weights, run_path
+from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run, load
 from coulomb.index import Index
 from coulomb.methods import Method
@@ -207,7 +207,7 @@ def evaluate(
         on, on_test: other labelled data on which to evaluate the frozen encoder instead, and their held-out images (default:
             a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels;
             on_group: see ``group`` of `train`.
-        image_size: of an encoder by name, see `load`.
+        image_size: of an encoder by name; default: what `train` chooses for these images and weights.
         out: JSON file to write the results of an encoder by name to; it must not exist.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
         progress: show progress bars.
@@ -280,7 +280,7 @@ def _evaluate_encoder(
         raise InputError(f"{name!r}: an encoder is evaluated on labelled images; give them as on (--on photos/)")
     if out is not None and Path(out).exists():
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
-    result = assess_encoder(open_encoder(name, image_size), on, on_test, **chosen)
+    result = assess_encoder(name, on, on_test, image_size=image_size, **chosen)
     if out is not None:
         write_json(Path(out), result)
     return result

@@ -16,6 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import coulomb
 from coulomb.errors import InputError
 from coulomb.evaluation.assess_encoder import standardised
+from coulomb.runs.plan import plan
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -134,6 +135,20 @@ def test_result_and_file(photos, tmp_path):
     assert json.loads((tmp_path / "result.json").read_text()) == result
     with pytest.raises(InputError, match=r"result.json.*already exists"):
         evaluate(photos, out=tmp_path / "result.json")
+
+
+@pytest.mark.parametrize("side", [50, 140])
+def test_the_image_size_is_that_of_a_run_on_the_same_images(photos, side, caplog):
+    for path in photos.rglob("*.png"):
+        with Image.open(path) as image:
+            image.resize((side + 10, side)).save(path)
+    wanted = plan({"data": str(photos)}).config
+    with caplog.at_level("INFO", "coulomb"):
+        result = coulomb.evaluate("lite0", on=photos, progress=False)
+    assert result["protocol"]["image_size"] == wanted.image_size == {50: 96, 140: 128}[side]
+    assert f"lite0 at {wanted.image_size} pixels, which train chooses for these images" in caplog.text
+    assert f"centre crop of {wanted.image_size}" in result["protocol"]["preprocessing"]
+    assert result["starting_point"]["protocol"]["knn"]["k_asked"] == wanted.knn_k
 
 
 def test_unreadable_images_are_listed(photos):

@@ -46,14 +46,24 @@ def evaluate(
     on_test: Annotated[str | None, ON_TEST] = None,
     on_labels: Annotated[str | None, ON_LABELS] = None,
     on_group: Annotated[str | None, ON_GROUP] = None,
-    knn_k: Annotated[int | None, typer.Option(help="neighbours of the kNN; default: the run's", min=1)] = None,
+    knn_k: Annotated[
+        int | None,
+        typer.Option(
+            help="neighbours of the kNN; default: the run's, with --on by the number of images: 200 or 20", min=1
+        ),
+    ] = None,
     many_above: Annotated[
         int | None, typer.Option(help="'many' classes have more training images; default: 100", min=0)
     ] = None,
     few_below: Annotated[
         int | None, typer.Option(help="'few' classes have fewer training images; default: 20", min=0)
     ] = None,
-    image_size: Annotated[int | None, IMAGE_SIZE] = None,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            help="of published weights: side of the input in pixels; default: what train chooses for --on", min=4
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="of published weights: JSON file to write the results to")] = None,
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,

@@ -15,6 +15,7 @@ from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
+from coulomb.metrics.knn import default_neighbours
 from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
@@ -160,7 +161,7 @@ def transfer(
     config = dataclasses.replace(own, **names, **split)
     sources = open_labelled(config, data, test)
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    k = 200 if len(prepared.train.indices) >= 10_000 else 20
+    k = default_neighbours(len(prepared.train.indices))
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
     views = objects.build_views(own, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, objects.encoder)

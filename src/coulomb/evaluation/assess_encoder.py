@@ -1,5 +1,7 @@
 """Evaluation of published weights as they are: no training, no run."""
 
+import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,22 +12,26 @@ from coulomb.data.originals import Originals, images_per_batch
 from coulomb.data.workers import cores, progress_bar
 from coulomb.errors import InputError
 from coulomb.evaluation.assess import data_name, open_labelled
-from coulomb.evaluation.contestants import PIXELS, averaged
-from coulomb.evaluation.image_encoder import ImageEncoder
-from coulomb.metrics.evaluate import evaluate_features
+from coulomb.evaluation.contestants import PIXELS, averaged, measuring
+from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder
+from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.features import frozen
+from coulomb.metrics.knn import default_neighbours
 from coulomb.models import build_encoder
 from coulomb.randomness import derive_seed
 from coulomb.runs.config import Config
 from coulomb.runs.prepare import Part, arrange, measure
 from coulomb.runs.provenance import environment
 
+log = logging.getLogger("coulomb")
+
 
 def assess_encoder(
-    published: ImageEncoder,
+    published: str | ImageEncoder,
     data: Any,
     test: Any = None,
     *,
+    image_size: int | None = None,
     labels: str | None = None,
     group: str | None = None,
     options: dict[str, Any] | None = None,
@@ -39,9 +45,11 @@ def assess_encoder(
     encoder's own preprocessing, so that its features are those that `embed` writes.
 
     Args:
-        published: see `coulomb.load`.
+        published: the name of an encoder with weights, or what `coulomb.load` returns.
         data: labelled images, as for training.
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
+        image_size: of an encoder by name, in pixels; default: what ``train`` chooses for these images and weights, see
+            `choose_start`, so that the figures are those of the run's starting point.
         labels: the column of a table that holds the labels.
         group: what must not be on both sides of the split, see `coulomb.data.groups.find_groups`.
         options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
@@ -51,15 +59,27 @@ def assess_encoder(
         The three contestants, ``protocol``, and ``failed``, [{``id``, ``reason``}] of images that cannot be read.
 
     Raises:
-        InputError: ``data`` or ``test`` has no labels or cannot be read.
+        InputError: ``data`` or ``test`` has no labels or cannot be read, or the encoder has no weights.
     """
-    encoder, preprocessing = published.encoder, published.encoder.preprocessing
-    assert preprocessing is not None
-    size: dict[str, Any] = {"image_size": encoder.image_size, "channels": encoder.channels}
+    size: dict[str, Any] = {"image_size": image_size, "channels": 3, "encoder": published}
+    if isinstance(published, ImageEncoder):
+        size = {"image_size": published.encoder.image_size, "channels": published.encoder.channels}
     names: dict[str, Any] = {"data": data_name(data), "test": None if test is None else data_name(test)}
     config = Config(**names, **size, labels=labels, group=group, **(options or {}))
     sources = open_labelled(config, data, test)
-    prepared = arrange(config, sources, measure(config, *sources))
+    facts = measure(config, *sources)
+    if isinstance(published, str):
+        if image_size is None:
+            log.info(
+                "%s at %d pixels, which train chooses for these images (median short side %g); --image-size changes that",
+                published,
+                facts.image_size,
+                facts.survey.short_side,
+            )
+        published = open_encoder(published, facts.image_size)
+    encoder, preprocessing = published.encoder, published.encoder.preprocessing
+    assert preprocessing is not None
+    prepared = arrange(config, sources, facts)
     untrained = build_encoder(
         published.name,
         channels=encoder.channels,
@@ -69,6 +89,7 @@ def assess_encoder(
         seed=derive_seed(config.seed, "encoder"),
         weights=False,
     )
+    config = dataclasses.replace(config, **{"knn_k": default_neighbours(len(prepared.train.indices))} | (options or {}))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     networks: dict[str, nn.Module] = {"starting_point": encoder.to(device), "random_init": untrained.to(device)}
     failed: list[dict[str, str]] = []
@@ -79,28 +100,30 @@ def assess_encoder(
             sides.append(_features(part, encoder, networks, device, failed, advance))
     (train, train_y), (test_x, test_y) = sides
     train["raw_pixels"], test_x["raw_pixels"] = standardised(train["raw_pixels"], test_x["raw_pixels"])
-    measured = {
-        name: evaluate_features(
-            train[name],
-            train_y,
-            test_x[name],
-            test_y,
-            k=config.knn_k if "knn_k" in (options or {}) else 200 if len(train_y) >= 10_000 else 20,
-            sigma=config.knn_sigma,
-            seed=config.seed,
-            many_above=config.many_above,
-            few_below=config.few_below,
-            class_names=prepared.class_names,
-        )
-        for name in train
-    }
+    measured = {}
+    for name in train:
+        with progress_bar(MEASUREMENTS, f"evaluating {name}", progress) as advance:
+            measured[name] = evaluate_features(
+                train[name],
+                train_y,
+                test_x[name],
+                test_y,
+                k=config.knn_k,
+                sigma=config.knn_sigma,
+                seed=config.seed,
+                many_above=config.many_above,
+                few_below=config.few_below,
+                class_names=prepared.class_names,
+                doing=measuring(advance, f"evaluating {name}"),
+            )
     protocol = {
         "name": sources[0].name,
         **names,
         "split": prepared.split,
         "encoder": published.name,
         "seed": config.seed,
-        **size,
+        "image_size": encoder.image_size,
+        "channels": encoder.channels,
         "preprocessing": preprocessing.describe(),
         "encoders": "frozen; images at their original resolution, prepared as the library of the weights does",
         "raw_pixels": f"the prepared images, averaged to at most {PIXELS}×{PIXELS} pixels, normalised per channel",

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.data.workers import differences, progress_bar
+from coulomb.data.workers import Progress, differences, progress_bar
 from coulomb.errors import InputError
 from coulomb.evaluation.comparison import VIEWS, compare
 from coulomb.evaluation.drift import drift_figures
 from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
-from coulomb.metrics.evaluate import evaluate_features
+from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.retrieval import views_retrieved
 from coulomb.models import Encoder, has_weights, load_encoder
@@ -44,6 +44,19 @@ BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "un
 def averaged(images: Tensor) -> Tensor:
     """Returns images [B, C, S, S] averaged to at most 32×32 pixels."""
     return images if images.shape[-1] <= PIXELS else nn.functional.adaptive_avg_pool2d(images, PIXELS)
+
+
+def measuring(advance: Progress, title: str) -> Callable[[str], None]:
+    """Returns a function that is called with the name of each measurement before it begins, and shows it behind ``title``."""
+    begun = 0
+
+    def doing(measurement: str) -> None:
+        nonlocal begun
+        advance.doing(f"{title}: {measurement}")
+        advance(min(begun, 1))
+        begun += 1
+
+    return doing
 
 
 @dataclass
@@ -135,28 +148,37 @@ class Contestant:
     ) -> dict[str, Any]:
         """All metrics of the frozen features; without labels only ``view_retrieval``.
 
-        With ``progress``, a bar named ``title`` counts the images and the two measurements.
+        With ``progress``, a bar named ``title`` counts the images, and another one the measurements.
         """
         labelled = prepared.train.labels is not None and prepared.test.labels is not None
         self.correct = {}
-        images = (len(prepared.train.indices) + len(prepared.test.indices)) if labelled else 0
-        with progress_bar(images + 2, title, progress) as advance:
-            result = self._measure_by_labels(prepared, config, advance, team) if labelled else no_figures()
-            advance(1)
+        sides = self._labelled_features(prepared, title, progress, team) if labelled else []
+        with progress_bar(MEASUREMENTS + 1 if labelled else 1, title, progress) as advance:
+            doing = measuring(advance, title)
+            result = self._measure_by_labels(sides, prepared, config, doing) if labelled else no_figures()
+            doing("retrieval of views")
             self.correct[VIEWS] = self.views_retrieved(prepared, config.seed)
             result[VIEWS] = float(self.correct[VIEWS].mean())
-            advance(1)
         return result
 
-    def _measure_by_labels(
-        self, prepared: Prepared, config: Config, advance: Callable[[int], None], team: Team | None
-    ) -> dict[str, Any]:
+    def _labelled_features(
+        self, prepared: Prepared, title: str, progress: bool | None, team: Team | None
+    ) -> list[Tensor]:
+        """Returns features and labels of the training images, then those of the test images."""
         sides = []
-        for part in (prepared.train, prepared.test):
-            count = differences(advance)
-            features, indices = self.features(part, count) if team is None else self.shared_features(part, team, count)
-            assert part.labels is not None
-            sides += [features, torch.from_numpy(part.labels[indices])]
+        with progress_bar(len(prepared.train.indices) + len(prepared.test.indices), title, progress) as advance:
+            for part in (prepared.train, prepared.test):
+                count = differences(advance)
+                features, indices = (
+                    self.features(part, count) if team is None else self.shared_features(part, team, count)
+                )
+                assert part.labels is not None
+                sides += [features, torch.from_numpy(part.labels[indices])]
+        return sides
+
+    def _measure_by_labels(
+        self, sides: list[Tensor], prepared: Prepared, config: Config, doing: Callable[[str], None]
+    ) -> dict[str, Any]:
         classifier = self.classifier
         return evaluate_features(
             *sides,
@@ -168,6 +190,7 @@ class Contestant:
             class_names=prepared.class_names,
             classifier=None if classifier is None else lambda features: predictions(classifier, features),
             correct=self.correct,
+            doing=doing,
         )
 
     def views_retrieved(self, prepared: Prepared, seed: int) -> np.ndarray:

@@ -16,6 +16,8 @@ from coulomb.metrics.knn import knn_predict
 from coulomb.metrics.linear import few_shot, probe
 from coulomb.metrics.retrieval import class_retrieval
 
+MEASUREMENTS = 5  # kNN, linear probe, few-shot, retrieval, clustering
+
 
 def evaluate_features(
     train_x: Features,
@@ -33,6 +35,7 @@ def evaluate_features(
     class_names: Sequence[str] | None = None,
     classifier: Callable[[Tensor], Tensor] | None = None,
     correct: MutableMapping[str, np.ndarray] | None = None,
+    doing: Callable[[str], None] = lambda measurement: None,
 ) -> dict[str, Any]:
     """Weighted kNN, linear probe, few-shot, retrieval and clustering of frozen features, as a dict for JSON.
 
@@ -48,6 +51,7 @@ def evaluate_features(
             as "classifier".
         correct: filled with the test images that are classified correctly, for `compare`: ``knn`` and ``linear`` →
             bool [n], ``few_shot_k`` → bool [draws, n]; left empty if there is a single class.
+        doing: called with the name of each of the 5 measurements before it begins.
 
     Returns:
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
@@ -62,6 +66,7 @@ def evaluate_features(
     train, test = labelled_split(train_x, train_y, test_x, test_y)
     classes = train.y.unique()
     used_k = min(k, len(train.y))
+    doing("kNN")
     predicted = {"knn": knn_predict(train, test, used_k, sigma)}
     protocol: dict[str, Any] = {
         "train": len(train.y),
@@ -86,9 +91,11 @@ def evaluate_features(
         reason = "not measured: the training images have one class only"
         protocol |= {"linear": reason, "few_shot": reason}
     else:
+        doing("linear probe")
         predicted["linear"], protocol["linear"] = probe(train, test, seed)
         if correct is not None:
             correct.update({name: (guess == test.y).numpy() for name, guess in predicted.items()})
+        doing("few-shot")
         shot = few_shot(train.x, train.y, test.x, test.y, shots=shots, draws=draws, seed=seed, correct=correct)
         few, protocol["few_shot"] = shot["shots"], shot["protocol"]
     if classifier is not None:
@@ -97,6 +104,7 @@ def evaluate_features(
     result |= {name: float((guess == test.y).double().mean()) for name, guess in predicted.items()}
     result["few_shot"] = few
     for name, metric in (("retrieval", class_retrieval), ("clustering", clustering)):
+        doing(name)
         result[name], protocol[name] = _figures_or_reason(metric, test.x, test.y, seed)
     table = class_table(train.y, test.y, predicted, class_names)
     result |= {"by_frequency": by_frequency(table, many_above, few_below), "per_class": table}

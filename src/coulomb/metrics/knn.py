@@ -31,6 +31,11 @@ def knn_accuracy(
     return float((knn_predict(train, test, k, sigma) == test.y).double().mean())
 
 
+def default_neighbours(images: int) -> int:
+    """Returns the number of neighbours for this number of training images: 200, or 20 for fewer than 10,000."""
+    return 200 if images >= 10_000 else 20
+
+
 def knn_predict(train: Labelled, test: Labelled, k: int, sigma: float) -> Tensor:
     """Returns the predicted class of each test image, [n]."""
     if not 1 <= k <= len(train.y):

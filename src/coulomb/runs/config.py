@@ -169,7 +169,9 @@ class Config:
     )
     checkpoint_every: int = _run(200, "updates between checkpoints, in addition to one per epoch", least=1)
     knn_every: int | None = _evaluation(None, "epochs between live kNN evaluations; 0 for none", least=0)
-    knn_k: int = _evaluation(200, "neighbours in the kNN evaluation", least=1)
+    knn_k: int = _evaluation(
+        200, "neighbours in the kNN evaluation; with --preset small 20 below 10,000 training images", least=1
+    )
     knn_sigma: float = _evaluation(0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
     many_above: int = _evaluation(
         MANY_ABOVE, "classes with more training images than this are the 'many' ones", least=0

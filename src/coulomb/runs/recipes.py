@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from coulomb.errors import InputError
+from coulomb.metrics.knn import default_neighbours
 from coulomb.runs.config import Config
 from coulomb.runs.prepare import Facts
 
@@ -78,7 +79,7 @@ def small(method: str, facts: Facts, shown: int = SHOWN, **changes: Any) -> Conf
         "embedding_dim": 64 if tiny(facts) else 128,
         "temperature": 0.2,
         "knn_every": max(2, epochs // 20),
-        "knn_k": 200 if facts.images >= 10_000 else 20,
+        "knn_k": default_neighbours(facts.images),
     }
     return Config(method=method, preset="small", **values | changes)
 
