@@ -137,3 +137,16 @@ def far_apart():
     value = Similarity(query, key, instances=1, group=group).lse("negatives")
     (grad,) = torch.autograd.grad(value.sum(), query)
     return value.detach(), grad
+
+
+def coarse():
+    """Returns the largest gradient of logits of 1e17, over the keys of both processes and over all keys in one."""
+    whole = torch.randint(-2, 3, (12, 6), generator=torch.Generator().manual_seed(0)) * 2.0**26
+    share = slice(0, 6) if dist.get_rank() == 0 else slice(6, 12)
+    grads = []
+    for options in ({"group": dist.group.WORLD, "tile": 4}, {"backend": "dense"}):
+        x = (whole[share] if "group" in options else whole).double().requires_grad_()
+        value = Similarity(x, **options).lse("others")
+        (grad,) = torch.autograd.grad(value.sum(), x)
+        grads.append(float((grad if "group" in options else grad[share]).abs().max()))
+    return grads

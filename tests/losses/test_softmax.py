@@ -149,3 +149,18 @@ def test_logits_are_not_stored(loss, call, limit):
     code = MEMORY.format(loss=loss, call=call)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 90 < float(run.stdout) < limit
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float64, 1e8), (torch.float64, 1e12), (torch.float32, 1e4)], ids=str
+)
+def test_gradients_of_giant_logits_are_bounded_by_the_rows_if_streamed(dtype, size):
+    draw = torch.Generator().manual_seed(1)
+    features, centers = (size * torch.randn(n, 8, generator=draw, dtype=torch.float64).to(dtype) for n in (40, 50))
+    centers[25:] = centers[:25] * (1 + torch.finfo(dtype).eps)  # logits that differ by their rounding
+    labels = torch.randint(0, 50, (40,), generator=draw)
+    with policy.override(stored=0, tile=16):
+        given = features.requires_grad_(), centers.requires_grad_()
+        found = torch.autograd.grad(SoftmaxLoss(reduction="sum")(given[0], labels, given[1]), given)
+    assert float(found[0].norm(dim=1).max()) <= 2.001 * float(centers.detach().norm(dim=1).max())
+    assert float(found[1].norm(dim=1).max()) <= 2.001 * float(features.detach().norm(dim=1).sum())

@@ -215,6 +215,10 @@ CHOICES = {
     "tiles by name": ({"backend": "streaming"}, "tiles"),
     "bf16 by name": ({"backend": "attention"}, "attention"),
     "fp32 by name": ({"backend": "attention", "half": None}, "attention"),
+    "giant similarities by name": (
+        {"backend": "attention", "exponent": 1e6},
+        "tiles: similarities so large that the lse of a row is too coarse to weight them",
+    ),
     "wide rows by name": ({"backend": "attention", "dim": 1000}, "attention"),
 }
 
@@ -223,8 +227,8 @@ CHOICES = {
 def test_on_a_gpu_attention_is_chosen_by_name_only_and_checked(name):
     changes, expected = CHOICES[name]
     problem = on_gpu(**changes)
-    if expected == "tiles":
-        assert policy.engine(problem, pytest.fail) == "tiles"
+    if expected != "attention":
+        assert policy.engine(problem, pytest.fail) == expected
     else:
         assert policy.engine(problem, lambda problem: True) == "attention"
         assert policy.engine(problem, lambda problem: False) == "tiles: the self-check failed"

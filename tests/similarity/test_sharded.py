@@ -81,3 +81,9 @@ def test_a_process_that_does_not_respond_raises_within_the_timeout(processes, tm
 def test_all_blocks_share_one_bound_of_the_exponent(processes):
     first, second = processes.run(2, sharded_failures.far_apart)
     assert [float(x) for x in (*first, *second)] == [-2000, -2000, 1, 1]
+
+
+def test_gradients_of_logits_that_are_coarser_than_1_are_bounded(processes):
+    """Of keys with equal logits in several processes each may count as one of its own."""
+    for grad, true in processes.run(2, sharded_failures.coarse):
+        assert 0.999 * true <= grad <= 2.001 * true

@@ -1,6 +1,7 @@
 """The streaming backend against the dense backend: every reduction, pair set, tile size and magnitude."""
 
 import itertools
+import math
 import subprocess
 import sys
 
@@ -285,3 +286,64 @@ def test_half_precision_products_are_as_accurate_as_dense(m, both, monkeypatch):
     assert (mine[0] - truth[0]).abs().max() > 1e-6  # bfloat16 was used
     for ours, true in zip(mine[1:], truth[1:], strict=True):
         assert (ours.double() - true).norm() <= 0.01 * true.norm()
+
+
+# Logits so large that the lse of a row is rounded by more than 1; multiples of ln 2, so that equal ones stay equal.
+COARSE = {
+    "one direction": (7, "all", [1.0], False),
+    "queries lead keys": (9, "others", [1.0], False),
+    "symmetric": (None, "others", [1.0], False),
+    "both directions": (7, "negatives", [1.0], True),
+    "two powers": (7, "all", [1.0, 2.0], False),
+    "two other powers": (7, "all", [0.5, 1.75], False),
+    "ids": (7, "positives", [1.0], False),
+    "a mask with an empty row": (
+        7,
+        torch.arange(63).view(9, 7) % 8 > torch.tensor(8 * [3] + [9])[:, None],
+        [1.0],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("frozen", [None, "queries_ND", "keys_MD"])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", COARSE)
+def test_gradients_where_an_lse_is_coarser_than_1_are_those_of_the_softmax(name, dtype, bias, frozen):
+    m, over, powers, both = COARSE[name]
+    if (m is None and frozen) or (both and bias):
+        pytest.skip("no such reduction")
+    g, size = torch.Generator().manual_seed(0), {torch.float32: 2.0**10, torch.float64: 2.0**26}[dtype]
+
+    def whole(*shape):
+        return torch.randint(-2, 3, shape, generator=g) * size
+
+    leaves = {
+        "queries_ND": whole(9, 6),
+        "keys_MD": None if m is None else whole(m, 6),
+        "scale": torch.tensor(math.log(2), dtype=torch.double),
+    }
+    leaves["column_bias"] = 0.37 * size**2 * torch.arange(m or 9) if bias else None
+    for kind, leaf in leaves.items() if m else ():
+        if kind in ("keys_MD", "column_bias") and leaf is not None:
+            leaf[-3:] = leaf[:3]  # equal logits share the gradient
+    leaves = {k: leaf if leaf is None else leaf.to(dtype).requires_grad_(k != frozen) for k, leaf in leaves.items()}
+    ids = {"query_ids": torch.arange(9) % 3} | ({} if m is None else {"key_ids": torch.arange(m) % 3})
+    S = Similarity(**leaves, **ids, queries_lead_keys="lead" in name, backend="streaming", tile=4)
+    values = [*S.lse_both(over)] if both else list(S.lses(powers, over))
+    hidden, matrix = S.pairs(over).hidden(*S.pairs(over).everything), S.scale * (S.queries_ND @ S.keys_MD.T)
+    matrix = matrix if S.column_bias is None else matrix + S.column_bias
+    if hidden is not None:
+        matrix = matrix.masked_fill(hidden, -torch.inf)
+    total = truth = 0
+    for power, value, scores in zip(powers * 2, values, [matrix] * len(powers) + [matrix.T], strict=False):
+        upstream = torch.linspace(-1, 2, len(value), dtype=dtype)
+        softmax = (power * scores.detach()).softmax(1).nan_to_num(0)
+        total = total + (value.masked_fill(value == -torch.inf, 0) * upstream).sum()
+        truth = truth + power * (softmax * scores.clamp_min(-(2.0**100)) * upstream[:, None]).sum()
+    wanted = [leaf for leaf in leaves.values() if leaf is not None and leaf.requires_grad]
+    results = (torch.autograd.grad(part, wanted) for part in (total, truth))
+    for mine, true in zip(*results, strict=True):
+        assert true.abs().max() > 0
+        torch.testing.assert_close(mine, true, rtol=1e-4, atol=1e-5 * float(true.abs().max()))

@@ -137,6 +137,8 @@ def engine(problem: Any, agrees: Callable[[Any], bool]) -> str:
         return "tiles"
     if problem.at_least_N is not None:
         return "tiles: a threshold (top_k), which equal similarities must meet again"
+    if problem.coarse:
+        return "tiles: similarities so large that the lse of a row is too coarse to weight them"
     return "attention" if not problem.queries_ND.is_cuda or agrees(problem) else "tiles: the self-check failed"
 
 

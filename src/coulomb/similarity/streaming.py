@@ -176,8 +176,12 @@ def _rows_backward(
     problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, wanted: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """G K, Gᵀ Q and Gᵀ 1, with G_ij = Σ_p p·g_pi·exp2(p·t_ij − lse2_pi) (+ the same of the columns)."""
-    tiles = Tiles(problem)
-    weight_PN, reference_PN = row_weights(problem, reduced.rows_PN, grad_PN)
+    if problem.coarse:
+        (weight_PN, largest_N), reference_PN = _exact_weights(problem, reduced.rows_PN, grad_PN), None
+        tiles = Tiles(problem, largest_N=largest_N)
+    else:
+        weight_PN, reference_PN = row_weights(problem, reduced.rows_PN, grad_PN)
+        tiles = Tiles(problem)
     weight_M = None
     if grad_M is not None and reduced.columns_M is not None:
         weight_M = row_weights(problem, reduced.columns_M[None], grad_M[None])[0][0]
@@ -228,6 +232,28 @@ def row_weights(problem: Problem, lse: Tensor, grad: Tensor) -> tuple[Tensor, Te
     powers = grad.new_tensor(problem.powers)[:, None] if problem.powers != (1.0,) else 1
     weight = (grad * powers * (-lse2).exp2() if problem.bounded else grad * powers).masked_fill(empty, 0)
     return weight, None if problem.bounded else lse2
+
+
+def _exact_weights(problem: Problem, lse_PN: Tensor, grad_PN: Tensor) -> tuple[Tensor, Tensor]:
+    """(w, largest t of each row): G = E∘w with E = exp2(p·(t − largest)), by two more passes, where lse is too coarse.
+
+    ``lse_PN`` may be over more keys than the problem has, of which these have a share, 1 if it is 1 to rounding.
+    """
+    tiles, powers = Tiles(problem), grad_PN.new_tensor(problem.powers)[:, None]
+    largest_N, total_PN = torch.full_like(grad_PN[0], -torch.inf), torch.zeros_like(grad_PN)
+    for rows in tiles.row_strips():
+        for cols in tiles.column_tiles(rows):
+            if (tile := tiles.exponents(rows, cols)).numel():
+                largest_N[rows] = torch.maximum(largest_N[rows], tile.amax(1))
+    tiles = Tiles(problem, largest_N=largest_N.masked_fill_(largest_N == -torch.inf, 0))
+    for rows in tiles.row_strips():
+        for cols in tiles.column_tiles(rows):
+            tile, weights = tiles.exponents(rows, cols), tiles.pairs.weights(rows, cols)
+            for p, last in enumerate(powered(tile, problem.powers)):
+                total_PN[p, rows] += (last if weights is None else last * weights).sum(1)
+    less = (total_PN.log2() + powers * largest_N) / LOG2E - lse_PN
+    less.masked_fill_(less >= -8 * torch.finfo(less.dtype).eps * lse_PN.abs(), 0)
+    return (grad_PN * powers * less.exp() / total_PN).masked_fill(total_PN == 0, 0), largest_N
 
 
 def _weighted_powers(

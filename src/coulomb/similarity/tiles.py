@@ -17,6 +17,7 @@ from coulomb.similarity.pairs import Pairs
 LOG2E = 1 / math.log(2)
 # Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
+COARSE = 2**-8  # error of t to which the lse of a row in fp32 or fp64 may be rounded
 UNIT = 1 + 1e-3  # upper bound of the length of a normalised row
 _NOTHING = torch.empty(0)
 
@@ -110,6 +111,11 @@ class Problem:
         return max(self.powers) * self.largest_exponent <= SAFE_EXPONENT[self.queries_ND.dtype]
 
     @property
+    def coarse(self) -> bool:
+        """True if t is so large that exp2(t − lse) is wrong by the rounding of t and lse, even above 1."""
+        return not self.bounded and COARSE / torch.finfo(self.queries_ND.dtype).eps < self.largest_exponent < math.inf
+
+    @property
     def triangular(self) -> bool:
         """True if the exponentials are symmetric, so that the tiles on and above the diagonal suffice."""
         whole = self.at_least_N is None and self.top_k is None and self.reduction == "lse"
@@ -136,9 +142,15 @@ class Problem:
 
 
 class Tiles:
-    """Tiles of t, which is s·log2(e) for lse and s for other reductions. ``half``: `policy.halves` may round operands."""
+    """Tiles of t, which is s·log2(e) for lse and s for other reductions.
 
-    def __init__(self, problem: Problem, half: bool = True) -> None:
+    Args:
+        problem: the operands and the pairs that count.
+        half: `policy.halves` may round operands.
+        largest_N: the largest t of each row, which is then subtracted.
+    """
+
+    def __init__(self, problem: Problem, half: bool = True, largest_N: Tensor | None = None) -> None:
         self.pairs, self.tile = problem.pairs, problem.tile
         n, m = problem.pairs.shape  # a side shorter than a tile leaves its room to the other
         self.rows = min(n, max(self.tile, self.tile**2 // max(1, min(m, self.tile))))
@@ -149,6 +161,7 @@ class Tiles:
         self.factor = problem.scale * (unit := problem.unit_of_t)
         self.bias_M = None if problem.bias_M is None else problem.bias_M * unit
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * unit
+        self.largest_N = largest_N
         self._strip: tuple[slice, Tensor] | None = None
 
     def operand(self, value: Tensor) -> Tensor:
@@ -168,7 +181,9 @@ class Tiles:
             out.add_(self.bias_M[cols])
         if self.at_least_N is not None:
             exclude_(out, torch.lt, out, self.at_least_N[rows, None])
-        return self.pairs.hide_(out, rows, cols)
+        out = self.pairs.hide_(out, rows, cols)
+        # The same product, computed again, may be rounded to more than the largest.
+        return out if self.largest_N is None else out.sub_(self.largest_N[rows, None]).clamp_max_(0)
 
     def row_strips(self) -> Iterator[slice]:
         """Strips of queries."""
