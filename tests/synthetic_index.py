@@ -2,13 +2,14 @@
 
 import functools
 import io
-import json
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from coulomb.index.contents import checksums
+from coulomb.index.folder import FORMAT, IndexFolder
 from coulomb.index.table import schema
 
 PICTURES = 240  # different thumbnails
@@ -60,9 +61,8 @@ def write_index(
     pq.write_table(
         pa.table([pa.array(columns[f.name], f.type) for f in kinds], schema=kinds), generation / "images.parquet"
     )
-    (generation / "failed.json").write_text("[]")
     info = {
-        "format": 1,
+        "format": FORMAT,
         "coulomb": "0",
         "generation": 1,
         "images": images,
@@ -74,7 +74,8 @@ def write_index(
         "last_update": {},
         "data": {"name": "synthetic", "root": root},
     }
-    (folder / "index.json").write_text(json.dumps(info))
+    where = IndexFolder(folder)
+    where.write_info(info | {"files": checksums(where.generation(1))})
     return folder
 
 

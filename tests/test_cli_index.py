@@ -9,7 +9,7 @@ import pytest
 
 from coulomb.data import open_source
 from forked import coulomb
-from index_cases import folder, picture
+from index_cases import folder, picture, rewrite_info
 from test_cli import refused
 
 SMALL = ("--image-size", 32, "--workers", 0)
@@ -116,10 +116,7 @@ def test_mistakes(place, arguments, words):
 
 def test_moved_photos_need_their_new_place(place, tmp_path):
     shutil.copytree(place, tmp_path / "w")
-    index = tmp_path / "w" / "photos.index" / "index.json"
-    info = json.loads(index.read_text())
-    info["data"]["root"] = str(tmp_path / "gone")
-    index.write_text(json.dumps(info))
+    rewrite_info(tmp_path / "w" / "photos.index", data={"root": str(tmp_path / "gone")})
     refused(search(tmp_path / "w", "--id", "a/00.png"), "no longer exists", "--root FOLDER")
     result = search(tmp_path / "w", "--id", "a/00.png", "--root", "photos", "--json", "--top", 1)
     assert json.loads(result.stdout)[0]["path"].startswith(str((tmp_path / "w" / "photos").resolve()))

@@ -14,6 +14,7 @@ from coulomb.browse.session import MOST_FOUND, duplicate_groups, work_folder
 from coulomb.data.sources import open_source
 from coulomb.errors import InputError
 from coulomb.index import Index
+from index_cases import rewrite_info
 from synthetic_index import write_index
 
 
@@ -329,8 +330,6 @@ def test_a_moved_folder_is_one_sentence(digits_index, tmp_path, open_session):
     import shutil
 
     moved = shutil.copytree(digits_index, tmp_path / "i")
-    info = json.loads((moved / "index.json").read_text())
-    info["data"]["root"] = str(tmp_path / "gone")
-    (moved / "index.json").write_text(json.dumps(info))
+    rewrite_info(moved, data={"root": str(tmp_path / "gone")})
     with pytest.raises(InputError, match="--root"):
         open_session(moved)

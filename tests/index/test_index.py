@@ -12,7 +12,7 @@ from PIL import Image
 import coulomb
 from coulomb.errors import InputError
 from coulomb.index.folder import FORMAT
-from index_cases import folder, picture, tiny
+from index_cases import accept_files, folder, picture, rewrite_info, tiny
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,6 @@ def here(original, tmp_path):
 @pytest.fixture(scope="module")
 def index(original):
     return coulomb.Index.open(original / "i")
-
-
-def change(here, **entries):
-    info = json.loads((here / "index.json").read_text())
-    (here / "index.json").write_text(json.dumps(info | entries))
 
 
 def features(index):
@@ -127,8 +122,16 @@ def test_features_of_another_encoder_are_refused(index):
 
 
 def test_an_index_of_a_newer_version(here):
-    change(here, format=FORMAT + 1, coulomb="9.9")
-    with pytest.raises(InputError, match=r"was written by coulomb 9.9 in format 2, and this version reads up to 1"):
+    rewrite_info(here, format=FORMAT + 1, coulomb="9.9")
+    with pytest.raises(InputError, match=r"was written by coulomb 9.9 in format 3, and this version reads 2; pip inst"):
+        coulomb.Index.open(here)
+
+
+def test_an_index_without_checksums_is_to_be_built_again(here):
+    rewrite_info(here, format=1)
+    with pytest.raises(
+        InputError, match=r"format 1, which has no checksums; remove .*/i/index.json and build it again"
+    ):
         coulomb.Index.open(here)
 
 
@@ -163,13 +166,16 @@ def test_damaged_files(here, name, damage):
         {"generation": 2},
         {"images": "many"},
         {"encoder": []},
+        {"files": []},
+        {"files": {"features.npy": {"bytes": -1, "sha256": "0" * 64}}},
+        {"files": {"features.npy": {"bytes": 1}}},
         {"data": {"name": 3, "root": None}},
         {"format": None},
     ],
     ids=str,
 )
 def test_a_wrong_index_json(here, entries):
-    change(here, **entries)
+    rewrite_info(here, **entries)
     with pytest.raises(InputError):
         coulomb.Index.open(here)
 
@@ -195,6 +201,7 @@ def test_paths_that_lead_out_of_the_folder_are_refused(here):
     for path in ("../secret.png", "/etc/passwd", "a/../../b.png"):
         paths = [path, *table.column("path").to_pylist()[1:]]
         pq.write_table(table.set_column(1, "path", pa.array(paths)), file)
+        accept_files(here)
         index = coulomb.Index.open(here)
         with pytest.raises(InputError, match="leads out of"):
             index.paths

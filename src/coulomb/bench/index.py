@@ -20,6 +20,7 @@ from coulomb.data.workers import cores
 from coulomb.errors import InputError
 from coulomb.evaluation.run import load
 from coulomb.index import Index
+from coulomb.index.contents import checksums
 from coulomb.index.embed import place
 from coulomb.index.encoders import describe
 from coulomb.index.folder import FORMAT, IndexFolder
@@ -207,7 +208,8 @@ def _write(
     pq.write_table(table, generation.table, compression="zstd")
     none: dict[str, Any] = {"failed": {"count": 0, "first": []}, "last_update": {}}
     info = {"format": FORMAT, "coulomb": coulomb.__version__, "generation": 1, "images": rows, "features": width}
-    folder.publish(info | {"precision": "float16", "encoder": encoder, "data": data, "thumbnail": 192} | none)
+    info |= {"precision": "float16", "encoder": encoder, "data": data, "thumbnail": 192}
+    folder.publish(info | none | {"files": checksums(generation)})
 
 
 def render(result: dict[str, Any]) -> str:

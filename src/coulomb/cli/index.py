@@ -11,6 +11,8 @@ import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.options import JSON, examples
 from coulomb.data.source import visible
+from coulomb.errors import InputError
+from coulomb.reading.files import size_text
 
 SHOWN = 5  # unreadable images that are printed
 INDEX = typer.Argument(help="folder that coulomb index wrote")
@@ -26,10 +28,14 @@ ENCODER = typer.Option(help="where the encoder of the index is now, if it was mo
     epilog=examples(
         "coulomb index photos/ --out photos.index",
         "coulomb index photos/ --encoder runs/photos --image-size 128 --out photos.index",
+        "coulomb index photos.index --check",
     )
 )
 def index(
-    data: Annotated[str, typer.Argument(help="images, as for train: a folder, a list, a Parquet file, …")],
+    data: Annotated[
+        str,
+        typer.Argument(help="images, as for train: a folder, a list, a Parquet file, …; with --check an index folder"),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="folder of the index; an existing one is updated; default: DATA.index")
     ] = None,
@@ -63,6 +69,9 @@ def index(
         int | None, typer.Option(help="processes that decode images; default: the number of cores", min=0)
     ] = None,
     batch_size: Annotated[int, typer.Option(help="images per forward pass", min=1)] = 256,
+    check: Annotated[
+        bool, typer.Option("--check", help="build nothing: verify all files of an existing index by their checksums")
+    ] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Build an index of images, or update it: features, a table and thumbnails in one folder.
@@ -71,6 +80,16 @@ def index(
     are gone leave the index. An interrupted build is finished by the same command, and the index can be read while it is
     updated. torchrun spreads the work over processes: torchrun --nproc-per-node 2 -m coulomb index photos/
     """
+    if check:
+        given = {"out": out, "encoder": encoder, "image_size": image_size, "precision": precision}
+        given |= {"labels": labels, "root": root, "workers": workers}
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(f"--{name.replace('_', '-')}: has no meaning with --check; leave it out")
+        found = coulomb.Index.check(data)
+        words = f"{data}: {found['images']:,} images, all {len(found['files'])} files are as they were written"
+        say(json.dumps({"index": data, **found}) if as_json else f"{words} ({size_text(found['bytes'])})")
+        return
     out = default_folder(data) if out is None else out
     made = coulomb.Index.build(
         data,

@@ -1,13 +1,14 @@
 """The folder of an index: paths, ``index.json``, and the files of one generation.
 
     photos.index/
-      index.json                     what the index holds and how it was made; names the current generation
+      index.json                     what the index holds and how it was made; names the current generation, with checksums
       generation-000002/
         features.npy                 [N, D] float16 or float32, unit length
         images.parquet               one row per image, see `coulomb.index.table`
         thumbnails.jpgs              JPEG files one after the other
         thumbnails.npy               [N + 1] int64: where each of them starts
       unfinished/                    work of a build that has not ended, see `coulomb.index.work`
+      browse/                        decisions of `coulomb browse`
       lock
 
 An update writes a new generation and then replaces ``index.json``, so that a reader finds the old or the new index, never a
@@ -15,22 +16,27 @@ part of one. The old generation is removed afterwards; files that a reader has o
 """
 
 import contextlib
+import errno
+import hashlib
+import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from coulomb.data.source import visible
 from coulomb.errors import InputError
 from coulomb.reading import Shape, check_shape, maybe, read_json, table, text, whole
 from coulomb.runs.folder import locked, write_json
 
-FORMAT = 1  # of the folder; raised when an older coulomb could not read it
-REBUILD = "build it again with: coulomb index DATA --out INDEX"
+FORMAT = 2  # of the folder; raised when an older coulomb could not read it
 PRECISIONS = ("float16", "float32")
+OURS = ("index.json", "lock", "browse", "unfinished")
+sha256 = Shape("a SHA-256", lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None)
+_file = {"bytes": whole, "sha256": sha256}
+FILES = ("features.npy", "images.parquet", "thumbnails.jpgs", "thumbnails.npy")
 INFO = {
     "generation": whole,
     "images": whole,
@@ -41,6 +47,7 @@ INFO = {
     "thumbnail": whole,
     "failed": table,
     "last_update": table,
+    "files": table,
 }
 ENCODER = {"name": text, "fingerprint": text, "image_size": whole, "canvas": maybe(table)}
 DATA = {"name": text, "root": maybe(text)}
@@ -75,7 +82,8 @@ class IndexFolder:
             others = [path.name for path in self.path.iterdir()]
         except OSError as error:
             raise InputError(f"{where}: cannot be created ({error.strerror}); choose another folder") from None
-        if others and not (self.info.exists() or self.unfinished.exists() or set(others) <= {"lock"}):
+        others = [name for name in others if name not in OURS and not name.startswith("generation-")]
+        if others and not (self.info.exists() or self.unfinished.exists()):
             raise InputError(f"{where}: holds other files ({visible(others[0])}, …); choose another folder")
 
     @contextlib.contextmanager
@@ -96,7 +104,7 @@ class IndexFolder:
         """Returns the content of ``index.json``.
 
         Raises:
-            InputError: the folder is not an index, its first build has not finished, it was written by a newer version, or
+            InputError: the folder is not an index, its first build has not finished, it was written by another version, or
                 the file is damaged.
         """
         where = visible(self.path)
@@ -110,20 +118,36 @@ class IndexFolder:
             if (self.path / "encoder.json").is_file():
                 build = f"coulomb index DATA --encoder {where} --out DATA.index"
             raise InputError(f"{where}: not an index (no index.json in it); build one with: {build}")
-        content = check_shape(self.info, read_json(self.info, remedy=REBUILD), {"format": whole}, REBUILD)
-        if content["format"] > FORMAT:
-            raise InputError(
-                f"{where}: was written by coulomb {visible(content.get('coulomb'), 20)} in format {content['format']}, and "
-                f"this version reads up to {FORMAT}; pip install -U coulomb"
+        remedy = rebuild(self.path)
+        content = check_shape(self.info, read_json(self.info, remedy=remedy), {"format": whole}, remedy)
+        if content["format"] != FORMAT:
+            by = (
+                f"{where}: was written by coulomb {visible(content.get('coulomb'), 20)} in format {content['format']}, "
             )
-        check_shape(self.info, content, INFO, REBUILD)
-        check_shape(self.info, content["encoder"], ENCODER, REBUILD)
-        check_shape(self.info, content["data"], DATA, REBUILD)
+            older = content["format"] < FORMAT
+            end = (
+                f"which has no checksums; {remedy}"
+                if older
+                else f"and this version reads {FORMAT}; pip install -U coulomb"
+            )
+            raise InputError(by + end)
+        if content.get("checksum") != checksum(content):
+            raise InputError(f"{self.info}: has changed since it was written; {remedy}")
+        check_shape(self.info, content, INFO, remedy)
+        check_shape(self.info, content["encoder"], ENCODER, remedy)
+        check_shape(self.info, content["data"], DATA, remedy)
+        check_shape(self.info, content["files"], dict.fromkeys(FILES, table), remedy)
+        for name in FILES:
+            check_shape(f"{self.info}: {name}", content["files"][name], _file, remedy)
         return content
+
+    def write_info(self, info: dict[str, Any]) -> None:
+        """Writes ``index.json`` with the checksum of its own content."""
+        write_json(self.info, info | {"checksum": checksum(info)})
 
     def publish(self, info: dict[str, Any]) -> None:
         """Makes ``info`` and its generation the current ones, and removes all others and the unfinished work."""
-        write_json(self.info, info)
+        self.write_info(info)
         current = self.generation(info["generation"]).path
         for path in [*self.path.glob("generation-*"), self.unfinished]:
             if path != current:
@@ -135,38 +159,22 @@ class Generation:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.features = path / "features.npy"
-        self.table = path / "images.parquet"
-        self.thumbnails = path / "thumbnails.jpgs"
-        self.offsets = path / "thumbnails.npy"
-        self.files = (self.features, self.table, self.thumbnails, self.offsets)
+        self.files = self.features, self.table, self.thumbnails, self.offsets = tuple(path / name for name in FILES)
 
 
-class Thumbnails:
-    """The memory-mapped thumbnails of a generation.
-
-    Raises:
-        InputError: the files do not belong together.
-    """
-
-    def __init__(self, generation: Generation, images: int) -> None:
-        self.offsets = np.lib.format.open_memmap(generation.offsets, mode="r")
-        size = generation.thumbnails.stat().st_size
-        if self.offsets.shape != (images + 1,) or self.offsets.dtype != np.int64 or self.offsets[-1] != size:
-            raise ValueError("its thumbnails do not fit its table")
-        self.bytes = np.memmap(generation.thumbnails, mode="r") if size else np.empty(0, np.uint8)
-
-    def __getitem__(self, row: int) -> bytes:
-        start, end = (int(self.offsets[row + step]) for step in (0, 1))
-        return self.bytes[max(0, start) : max(0, end)].tobytes()
+def checksum(info: dict[str, Any]) -> str:
+    """Returns the SHA-256 of the content of ``index.json``, without the entry ``checksum`` itself."""
+    rest = {name: value for name, value in info.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def open_features(path: Path, info: dict[str, Any]) -> np.memmap:
-    """Returns the memory-mapped features [N, D]; raises ValueError if the file does not fit ``info``."""
-    features = np.lib.format.open_memmap(path, mode="r")
-    if features.shape != (info["images"], info["features"]) or features.dtype != np.dtype(info["precision"]):
-        raise ValueError(f"its features are {features.dtype} {list(features.shape)}")
-    return features
+def rebuild(path: Path) -> str:
+    """Returns what to do about a damaged index: built again, it keeps the decisions of `coulomb browse`."""
+    where = visible(path)
+    return f"remove {where}/index.json and build it again with: coulomb index DATA --out {where}"
+
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -175,10 +183,10 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = visible(path)
+        where, again = visible(path), "run the same command again"
+        when = f"{again} when there is space" if error.errno in NO_SPACE else f"mend that and {again}"
         raise InputError(
-            f"out={where!r}: cannot be written ({error.strerror or error}); finished work is kept: "
-            "run the same command again when there is space"
+            f"out={where!r}: cannot be written ({error.strerror or error}); finished work is kept: {when}"
         ) from None
 
 

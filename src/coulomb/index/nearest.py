@@ -33,7 +33,7 @@ def nearest(features_ND: Tensor, queries_QD: Tensor, top: int) -> tuple[Tensor, 
     """Returns the largest products of each query with the features and their rows, both [Q, min(top, N)], largest first.
 
     Memory does not grow with N. Equal products are ordered by row; which of those that equal the last one are returned is
-    not specified.
+    not specified. NaN counts as the largest.
 
     Args:
         features_ND: N ≥ 1 vectors of any floating type, on the CPU.
@@ -91,7 +91,7 @@ class Pass:
         """Adds the largest products of one strip."""
         products = self._products(self.features[start : start + self.height])
         # After some strips, few queries have a product as large as their smallest one so far.
-        improved = (products.amax(1) >= self.best[:, -1]).nonzero().squeeze(1)
+        improved = (~(products.amax(1) < self.best[:, -1])).nonzero().squeeze(1)  # also where a product is NaN
         some = products if len(improved) == len(products) else products[improved]
         values, columns = some.topk(min(self.top, products.shape[1]), dim=1)
         with self._lock:

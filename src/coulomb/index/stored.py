@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.index.folder import Generation, Thumbnails, open_features, sync
+from coulomb.index.contents import Contents, checksums
+from coulomb.index.folder import Generation, sync
 from coulomb.index.table import Photo
 from coulomb.index.work import Part
 
@@ -15,16 +16,19 @@ BLOCK = 2**24  # bytes that are copied at a time
 class Old:
     """The images of the current generation, with the interface of `Part`."""
 
-    def __init__(self, generation: Generation, info: dict[str, Any]) -> None:
-        import pyarrow.parquet as pq
+    def __init__(self, contents: Contents) -> None:
+        import pyarrow.compute as pc
 
-        self.table = pq.read_table(generation.table)
+        self.contents, self.table = contents, contents.table
+        with contents.reading():
+            hashes = self.table.column("sha256")
+            if not pc.all(pc.match_substring_regex(hashes.fill_null(""), "^[0-9a-f]{64}$")).as_py():
+                raise ValueError("images.parquet: an image has no SHA-256")
         self.ids: list[str] = self.table.column("id").to_pylist()
         times = self.table.column("mtime").cast("int64").to_pylist()
         columns = [times if name == "mtime" else self.table.column(name).to_pylist() for name in Photo._fields]
         self.photos = [Photo(*values) for values in zip(*columns, strict=True)]
-        self.features = open_features(generation.features, info)
-        self.thumbnail = Thumbnails(generation, info["images"]).__getitem__
+        self.features, self.thumbnail = contents.features, contents.thumbnail
 
 
 class Stored:
@@ -89,10 +93,16 @@ class Stored:
         }
 
 
-def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any) -> None:
-    """Writes the files of a generation: the stored images at ``rows``, in this order."""
+def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any) -> dict[str, dict[str, Any]]:
+    """Writes the files of a generation: the stored images at ``rows``, in this order; returns their checksums.
+
+    Raises:
+        InputError: the current generation is damaged, which must not get a valid checksum.
+    """
     import pyarrow.parquet as pq
 
+    if stored.old is not None:
+        stored.old.contents.verify()
     shutil.rmtree(generation.path, ignore_errors=True)  # of an earlier attempt
     generation.path.mkdir()
     shape = (len(rows), stored.stores[0].features.shape[1])
@@ -116,3 +126,4 @@ def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any)
     pq.write_table(table, generation.table, compression="zstd")
     for path in generation.path.iterdir():
         sync(path)
+    return checksums(generation)

@@ -10,6 +10,7 @@ import coulomb
 from coulomb.data import Source
 from coulomb.data.source import portable, visible
 from coulomb.errors import InputError
+from coulomb.index.contents import open_contents
 from coulomb.index.embed import Outcome
 from coulomb.index.folder import FORMAT, IndexFolder
 from coulomb.index.stored import Old, Stored, gather
@@ -37,7 +38,7 @@ class Update:
     ) -> None:
         self.folder, self.source, self.ids, self.before, self.chosen = folder, source, ids, before, chosen
         self.stamps = source.stamps()
-        self._old = None if before is None else Old(folder.generation(before["generation"]), before)
+        self._old = None if before is None else Old(open_contents(folder)[1])
 
     def plan(self) -> tuple[np.ndarray, frozenset[bytes], int]:
         """Returns the stored row of each unchanged image, −1 for the others; stored hashes; and the number of this attempt."""
@@ -90,9 +91,10 @@ class Update:
             },
         }
         if self.before is not None and stored.old is not None and table.equals(stored.old.table):
-            info["generation"] = self.before["generation"]  # only index.json changes
+            assert self.before is not None
+            info |= {name: self.before[name] for name in ("generation", "files")}  # only index.json changes
         else:
-            gather(self.folder.generation(info["generation"]), stored, rows[members], table)
+            info["files"] = gather(self.folder.generation(info["generation"]), stored, rows[members], table)
         self.folder.publish(info)
 
 

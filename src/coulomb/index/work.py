@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.index.folder import sync
+from coulomb.data.source import visible
+from coulomb.errors import InputError
+from coulomb.index.folder import sha256, sync
 from coulomb.index.table import Photo
 from coulomb.reading import Shape, check_shape, maybe, parse_json, read_lines, text, whole
 
 ROWS, SECONDS = 1024, 10.0  # a part is written after so many images or seconds
 _nanoseconds = Shape("nanoseconds as text", lambda value: isinstance(value, str) and value.lstrip("-").isdecimal())
-LINE = {"id": text, "sha256": text, "mtime": maybe(_nanoseconds)} | dict.fromkeys(
+LINE = {"id": text, "sha256": sha256, "mtime": maybe(_nanoseconds)} | dict.fromkeys(
     ("bytes", "width", "height", "jpeg"), whole
 )
 
@@ -80,10 +82,17 @@ class Part:
         row = width * np.dtype(precision).itemsize
         complete = min(features.stat().st_size // row, 2**62) if features.exists() else 0
         jpegs = self._thumbnails.stat().st_size if self._thumbnails.exists() else 0
-        for line in read_lines(lines) if lines.exists() else ():
+        for number, line in enumerate(read_lines(lines) if lines.exists() else (), 1):
             if not line.endswith(b"\n") or len(self.ids) == complete:
                 break  # cut short by a kill
-            entry = check_shape(lines, parse_json(line), LINE)
+            try:
+                entry = check_shape(lines, parse_json(line), LINE, "")
+            except ValueError as error:
+                reason = str(error).removeprefix(f"{lines}: ").rstrip("; ")
+                raise InputError(
+                    f"{visible(lines)}: line {number} is damaged ({visible(reason)}); remove {visible(path.parent)} and run "
+                    "the same command again"
+                ) from None
             if ends[-1] + entry["jpeg"] > jpegs:
                 break
             self.ids.append(entry["id"])

@@ -1,0 +1,243 @@
+"""The files of a generation, memory-mapped and verified: by their checksums in ``index.json``, and as what they should be.
+
+A small index is verified when it is opened. Of a larger one, the table and the places of the thumbnails are verified when they
+are first used, and features and thumbnails by `check_all` only, because that reads all of them; a sample of the features is
+looked at when it is opened.
+"""
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coulomb.data.source import first_few, visible
+from coulomb.errors import InputError
+from coulomb.index.folder import Generation, IndexFolder, rebuild
+from coulomb.index.table import schema
+
+SMALL = 64 * 2**20  # bytes of all files: SHA-256 takes 40 ms
+SAMPLE = 32  # rows of a larger index whose length is looked at when it is opened
+BLOCK = 2**22  # elements of the features that are converted at a time
+OFF_BY = 0.01  # largest difference of a length from 1; float16 has 0.0005
+HEADER = 2**10  # bytes of an .npy file, at most
+
+
+class StoredFile:
+    """One file of a generation, memory-mapped.
+
+    Args:
+        path: the file.
+        entry: its size and checksum in ``index.json``.
+
+    Raises:
+        ValueError: it has another size.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, entry: dict[str, Any]) -> None:
+        self.name, self._sha256, self._verified = path.name, entry["sha256"], False
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            raise ValueError(f"{self.name} has {size} bytes instead of {entry['bytes']}")
+        self.content = np.memmap(path, mode="r") if size else np.empty(0, np.uint8)
+
+    def verify(self) -> None:
+        """Reads all of the file, once; raises ValueError if it has changed since it was written."""
+        if not self._verified and hashlib.sha256(self.content.data).hexdigest() != self._sha256:
+            raise ValueError(f"{self.name} has changed since it was written")
+        self._verified = True
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Returns the array of an .npy file; raises ValueError if it has another shape or type."""
+        head = io.BytesIO(self.content[:HEADER].tobytes())
+        try:
+            version = np.lib.format.read_magic(head)
+            found, by_columns, kind = np.lib.format.read_array_header_1_0(head)
+        except Exception as error:  # of a damaged header: ValueError, SyntaxError, …
+            raise ValueError(f"{self.name} is no array of NumPy: {error}") from None
+        wanted = np.dtype(dtype)
+        values = self.content[head.tell() :]
+        if version != (1, 0) or by_columns or found != shape or kind != wanted:
+            raise ValueError(f"{self.name} holds {kind} {list(found)} instead of {wanted} {list(shape)}")
+        if values.nbytes != int(np.prod(shape)) * wanted.itemsize:
+            raise ValueError(f"{self.name} is cut short")
+        return values.view(wanted).reshape(shape)
+
+
+class Contents:
+    """The open files of one generation.
+
+    Args:
+        folder: of the index.
+        info: the content of ``index.json``.
+
+    Attributes:
+        features: memory-mapped [N, D].
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        InputError: a file is damaged, as far as that is verified here.
+    """
+
+    def __init__(self, folder: IndexFolder, info: dict[str, Any]) -> None:
+        generation = folder.generation(info["generation"])
+        self._path, self._images = folder.path, info["images"]
+        with self.reading():
+            self.files = [StoredFile(path, info["files"][path.name]) for path in generation.files]
+            features, self._table, self._jpegs, self._offsets = self.files
+            small = sum(file.content.nbytes for file in self.files) <= SMALL
+            if small:
+                self.verify()
+                self._parquet()
+            self.features = features.array((self._images, info["features"]), info["precision"])
+            self.check_lengths(None if small else np.linspace(0, self._images - 1, SAMPLE).astype(np.int64))
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Context that converts errors of reading into an `InputError` with what to do."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except (FileNotFoundError, InputError):
+            raise
+        except PermissionError as error:
+            raise InputError(f"{visible(self._path)}: cannot be read ({error.strerror})") from None
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise damaged(self._path, [str(error)]) from None
+
+    def verify(self) -> None:
+        """Reads all files; raises `InputError` if one has changed since it was written."""
+        with self.reading():
+            for file in self.files:
+                file.verify()
+
+    def check_lengths(self, rows: np.ndarray | None = None) -> None:
+        """Raises ValueError unless features have unit length; ``rows``: look at these only."""
+        step = max(1, BLOCK // self.features.shape[1])
+        rows = np.arange(self._images) if rows is None else rows
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            block = np.asarray(self.features[some], np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                lengths = np.sqrt(np.einsum("nd,nd->n", block, block))
+            wrong = np.flatnonzero(~(np.abs(lengths - 1) <= OFF_BY))  # NaN is wrong, too
+            if len(wrong):
+                at = wrong[0]
+                raise ValueError(f"{self.files[0].name}: row {some[at]} has length {lengths[at]:.4g} instead of 1")
+
+    def _parquet(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._table.verify()
+        opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._table.content)))
+        wanted, found = ({field.name: str(field.type) for field in each} for each in (schema(), opened.schema_arrow))
+        if found != wanted or len(opened.schema_arrow) != len(wanted):
+            listed = first_few([f"{field.name}: {field.type}" for field in opened.schema_arrow], 10)
+            raise ValueError(f"{self._table.name} has the columns {listed} instead of those of an index")
+        if opened.metadata.num_rows != self._images:
+            raise ValueError(f"{self._table.name} has {opened.metadata.num_rows} rows instead of {self._images}")
+        return opened
+
+    @cached_property
+    def table(self) -> Any:
+        """The table of the images; a ``pyarrow.Table``."""
+        with self.reading():
+            table = self._parquet().read()
+            if missing := table.column("id").null_count:
+                raise ValueError(f"{self._table.name}: {missing} images have no id")
+            return table
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Where each thumbnail starts [N + 1]."""
+        with self.reading():
+            self._offsets.verify()
+            offsets = self._offsets.array((self._images + 1,), np.int64)
+            if offsets[0] != 0 or offsets[-1] != self._jpegs.content.nbytes or bool((np.diff(offsets) < 0).any()):
+                raise ValueError(f"{self._offsets.name} does not fit {self._jpegs.name}")
+            return offsets
+
+    def thumbnail(self, row: int) -> bytes:
+        """Returns the JPEG of one image."""
+        start, end = (int(self.offsets[row + step]) for step in (0, 1))
+        return self._jpegs.content[start:end].tobytes()
+
+
+def open_contents(folder: IndexFolder) -> tuple[dict[str, Any], Contents]:
+    """Returns the content of ``index.json`` and the open files of its generation, also while an update replaces them.
+
+    Raises:
+        InputError: the folder is not an index, or damaged.
+    """
+    read = -1
+    while True:
+        info = folder.read_info()
+        try:
+            return info, Contents(folder, info)
+        except FileNotFoundError:
+            if info["generation"] == read:
+                generation = folder.generation(info["generation"])
+                missing = next((path.name for path in generation.files if not path.exists()), generation.path.name)
+                raise InputError(
+                    f"{visible(folder.path)}: is half-written, {missing} is missing; {rebuild(folder.path)}"
+                ) from None
+            read = info["generation"]  # an update has just replaced it
+
+
+def check_all(folder: IndexFolder) -> dict[str, Any]:
+    """Verifies all files of an index.
+
+    Returns:
+        ``images``, ``bytes`` and ``files``, their names.
+
+    Raises:
+        InputError: the folder is not an index, or files are damaged; the message names all of them.
+    """
+    while True:
+        info = folder.read_info()
+        generation = folder.generation(info["generation"])
+        damages = [damage for path in generation.files if (damage := _damage(path, info["files"][path.name]))]
+        if not damages or folder.read_info()["generation"] == info["generation"]:
+            break  # else an update has just replaced the files
+    if damages:
+        raise damaged(folder.path, damages)
+    info, contents = open_contents(folder)
+    with contents.reading():
+        contents.check_lengths()
+        contents.offsets  # noqa: B018 — verified when they are read
+        if len(set(contents.table.column("id").to_pylist())) < info["images"]:  # takes a second for 5 million
+            raise ValueError("images.parquet: an id occurs twice")
+    sizes = {file.name: file.content.nbytes for file in contents.files}
+    return {"images": info["images"], "bytes": sum(sizes.values()), "files": list(sizes)}
+
+
+def _damage(path: Path, entry: dict[str, Any]) -> str | None:
+    try:
+        StoredFile(path, entry).verify()
+    except FileNotFoundError:
+        return f"{path.name} is missing"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def damaged(path: Path, damages: list[str]) -> InputError:
+    """Returns the error of an index with these damages."""
+    return InputError(f"{visible(path)}: is damaged ({visible('; '.join(damages), 500)}); {rebuild(path)}")
+
+
+def checksums(generation: Generation) -> dict[str, dict[str, Any]]:
+    """Returns size and SHA-256 of the files of a generation by name, the entry ``files`` of ``index.json``."""
+    entries = {}
+    for path in generation.files:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        entries[path.name] = {"bytes": path.stat().st_size, "sha256": digest}
+    return entries
