@@ -51,4 +51,4 @@ $(VENV)/dev.stamp: $(VENV)/train.stamp
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .versions .pytest_cache .mypy_cache .ruff_cache

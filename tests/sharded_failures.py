@@ -6,7 +6,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from coulomb.losses import NTXentLoss, SupConLoss, TripletLoss
+from coulomb.losses import NTXentLoss, SigmoidLoss, SupConLoss, TripletLoss
 from coulomb.similarity import Similarity, collectives, use_backend
 
 
@@ -150,3 +150,22 @@ def coarse():
         (grad,) = torch.autograd.grad(value.sum(), x)
         grads.append(float((grad if "group" in options else grad[share]).abs().max()))
     return grads
+
+
+def disagreements():
+    """Returns the message of each call with other arguments in rank 1."""
+    rank, group, x, y = dist.get_rank(), dist.group.WORLD, rows(), rows(seed=1)
+    labels = torch.arange(6) % 2
+    many = torch.eye(6, dtype=torch.bool)
+    return {
+        "SupCon, labels": message_of(lambda: SupConLoss()(x, *[labels] * rank)),
+        "SupCon, several labels": message_of(lambda: SupConLoss()(x, many if rank else labels)),
+        "SupCon, numbers of classes": message_of(lambda: SupConLoss()(x, many[:, rank:])),
+        "SupCon, a mask": message_of(lambda: SupConLoss()(x, **({"mask": many} if rank else {"labels": labels}))),
+        "Sigmoid, ids": message_of(lambda: SigmoidLoss()(x, y, *[labels] * rank)),
+        "ids": message_of(lambda: Similarity(x, **{"query_ids": labels} if rank else {}, group=group).lse("all")),
+        "another loss": message_of(lambda: TripletLoss()(x, labels) if rank else NTXentLoss()(x, y)),
+        "width": message_of(lambda: TripletLoss()(x[:, rank:], labels)),
+        "dtype": message_of(lambda: TripletLoss()(x.float() if rank else x, labels)),
+        "equal arguments": message_of(lambda: SupConLoss()(x, labels)),
+    }

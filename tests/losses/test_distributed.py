@@ -71,3 +71,24 @@ def test_gather_without_a_group_raises():
     with pytest.raises(ValueError, match="gather must be True, False or 'auto', got 'yes'"):
         NTXentLoss(gather="yes")
     torch.testing.assert_close(NTXentLoss(gather="auto")(x, x), NTXentLoss(gather=False)(x, x))
+
+
+def test_processes_that_pass_other_arguments_raise_in_each(processes):
+    messages = processes.run(2, sharded_failures.disagreements)
+    assert messages[0] == messages[1]
+    steps = (
+        "ValueError: processes of the group disagree: rank 0 exchanges {}, rank 1 exchanges {}; all must call the same"
+    )
+    for name, message in {
+        "SupCon, labels": steps.format("keys", "labels or ids"),
+        "SupCon, several labels": steps.format("labels or ids", "numbers of rows"),
+        "SupCon, numbers of classes": "ValueError: processes of the group differ in width of rows: [6, 5]",
+        "SupCon, a mask": steps.format("labels or ids", "keys"),
+        "Sigmoid, ids": steps.format("keys", "labels or ids"),
+        "ids": "ValueError: processes of the group differ in ids (1: given): [0, 1]",
+        "another loss": steps.format("keys", "numbers of rows"),
+        "width": "ValueError: processes of the group differ in width of rows: [4, 3]",
+        "dtype": "ValueError: processes of the group differ in bytes per element of rows: [8, 4]",
+        "equal arguments": "no error",
+    }.items():
+        assert messages[0][name].startswith(message), messages[0][name]

@@ -17,7 +17,7 @@ from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Similarity
-from coulomb.similarity.collectives import gather_group, gather_rows
+from coulomb.similarity.collectives import announced, gather_group, gather_rows
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
         return labels_N
     first = labels_N.max().clamp_min(0) + 1
     if group is not None:
-        table = gather_rows(group, torch.stack([first, first.new_tensor(len(labels_N))])[None])
+        table = announced(group, "ids", torch.stack([first, first.new_tensor(len(labels_N))])).to(first.device)
         first = table[:, 0].max() + table[: dist.get_rank(group), 1].sum()
     return torch.where(labels_N >= 0, labels_N, first + torch.arange(len(labels_N), device=labels_N.device))
 
@@ -143,6 +143,6 @@ def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
     """Returns the slice of this process's rows in the rows gathered from all processes."""
     if group is None:
         return slice(0, rows)
-    sizes = gather_rows(group, torch.tensor([rows], device=like.device))
+    sizes = announced(group, "sizes", torch.tensor([rows], device=like.device))
     start = int(sizes[: dist.get_rank(group)].sum())
     return slice(start, start + rows)

@@ -21,6 +21,11 @@ LOST_PROCESS = (
     "backward (gather=False restricts a loss to its own process). The transport reports: {}"
 )
 
+# What the message that begins every exchange may announce, and the whole numbers in it. It is equally long for all, so that
+# processes that pass different arguments find out, where a transport would end them.
+STEPS = {"ids": "labels or ids", "rows": "rows", "sizes": "numbers of rows", "keys": "keys"}
+ANNOUNCED = 16
+
 Gather = bool | str
 Block = Sequence[Tensor | None]
 Visit = Callable[[int, Block], Sequence[Tensor]]
@@ -71,8 +76,11 @@ class GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
         """[N, …] → [ΣN, …]."""
-        sizes = gather_equal(torch.tensor(len(rows), device=rows.device), group).tolist()
-        rank = dist.get_rank(group)
+        numbers = [len(rows), rows[:0].new_empty(1, *rows.shape[1:]).numel(), rows.itemsize, rows.is_floating_point()]
+        table = announced(group, "rows", torch.tensor(numbers, device=rows.device))
+        for name, column in zip(("width", "bytes per element", "floating dtype"), table[:, 1:].T, strict=True):
+            require_equal(f"{name} of rows", column)
+        sizes, rank = table[:, 0].tolist(), dist.get_rank(group)
         ctx.group, ctx.own = group, slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
         return torch.cat(exchange([rows] * len(sizes), sizes, group))
 
@@ -126,6 +134,33 @@ def gather_equal(values: Tensor, group: dist.ProcessGroup) -> Tensor:
     with lost_process_named():
         dist.all_gather(list(out.unbind(0)), values.contiguous(), group=group)
     return out
+
+
+@_disable_dynamo
+@torch.no_grad()
+def announced(group: dist.ProcessGroup, step: str, numbers: Tensor) -> Tensor:
+    """Returns the whole ``numbers`` of every process, [W, …] on the host; in all processes the next step must be the same.
+
+    Raises:
+        ValueError: processes are at different `STEPS`, in every process.
+    """
+    message = numbers.new_zeros(ANNOUNCED, dtype=torch.int64)
+    message[0], message[1 : 1 + len(numbers)] = list(STEPS).index(step), numbers
+    table = gather_equal(message, group).cpu()
+    steps = table[:, 0].tolist()
+    if len(set(steps)) > 1:
+        each = [f"rank {rank} exchanges {list(STEPS.values())[one]}" for rank, one in enumerate(steps)]
+        raise ValueError(
+            f"processes of the group disagree: {', '.join(each)}; all must call the same loss with the same arguments, such "
+            "as labels, ids or a mask in all of them or in none"
+        )
+    return table[:, 1 : 1 + len(numbers)]
+
+
+def require_equal(name: str, values: Tensor) -> None:
+    """Raises ValueError if the values of the processes differ."""
+    if (values != values[0]).any():
+        raise ValueError(f"processes of the group differ in {name}: {[int(value) for value in values]}")
 
 
 def exchange(parts: Sequence[Tensor], sizes: Sequence[int], group: dist.ProcessGroup) -> list[Tensor]:

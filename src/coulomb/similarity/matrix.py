@@ -295,7 +295,8 @@ class Similarity:
         assert self.group is not None
         if self._chosen_backend == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
-        return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled())
+        ids = self.query_ids is not None or self.key_ids is not None
+        return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled(), ids)
 
     @property
     def _chosen_backend(self) -> str:

@@ -17,7 +17,7 @@ from torch._compile import _disable_dynamo
 
 from coulomb.similarity import order
 from coulomb.similarity.autograd import engine
-from coulomb.similarity.collectives import Block, Merge, Shards, gather_equal, visit_all
+from coulomb.similarity.collectives import Block, Merge, Shards, announced, require_equal, visit_all
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.streaming import Gradients, Reduced
 from coulomb.similarity.tiles import LOG2E, UNIT, Problem
@@ -33,13 +33,14 @@ VisitProblem = Callable[[int, Problem, Block], Sequence[Tensor]]
 
 @_disable_dynamo
 @torch.no_grad()
-def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool) -> Shards:
+def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, ids: bool) -> Shards:
     """Exchanges what the processes must know of each other, in one small message.
 
     Args:
         problem: the queries and keys of this process.
         group: the processes.
         learning: whether gradients are recorded.
+        ids: whether queries or keys have ids.
 
     Raises:
         ValueError: processes differ in more than the number of their queries and keys.
@@ -49,6 +50,7 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool) ->
         "width": queries.shape[1],
         "precision": DTYPES.index(queries.dtype),
         "column_bias": bias is not None,
+        "ids (1: given)": ids,
         "keys that are the queries": problem.keys_MD is None,
         "requires_grad of the queries": learning and queries.requires_grad,
         "requires_grad of the keys": learning and keys.requires_grad,
@@ -57,10 +59,9 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool) ->
     lengths = [UNIT if problem.unit else _largest(torch.linalg.vector_norm(side, dim=1)) for side in (queries, keys)]
     bounds = [*lengths, abs(float(problem.scale)), 0.0 if bias is None else _largest(bias.abs())]
     own = torch.tensor([len(keys), *map(float, equal.values()), *bounds], dtype=torch.float64, device=queries.device)
-    table = gather_equal(own, group).cpu()
+    table = announced(group, "keys", own.view(torch.int64)).view(torch.float64)
     for name, column in zip(equal, table[:, 1:].T, strict=False):
-        if (column != column[0]).any():
-            raise ValueError(f"processes of the group differ in {name}: {[int(value) for value in column]}")
+        require_equal(name, column)
     query, key, scale, bias_bound = table[:, -len(bounds) :].amax(0).tolist()
     sizes = tuple(int(size) for size in table[:, 0])
     return Shards(group, dist.get_rank(group), sizes, queries.shape[1], LOG2E * (scale * query * key + bias_bound))
