@@ -17,7 +17,7 @@ from coulomb.errors import CoulombWarning
 from coulomb.losses import HardNegativeLoss, InfoNCELoss, NTXentLoss
 from coulomb.similarity import Similarity, attention, policy, products, streaming, use_backend
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.tiles import Problem, triangle
+from coulomb.similarity.tiles import Problem, diagonal
 from torch_versions import needs_attention
 
 
@@ -427,8 +427,8 @@ def test_tiles_on_a_cpu_do_not_depend_on_memory():
 def test_a_large_tile_makes_large_strips_and_few_blocks_on_the_diagonal():
     assert policy.strip_height(65536, 8192, 8192) == 1024
     assert policy.strip_height(65536, 768, 768) == 128
-    assert len(list(triangle(0, 65536, 8192))) == 36 + 8 * 2
-    assert len(list(triangle(0, 1536, 768))) == 3 + 2 * 2
+    assert len(list(diagonal(slice(0, 8192), 8192))) == 1 + 2
+    assert len(list(diagonal(slice(0, 768), 768))) == 1 + 2
 
 
 def test_tf32_is_off_in_the_engine_unless_the_policy_allows_it():

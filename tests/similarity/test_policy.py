@@ -30,7 +30,7 @@ def cached(monkeypatch):
 
     def forward(*given, **options):
         reduced = real(*given, **options)
-        seen.append(list(reduced.cached))
+        seen.append(list(reduced.cached.values()))
         return reduced
 
     monkeypatch.setattr(streaming, "forward", forward)
@@ -89,7 +89,7 @@ def test_a_large_triangle_is_not_cached():
 def test_cached_tiles_are_computed_once(monkeypatch):
     computed = []
     real = streaming.Tiles.exponents
-    monkeypatch.setattr(streaming.Tiles, "exponents", lambda *given: computed.append(1) or real(*given))
+    monkeypatch.setattr(streaming.Tiles, "exponents", lambda *given, **kept: computed.append(1) or real(*given, **kept))
     queries = drawn(11)
     value = triangle(queries, None)
     before = len(computed)

@@ -1,12 +1,16 @@
 """The most similar rows of every row, exact, without storing the matrix of similarities."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from coulomb import workers
 from coulomb.curation.rows import blocks, unit_rows
 from coulomb.errors import InputError
 from coulomb.similarity.products import product
+from coulomb.workers import Task
 
 TILE = 8192  # keys per product
 QUERIES = 1024  # rows per product: 32 MiB of similarities in fp32
@@ -30,7 +34,8 @@ def neighbours(x: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[n
         raise InputError(f"k={k}: must be from 1 to {count - 1}, the number of other images.")
     values = np.empty((count, k), np.float32)
     columns = np.empty((count, k), np.int64)
-    for block in blocks(count, QUERIES):
+
+    def search(block: slice) -> None:
         queries = unit_rows(x, among[block])
         best = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
         for tile in blocks(count, TILE):
@@ -43,6 +48,9 @@ def neighbours(x: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[n
             top, order = both[0].topk(min(k, both[0].shape[1]), dim=1)
             best = top, both[1].gather(1, order)
         values[block], columns[block] = best[0].numpy(), best[1].numpy()
+
+    queries = [*blocks(count, QUERIES)]
+    workers.run((Task(partial(search, block), ()) for block in queries), len(queries))
     return values, columns
 
 

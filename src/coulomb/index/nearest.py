@@ -1,21 +1,20 @@
 """Exact nearest neighbours of some queries among memory-mapped features, which are converted to float32 block by block.
 
 A block of 2²⁰ elements stays in the cache of a core between its conversion and its product: 1,000,000 × 256 in float16 take
-76 ms in one thread, with blocks of 2²³ elements 284 ms. Threads work on strips of their own: if one operator after the other
-were divided among them, each would wait for the slowest, and a busy core made one query ten times as slow as one thread.
+76 ms in one thread, with blocks of 2²³ elements 284 ms. Threads work on strips of their own (`coulomb.workers`).
 """
 
 import threading
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from coulomb import workers
 from coulomb.similarity.products import product
+from coulomb.workers import Task
 
 BLOCK = 2**20  # elements of the features that are converted at a time: 4 MiB in float32
 STRIP = 2**23  # products that a thread stores: 32 MiB
@@ -41,30 +40,9 @@ def nearest(features_ND: Tensor, queries_QD: Tensor, top: int) -> tuple[Tensor, 
         top: how many, at least 1.
     """
     parts = [Pass(features_ND, part.contiguous(), min(top, len(features_ND))) for part in queries_QD.split(QUERIES)]
-    with single_threads() as pool:
-        for each in parts:
-            for done in [pool.submit(each.search, start) for start in each.starts]:
-                done.result()
+    for each in parts:
+        workers.run((Task(partial(each.search, start), ()) for start in each.starts), len(each.starts))
     return torch.cat([each.best for each in parts]), torch.cat([each.rows for each in parts])
-
-
-@contextmanager
-def single_threads() -> Iterator[ThreadPoolExecutor]:
-    """Yields as many threads as torch uses here; inside each of them torch uses one."""
-    count = torch.get_num_threads()
-    ready = threading.Barrier(count + 1)
-
-    def prepare() -> None:
-        torch.get_num_threads()  # a thread takes the default on its first use of torch, even after it has set a number
-        torch.set_num_threads(1)  # of this thread, and the default
-        ready.wait()
-
-    with ThreadPoolExecutor(count) as pool:
-        for _ in range(count):
-            pool.submit(prepare)
-        ready.wait()
-        torch.set_num_threads(count)
-        yield pool
 
 
 class Pass:

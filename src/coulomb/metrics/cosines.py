@@ -1,13 +1,15 @@
 """Cosines of all pairs, or each row's largest, strip by strip: the whole matrix is never stored."""
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from coulomb import workers
 from coulomb.similarity import Similarity
+from coulomb.workers import Task
 
 STRIP = 2**21  # elements per strip of `cosine_strips`: 8 MiB in fp32
 BLOCK = 2**23  # elements per block of `nearest`: 32 MiB in fp32; top-k needs taller blocks to be fast
@@ -49,8 +51,17 @@ def nearest(queries_ND: Tensor, keys_MD: Tensor, k: int) -> Iterator[tuple[slice
 
 @torch.no_grad()
 def search_torch(queries_ND: Tensor, keys_MD: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Returns the k largest similarities of each query and their columns, from the stored block of similarities."""
-    return Similarity(queries_ND, keys_MD, backend="dense").topk(k)
+    """Returns the k largest similarities of each query and their columns, from blocks that are stored, one per thread."""
+    parts = queries_ND.tensor_split(max(1, min(torch.get_num_threads(), len(queries_ND))))
+    found = [(queries_ND, queries_ND)] * len(parts)
+
+    def search(place: int) -> None:
+        found[place] = Similarity(parts[place], keys_MD, backend="dense").topk(k)
+
+    at_once = len(parts) if queries_ND.device.type == "cpu" else 1
+    workers.run((Task(partial(search, place), ()) for place in range(len(parts))), at_once)
+    values, columns = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(columns)
 
 
 def search_faiss(queries_ND: Tensor, keys_MD: Tensor, k: int) -> tuple[Tensor, Tensor]:

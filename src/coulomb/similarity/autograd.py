@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.checked import abstract
-from coulomb.similarity import attention, dense, policy, stored, streaming
+from coulomb.similarity import attention, dense, order, policy, stored, streaming
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.streaming import Needs, Reduced
 from coulomb.similarity.tiles import Problem
@@ -193,3 +193,49 @@ def _backward(ctx: Any, grad_PN: Tensor, grad_M: Tensor, *_: Any) -> tuple[Any, 
 
 
 _reduce.register_autograd(_backward, setup_context=_setup)
+
+
+# Order statistics, which have no gradients: a compiler would trace every tile.
+@torch.library.custom_op("coulomb::topk", mutates_args=(), schema=f"({PROBLEM}, int k) -> (Tensor, Tensor)")
+def _topk(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """Values and columns."""
+    *flat, k = inputs
+    return order.topk(_unflattened(flat), k)
+
+
+@_topk.register_fake
+def _(*inputs: Any) -> tuple[Tensor, Tensor]:
+    queries_ND, k = inputs[0], inputs[-1]
+    return queries_ND.new_empty(len(queries_ND), k), queries_ND.new_empty(len(queries_ND), k, dtype=torch.long)
+
+
+@torch.library.custom_op(
+    "coulomb::largest_and_expected", mutates_args=(), schema=f"({PROBLEM}, Tensor lse) -> (Tensor, Tensor)"
+)
+def _largest_and_expected(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """The largest and the expected similarity of each row."""
+    *flat, lse_N = inputs
+    return order.largest_and_expected(_unflattened(flat), lse_N)
+
+
+@_largest_and_expected.register_fake
+def _(*inputs: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(inputs[-1]), torch.empty_like(inputs[-1])
+
+
+@torch.no_grad()
+def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
+    """`order.topk`, as an operator for compilers."""
+    if torch.compiler.is_compiling() or abstract(problem.queries_ND):
+        values, columns = torch.ops.coulomb.topk(*_flattened(problem), k)
+        return values, columns
+    return order.topk(problem, k)
+
+
+@torch.no_grad()
+def largest_and_expected(problem: Problem, lse_N: Tensor) -> tuple[Tensor, Tensor]:
+    """`order.largest_and_expected`, as an operator for compilers."""
+    if torch.compiler.is_compiling() or abstract(problem.queries_ND):
+        largest, expected = torch.ops.coulomb.largest_and_expected(*_flattened(problem), lse_N)
+        return largest, expected
+    return order.largest_and_expected(problem, lse_N)

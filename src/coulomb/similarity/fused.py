@@ -5,17 +5,21 @@ factor while a strip of complete rows is in memory, as in torch's `linear_cross_
 the backward pass computes the tiles again.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coulomb import workers
 from coulomb.checked import capturing
 from coulomb.similarity import attention, policy, streaming
 from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
+from coulomb.workers import Task
 
 
 def applies(problem: Problem) -> bool:
@@ -82,26 +86,44 @@ def _strips(
     lse, grad_MD = torch.empty_like(own_N), torch.zeros_like(keys_MD)
     grad_ND = torch.zeros_like(queries_ND) if need_queries else None
     grad_bias_M = keys_MD.new_zeros(m) if need_bias else None
-    height = policy.strip_height(m, tiles.rows, tiles.tile)
-    for rows in slices(n, height):
-        exponentials = []
+    columns = [*slices(m, tiles.tile)]
+    exponentials: dict[tuple[int, int], Tensor] = {}  # of the strips that threads are at
+    weighted: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def sum_rows(rows: slice) -> None:
+        """Exponentials of complete rows, their sums, and G K."""
         total = torch.zeros_like(own_N[rows])
-        for cols in tiles.column_tiles(rows):
-            exponential = tiles.exponents(rows, cols).exp2_()
-            total += exponential.sum(1)
-            exponential = tiles.operand(exponential)
-            if grad_ND is not None:
-                add_product(grad_ND[rows], exponential, tiles.factors_MD[cols].T)
-            exponentials.append((cols, exponential))
+        for cols in columns:
+            if problem.pairs.touches(rows, cols):
+                exponential = tiles.exponents(rows, cols, keep=True).exp2_()
+                total += exponential.sum(1)
+                exponentials[rows.start, cols.start] = exponential = tiles.operand(exponential)
+                if grad_ND is not None:
+                    add_product(grad_ND[rows], exponential, tiles.factors_MD[cols])
         lse[rows] = total.log2().mul_(1 / LOG2E)
         weight = ((lse[rows] - own_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
         if counted_N is not None:
             weight.masked_fill_(~counted_N[rows], 0)
-        weighted_DR = tiles.operand(queries_ND[rows] * weight[:, None]).T.contiguous()
-        for cols, exponential in exponentials:
-            add_product(grad_MD[cols].T, weighted_DR, exponential.T)
+        weighted[rows.start] = weight, tiles.operand(queries_ND[rows] * weight[:, None])
+        if grad_ND is not None:
+            grad_ND[rows].mul_(weight[:, None])
+
+    def sum_columns(rows: slice, cols: slice) -> None:
+        """Gᵀ Q and the column sums of G."""
+        exponential = exponentials.pop((rows.start, cols.start), None)
+        if exponential is not None:
+            weight, weighted_RD = weighted[rows.start]
+            add_product(grad_MD[cols], exponential.T, weighted_RD)
             if grad_bias_M is not None:
                 grad_bias_M[cols] += weight @ exponential.to(weight.dtype)
-        if grad_ND is not None:
-            grad_ND[rows] *= weight[:, None]
+
+    def tasks() -> Iterator[Task]:
+        for rows in strips:
+            # A strip's columns wait for its sums; then they can run at the same time, and in order with those of other strips.
+            yield Task(partial(sum_rows, rows), tuple((rows.start, cols.start) for cols in columns))
+            for cols in columns:
+                yield Task(partial(sum_columns, rows, cols), ((rows.start, cols.start), ("columns", cols.start)))
+
+    strips = [*slices(n, policy.strip_height(m, n, tiles.tile))]
+    workers.run(tasks(), len(strips) if tiles.on_cpu else 1)
     return lse, grad_ND, grad_MD, grad_bias_M

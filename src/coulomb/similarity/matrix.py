@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.checked import abstract, eager
-from coulomb.similarity import autograd, dense, fused, order, policy, products, sharded
+from coulomb.similarity import autograd, dense, fused, policy, products, sharded
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.order import RowStatistics
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
@@ -213,7 +213,7 @@ class Similarity:
             return sharded.topk(self._problem(over), self.shards, k)
         if self._chosen_backend == "dense":
             return dense.topk(self.matrix, self.pairs(over), k)
-        values, columns = order.topk(self._problem(over), k)
+        values, columns = autograd.topk(self._problem(over), k)
         learning = (self.queries_ND, self.keys_MD, self.scale, self.column_bias)
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in learning):
             values = self.positives(columns.clamp_min(0)).masked_fill(columns < 0, -torch.inf)
@@ -227,7 +227,11 @@ class Similarity:
         self._require_k(k)
         with torch.no_grad():
             last = self.topk(k, over)[0][:, -1]
-            return below(last, self.scale)
+            norms: Tensor | float = 1.0  # of a query and the longest key, which bound the rounding of a product
+            if not self.unit:
+                lengths = [torch.linalg.vector_norm(side, dim=1) for side in (self.queries_ND, self.keys_MD)]
+                norms = lengths[0] * lengths[1].amax()
+            return below(last, self.scale * norms)
 
     def statistics(self, over: Over = "all", *, lse: Tensor | None = None) -> RowStatistics:
         """`RowStatistics` by one more pass over the tiles; give ``lse`` (of the same ``over``) where it is known already."""
@@ -235,7 +239,7 @@ class Similarity:
             lse = self.lse(over) if lse is None else lse.detach()
             problem = self._problem(over)
             if self.group is None:
-                largest, expected = order.largest_and_expected(problem, lse)
+                largest, expected = autograd.largest_and_expected(problem, lse)
             else:
                 largest, expected = sharded.largest_and_expected(problem, self.shards, lse)
             return RowStatistics(largest, expected, (lse - expected).exp())

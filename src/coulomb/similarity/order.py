@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coulomb.checked import abstract
 from coulomb.similarity import policy
 from coulomb.similarity.products import full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
@@ -15,25 +14,25 @@ from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
 def topk(problem: Problem, k: int) -> tuple[Tensor, Tensor]:
     """The k largest s_ij in each row, descending, and their columns, [N, k]; −inf and −1 where fewer than k pairs count."""
     n, m = problem.pairs.shape
-    if abstract(problem.queries_ND):
-        values_Nk = problem.queries_ND.new_empty(n, k)
-        return values_Nk, torch.empty_like(values_Nk, dtype=torch.long)
     with full_precision(problem.queries_ND):
         tiles = Tiles(problem, half=False)
-        height, width = tiles.tile, tiles.tile
+        strips = None
         if k > tiles.tile // 4:  # merging costs k per tile: take fewer rows, but complete ones
-            height, width = max(1, policy.current().strip // m), m
-        values_Nk = problem.queries_ND.new_full((n, k), -torch.inf)
-        columns_Nk = torch.full((n, k), -1, dtype=torch.long, device=values_Nk.device)
-        for rows in slices(n, height):
-            values, columns = values_Nk[rows, :0], columns_Nk[rows, :0]
-            for cols in slices(m, width):
-                if problem.pairs.touches(rows, cols):
-                    top, where = _largest(tiles.exponents(rows, cols), min(k, cols.stop - cols.start))
-                    where = (where + cols.start).masked_fill_(top == -torch.inf, -1)
-                    values, choice = _largest(torch.cat([values, top], 1), min(k, values.shape[1] + top.shape[1]))
-                    columns = torch.cat([columns, where], 1).gather(1, choice)
-            values_Nk[rows, : values.shape[1]], columns_Nk[rows, : values.shape[1]] = values, columns
+            strips = [*slices(n, max(1, policy.current().strip // max(1, m)))], [*slices(m, m)]
+        values_LNk = problem.queries_ND.new_full((tiles.lanes, n, k), -torch.inf)
+        columns_LNk = torch.full_like(values_LNk, -1, dtype=torch.long)
+
+        def visit(rows: slice, cols: slice, lane: int) -> None:
+            best, columns = values_LNk[lane, rows], columns_LNk[lane, rows]
+            top, where = _largest(tiles.exponents(rows, cols), min(k, cols.stop - cols.start))
+            where = (where + cols.start).masked_fill_(top == -torch.inf, -1)
+            values, choice = _largest(torch.cat([best, top], 1), k)
+            columns.copy_(torch.cat([columns, where], 1).gather(1, choice))
+            best.copy_(values)
+
+        tiles.visit(visit, strips=strips)
+        values_Nk, choice = _largest(torch.cat([*values_LNk], 1), k) if tiles.lanes > 1 else (values_LNk[0], None)
+        columns_Nk = columns_LNk[0] if choice is None else torch.cat([*columns_LNk], 1).gather(1, choice)
         return values_Nk.mul_(1 / LOG2E), columns_Nk
 
 
@@ -59,20 +58,20 @@ class RowStatistics:
 @torch.no_grad()
 def largest_and_expected(problem: Problem, lse_N: Tensor) -> tuple[Tensor, Tensor]:
     """(max_j s_ij, Σ_j softmax(s_i)_j s_ij), each [N], in one pass; −inf and 0 where no pair counts."""
-    if abstract(problem.queries_ND):
-        return torch.empty_like(lse_N), torch.empty_like(lse_N)
     with full_precision(problem.queries_ND):
         tiles = Tiles(problem)
-        largest_N = torch.full_like(lse_N, -torch.inf)
-        expected_N = torch.zeros_like(lse_N)
+        largest_LN = lse_N.new_full((tiles.lanes, len(lse_N)), -torch.inf)
+        expected_LN = torch.zeros_like(largest_LN)
         reference_N = (lse_N * LOG2E).masked_fill_(lse_N == -torch.inf, 0)
-        for rows in tiles.row_strips():
-            for cols in tiles.column_tiles(rows):
-                tile = tiles.exponents(rows, cols)
-                largest_N[rows] = torch.maximum(largest_N[rows], tile.amax(1))
-                probability = (tile - reference_N[rows, None]).exp2_()
-                weights = problem.pairs.weights(rows, cols)
-                if weights is not None:
-                    probability.mul_(weights)
-                expected_N[rows] += probability.mul_(tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)).sum(1)
-        return largest_N.mul_(1 / LOG2E), expected_N.mul_(1 / LOG2E)
+
+        def visit(rows: slice, cols: slice, lane: int) -> None:
+            tile = tiles.exponents(rows, cols)
+            largest_LN[lane, rows] = torch.maximum(largest_LN[lane, rows], tile.amax(1))
+            probability = torch.sub(tile, reference_N[rows, None], out=tiles.buffer(*tile.shape, "probability")).exp2_()
+            weights = problem.pairs.weights(rows, cols)
+            if weights is not None:
+                probability.mul_(weights)
+            expected_LN[lane, rows] += probability.mul_(tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)).sum(1)
+
+        tiles.visit(visit)
+        return largest_LN.amax(0).mul_(1 / LOG2E), expected_LN.sum(0).mul_(1 / LOG2E)

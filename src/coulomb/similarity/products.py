@@ -1,4 +1,4 @@
-"""Matrix products: of tiles, by the faster kernel of the processor (`coulomb.machine`); of losses, exact under autocast."""
+"""Matrix products: of a stored matrix, by the faster kernel; of tiles, in half precision where that is faster; of losses, exact under autocast."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -20,28 +20,31 @@ def gains(dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
 
-def product(a_RD: Tensor, b_CD: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A·Bᵀ [R, C], in ``dtype`` if the operands are in half precision. For oneDNN, A is made contiguous."""
-    if dtype is not None and a_RD.dtype != dtype:
-        if a_RD.device.type == "cuda":
-            return torch.mm(a_RD, b_CD.T, out_dtype=dtype)
-        return torch.mm(a_RD, b_CD.T).to(dtype)  # CPUs sum in fp32, but have no result in it
+def product(a_RD: Tensor, b_CD: Tensor) -> Tensor:
+    """A·Bᵀ [R, C] by all threads: on some processors oneDNN is faster then (`coulomb.machine`), for which A is made contiguous."""
     linear = _linear_for(a_RD, b_CD)
     return torch.mm(a_RD, b_CD.T) if linear is None else linear(a_RD.contiguous(), b_CD, None, "none", [], "")
-
-
-def add_product(out_RC: Tensor, a_RD: Tensor, b_CD: Tensor) -> None:
-    """out += A·Bᵀ."""
-    if a_RD.dtype == out_RC.dtype and _linear_for(a_RD, b_CD) is None:
-        out_RC.addmm_(a_RD, b_CD.T)
-    else:
-        out_RC += product(a_RD, b_CD, out_RC.dtype)
 
 
 def _linear_for(a_RD: Tensor, b_CD: Tensor) -> torch._ops.OpOverload | None:
     """oneDNN's kernel, if it is faster for this product."""
     large = min(*a_RD.shape, *b_CD.shape) >= SMALL and len(a_RD) * b_CD.numel() >= WORTHWHILE
     return machine.LINEAR if large and a_RD.dtype == torch.float32 and a_RD.device.type == "cpu" else None
+
+
+def half_product(a_RD: Tensor, b_CD: Tensor, dtype: torch.dtype) -> Tensor:
+    """A·Bᵀ [R, C] in ``dtype`` of operands in half precision."""
+    if a_RD.device.type == "cuda":
+        return torch.mm(a_RD, b_CD.T, out_dtype=dtype)
+    return torch.mm(a_RD, b_CD.T).to(dtype)  # CPUs sum in fp32, but have no result in it
+
+
+def add_product(out_RD: Tensor, a_RC: Tensor, b_CD: Tensor) -> None:
+    """out += A·B."""
+    if a_RC.dtype == out_RD.dtype:
+        out_RD.addmm_(a_RC, b_CD)
+    else:
+        out_RD += half_product(a_RC, b_CD.T, out_RD.dtype)
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:

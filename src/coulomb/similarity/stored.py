@@ -77,7 +77,7 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
 def _exponents(problem: Problem) -> Tensor:
     """t [N, M] (see `Tiles`), −inf for pairs that do not count."""
     tiles = Tiles(problem, half=False)
-    tile = tiles.exponents(*problem.pairs.everything)
+    tile = tiles.complete_(product(problem.queries_ND * tiles.factor, problem.keys), *problem.pairs.everything)
     if problem.top_k is not None:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
         exclude_(tile, torch.lt, tile, below(last, tiles.factor))

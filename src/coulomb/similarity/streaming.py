@@ -9,6 +9,7 @@ Exponentials are powers of two: t = s·log2(e), exp s = exp2(t). If |t| is bound
 needed, so that one exponential serves row i and column j; otherwise an online maximum keeps any magnitude exact.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -32,13 +33,13 @@ class Reduced:
         rows_PN: the reduction of each row, per power; −inf for the lse of a row without pairs.
         columns_M: that of the columns, if ``both``.
         attended_ND: Σ_j softmax(s_i)_j k_j, if requested.
-        cached: exponentials for the backward pass: those of the first tiles, or of all of S (`coulomb.similarity.stored`).
+        cached: exponentials for the backward pass: those of some tiles, or of all of S (`coulomb.similarity.stored`).
     """
 
     rows_PN: Tensor
     columns_M: Tensor | None = None
     attended_ND: Tensor | None = None
-    cached: Sequence[Tensor] = field(default=())
+    cached: "Cache | Sequence[Tensor]" = field(default=())
 
 
 class Gradients(NamedTuple):
@@ -113,63 +114,84 @@ def term_slopes_(problem: Problem, tile: Tensor) -> Tensor:
     return tile.sigmoid_() if problem.reduction == "softplus" else tile.gt_(-torch.inf)
 
 
-class _Cache(list[Tensor]):
-    """The exponentials of the first tiles, as long as ``room`` elements suffice."""
+class Cache(dict[tuple[int, int], Tensor]):
+    """Exponentials of tiles by their first row and column, as long as ``room`` elements suffice."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int = 0) -> None:
         super().__init__()
-        self.room = room
+        self.room, self.lock = room, threading.Lock()
 
-    def add(self, exponential_RC: Tensor) -> None:
-        """Caches the tile, if there is room."""
-        self.room -= exponential_RC.numel()
-        if self.room >= 0:
-            self.append(exponential_RC)
+    def reserve(self, rows: slice, cols: slice) -> bool:
+        """True if there is room for one more tile, which is then to be stored."""
+        elements = (rows.stop - rows.start) * (cols.stop - cols.start)
+        with self.lock:
+            fits = elements <= self.room
+            self.room -= elements * fits
+        return fits
+
+    def of(self, rows: slice, cols: slice) -> Tensor | None:
+        """The exponentials of a tile, if they are cached."""
+        return self.get((rows.start, cols.start))
+
+
+def cached_tiles(reduced: Reduced) -> Cache:
+    """The cache of the forward pass, or an empty one."""
+    return reduced.cached if isinstance(reduced.cached, Cache) else Cache()
 
 
 def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
-    """Strips of rows. ``room``: elements of the cache (one power, bounded)."""
-    tiles, powers, bounded = Tiles(problem), problem.powers, problem.bounded
-    cache = _Cache(room)
-    out_PN = tiles.queries_ND.new_empty(len(powers), len(tiles.queries_ND))
+    """Tiles of a rectangle. ``room``: elements of the cache (one power, bounded)."""
+    tiles, powers, bounded, cache = Tiles(problem), problem.powers, problem.bounded, Cache(room)
+    total_LPN = tiles.queries_ND.new_zeros(tiles.lanes, len(powers), len(tiles.queries_ND))
+    largest_LN = torch.full_like(total_LPN[:, 0], 0 if bounded else -torch.inf)
     columns_M = torch.zeros_like(tiles.keys_MD[:, 0]) if problem.both else None
-    attended_ND = torch.zeros_like(tiles.queries_ND) if attend else None
-    for rows in tiles.row_strips():
-        total_PR = torch.zeros_like(out_PN[:, rows])
-        largest = total_PR.new_full(total_PR.shape[1:], 0 if bounded else -torch.inf)
-        mean_key = None if attended_ND is None else attended_ND[rows]
-        for cols in tiles.column_tiles(rows):
-            tile, weights = tiles.exponents(rows, cols), tiles.pairs.weights(rows, cols)
-            if problem.reduction != "lse":
-                summands = terms(problem, tile)
-                total_PR[0] += (summands if weights is None else summands * weights).sum(1)
-                continue
-            if not bounded:
-                now = torch.maximum(largest, tile.amax(1)) if tile.numel() else largest
-                reference = now.masked_fill(now == -torch.inf, 0)  # no pair so far: avoid ∞ − ∞
-                fade = (largest - reference).exp2_()
-                total_PR *= torch.stack([fade**power for power in powers])
-                if mean_key is not None:
-                    mean_key.mul_(fade[:, None])
-                tile.sub_(reference[:, None])
-                largest = now
-            for p, last in enumerate(powered(tile, powers)):
-                total_PR[p] += (last if weights is None else last * weights).sum(1)
-            if weights is not None:
-                last.mul_(weights)
-            if columns_M is not None:
-                columns_M[cols] += last.sum(0)
-            cache.add(last)
-            if mean_key is not None:
-                add_product(mean_key, tiles.operand(last), tiles.factors_MD[cols].T)
-            del tile, last  # the next tile takes the same memory, which is in the cache
-        if mean_key is not None:
-            mean_key.div_(total_PR[0].masked_fill(total_PR[0] == 0, 1)[:, None])
-        largest.masked_fill_(largest == -torch.inf, 0)
-        for out, total, power in zip(out_PN[:, rows], total_PR, powers, strict=True):
-            out.copy_(total.log2_().add_(largest, alpha=power) if problem.reduction == "lse" else total)
+    attended_LND = tiles.queries_ND.new_zeros(tiles.lanes, *tiles.queries_ND.shape) if attend else None
+
+    def visit(rows: slice, cols: slice, lane: int) -> None:
+        keep = cache.reserve(rows, cols)
+        tile, weights = tiles.exponents(rows, cols, keep=keep), tiles.pairs.weights(rows, cols)
+        total_PR = total_LPN[lane, :, rows]
+        if problem.reduction != "lse":
+            summands = terms(problem, tile)
+            total_PR[0] += (summands if weights is None else summands * weights).sum(1)
+            return
+        if not bounded:
+            largest = largest_LN[lane, rows]
+            now = torch.maximum(largest, tile.amax(1))
+            fade = (largest - finite(now)).exp2_()
+            total_PR *= torch.stack([fade**power for power in powers])
+            if attended_LND is not None:
+                attended_LND[lane, rows].mul_(fade[:, None])
+            tile.sub_(finite(now)[:, None])
+            largest.copy_(now)
+        for p, last in enumerate(powered(tile, powers)):
+            total_PR[p] += (last if weights is None else last * weights).sum(1)
+        if weights is not None:
+            last.mul_(weights)
+        if columns_M is not None:
+            columns_M[cols] += last.sum(0)
+        if keep:
+            cache[rows.start, cols.start] = last
+        if attended_LND is not None:
+            add_product(attended_LND[lane, rows], tiles.operand(last), tiles.factors_MD[cols])
+
+    tiles.visit(visit, columns=problem.both)
+    largest_N = finite(largest_LN.amax(0))
+    fade_LN = (largest_LN - largest_N).exp2_()
+    total_PN = torch.stack([(total_LPN[:, p] * fade_LN**power).sum(0) for p, power in enumerate(powers)])
+    attended_ND = None
+    if attended_LND is not None:
+        attended_ND = (attended_LND * fade_LN[:, :, None]).sum(0) if tiles.lanes > 1 else attended_LND[0]
+        attended_ND.div_(total_PN[0].masked_fill(total_PN[0] == 0, 1)[:, None])
+    if problem.reduction == "lse":
+        total_PN.log2_().add_(largest_N * total_PN.new_tensor(powers)[:, None])
     columns_M = None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E)
-    return Reduced(out_PN.mul_(1 / problem.unit_of_t), columns_M, attended_ND, cache)
+    return Reduced(total_PN.mul_(1 / problem.unit_of_t), columns_M, attended_ND, cache)
+
+
+def finite(largest: Tensor) -> Tensor:
+    """0 where there is no pair so far, which avoids ∞ − ∞."""
+    return largest.masked_fill(largest == -torch.inf, 0)
 
 
 def _rows_backward(
@@ -182,44 +204,47 @@ def _rows_backward(
     else:
         weight_PN, reference_PN = row_weights(problem, reduced.rows_PN, grad_PN)
         tiles = Tiles(problem)
+    cache = cached_tiles(reduced)
     weight_M = None
     if grad_M is not None and reduced.columns_M is not None:
         weight_M = row_weights(problem, reduced.columns_M[None], grad_M[None])[0][0]
     # One power, one direction: G = E∘w_i, and the factor w goes to the thin operands instead of the tile.
     thin = len(problem.powers) == 1 and weight_M is None
     weighted_ND = tiles.operand(tiles.queries_ND * weight_PN[0, :, None] if thin else tiles.queries_ND)
-    grad_ND = torch.zeros_like(tiles.queries_ND) if wanted[0] else None
+    grad_LND = tiles.queries_ND.new_zeros(tiles.lanes, *tiles.queries_ND.shape) if wanted[0] else None
     grad_MD = torch.zeros_like(tiles.keys_MD) if wanted[1] else None
     grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if wanted[2] else None
-    cached = iter(reduced.cached)
-    for rows in tiles.row_strips():
-        weighted_DR = weighted_ND[rows].T.contiguous() if wanted[1] else None
-        for cols in tiles.column_tiles(rows):
-            weight_RC = None if weight_M is None else weight_M[cols]
-            exponential = next(cached, None)
-            if exponential is not None and weight_RC is not None:
-                tile = (weight_PN[0, rows, None] + weight_RC).mul_(exponential)
-            elif problem.reduction != "lse":
-                tile = term_slopes_(problem, tiles.exponents(rows, cols))
-            elif thin:
-                tile = tiles.exponents(rows, cols)
-                tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
-            else:
-                tile = tiles.exponents(rows, cols)
-                tile = _weighted_powers(problem, tile, weight_PN[:, rows], reference_PN, rows, weight_RC)
-            weights = tiles.pairs.weights(rows, cols)
-            if weights is not None:
-                tile = tile.mul_(weights)
-            if grad_bias_M is not None:
-                grad_bias_M[cols] += tile.T.mv(weight_PN[0, rows]) if thin else tile.sum(0)
-            tile = tiles.operand(tile)
-            if grad_ND is not None:
-                add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
-            if grad_MD is not None and weighted_DR is not None:
-                add_product(grad_MD[cols].T, weighted_DR, tile.T)
-            del tile
-    if grad_ND is not None and thin:
-        grad_ND.mul_(weight_PN[0, :, None])
+
+    def visit(rows: slice, cols: slice, lane: int) -> None:
+        exponential = cache.of(rows, cols)
+        if exponential is not None:
+            assert weight_M is not None
+            tile = tiles.buffer(*exponential.shape)
+            torch.add(weight_PN[0, rows, None], weight_M[cols], out=tile).mul_(exponential)
+        elif problem.reduction != "lse":
+            tile = term_slopes_(problem, tiles.exponents(rows, cols))
+        elif thin:
+            tile = tiles.exponents(rows, cols)
+            tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
+        else:
+            weight_C = None if weight_M is None else weight_M[cols]
+            tile = _weighted_powers(problem, tiles.exponents(rows, cols), weight_PN[:, rows], reference_PN, rows, weight_C)
+        weights = tiles.pairs.weights(rows, cols)
+        if weights is not None:
+            tile = tile.mul_(weights)
+        if grad_bias_M is not None:
+            grad_bias_M[cols] += tile.T.mv(weight_PN[0, rows]) if thin else tile.sum(0)
+        tile = tiles.operand(tile)
+        if grad_LND is not None:
+            add_product(grad_LND[lane, rows], tile, tiles.factors_MD[cols])
+        if grad_MD is not None:
+            add_product(grad_MD[cols], tile.T, weighted_ND[rows])
+
+    tiles.visit(visit, rows=wanted[0], columns=wanted[1] or wanted[2])
+    grad_ND = None
+    if grad_LND is not None:
+        grad_ND = grad_LND.sum(0) if tiles.lanes > 1 else grad_LND[0]
+        grad_ND = grad_ND.mul_(weight_PN[0, :, None]) if thin else grad_ND
     return grad_ND, grad_MD, grad_bias_M
 
 
@@ -240,17 +265,22 @@ def _exact_weights(problem: Problem, lse_PN: Tensor, grad_PN: Tensor) -> tuple[T
     ``lse_PN`` may be over more keys than the problem has, of which these have a share, 1 if it is 1 to rounding.
     """
     tiles, powers = Tiles(problem), grad_PN.new_tensor(problem.powers)[:, None]
-    largest_N, total_PN = torch.full_like(grad_PN[0], -torch.inf), torch.zeros_like(grad_PN)
-    for rows in tiles.row_strips():
-        for cols in tiles.column_tiles(rows):
-            if (tile := tiles.exponents(rows, cols)).numel():
-                largest_N[rows] = torch.maximum(largest_N[rows], tile.amax(1))
-    tiles = Tiles(problem, largest_N=largest_N.masked_fill_(largest_N == -torch.inf, 0))
-    for rows in tiles.row_strips():
-        for cols in tiles.column_tiles(rows):
-            tile, weights = tiles.exponents(rows, cols), tiles.pairs.weights(rows, cols)
-            for p, last in enumerate(powered(tile, problem.powers)):
-                total_PN[p, rows] += (last if weights is None else last * weights).sum(1)
+    largest_LN = grad_PN.new_full((tiles.lanes, grad_PN.shape[1]), -torch.inf)
+    total_LPN = grad_PN.new_zeros(tiles.lanes, *grad_PN.shape)
+
+    def find_largest(rows: slice, cols: slice, lane: int) -> None:
+        largest_LN[lane, rows] = torch.maximum(largest_LN[lane, rows], tiles.exponents(rows, cols).amax(1))
+
+    def add(rows: slice, cols: slice, lane: int) -> None:
+        tile, weights = tiles.exponents(rows, cols), tiles.pairs.weights(rows, cols)
+        for p, last in enumerate(powered(tile, problem.powers)):
+            total_LPN[lane, p, rows] += (last if weights is None else last * weights).sum(1)
+
+    tiles.visit(find_largest)
+    largest_N = finite(largest_LN.amax(0))
+    tiles = Tiles(problem, largest_N=largest_N)
+    tiles.visit(add)
+    total_PN = total_LPN.sum(0)
     less = (total_PN.log2() + powers * largest_N) / LOG2E - lse_PN
     less.masked_fill_(less >= -8 * torch.finfo(less.dtype).eps * lse_PN.abs(), 0)
     return (grad_PN * powers * less.exp() / total_PN).masked_fill(total_PN == 0, 0), largest_N
@@ -278,39 +308,47 @@ def _weighted_powers(
 
 def _triangle(problem: Problem, room: int) -> Reduced:
     """S = Sᵀ: each tile above the diagonal is summed along its rows and along its columns."""
-    tiles, powers = Tiles(problem), problem.powers
+    tiles, powers, cache = Tiles(problem), problem.powers, Cache(room)
     total_PN = tiles.queries_ND.new_zeros(len(powers), len(tiles.queries_ND))
-    cache = _Cache(room)
-    for rows, cols in tiles.triangle():
-        for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols), powers), strict=True):
+
+    def visit(rows: slice, cols: slice) -> None:
+        keep = cache.reserve(rows, cols)
+        for total, tile in zip(total_PN, powered(tiles.exponents(rows, cols, keep=keep), powers), strict=True):
             total[rows] += tile.sum(1)
             if rows != cols:
                 total[cols] += tile.sum(0)
-        cache.add(tile)
+        if keep:
+            cache[rows.start, cols.start] = tile
+
+    tiles.visit_triangle(visit)
     return Reduced(total_PN.log2_().mul_(1 / LOG2E), cached=cache)
 
 
 def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> Tensor:
     """(G + Gᵀ) Q, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
-    tiles, powers = Tiles(problem), problem.powers
+    tiles, powers, cache = Tiles(problem), problem.powers, cached_tiles(reduced)
     weight_PN, _ = row_weights(problem, reduced.rows_PN, grad_PN)
-    grad_ND, cached = torch.zeros_like(tiles.queries_ND), iter(reduced.cached)
-    strip, strip_DR = slice(0, 0), tiles.factors_MD[:0].T
-    for rows, cols in tiles.triangle():
-        exponential = next(cached, None)
-        if exponential is None:
-            tile, *second = powered(tiles.exponents(rows, cols), powers)
-            tile.mul_(weight_PN[0, rows, None] + weight_PN[0, cols])
-            if second:
-                tile.addcmul_(second[0], weight_PN[1, rows, None] + weight_PN[1, cols])
+    grad_ND = torch.zeros_like(tiles.queries_ND)
+
+    def weights(p: int, rows: slice, cols: slice) -> Tensor:
+        out = tiles.buffer(rows.stop - rows.start, cols.stop - cols.start, "weights")
+        return torch.add(weight_PN[p, rows, None], weight_PN[p, cols], out=out)
+
+    def visit(rows: slice, cols: slice) -> None:
+        exponential = cache.of(rows, cols)
+        if exponential is not None:
+            tile = weights(0, rows, cols).mul_(exponential)
         else:
-            tile = (weight_PN[0, rows, None] + weight_PN[0, cols]).mul_(exponential)
+            tile, *second = powered(tiles.exponents(rows, cols), powers)
+            tile.mul_(weights(0, rows, cols))
+            if second:
+                tile.addcmul_(second[0], weights(1, rows, cols))
         tile = tiles.operand(tile)
-        add_product(grad_ND[rows], tile, tiles.factors_MD[cols].T)
+        add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
         if rows != cols:
-            if rows != strip:  # transposed once for all tiles of a strip
-                strip, strip_DR = rows, tiles.factors_MD[rows].T.contiguous()
-            add_product(grad_ND[cols].T, strip_DR, tile.T)
+            add_product(grad_ND[cols], tile.T, tiles.factors_MD[rows])
+
+    tiles.visit_triangle(visit)
     return grad_ND
 
 

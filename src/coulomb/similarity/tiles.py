@@ -1,25 +1,33 @@
 """`Problem`, what a reduction works on, and `Tiles`, the blocks of its matrix S that are computed one at a time."""
 
 import math
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
+from coulomb import workers
 from coulomb.checked import capturing
 from coulomb.machine import exclude_
 from coulomb.similarity import policy, products
 from coulomb.similarity.pairs import Pairs
+from coulomb.workers import Task
 
 LOG2E = 1 / math.log(2)
 # Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
 COARSE = 2**-8  # error of t to which the lse of a row in fp32 or fp64 may be rounded
 UNIT = 1 + 1e-3  # upper bound of the length of a normalised row
+LEAST_OF_TRIANGLE = 320  # shortest strips that are worth a thread of their own, in both directions of a triangle,
+LEAST_OF_COLUMNS = 128  # and of columns, in tiles that may have more rows
 _NOTHING = torch.empty(0)
+
+Visit = Callable[[slice, slice, int], None]
+Strips = tuple[list[slice], list[slice]]
 
 
 @dataclass(eq=False)
@@ -152,31 +160,27 @@ class Tiles:
 
     def __init__(self, problem: Problem, half: bool = True, largest_N: Tensor | None = None) -> None:
         self.pairs, self.tile = problem.pairs, problem.tile
-        n, m = problem.pairs.shape  # a side shorter than a tile leaves its room to the other
-        self.rows = min(n, max(self.tile, self.tile**2 // max(1, min(m, self.tile))))
-        self.cols = min(m, max(self.tile, self.tile**2 // max(1, min(n, self.tile))))
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
         self.half = problem.half if half and policy.halves(problem) else None
         self.factors_MD = self.operand(self.keys_MD)
+        self.on_cpu = self.queries_ND.device.type == "cpu"
+        self.threads = torch.get_num_threads() if self.on_cpu else 1
         self.factor = problem.scale * (unit := problem.unit_of_t)
         self.bias_M = None if problem.bias_M is None else problem.bias_M * unit
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * unit
         self.largest_N = largest_N
-        self._strip: tuple[slice, Tensor] | None = None
+        self._memory = threading.local()
 
     def operand(self, value: Tensor) -> Tensor:
         """``value`` in the precision of the products' operands."""
         return value if self.half is None else value.to(self.half)
 
-    def exponents(self, rows: slice, cols: slice) -> Tensor:
-        """t on one tile, −inf for pairs that do not count; a new tensor."""
-        if self._strip is None or self._strip[0] != rows:
-            # The factor goes to the thin operand, unless that is rounded to half precision.
-            strip = self.queries_ND[rows]
-            self._strip = rows, strip * self.factor if self.half is None else strip.to(self.half)
-        out = products.product(self._strip[1], self.factors_MD[cols], self.queries_ND.dtype)
-        if self.half is not None:
-            out.mul_(self.factor)
+    def exponents(self, rows: slice, cols: slice, *, keep: bool = False) -> Tensor:
+        """t on one tile, −inf for pairs that do not count: overwritten by the thread's next tile unless ``keep``."""
+        return self.complete_(self._product(rows, cols, keep), rows, cols)
+
+    def complete_(self, out: Tensor, rows: slice, cols: slice) -> Tensor:
+        """t from the products of its vectors and the factor, in place."""
         if self.bias_M is not None:
             out.add_(self.bias_M[cols])
         if self.at_least_N is not None:
@@ -185,17 +189,96 @@ class Tiles:
         # The same product, computed again, may be rounded to more than the largest.
         return out if self.largest_N is None else out.sub_(self.largest_N[rows, None]).clamp_max_(0)
 
-    def row_strips(self) -> Iterator[slice]:
-        """Strips of queries."""
-        return slices(len(self.queries_ND), self.rows)
+    def _product(self, rows: slice, cols: slice, keep: bool) -> Tensor:
+        keys_CD = self.factors_MD[cols]
+        if self.half is not None:
+            queries_RD = self.operand(self.queries_ND[rows])
+            return products.half_product(queries_RD, keys_CD, self.queries_ND.dtype).mul_(self.factor)
+        if not self.on_cpu:
+            return torch.mm(self._scaled(rows), keys_CD.T)
+        size = rows.stop - rows.start, cols.stop - cols.start
+        return torch.mm(self._scaled(rows), keys_CD.T, out=self.queries_ND.new_empty(size) if keep else self.buffer(*size))
 
-    def column_tiles(self, rows: slice) -> Iterator[slice]:
-        """The columns of a strip's tiles that hold a pair that counts."""
-        return (cols for cols in slices(len(self.keys_MD), self.cols) if self.pairs.touches(rows, cols))
+    def _scaled(self, rows: slice) -> Tensor:
+        """Queries times the factor: of the thin operand, which rounds the tile less than of the tile itself."""
+        strip: tuple[slice, Tensor] | None = getattr(self._memory, "strip", None)
+        if strip is None or strip[0] != rows:
+            strip = self._memory.strip = rows, self.queries_ND[rows] * self.factor
+        return strip[1]
 
-    def triangle(self) -> Iterator[tuple[slice, slice]]:
-        """Tiles on and above the diagonal that hold a pair that counts."""
-        return (tile for tile in triangle(0, len(self.queries_ND), self.tile) if self.pairs.touches(*tile))
+    def buffer(self, rows: int, cols: int, name: str = "tile") -> Tensor:
+        """Memory of this thread for a tile [rows, cols]: malloc would return it to the system after each tile."""
+        memory: Tensor | None = getattr(self._memory, name, None)
+        if memory is None or memory.numel() < rows * cols:
+            memory = self.queries_ND.new_empty(rows * cols)
+            setattr(self._memory, name, memory)
+        return memory[: rows * cols].view(rows, cols)
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes: contiguous shares of the columns, each with sums of its own, so that few rows occupy all threads."""
+        row_strips, column_strips = -(-self.pairs.shape[0] // self.tile), -(-self.pairs.shape[1] // self.tile)
+        return max(1, min(-(-2 * self.threads // max(1, row_strips)), column_strips)) if self.threads > 1 else 1
+
+    def visit(self, work: Visit, *, rows: bool = True, columns: bool = False, strips: Strips | None = None) -> None:
+        """Calls ``work(rows, cols, lane)`` for each tile with a pair that counts, side by side on a CPU.
+
+        Args:
+            work: called without gradients. Calls that write to the same place never run at the same time, but in a fixed order.
+            rows: whether it writes to what belongs to its rows in its lane.
+            columns: whether it writes to what belongs to its columns.
+            strips: of rows and of columns, whose rectangles are the tiles; None for `strips`.
+        """
+        row_strips, column_strips = strips or self.strips(columns)
+        share = max(1, -(-len(column_strips) // self.lanes))
+        shares = [column_strips[first : first + share] for first in range(0, len(column_strips), share)] or [[]]
+        tasks = self._grid(work, row_strips, shares, rows, columns)
+        if rows and columns:  # each excludes others of its rows and of its columns
+            at_once = (min(len(row_strips) * len(shares), len(column_strips)) + 1) // 2
+        else:
+            at_once = len(row_strips) * len(shares) if rows else len(column_strips)
+        workers.run(tasks, at_once if self.on_cpu else 1)
+
+    def strips(self, columns: bool) -> Strips:
+        """Strips of rows and of columns whose rectangles are the tiles. ``columns``: enough of columns for all threads."""
+        (n, m), area = self.pairs.shape, self.tile**2
+        height = strip_length(n, self.tile)
+        wide = max(self.tile, area // height)  # a side shorter than a tile leaves its room to the other
+        width = strip_length(m, wide, 2 * self.threads if columns else self.lanes, LEAST_OF_COLUMNS)
+        height = strip_length(n, area // width) if width < self.tile else height
+        return list(slices(n, height)), list(slices(m, width))
+
+    def _grid(
+        self, work: Visit, row_strips: list[slice], shares: list[list[slice]], claim_rows: bool, claim_columns: bool
+    ) -> Iterator[Task]:
+        """Tasks in bands of two strips of rows per thread; within a band by columns, which stay in the cache.
+
+        If columns are claimed each strip begins at another one.
+        """
+        for first in range(0, len(row_strips), 2 * self.threads):
+            strips = row_strips[first : first + 2 * self.threads]
+            for step in range(len(shares[0])):
+                for place, rows in enumerate(strips):
+                    for lane, share in enumerate(shares):
+                        turn = step + (place * len(share) // len(strips) if claim_columns else 0)
+                        cols = share[turn % len(share)]
+                        if step < len(share) and self.pairs.touches(rows, cols):
+                            claims = (("rows", rows.start, lane),) * claim_rows + (("columns", cols.start),) * claim_columns
+                            yield Task(partial(work, rows, cols, lane), claims)
+
+    def visit_triangle(self, work: Callable[[slice, slice], None]) -> None:
+        """Calls ``work(rows, cols)`` for tiles that hold each pair i ≤ j once; it may write to what belongs to either."""
+        length = len(self.queries_ND)
+        strips = list(slices(length, strip_length(length, self.tile, 2 * self.threads, LEAST_OF_TRIANGLE)))
+
+        def visit(one: int, other: int) -> None:
+            tiles = [(strips[one], strips[other])] if one != other else diagonal(strips[one], self.tile)
+            for rows, cols in tiles:
+                if self.pairs.touches(rows, cols):
+                    work(rows, cols)
+
+        tasks = (Task(partial(visit, *pair), pair) for pair in tournament(len(strips)))
+        workers.run(tasks, (len(strips) + 1) // 2 if self.on_cpu else 1)
 
 
 def powered(tile_RC: Tensor, powers: Sequence[float]) -> list[Tensor]:
@@ -207,9 +290,9 @@ def powered(tile_RC: Tensor, powers: Sequence[float]) -> list[Tensor]:
     return [first, first * first] if squared else [first]
 
 
-def below(last: Tensor, scale: float | Tensor) -> Tensor:
-    """``last`` less its rounding error: the threshold that keeps similarities equal to ``last`` to rounding."""
-    return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + abs(scale))  # type: ignore[operator]
+def below(last: Tensor, bound: float | Tensor) -> Tensor:
+    """``last`` less its rounding error, for |s| ≤ ``bound``: keeps similarities that equal ``last`` to rounding."""
+    return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + abs(bound))  # type: ignore[operator]
 
 
 def slices(length: int, size: int) -> Iterator[slice]:
@@ -217,26 +300,32 @@ def slices(length: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, length)) for start in range(0, length, max(1, size)))
 
 
-def triangle(low: int, high: int, tile: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles that cover each pair low ≤ i ≤ j < high once; blocks on the diagonal (rows == cols) are small."""
-    if high - low <= min(tile, max(policy.LEAF, tile // 2)):
-        if low < high:
-            yield slice(low, high), slice(low, high)
+def strip_length(length: int, tile: int, count: int = 1, least: int = 1) -> int:
+    """Length of equal strips of at most ``tile``: of a multiple of ``count`` strips, unless shorter than ``least``."""
+    strips = max(1, -(-length // tile))
+    rounded = -(-strips // count) * count
+    return max(1, -(-length // (rounded if length >= rounded * least else strips)))
+
+
+def diagonal(strip: slice, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Tiles that cover each pair i ≤ j of a strip once. On the diagonal (rows == cols) they are small: half is in vain."""
+    length = strip.stop - strip.start
+    if length <= min(tile, max(policy.LEAF, tile // 2)):
+        yield strip, strip
         return
-    middle = low + max(1, (high - low) // (2 * tile)) * tile if high - low > tile else (low + high) // 2
-    yield from triangle(low, middle, tile)
-    for rows, cols in rectangle(middle - low, high - middle, tile):
-        yield slice(low + rows.start, low + rows.stop), slice(middle + cols.start, middle + cols.stop)
-    yield from triangle(middle, high, tile)
+    middle = strip.start + length // 2
+    first, second = slice(strip.start, middle), slice(middle, strip.stop)
+    yield first, second
+    yield from diagonal(first, tile)
+    yield from diagonal(second, tile)
 
 
-def rectangle(height: int, width: int, tile: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles of a rectangle in squares of 4 × 4, whose keys and gradients stay in the cache."""
-    for outer_rows in slices(height, 4 * tile):
-        for outer_cols in slices(width, 4 * tile):
-            for rows in slices(outer_rows.stop - outer_rows.start, tile):
-                for cols in slices(outer_cols.stop - outer_cols.start, tile):
-                    yield (
-                        slice(outer_rows.start + rows.start, outer_rows.start + rows.stop),
-                        slice(outer_cols.start + cols.start, outer_cols.start + cols.stop),
-                    )
+def tournament(count: int) -> Iterator[tuple[int, int]]:
+    """All pairs i ≤ j < count, in rounds in which each number occurs once (the circle method; odd circles pair one with itself)."""
+    circle = list(range(count + 1 - count % 2))
+    for _ in circle:
+        for place in range(len(circle) // 2 + 1):
+            one, other = sorted((circle[place], circle[-1 - place]))
+            if other < count:
+                yield one, other
+        circle.append(circle.pop(0))

@@ -1,0 +1,193 @@
+"""Tasks side by side: worker threads that each compute whole tiles, with one thread of torch each.
+
+An operator that torch splits over all cores waits at its end for its slowest thread. Beside other work on the same cores,
+such as data loading, one of these threads is often not scheduled, and every operator of every tile waits for it: up to 14
+times the time of independent threads (`coulomb bench losses --beside 4`). Threads that share nothing but a list of tasks
+wait only at its end. The interpreter's lock is held between operators only.
+
+The results do not depend on which thread computes what: tasks that write to the same place name it as a claim, and run in
+the given order.
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+WINDOW = 256  # tasks that are looked at for one that can run: bounds memory and the time of a search
+
+
+class Task(NamedTuple):
+    """What to do, and the places that it writes to: tasks with a common claim run one after another, in order."""
+
+    work: Callable[[], object]
+    claims: tuple[Hashable, ...]
+
+
+def run(tasks: Iterable[Task], at_once: int) -> None:
+    """Runs all tasks, in the calling thread and in worker threads; returns when they are done.
+
+    Args:
+        tasks: read as needed. Without gradients, and outside autocast.
+        at_once: how many of them can run at the same time, given their claims. There are at most as many threads, and at
+            most `torch.get_num_threads()`, which are divided among the threads for operators inside the tasks. With one
+            thread the tasks run in order in the calling thread.
+
+    Raises:
+        The exception of a task, after the tasks that had begun are done; the other tasks are left out.
+    """
+    threads = torch.get_num_threads()
+    workers = min(threads, at_once)
+    if workers < 2 or not can_share() or torch._C._len_torch_dispatch_stack():  # modes see the calling thread only
+        for task in tasks:
+            task.work()
+        return
+    _Run(tasks, workers, threads // workers)()
+
+
+class _Run:
+    """One call of `run`."""
+
+    def __init__(self, tasks: Iterable[Task], workers: int, inner: int) -> None:
+        self.source, self.workers, self.inner = iter(tasks), workers, inner
+        self.waiting: list[Task] = []
+        self.claimed: set[Hashable] = set()  # by tasks that run
+        self.changed = threading.Condition()
+        self.error: BaseException | None = None
+        self.inference = torch.is_inference_mode_enabled()
+
+    def __call__(self) -> None:
+        release_team()
+        others = []
+        with suppress(RuntimeError):  # the interpreter shuts down: the calling thread computes everything
+            others = [_pool().submit(self.work_off) for _ in range(self.workers - 1)]
+        self.work_off()
+        for other in others:
+            if not other.cancel():  # not begun, since the pool is busy with the tasks of others: nothing is left to do
+                other.result()
+        if self.error is not None:
+            raise self.error
+
+    def work_off(self) -> None:
+        """Runs tasks until none is left."""
+        try:
+            with own_threads(self.inner), torch.inference_mode(self.inference), torch.no_grad():
+                while (task := self.next()) is not None:
+                    task.work()
+                    with self.changed:
+                        self.claimed.difference_update(task.claims)
+                        self.changed.notify_all()
+        except BaseException as error:  # KeyboardInterrupt, too: the other threads must end
+            with self.changed:
+                self.error = self.error or error
+                self.changed.notify_all()
+
+    def next(self) -> Task | None:
+        """Waits for a task whose claims no earlier unfinished task has, and takes it; None if there is none left."""
+        with self.changed:
+            while self.error is None:
+                claimed = set(self.claimed)
+                for place, task in enumerate(self.candidates()):
+                    if claimed.isdisjoint(task.claims):
+                        self.claimed.update(self.waiting.pop(place).claims)
+                        return task
+                    claimed.update(task.claims)
+                if not self.waiting:
+                    return None
+                self.changed.wait()
+        return None
+
+    def candidates(self) -> Iterator[Task]:
+        """The next tasks in order, read from the source as far as needed."""
+        yield from self.waiting
+        while len(self.waiting) < WINDOW and (task := next(self.source, None)) is not None:
+            self.waiting.append(task)
+            yield task
+
+
+_executor: ThreadPoolExecutor | None = None
+_starting = threading.Lock()
+
+
+def _pool() -> ThreadPoolExecutor:
+    """The worker threads, which are started when needed and wait for the next call."""
+    global _executor  # noqa: PLW0603  # one pool per process
+    with _starting:
+        if _executor is None:
+            _executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="coulomb")
+        return _executor
+
+
+def _forget_pool() -> None:
+    """After a fork the threads exist in the parent only."""
+    global _executor, _starting  # noqa: PLW0603
+    _executor, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+class _Library(NamedTuple):
+    """Functions of OpenMP and MKL in the library of torch; None where there is none."""
+
+    omp_set_num_threads: Callable[[int], object]
+    set_mkl_threads: Callable[[int], int] | None
+    omp_pause_resource_all: Callable[[int], object] | None
+
+
+@cache
+def _library() -> _Library | None:
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        with suppress(OSError, AttributeError):
+            found = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
+            mkl, pause = (getattr(found, name, None) for name in ("MKL_Set_Num_Threads_Local", "omp_pause_resource_all"))
+            return _Library(found.omp_set_num_threads, mkl, pause)
+    return None
+
+
+@contextmanager
+def own_threads(count: int) -> Iterator[None]:
+    """Within this block, operators in the calling thread use ``count`` threads. Other threads are not affected.
+
+    `torch.set_num_threads` would also change the number that threads which start meanwhile begin with.
+    """
+    library = _library()
+    assert library is not None
+    before = torch.get_num_threads()  # makes torch initialize this thread now, and not later
+    mkl_before = None
+    try:
+        library.omp_set_num_threads(count)
+        if library.set_mkl_threads is not None:
+            mkl_before = library.set_mkl_threads(count)
+        yield
+    finally:
+        library.omp_set_num_threads(before)
+        if library.set_mkl_threads is not None and mkl_before is not None:
+            library.set_mkl_threads(mkl_before)
+
+
+@cache
+def can_share() -> bool:
+    """True if the number of threads can be set for one thread alone; else tasks run in the calling thread."""
+    if _library() is None:
+        return False
+    before = torch.get_num_threads()
+    with own_threads(before + 1):
+        return torch.get_num_threads() == before + 1
+
+
+PAUSE_SOFT = 1  # omp.h
+
+
+def release_team() -> None:
+    """Ends the calling thread's OpenMP team, which would otherwise spin for milliseconds on the cores of the workers."""
+    library = _library()
+    if library is not None and library.omp_pause_resource_all is not None:
+        library.omp_pause_resource_all(PAUSE_SOFT)
