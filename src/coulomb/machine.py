@@ -1,7 +1,8 @@
 """The processor: which of two exact fp32 matrix products is faster on it, `torch.mm` (MKL on x86) or oneDNN's; the allocator.
 
-MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch contain, does. Measured on tiles of the sizes
-in `coulomb.similarity.policy`, two threads, GFLOP/s:
+MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch contain, does. The choice is for products that
+are split over several threads: of a stored matrix and of blocks of features. With one thread, as in tiles, both are equally
+fast (99 to 103 and 101 to 110 GFLOP/s on Zen 4). Measured with two threads, GFLOP/s:
 
     AMD Zen 5                oneDNN 460    torch.mm 230
     AMD Zen 4                oneDNN 185    torch.mm 157

@@ -127,7 +127,7 @@ def _pool() -> ThreadPoolExecutor:
 
 def _forget_pool() -> None:
     """After a fork the threads exist in the parent only."""
-    global _executor, _starting  # noqa: PLW0603
+    global _executor, _starting
     _executor, _starting = None, threading.Lock()
 
 
@@ -147,7 +147,9 @@ def _library() -> _Library | None:
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         with suppress(OSError, AttributeError):
             found = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
-            mkl, pause = (getattr(found, name, None) for name in ("MKL_Set_Num_Threads_Local", "omp_pause_resource_all"))
+            mkl, pause = (
+                getattr(found, name, None) for name in ("MKL_Set_Num_Threads_Local", "omp_pause_resource_all")
+            )
             return _Library(found.omp_set_num_threads, mkl, pause)
     return None
 

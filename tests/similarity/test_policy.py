@@ -30,7 +30,7 @@ def cached(monkeypatch):
 
     def forward(*given, **options):
         reduced = real(*given, **options)
-        seen.append(list(reduced.cached.values()))
+        seen.append(list(reduced.cache.values()))
         return reduced
 
     monkeypatch.setattr(streaming, "forward", forward)

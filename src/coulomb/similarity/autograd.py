@@ -62,7 +62,7 @@ class Reduce(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         tensor_scale = scale if isinstance(scale, Tensor) else None
         ctx.save_for_backward(queries_ND, keys_MD, tensor_scale, bias_M, reduced.rows_PN, reduced.columns_M)
-        ctx.attended_ND, ctx.cached, ctx.store = reduced.attended_ND, reduced.cached, store
+        ctx.attended_ND, ctx.cached, ctx.cache, ctx.store = reduced.attended_ND, reduced.cached, reduced.cache, store
         ctx.problem = problem.without_operands()
         return reduced.rows_PN, reduced.columns_M
 
@@ -78,7 +78,7 @@ class Reduce(torch.autograd.Function):
             return *_differentiable_backward(problem, grad_PN, grad_M, needs), *others
         grad_PN = torch.zeros_like(rows_PN) if grad_PN is None else grad_PN
         grad_M = torch.zeros_like(columns_M) if problem.both and grad_M is None else grad_M
-        reduced = Reduced(rows_PN, columns_M, ctx.attended_ND, ctx.cached)
+        reduced = Reduced(rows_PN, columns_M, ctx.attended_ND, ctx.cached, ctx.cache)
         return *ctx.engine.backward(problem, reduced, grad_PN, grad_M, needs), *others
 
 

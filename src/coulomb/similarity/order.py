@@ -67,11 +67,13 @@ def largest_and_expected(problem: Problem, lse_N: Tensor) -> tuple[Tensor, Tenso
         def visit(rows: slice, cols: slice, lane: int) -> None:
             tile = tiles.exponents(rows, cols)
             largest_LN[lane, rows] = torch.maximum(largest_LN[lane, rows], tile.amax(1))
-            probability = torch.sub(tile, reference_N[rows, None], out=tiles.buffer(*tile.shape, "probability")).exp2_()
+            probability = torch.sub(tile, reference_N[rows, None], out=tiles.buffer(tile.shape, "probability")).exp2_()
             weights = problem.pairs.weights(rows, cols)
             if weights is not None:
                 probability.mul_(weights)
-            expected_LN[lane, rows] += probability.mul_(tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)).sum(1)
+            expected_LN[lane, rows] += probability.mul_(
+                tile.nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0)
+            ).sum(1)
 
         tiles.visit(visit)
         return largest_LN.amax(0).mul_(1 / LOG2E), expected_LN.sum(0).mul_(1 / LOG2E)

@@ -1,4 +1,4 @@
-"""Matrix products: of a stored matrix, by the faster kernel; of tiles, in half precision where that is faster; of losses, exact under autocast."""
+"""Matrix products: of a stored matrix, of tiles (in half precision where that is faster), of losses (exact under autocast)."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,7 +21,7 @@ def gains(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def product(a_RD: Tensor, b_CD: Tensor) -> Tensor:
-    """A·Bᵀ [R, C] by all threads: on some processors oneDNN is faster then (`coulomb.machine`), for which A is made contiguous."""
+    """A·Bᵀ [R, C] by all threads, by oneDNN where it is faster (`coulomb.machine`), for which A is made contiguous."""
     linear = _linear_for(a_RD, b_CD)
     return torch.mm(a_RD, b_CD.T) if linear is None else linear(a_RD.contiguous(), b_CD, None, "none", [], "")
 

@@ -25,6 +25,26 @@ from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
 Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
 
 
+class Cache(dict[tuple[int, int], Tensor]):
+    """Exponentials of tiles by their first row and column, as long as ``room`` elements suffice."""
+
+    def __init__(self, room: int = 0) -> None:
+        super().__init__()
+        self.room, self.lock = room, threading.Lock()
+
+    def reserve(self, rows: slice, cols: slice) -> bool:
+        """True if there is room for one more tile, which is then to be stored."""
+        elements = (rows.stop - rows.start) * (cols.stop - cols.start)
+        with self.lock:
+            fits = elements <= self.room
+            self.room -= elements * fits
+        return fits
+
+    def of(self, rows: slice, cols: slice) -> Tensor | None:
+        """The exponentials of a tile, if they are cached."""
+        return self.get((rows.start, cols.start))
+
+
 @dataclass(eq=False)
 class Reduced:
     """Results of a forward pass.
@@ -33,13 +53,15 @@ class Reduced:
         rows_PN: the reduction of each row, per power; −inf for the lse of a row without pairs.
         columns_M: that of the columns, if ``both``.
         attended_ND: Σ_j softmax(s_i)_j k_j, if requested.
-        cached: exponentials for the backward pass: those of some tiles, or of all of S (`coulomb.similarity.stored`).
+        cached: exponentials of all of S (`coulomb.similarity.stored`),
+        cache: or those of some tiles.
     """
 
     rows_PN: Tensor
     columns_M: Tensor | None = None
     attended_ND: Tensor | None = None
-    cached: "Cache | Sequence[Tensor]" = field(default=())
+    cached: Sequence[Tensor] = ()
+    cache: Cache = field(default_factory=Cache)
 
 
 class Gradients(NamedTuple):
@@ -114,31 +136,6 @@ def term_slopes_(problem: Problem, tile: Tensor) -> Tensor:
     return tile.sigmoid_() if problem.reduction == "softplus" else tile.gt_(-torch.inf)
 
 
-class Cache(dict[tuple[int, int], Tensor]):
-    """Exponentials of tiles by their first row and column, as long as ``room`` elements suffice."""
-
-    def __init__(self, room: int = 0) -> None:
-        super().__init__()
-        self.room, self.lock = room, threading.Lock()
-
-    def reserve(self, rows: slice, cols: slice) -> bool:
-        """True if there is room for one more tile, which is then to be stored."""
-        elements = (rows.stop - rows.start) * (cols.stop - cols.start)
-        with self.lock:
-            fits = elements <= self.room
-            self.room -= elements * fits
-        return fits
-
-    def of(self, rows: slice, cols: slice) -> Tensor | None:
-        """The exponentials of a tile, if they are cached."""
-        return self.get((rows.start, cols.start))
-
-
-def cached_tiles(reduced: Reduced) -> Cache:
-    """The cache of the forward pass, or an empty one."""
-    return reduced.cached if isinstance(reduced.cached, Cache) else Cache()
-
-
 def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
     """Tiles of a rectangle. ``room``: elements of the cache (one power, bounded)."""
     tiles, powers, bounded, cache = Tiles(problem), problem.powers, problem.bounded, Cache(room)
@@ -186,7 +183,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
     if problem.reduction == "lse":
         total_PN.log2_().add_(largest_N * total_PN.new_tensor(powers)[:, None])
     columns_M = None if columns_M is None else columns_M.log2_().mul_(1 / LOG2E)
-    return Reduced(total_PN.mul_(1 / problem.unit_of_t), columns_M, attended_ND, cache)
+    return Reduced(total_PN.mul_(1 / problem.unit_of_t), columns_M, attended_ND, cache=cache)
 
 
 def finite(largest: Tensor) -> Tensor:
@@ -204,7 +201,6 @@ def _rows_backward(
     else:
         weight_PN, reference_PN = row_weights(problem, reduced.rows_PN, grad_PN)
         tiles = Tiles(problem)
-    cache = cached_tiles(reduced)
     weight_M = None
     if grad_M is not None and reduced.columns_M is not None:
         weight_M = row_weights(problem, reduced.columns_M[None], grad_M[None])[0][0]
@@ -216,10 +212,10 @@ def _rows_backward(
     grad_bias_M = torch.zeros_like(tiles.keys_MD[:, 0]) if wanted[2] else None
 
     def visit(rows: slice, cols: slice, lane: int) -> None:
-        exponential = cache.of(rows, cols)
+        exponential = reduced.cache.of(rows, cols)
         if exponential is not None:
             assert weight_M is not None
-            tile = tiles.buffer(*exponential.shape)
+            tile = tiles.buffer(exponential.shape)
             torch.add(weight_PN[0, rows, None], weight_M[cols], out=tile).mul_(exponential)
         elif problem.reduction != "lse":
             tile = term_slopes_(problem, tiles.exponents(rows, cols))
@@ -228,7 +224,9 @@ def _rows_backward(
             tile = (tile if reference_PN is None else tile.sub_(reference_PN[0, rows, None])).exp2_()
         else:
             weight_C = None if weight_M is None else weight_M[cols]
-            tile = _weighted_powers(problem, tiles.exponents(rows, cols), weight_PN[:, rows], reference_PN, rows, weight_C)
+            tile = _weighted_powers(
+                problem, tiles.exponents(rows, cols), weight_PN[:, rows], reference_PN, rows, weight_C
+            )
         weights = tiles.pairs.weights(rows, cols)
         if weights is not None:
             tile = tile.mul_(weights)
@@ -321,21 +319,21 @@ def _triangle(problem: Problem, room: int) -> Reduced:
             cache[rows.start, cols.start] = tile
 
     tiles.visit_triangle(visit)
-    return Reduced(total_PN.log2_().mul_(1 / LOG2E), cached=cache)
+    return Reduced(total_PN.log2_().mul_(1 / LOG2E), cache=cache)
 
 
 def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> Tensor:
     """(G + Gᵀ) Q, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
-    tiles, powers, cache = Tiles(problem), problem.powers, cached_tiles(reduced)
+    tiles, powers = Tiles(problem), problem.powers
     weight_PN, _ = row_weights(problem, reduced.rows_PN, grad_PN)
     grad_ND = torch.zeros_like(tiles.queries_ND)
 
     def weights(p: int, rows: slice, cols: slice) -> Tensor:
-        out = tiles.buffer(rows.stop - rows.start, cols.stop - cols.start, "weights")
+        out = tiles.buffer((rows.stop - rows.start, cols.stop - cols.start), "weights")
         return torch.add(weight_PN[p, rows, None], weight_PN[p, cols], out=out)
 
     def visit(rows: slice, cols: slice) -> None:
-        exponential = cache.of(rows, cols)
+        exponential = reduced.cache.of(rows, cols)
         if exponential is not None:
             tile = weights(0, rows, cols).mul_(exponential)
         else:

@@ -197,7 +197,8 @@ class Tiles:
         if not self.on_cpu:
             return torch.mm(self._scaled(rows), keys_CD.T)
         size = rows.stop - rows.start, cols.stop - cols.start
-        return torch.mm(self._scaled(rows), keys_CD.T, out=self.queries_ND.new_empty(size) if keep else self.buffer(*size))
+        out = self.queries_ND.new_empty(size) if keep else self.buffer(size)
+        return torch.mm(self._scaled(rows), keys_CD.T, out=out)
 
     def _scaled(self, rows: slice) -> Tensor:
         """Queries times the factor: of the thin operand, which rounds the tile less than of the tile itself."""
@@ -206,8 +207,9 @@ class Tiles:
             strip = self._memory.strip = rows, self.queries_ND[rows] * self.factor
         return strip[1]
 
-    def buffer(self, rows: int, cols: int, name: str = "tile") -> Tensor:
-        """Memory of this thread for a tile [rows, cols]: malloc would return it to the system after each tile."""
+    def buffer(self, size: Sequence[int], name: str = "tile") -> Tensor:
+        """Memory of this thread for a tile [R, C]: malloc would return it to the system after each tile."""
+        rows, cols = size
         memory: Tensor | None = getattr(self._memory, name, None)
         if memory is None or memory.numel() < rows * cols:
             memory = self.queries_ND.new_empty(rows * cols)
@@ -216,7 +218,7 @@ class Tiles:
 
     @property
     def lanes(self) -> int:
-        """Number of lanes: contiguous shares of the columns, each with sums of its own, so that few rows occupy all threads."""
+        """Number of lanes: contiguous shares of the columns, whose sums are separate, so that few rows occupy all threads."""
         row_strips, column_strips = -(-self.pairs.shape[0] // self.tile), -(-self.pairs.shape[1] // self.tile)
         return max(1, min(-(-2 * self.threads // max(1, row_strips)), column_strips)) if self.threads > 1 else 1
 
@@ -224,7 +226,7 @@ class Tiles:
         """Calls ``work(rows, cols, lane)`` for each tile with a pair that counts, side by side on a CPU.
 
         Args:
-            work: called without gradients. Calls that write to the same place never run at the same time, but in a fixed order.
+            work: called without gradients. Calls that write to the same place run one after another, in a fixed order.
             rows: whether it writes to what belongs to its rows in its lane.
             columns: whether it writes to what belongs to its columns.
             strips: of rows and of columns, whose rectangles are the tiles; None for `strips`.
@@ -258,12 +260,13 @@ class Tiles:
         for first in range(0, len(row_strips), 2 * self.threads):
             strips = row_strips[first : first + 2 * self.threads]
             for step in range(len(shares[0])):
-                for place, rows in enumerate(strips):
+                for number, rows in enumerate(strips):
                     for lane, share in enumerate(shares):
-                        turn = step + (place * len(share) // len(strips) if claim_columns else 0)
+                        turn = step + (number * len(share) // len(strips) if claim_columns else 0)
                         cols = share[turn % len(share)]
                         if step < len(share) and self.pairs.touches(rows, cols):
-                            claims = (("rows", rows.start, lane),) * claim_rows + (("columns", cols.start),) * claim_columns
+                            places = (claim_rows, ("rows", rows.start, lane)), (claim_columns, ("columns", cols.start))
+                            claims = tuple(place for claimed, place in places if claimed)
                             yield Task(partial(work, rows, cols, lane), claims)
 
     def visit_triangle(self, work: Callable[[slice, slice], None]) -> None:
@@ -321,7 +324,7 @@ def diagonal(strip: slice, tile: int) -> Iterator[tuple[slice, slice]]:
 
 
 def tournament(count: int) -> Iterator[tuple[int, int]]:
-    """All pairs i ≤ j < count, in rounds in which each number occurs once (the circle method; odd circles pair one with itself)."""
+    """All pairs i ≤ j < count, in rounds in which each number occurs once: the circle method, with an odd circle."""
     circle = list(range(count + 1 - count % 2))
     for _ in circle:
         for place in range(len(circle) // 2 + 1):
