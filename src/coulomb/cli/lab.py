@@ -238,6 +238,10 @@ def bench_losses_command(
     quick: Annotated[bool, typer.Option("--quick", help="a few cases, nothing compiled: about a minute")] = False,
     repeats: Annotated[int, typer.Option(help="rounds, of which medians are reported", min=1)] = 5,
     out: Annotated[Path, typer.Option(help="folder for losses.json and losses.html")] = Path("runs/bench"),
+    beside: Annotated[
+        list[int] | None,
+        typer.Option(help="beside so many busy processes, each measurement in a fresh one; may be repeated"),
+    ] = None,
     as_json: Annotated[bool, JSON] = False,
     list_cases: Annotated[bool, typer.Option("--list", help="list the cases and their targets")] = False,
 ) -> None:
@@ -248,6 +252,15 @@ def bench_losses_command(
 
     if list_cases:
         say(case_listing())
+        return
+    if beside:
+        from coulomb.bench.beside import bench_beside, render
+
+        if quick:
+            raise InputError("quick: --beside has no quick form; choose --case and --repeats")
+        with progress(quiet=as_json) as doing:
+            found = bench_beside(beside, case or (), repeats, doing)
+        say(json.dumps(found) if as_json else render(found))
         return
     command = shlex.join(["coulomb", *sys.argv[1:]])
     with progress(quiet=as_json) as doing:
