@@ -20,7 +20,12 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(app, path, *, method="GET", body=b"", headers=None, cookie=f"coulomb-{PORT}={TOKEN}", query=""):
+def ask(app, path, **options):
+    """One request, see `answer`."""
+    return asyncio.run(answer(app, path, **options))
+
+
+async def answer(app, path, *, method="GET", body=b"", headers=None, cookie=f"coulomb-{PORT}={TOKEN}", query=""):
     """One request; ``headers`` replace the usual ones, None removes one."""
     usual = {"host": HOST, "cookie": cookie or None}
     if method == "POST":
@@ -52,7 +57,7 @@ def ask(app, path, *, method="GET", body=b"", headers=None, cookie=f"coulomb-{PO
     async def send(message):
         messages.append(message)
 
-    asyncio.run(app(scope, receive, send))
+    await app(scope, receive, send)
     start = messages[0]
     pairs = [(name.decode().lower(), value.decode()) for name, value in start["headers"]]
     content = b"".join(message.get("body", b"") for message in messages[1:])

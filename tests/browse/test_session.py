@@ -1,19 +1,23 @@
 """What the page is told about an index, and what it may ask."""
 
+import asyncio
 import csv
 import io
 import json
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from asgi_requests import ask, post
+from asgi_requests import answer, ask, post
 from coulomb.browse.session import MOST_FOUND, duplicate_groups, work_folder
 from coulomb.data.sources import open_source
 from coulomb.errors import InputError
 from coulomb.index import Index
+from coulomb.index.given_labels import read_given_labels
 from index_cases import rewrite_info
 from synthetic_index import write_index
 
@@ -333,3 +337,43 @@ def test_a_moved_folder_is_one_sentence(digits_index, tmp_path, open_session):
     rewrite_info(moved, data={"root": str(tmp_path / "gone")})
     with pytest.raises(InputError, match="--root"):
         open_session(moved)
+
+
+def test_pictures_are_decoded_one_at_a_time(open_app, digits_index, monkeypatch):
+    from coulomb.browse import pictures
+
+    app, _ = open_app(digits_index)
+    here, most, inner, guard = [0], [0], pictures.decode, threading.Lock()
+
+    def slow(*arguments, **options):
+        with guard:
+            here[0] += 1
+            most[0] = max(most[0], here[0])
+        time.sleep(0.02)
+        try:
+            return inner(*arguments, **options)
+        finally:
+            with guard:
+                here[0] -= 1
+
+    monkeypatch.setattr(pictures, "decode", slow)
+    file = io.BytesIO()
+    Image.new("RGB", (30, 20)).save(file, "PNG")
+    upload = {"method": "POST", "body": file.getvalue(), "headers": {"content-type": "application/octet-stream"}}
+
+    async def together():
+        asked = [answer(app, "/upload", **upload) for _ in range(12)] + [answer(app, f"/image/{at}") for at in range(4)]
+        return await asyncio.gather(*asked)
+
+    assert [each.status for each in asyncio.run(together())] == [200] * 16 and most == [1]
+
+
+def test_exported_lists_run_no_formulas(open_app, digits_index, tmp_path):
+    app, session = open_app(digits_index)
+    given = {"0": "=1+1", "1": "@SUM(A1)", "2": "-1", "3": "'=x"}
+    session.decide("label", given)
+    content = ask(app, "/export/labels.csv").body
+    (tmp_path / "labels.csv").write_bytes(content)
+    assert list(read_given_labels(tmp_path / "labels.csv").values()) == list(given.values())
+    with io.StringIO(content.decode()) as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["'=1+1", "'@SUM(A1)", "-1", "''=x"]

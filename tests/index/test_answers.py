@@ -11,7 +11,9 @@ import pytest
 import coulomb
 import forked
 from coulomb.data.sources import open_source
+from coulomb.data.sources.files import read_columns
 from coulomb.errors import InputError
+from coulomb.export import to_csv
 from coulomb.index.copies import copy_into_folders
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.lists import list_rows, write_list
@@ -224,3 +226,26 @@ def test_wrong_commands_end_with_one_sentence(built, tmp_path):
         assert done.returncode == 2 and not done.stdout
         assert sum(line.startswith("coulomb: error:") for line in done.stderr.splitlines()) == 1, done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_lists_run_no_formulas_and_are_read_back(tmp_path):
+    photos = tmp_path / "photos"
+    names = ["=1+1.png", "-2-cat.png", "+x.png", "@tag.png", "plain.png", "'=quoted.png"]
+    for number, name in enumerate(names):
+        photos.mkdir(exist_ok=True)
+        picture(number).save(photos / name)
+    rows = [
+        {"id": name, "path": name, "label": "=cmd()" if number % 2 else "@b", "score": -0.5}
+        for number, name in enumerate(names)
+    ]
+    write_list(tmp_path / "list.csv", rows, ["id", "path", "label", "score"])
+    with (tmp_path / "list.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@")) and cell != "-0.5"]
+    source = open_source(tmp_path / "list.csv", root=photos)
+    assert [source.item_id(index) for index in range(len(source))] == names and source.class_names == ["=cmd()", "@b"]
+    assert list(read_given_labels(tmp_path / "list.csv")) == names
+    index = coulomb.Index.build(photos, tmp_path / "i", encoder=tiny(), workers=0, progress=False)
+    to_csv(index, tmp_path / "features.csv")
+    columns = read_columns(tmp_path / "features.csv")
+    assert columns["id"] == index.ids and float(columns["f0"][0]) == pytest.approx(float(index.features[0, 0]))

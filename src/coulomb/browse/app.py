@@ -1,5 +1,6 @@
 """The routes of the page: its files, pictures by position in the index, and answers as JSON."""
 
+import asyncio
 import json
 import struct
 from collections.abc import Awaitable, Callable
@@ -45,6 +46,8 @@ def page_files() -> dict[str, bytes]:
 def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> Guard:
     """Returns the application of one session; see `Guard` for what it refuses."""
     files = page_files()
+    # Each may take a gigabyte, and a page can ask for many at once.
+    receiving, decoding = asyncio.Lock(), asyncio.Lock()
 
     async def page(request: Request) -> Response:
         return _file(files, "index.html")
@@ -66,7 +69,8 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
 
     async def image(request: Request) -> Response:
         position = session.position(request.path_params["position"])
-        content = await run_in_threadpool(preview, session.index, position)
+        async with decoding:
+            content = await run_in_threadpool(preview, session.index, position)
         return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=600"})
 
     async def start(request: Request) -> Response:
@@ -100,8 +104,10 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
     async def upload(request: Request) -> Response:
         if request.headers["content-type"] != PICTURE:
             raise InputError(f"send the picture as {PICTURE}")
-        content = await _body(request, MOST_PICTURE)
-        return _json({"upload": await run_in_threadpool(session.uploads.add, content)})
+        async with receiving:
+            content = await _body(request, MOST_PICTURE)
+            async with decoding:
+                return _json({"upload": await run_in_threadpool(session.uploads.add, content)})
 
     async def job(request: Request) -> Response:
         options = await _object(request)

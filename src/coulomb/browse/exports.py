@@ -6,6 +6,7 @@ from typing import Any
 
 from coulomb.browse.session import Session
 from coulomb.errors import InputError
+from coulomb.reading.cells import to_cell
 
 EXPORTS = {
     "files": ("decision",),  # keep or drop
@@ -26,6 +27,7 @@ def export_csv(session: Session, name: str) -> bytes:
     | predictions | label, probability, unsure | the other images, as last classified |
 
     ``path`` is that of the index's table, relative to its root, so that ``coulomb train LIST.csv --root FOLDER`` reads it.
+    Text that a spreadsheet would run as a formula begins with an apostrophe, see `coulomb.reading.cells`.
 
     Raises:
         InputError: there is no such list.
@@ -37,7 +39,7 @@ def export_csv(session: Session, name: str) -> bytes:
     rows = [[session.index.ids[position], paths[position].as_py() or "", *values] for position, *values in rows]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([["id", "path", *EXPORTS[name]], *rows])
+    writer.writerows([["id", "path", *EXPORTS[name]], *(map(to_cell, row) for row in rows)])
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 

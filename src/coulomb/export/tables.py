@@ -12,12 +12,14 @@ import numpy as np
 from coulomb.errors import InputError
 from coulomb.export.extras import new_path
 from coulomb.export.vectors import ROWS, Vectors, require_rows
+from coulomb.reading.cells import to_cell
 
 
 def to_csv(index: Vectors, out: str | Path) -> dict[str, Any]:
     """Writes an index as CSV: ``id``, ``path`` and ``label`` (empty if unknown), then one column per feature, f0, f1, …
 
-    Features are written with as many digits as float32 needs. Memory does not grow with the index.
+    Features are written with as many digits as float32 needs. Text that a spreadsheet would run as a formula begins with an
+    apostrophe, see `coulomb.reading.cells`. Memory does not grow with the index.
 
     Raises:
         InputError: ``out`` exists or cannot be written, or the index is empty.
@@ -33,7 +35,8 @@ def to_csv(index: Vectors, out: str | Path) -> dict[str, Any]:
     with written(new_path(out)) as file, CSVWriter(file, schema) as writer:
         for start in range(0, len(index), ROWS):
             rows = index.rows(start, min(start + ROWS, len(index))).numpy()
-            columns = [column.combine_chunks().cast(pa.string()) for column in about.slice(start, len(rows)).columns]
+            text_columns = about.slice(start, len(rows)).columns
+            columns = [pa.array([to_cell(each) for each in column.to_pylist()], pa.string()) for column in text_columns]
             columns += [pa.array(np.ascontiguousarray(column)) for column in rows.T]
             writer.write_table(pa.table(columns, schema=schema))
     return {"out": str(out), "images": len(index), "features": len(names)}

@@ -9,6 +9,7 @@ from typing import Any
 from coulomb.data.source import visible
 from coulomb.errors import InputError
 from coulomb.models.saving import write_atomically
+from coulomb.reading.cells import to_cell
 
 
 def check_list(out: str | Path) -> Path:
@@ -24,6 +25,8 @@ def check_list(out: str | Path) -> Path:
 def write_list(out: str | Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """Writes the ``columns`` of ``rows``; an empty field in CSV and null in Parquet stand for None.
 
+    Text in CSV that a spreadsheet would run as a formula begins with an apostrophe, see `coulomb.reading.cells`.
+
     Raises:
         InputError: the file exists, has another ending, or cannot be written.
     """
@@ -31,8 +34,8 @@ def write_list(out: str | Path, rows: Sequence[dict[str, Any]], columns: Sequenc
     if path.suffix.lower() == ".csv":
         file = io.StringIO(newline="")
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([["" if row[name] is None else row[name] for name in columns] for row in rows])
+        writer.writerow(map(to_cell, columns))
+        writer.writerows([["" if row[name] is None else to_cell(row[name]) for name in columns] for row in rows])
         write_atomically(path, file.getvalue().encode("utf-8"))
     else:
         import pyarrow as pa

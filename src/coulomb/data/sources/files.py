@@ -14,6 +14,7 @@ from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, EncodedSource, image
 from coulomb.data.labels import choose_label_column, read_labels
 from coulomb.data.source import CorruptImage, Labels, first_few, natural_key, portable, unavailable, visible
 from coulomb.errors import InputError
+from coulomb.reading.cells import from_cell
 
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")
@@ -296,10 +297,11 @@ def read_columns(path: Path, without: tuple[str | None, ...] = ()) -> dict[str, 
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:
+    """Returns the columns of text, without the apostrophes that `coulomb.reading.cells` puts before formulas."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-            header = [name.strip() for name in next(rows, [])]
+            header = [from_cell(name.strip()) for name in next(rows, [])]
             columns: dict[str, list[Any]] = {name: [] for name in header}
             if len(columns) != len(header):
                 raise InputError(f"{visible(path)}: a column name appears twice in {first_few(header)}")
@@ -309,7 +311,7 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
                         f"{visible(path)}: line {rows.line_num} has {len(row)} fields and the header {len(header)}"
                     )
                 for name, value in zip(header, row, strict=False):
-                    columns[name].append(value)
+                    columns[name].append(from_cell(value))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{visible(path)}: not a CSV file in UTF-8 ({visible(error)})") from None
     except PermissionError:
