@@ -1,6 +1,7 @@
 """Features for the tests of curation, and references in fp64."""
 
 import numpy as np
+from PIL import Image
 
 
 def normal(n, dim, seed=0):
@@ -30,3 +31,14 @@ def classes_of(n, count, dim=16, seed=0, noise=0.35):
     centres = random.normal(size=(count, dim)) / np.sqrt(dim)
     x = centres[y] + noise * random.normal(size=(n, dim)) / np.sqrt(dim)
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
+
+
+def photo(seed, width=240, height=180):
+    """Structure at all scales, as photos have."""
+    random = np.random.default_rng(seed)
+    image = np.zeros((height, width, 3))
+    for cells in (3, 6, 12, 24, 48):
+        noise = Image.fromarray(random.integers(0, 255, (cells, cells, 3)).astype(np.uint8))
+        image += np.asarray(noise.resize((width, height), Image.Resampling.BICUBIC), float) / cells**0.7
+    image -= image.min()
+    return Image.fromarray((image / image.max() * 255).astype(np.uint8))

@@ -3,10 +3,13 @@
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import coulomb
 import forked
@@ -16,8 +19,8 @@ from coulomb.errors import InputError
 from coulomb.export import to_csv
 from coulomb.index.copies import copy_into_folders
 from coulomb.index.given_labels import read_given_labels
-from coulomb.index.lists import list_rows, write_list
-from curation_cases import classes_of
+from coulomb.index.lists import list_rows, write_list, write_script
+from curation_cases import classes_of, photo
 from index_cases import folder, picture, tiny
 
 N = 60
@@ -61,7 +64,90 @@ def test_the_larger_image_is_kept(tmp_path):
     found = coulomb.Index.build(photos, tmp_path / "i", encoder=tiny(), workers=0, progress=False)
     found.features = np.ones_like(found.features)
     (group,) = found.duplicates()["groups"]
-    assert group["keep"] == "b/zz-large.png" and len(group["members"]) == 4
+    assert group["keep"] == "b/zz-large.png" and group["reason"] == "more pixels" and len(group["members"]) == 4
+    assert {(m["keep"], m["like"], m["reason"]) for m in group["members"]} == {(False, group["keep"], "more pixels")}
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory):
+    """An index of six photos, of one also a crop, a copy of low resolution and an exact copy, with unlike features."""
+    folder = tmp_path_factory.mktemp("edited") / "it's a folder"
+    folder.mkdir()
+    for seed in range(6):
+        photo(seed, 240, 180).save(folder / f"{seed}.jpg", quality=90)
+    first = Image.open(folder / "0.jpg")
+    first.crop((12, 9, 228, 171)).save(folder / "crop.jpg", quality=95)
+    first.resize((120, 90)).save(folder / "small $(touch ran).jpg", quality=90)
+    shutil.copy(folder / "0.jpg", folder / "0 copy.jpg")
+    return coulomb.Index.build(folder, folder.parent / "i", encoder=tiny(), workers=0, progress=False).path
+
+
+@pytest.fixture
+def unlike(edited):
+    """The index with the same cosine, .7, between all images."""
+    index = coulomb.Index.open(edited)
+    rows = np.sqrt(0.3) * np.eye(len(index), 32) + np.sqrt(0.7) * np.eye(32)[-1]
+    index.features = rows.astype(np.float32)
+    return index
+
+
+def test_crops_and_small_copies_are_found_by_their_pixels(unlike, monkeypatch):
+    monkeypatch.setattr("coulomb.index.crops.NEAREST", 8)
+    assert unlike.duplicates(crops=False)["groups"] == []
+    answer = unlike.duplicates()
+    (group,) = answer["groups"]
+    assert (group["keep"], group["reason"]) == ("0.jpg", "more pixels")
+    assert {m["id"] for m in group["members"]} == {"crop.jpg", "small $(touch ran).jpg"}
+    assert all(m["reason"].startswith("crop or edited copy") and not m["keep"] for m in group["members"])
+    (copies,) = answer["copies"]
+    assert copies["keep"] == "0.jpg" and [m["id"] for m in copies["members"]] == ["0 copy.jpg"]
+
+
+def test_the_script_deletes_what_is_not_kept_and_nothing_before_it_is_run(unlike, monkeypatch, tmp_path):
+    monkeypatch.setattr("coulomb.index.crops.NEAREST", 8)
+    out = tmp_path / "drop.sh"
+    before = sorted(path.name for path in unlike.root.iterdir())
+    assert write_script(out, unlike.duplicates()) == 3
+    assert sorted(path.name for path in unlike.root.iterdir()) == before
+    assert not out.stat().st_mode & 0o111
+    text = out.read_text()
+    assert "# keep 0.jpg: more pixels" in text and "crop or edited copy" in text
+    copy = shutil.copytree(unlike.root, tmp_path / "it's a folder")
+    out.write_text(text.replace(str(unlike.root).replace("'", "'\"'\"'"), str(copy).replace("'", "'\"'\"'")))
+    subprocess.run(["sh", str(out)], check=True, cwd=tmp_path)
+    assert sorted(path.name for path in copy.iterdir()) == [f"{n}.jpg" for n in range(6)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drop.sh", "it's a folder"]
+    shutil.copy(copy / "1.jpg", copy / "crop.jpg")
+    (copy / "0.jpg").unlink()
+    done = subprocess.run(["sh", str(out)], check=True, capture_output=True, text=True)
+    assert "not deleted" in done.stderr and (copy / "crop.jpg").exists()  # what it resembles is gone
+
+
+def test_a_script_needs_files(index, tmp_path):
+    answer = {"groups": [], "copies": [{"keep": "a", "path": None, "reason": "", "members": []}]}
+    answer["copies"][0]["members"] = [
+        {"id": "b", "path": None, "like": "a", "keep": False, "similarity": 1.0, "reason": "the same file"}
+    ]
+    with pytest.raises(InputError, match="not files"):
+        write_script(tmp_path / "drop.sh", answer)
+
+
+def test_answers_become_tables_of_pandas(index, monkeypatch):
+    pytest.importorskip("pandas")
+    for answer in (
+        index.duplicates(0.5),
+        index.outliers(),
+        index.label_errors(),
+        index.cluster(2),
+        index.search(ids="a/00.png"),
+    ):
+        frame = answer.to_pandas()
+        assert frame["id"].tolist() == [row["id"] for row in list_rows(answer)]
+    frame = index.classify({"a/00.png": "a", "b/01.png": "b"}).to_pandas()
+    assert {"id", "label", "p(a)", "p(b)"} <= set(frame.columns) and len(frame) == N - 2
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        index.outliers().to_pandas()
 
 
 def test_leaks_into_another_index(index, built):

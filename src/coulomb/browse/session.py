@@ -241,23 +241,28 @@ class Session:
 
 
 def duplicate_groups(answer: dict[str, Any], places: dict[str, int]) -> list[dict[str, Any]]:
-    """Returns the groups of `Index.duplicates` for the page: ``{"keep": position, "members": [[position, similarity]]}``.
+    """Returns the groups of `Index.duplicates` for the page.
 
-    Exact copies, of which only the best is in the groups of near-duplicates, are added to the group with that image; groups
-    of exact copies alone come first.
+    ``{"keep": position, "reason", "members": [[position, similarity, 1 if it is kept too, reason]]}``. Exact copies, of which
+    only the first is in the groups of near-duplicates, are added to the group with that image; groups of exact copies alone
+    come first.
     """
-    copies = {
-        places[group["keep"]]: [places[one["id"]] for one in group["members"]] for group in answer.get("copies", [])
-    }
+    copies = {places[group["keep"]]: (group["reason"], _members(group, places)) for group in answer.get("copies", [])}
     near = []
     for group in answer["groups"]:
         keep = places[group["keep"]]
-        members: list[list[Any]] = [[copy, 1.0] for copy in copies.pop(keep, [])]
-        for one in group["members"]:
-            place, similarity = places[one["id"]], _rounded(one["similarity"])
-            members += [[at, similarity] for at in (place, *copies.pop(place, []))]
-        near.append({"keep": keep, "members": members})
-    return [{"keep": keep, "members": [[at, 1.0] for at in rest]} for keep, rest in copies.items()] + near
+        members = copies.pop(keep, ("", []))[1]
+        for one in _members(group, places):
+            rest = copies.pop(one[0], ("", []))[1]
+            members += [one, *([copy, one[1], 0, why] for copy, _, _, why in rest)]
+        near.append({"keep": keep, "reason": group["reason"], "members": members})
+    return [{"keep": keep, "reason": why, "members": members} for keep, (why, members) in copies.items()] + near
+
+
+def _members(group: dict[str, Any], places: dict[str, int]) -> list[list[Any]]:
+    return [
+        [places[one["id"]], _rounded(one["similarity"]), int(one["keep"]), one["reason"]] for one in group["members"]
+    ]
 
 
 def _rounded(value: Any) -> float | None:

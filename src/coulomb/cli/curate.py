@@ -13,6 +13,7 @@ from coulomb.cli.app import app, note, say
 from coulomb.cli.index import ARRAY, INDEX, LIST, ROOT
 from coulomb.cli.options import examples
 from coulomb.data.source import visible
+from coulomb.errors import InputError
 
 SHOWN = 20  # rows that are printed
 _output = partial(typer.Option, rich_help_panel="Output")
@@ -22,7 +23,7 @@ SEED = typer.Option(help="seed of the random draws")
 
 @app.command(
     epilog=examples(
-        "coulomb duplicates photos.index --above 0.95 --out duplicates.csv",
+        "coulomb duplicates photos.index --above 0.95 --out drop.sh",
         "coulomb duplicates train.index --against test.index --json",
     )
 )
@@ -32,17 +33,29 @@ def duplicates(
     against: Annotated[
         Path | None, typer.Option(help="another index, such as the test set: list what this one shares with it")
     ] = None,
+    crops: Annotated[
+        bool, typer.Option(help="compare thumbnails of the most similar images, which finds crops and edited copies")
+    ] = True,
     root: Annotated[Path | None, ROOT] = None,
-    out: Annotated[Path | None, LIST] = None,
+    out: Annotated[
+        Path | None,
+        _output(help="file to write: .csv or .parquet, or .sh for a script that deletes the others when you run it"),
+    ] = None,
     as_json: Annotated[bool, _output("--json", help="print one JSON object")] = False,
 ) -> None:
     """List groups of near-duplicates, each with the image to keep, and exact copies.
 
-    In a group, every image is at least --above similar to the one to keep, which has the most pixels, then the most bytes. No
-    file is changed or deleted.
+    Images are alike from --above on, or if one is a crop or an edited copy of the other. The strongest pairs are grouped
+    first. Kept is the file with the most pixels, then by format, EXIF date, quality and name; every other image of a group is
+    like one that is kept. No file is changed or deleted.
     """
-    opened = _open(index, root, out)
-    found = opened.duplicates(above, against=None if against is None else coulomb.Index.open(against))
+    from coulomb.index.lists import SCRIPT
+
+    if against is not None and out is not None and out.suffix.lower() == SCRIPT:
+        raise InputError("out: a script deletes duplicates within one index; with --against, write a list as .csv")
+    opened = _open(index, root, out, SCRIPT)
+    other = None if against is None else coulomb.Index.open(against)
+    found = opened.duplicates(above, against=other, crops=crops)
     _finish(found, out, as_json, partial(_groups_text, kept="in the other index" if against else "keep"))
 
 
@@ -149,22 +162,24 @@ def classify_index(
     _finish(found, out, as_json, _classes_text)
 
 
-def _open(index: Path, root: Path | None, out: Path | None) -> "coulomb.Index":
+def _open(index: Path, root: Path | None, out: Path | None, *endings: str) -> "coulomb.Index":
     """Opens an index, after a check that the list can be written."""
     from coulomb.index.lists import check_list
 
     if out is not None:
-        check_list(out)
+        check_list(out, *endings)
     return coulomb.Index.open(index, root=root)
 
 
 def _finish(answer: Any, out: Path | None, as_json: bool, text: Any) -> None:
     """Writes the list, if asked for, and prints the answer as JSON or text."""
-    from coulomb.index.lists import list_rows, write_list
+    from coulomb.index.lists import EMPTY, SCRIPT, list_rows, write_list, write_script
 
-    if out is not None:
+    if out is not None and out.suffix.lower() == SCRIPT:
+        note(f"script: {out} deletes {write_script(out, answer)} files when you run it; nothing has been deleted")
+    elif out is not None:
         rows = list_rows(answer)
-        write_list(out, rows, list(rows[0]) if rows else ["id", "path", "label"])
+        write_list(out, rows, list(rows[0]) if rows else EMPTY)
         note(f"list: {out} ({len(rows)} rows)")
     shown = answer["images"] if isinstance(answer, dict) and "images" in answer else answer
     say(json.dumps(shown, ensure_ascii=False) if as_json else text(answer))
@@ -190,14 +205,17 @@ def _table(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
 def _groups_text(found: dict[str, Any], kept: str) -> str:
     lines = []
     for title, groups in (("groups of near-duplicates", found["groups"]), ("sets of exact copies", found["copies"])):
-        extra = sum(len(group["members"]) for group in groups)
+        extra = sum(not member["keep"] for group in groups for member in group["members"])
         if kept == "keep":
             lines.append(f"{len(groups):,} {title}: {extra:,} images besides those to keep")
         elif groups:
             lines.append(f"{extra:,} images are like one of {len(groups):,} images of the other index")
         for group in groups[:SHOWN]:
-            lines.append(f"  {kept}: {visible(group['keep'])}")
-            lines += [f"    {m['similarity']:.3f}  {visible(m['id'])}" for m in group["members"][:SHOWN]]
+            why = f" ({visible(group['reason'])})" if kept == "keep" else ""
+            lines.append(f"  {kept}: {visible(group['keep'])}{why}")
+            for m in group["members"][:SHOWN]:
+                note_ = f"  keep too: {m['reason']}" if m["keep"] else ""
+                lines.append(f"    {m['similarity']:.3f}  {visible(m['id'])}{note_}")
             lines += [f"    {text}" for text in _more(len(group["members"]))]
         lines += _more(len(groups), "groups")
     return "\n".join(lines) or "no image is like one of the other index"

@@ -5,22 +5,22 @@ Pure functions of features [N, D], which may be memory-mapped, and labels [N] (â
 
 from coulomb.curation.choose import choose
 from coulomb.curation.cluster import Clusters, hdbscan, kmeans
-from coulomb.curation.duplicates import Groups, best_first, duplicate_groups, nearest_above, similar_pairs
+from coulomb.curation.duplicates import nearest_above, similar_pairs
 from coulomb.curation.few_labels import Predictions, classify
+from coulomb.curation.groups import duplicate_groups, keep_best
 from coulomb.curation.label_errors import LabelErrors, label_errors
 from coulomb.curation.outliers import Outliers, outliers
 
 __all__ = [
     "Clusters",
-    "Groups",
     "LabelErrors",
     "Outliers",
     "Predictions",
-    "best_first",
     "choose",
     "classify",
     "duplicate_groups",
     "hdbscan",
+    "keep_best",
     "kmeans",
     "label_errors",
     "nearest_above",

@@ -1,4 +1,4 @@
-"""Near-duplicates: all pairs of rows whose cosine is at least a threshold, and groups of them. Exact in fp64.
+"""Near-duplicates: all pairs of rows whose cosine is at least a threshold, or the strongest of each row. Exact in fp64.
 
 Products are computed tile by tile in the precision that is fastest on this processor, and every pair that might reach the
 threshold, by a bound on the rounding error, is computed again in fp64. Memory is linear in the number of rows, also
@@ -17,33 +17,11 @@ from coulomb.curation.rows import TILE, blocks, check_rows, cosines, unit_rows
 from coulomb.errors import InputError
 from coulomb.similarity.products import product
 
-
-@dataclass(frozen=True)
-class Groups:
-    """Groups of similar rows.
-
-    Attributes:
-        representative: position of the representative of each row's group, int64 [N]; a row that resembles no representative
-            before it is its own.
-        similarity: cosine with the representative, float64 [N]; 1 for representatives.
-    """
-
-    representative: np.ndarray
-    similarity: np.ndarray
-
-    def lists(self) -> list[tuple[int, np.ndarray]]:
-        """Returns (representative, members in descending order of similarity) of groups of two or more, largest first."""
-        members = np.flatnonzero(self.representative != np.arange(len(self.representative)))
-        members = members[np.lexsort((members, -self.similarity[members], self.representative[members]))]
-        if not len(members):
-            return []
-        heads, starts = np.unique(self.representative[members], return_index=True)
-        groups = list(zip(heads.tolist(), np.split(members, starts[1:]), strict=True))
-        return sorted(groups, key=lambda group: (-len(group[1]), -self.similarity[group[1][0]], group[0]))
+MOST_PARTNERS = 16  # pairs per row that are kept where there are more
 
 
 @dataclass
-class _Products:
+class Products:
     """Products of unit rows of ``x`` and ``keys``, each within ``margin`` of the cosine in fp64."""
 
     x: np.ndarray
@@ -74,6 +52,32 @@ class _Products:
         rows, columns = np.nonzero((tile[hit].float() >= least[:, None]).numpy())
         return hit.numpy()[rows], columns
 
+    def crowded(self, tile: Tensor, rows: np.ndarray, columns: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of a tile that are at least ``low``: where they are many, the ``most`` largest of each.
+
+        Args:
+            tile: products of the rows of ``x`` at ``rows`` and of ``keys`` at ``columns``, −2 where a pair does not count.
+            rows: positions [R].
+            columns: positions [C].
+            most: pairs of a row of the tile, and of a column.
+        """
+        hit = (tile.amax(1).float() >= self.low).nonzero()[:, 0]
+        crowd = hit[(tile[hit] >= self.low).sum(1) > most]
+        sparse = hit[~torch.isin(hit, crowd)]
+        r, c = self.close(tile[sparse])
+        r = sparse.numpy()[r]
+        if not len(crowd):
+            return r, c
+        values = tile[crowd].float()
+        if self.half:  # the largest of many close values, which bfloat16 cannot order
+            exact = product(unit_rows(self.x, rows[crowd.numpy()]), unit_rows(self.keys, columns))
+            values = torch.where(values == -2.0, values, exact)
+        largest = torch.zeros(values.shape, dtype=torch.bool)
+        largest.scatter_(1, values.topk(min(most, values.shape[1]), dim=1).indices, True)
+        largest.scatter_(0, values.topk(min(most, values.shape[0]), dim=0).indices, True)
+        more, columns = np.nonzero((largest & (values >= self.low)).numpy())
+        return np.concatenate([r, crowd.numpy()[more]]), np.concatenate([c, columns])
+
 
 @torch.no_grad()
 def similar_pairs(
@@ -92,7 +96,7 @@ def similar_pairs(
     others = x if keys is None else keys
     if keys is not None:
         check_rows(keys, "keys", like=x)
-    engine = _Products(x, others, above)
+    engine = Products(x, others, above)
     for block in blocks(len(x)):
         queries = engine.operand(x, block)
         first = block.start if keys is None else 0
@@ -109,53 +113,80 @@ def similar_pairs(
                 yield rows[near], columns[near], values[near]
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of similar rows, the most similar first.
+
+    Attributes:
+        rows: the first row of each pair, int64 [P].
+        columns: the second, int64 [P].
+        cosines: float64 [P].
+        own: whether the pair is among the strongest of its first and of its second row, bool [P,2]; one of both always is.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    cosines: np.ndarray
+    own: np.ndarray
+
+    def strongest(self, count: int, most: int) -> "Pairs":
+        """Returns the pairs that are among the ``most`` strongest of one of their rows 0 … ``count`` − 1."""
+        ends = np.concatenate([self.rows, self.columns])
+        others = np.concatenate([self.columns, self.rows])
+        order = np.lexsort((others, -np.tile(self.cosines, 2), ends))
+        starts = np.zeros(count + 1, np.int64)
+        np.cumsum(np.bincount(ends, minlength=count), out=starts[1:])
+        among = np.empty(len(ends), bool)
+        among[order] = np.arange(len(ends)) - starts[ends[order]] < most
+        own = among.reshape(2, -1).T
+        kept = np.flatnonzero(own.any(1))
+        kept = kept[np.lexsort((self.columns[kept], self.rows[kept], -self.cosines[kept]))]
+        return Pairs(self.rows[kept], self.columns[kept], self.cosines[kept], own[kept])
+
+
 @torch.no_grad()
-def duplicate_groups(x: np.ndarray, above: float = 0.95, order: np.ndarray | None = None) -> Groups:
-    """Groups in which every member has a cosine of at least ``above`` with the representative.
+def strongest_pairs(x: np.ndarray, above: float, order: np.ndarray, most: int = MOST_PARTNERS) -> Pairs:
+    """Returns the pairs with a cosine of at least ``above`` that are among the ``most`` strongest of one of both rows.
 
-    Rows are visited in ``order``, best first (`best_first`). A row that resembles no representative so far becomes one;
-    any other row joins the most similar representative (of equal ones, the better). So the representative is the best row
-    of its group, no two representatives resemble each other, and no chain of neighbours joins rows that are not alike. The
-    groups depend on ``order`` and not on the order of the rows.
-
-    Each row is compared only with representatives, at most N²/2 products; memory is linear in N for any number of
-    similar pairs. Decisions are made in fp64.
+    Rows of pairs are positions in ``order``, which also decides between equal cosines: the earlier row counts as more
+    similar. Memory is linear in the number of rows, for any number of similar pairs. At most N²/2 products.
 
     Args:
-        x: features [N,D]; a memory-mapped array is read in blocks. Rows of zeros resemble nothing.
+        x: features [N,D] that `check_rows` accepts.
         above: the least cosine.
-        order: positions of the rows to compare, best first; others stay alone. Default: all, as they are stored.
-
-    Raises:
-        InputError: ``above`` is outside (0, 1], a position in ``order`` is repeated or out of range, NaN or infinite values.
+        order: positions in ``x`` of the rows to compare.
+        most: pairs per row.
     """
-    check_rows(x)
-    engine = _Products(x, x, above)
-    order = np.arange(len(x)) if order is None else np.asarray(order, np.int64)
-    if (
-        order.ndim != 1
-        or len(np.unique(order)) != len(order)
-        or (len(order) and not 0 <= order.min() <= order.max() < len(x))
-    ):
-        raise InputError(f"order: must be different positions from 0 to {len(x) - 1}.")
-    heads = np.empty(len(order), np.int64)  # representatives in ``order``
-    found = 0
-    groups = Groups(np.arange(len(x)), np.ones(len(x)))
+    engine, limit = Products(x, x, above), max(2**17, 4 * most * len(order))
+    none = np.empty(0, np.int64)
+    found, count = [Pairs(none, none, np.empty(0), np.empty((0, 2), bool))], 0
     for block in blocks(len(order)):
-        rows = order[block]
-        queries = engine.operand(x, rows)
-        best = _Best(rows)
-        for tile in blocks(found, TILE):
-            best.improve(engine, queries, heads[tile])
-        new = _independent(engine, queries, rows, best.cosine < above)
-        best.cosine[new], best.column[new] = 1.0, rows[new]
-        if len(new) and len(new) < len(rows):
-            for tile in blocks(len(new), TILE):
-                best.improve(engine, queries, rows[new[tile]], before=new[tile])
-        groups.representative[rows], groups.similarity[rows] = best.column, best.cosine
-        heads[found : found + len(new)] = rows[new]
-        found += len(new)
-    return groups
+        queries = engine.operand(x, order[block])
+        for part in blocks(len(order) - block.start, TILE):
+            tile = slice(block.start + part.start, block.start + part.stop)
+            similar = product(queries, engine.operand(x, order[tile]))
+            if tile.start < block.stop:  # each pair once
+                later = np.arange(tile.start, tile.stop) > np.arange(block.start, block.stop)[:, None]
+                similar.masked_fill_(torch.from_numpy(~later), -2.0)
+            rows, columns = engine.crowded(similar, order[block], order[tile], most)
+            rows, columns = rows + block.start, columns + tile.start
+            values = cosines(x, order[rows], x, order[columns])
+            near = values >= above
+            found.append(Pairs(rows[near], columns[near], values[near], np.empty((near.sum(), 2), bool)))
+            count += int(near.sum())
+            if count > limit:
+                found = [_joined(found).strongest(len(order), most)]
+                count = len(found[0].rows)
+    return _joined(found).strongest(len(order), most)
+
+
+def _joined(parts: list[Pairs]) -> Pairs:
+    return Pairs(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.columns for part in parts]),
+        np.concatenate([part.cosines for part in parts]),
+        np.concatenate([part.own for part in parts]),
+    )
 
 
 @torch.no_grad()
@@ -167,7 +198,7 @@ def nearest_above(x: np.ndarray, keys: np.ndarray, above: float = 0.95) -> tuple
     """
     check_rows(x)
     check_rows(keys, "keys", like=x)
-    engine = _Products(x, keys, above)
+    engine = Products(x, keys, above)
     columns, values = np.empty(len(x), np.int64), np.empty(len(x))
     for block in blocks(len(x)):
         rows = np.arange(block.start, block.stop)
@@ -186,13 +217,9 @@ class _Best:
         self.column = np.full(len(rows), -1, np.int64)
         self.cosine = np.full(len(rows), -np.inf)
 
-    def improve(
-        self, engine: _Products, queries: Tensor, columns: np.ndarray, before: np.ndarray | None = None
-    ) -> None:
-        """Compares the rows with the keys at ``columns``; with ``before`` [C], row r only with keys of before < r."""
+    def improve(self, engine: Products, queries: Tensor, columns: np.ndarray) -> None:
+        """Compares the rows with the keys at ``columns``."""
         tile = product(queries, engine.operand(engine.keys, columns))
-        if before is not None:
-            tile.masked_fill_(torch.from_numpy(before[None] >= np.arange(len(self.rows))[:, None]), -2.0)
         # The best of a row is within 2·margin of the largest product, and must not be below the best of earlier tiles.
         least = torch.maximum(
             tile.amax(1).float() - 2 * engine.margin, torch.from_numpy(self.cosine).float() - 2 * engine.margin
@@ -204,24 +231,3 @@ class _Best:
         ranked = np.lexsort((c, -values, r))
         r, first = np.unique(r[ranked], return_index=True)
         self.column[r], self.cosine[r] = columns[c[ranked][first]], values[ranked][first]
-
-
-def _independent(engine: _Products, queries: Tensor, rows: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Positions in a block that become representatives, in order: those that are ``free`` and resemble no earlier one."""
-    candidates = np.flatnonzero(free)
-    operand = queries[torch.from_numpy(candidates)]
-    chosen = np.zeros(len(candidates), bool)
-    for part in blocks(len(candidates), TILE):
-        close = (product(operand[part], operand[: part.stop]).float() >= engine.low).numpy()
-        for position in range(part.start, part.stop):
-            near = np.flatnonzero(close[position - part.start, :position] & chosen[:position])
-            own = np.repeat(rows[candidates[position]], len(near))
-            chosen[position] = (cosines(engine.x, own, engine.x, rows[candidates[near]]) < engine.above).all()
-    return candidates[chosen]
-
-
-def best_first(pixels: np.ndarray, sizes: np.ndarray, ids: list[str]) -> np.ndarray:
-    """Returns the order of images by resolution (pixels), then size in bytes, then id: the largest first, ids ascending."""
-    by_id = np.empty(len(ids), np.int64)
-    by_id[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
-    return np.lexsort((by_id, -np.asarray(sizes, np.int64), -np.asarray(pixels, np.int64)))

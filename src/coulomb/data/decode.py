@@ -55,7 +55,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
     Raises:
         CorruptImage: the image cannot be decoded.
     """
-    with reasons(item_id), _open(data) as image:
+    with reasons(item_id), open_image(data) as image:
         width, height = upright_size(image)
         if at_least is not None:
             image.draft(None, (2 * at_least, 2 * at_least))
@@ -64,7 +64,7 @@ def decode(data: bytes | Path, item_id: str, at_least: int | None = None) -> tup
 
 def read_header(data: bytes | Path, item_id: str) -> Header:
     """Returns size and mode of an encoded image without decoding its pixels. Raises :class:`CorruptImage`."""
-    with reasons(item_id), _open(data, header_only=True) as image:
+    with reasons(item_id), open_image(data, header_only=True) as image:
         width, height = upright_size(image)
         mode = image.mode
         channels, depth = 1, "uint8"
@@ -83,7 +83,7 @@ def from_pil(image: Image.Image, item_id: str) -> Picture:
         return pixels(upright(image))
 
 
-def _open(data: bytes | Path, header_only: bool = False) -> Image.Image:
+def open_image(data: bytes | Path, header_only: bool = False) -> Image.Image:
     """Opens an image; a file is read at once, or as far as needed for its header."""
     if isinstance(data, Path):
         with regular_file(data).open("rb") as file:

@@ -1,8 +1,8 @@
 """What an index tells about its images: duplicates, outliers, wrong labels, what to label next, clusters, classes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,10 +11,29 @@ from coulomb.curation.choose import Strategy
 from coulomb.data.labels import is_unknown
 from coulomb.data.source import first_few, natural_key, visible
 from coulomb.errors import InputError
+from coulomb.index.crops import Crops
 from coulomb.index.encoders import same
 from coulomb.index.given_labels import read_given_labels
+from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
+from coulomb.index.lists import Groups, Predictions, Rows
 
-Group = tuple[int, np.ndarray, np.ndarray]  # image to keep, members, their similarities
+
+class Member(NamedTuple):
+    """A member of a group besides the first one to keep."""
+
+    row: int
+    like: int  # row of the kept image that it resembles
+    similarity: float
+    reason: str
+    kept: bool
+
+
+class Kept(NamedTuple):
+    """A group: the image to keep, why, and the other members."""
+
+    row: int
+    reason: str
+    members: list[Member]
 
 
 class Answers:
@@ -32,26 +51,37 @@ class Answers:
         labels: Any
         table: Any
 
-        def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> list[dict[str, Any]]: ...  # noqa: D102
+        def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows: ...  # noqa: D102
+        def thumbnail(self, row: int) -> bytes: ...  # noqa: D102
+        def _absolute(self, paths: Sequence[str | None]) -> list[str | None]: ...
 
-    def duplicates(self, above: float = 0.95, *, against: "Answers | None" = None) -> dict[str, Any]:
+    def duplicates(self, above: float = 0.95, *, against: "Answers | None" = None, crops: bool = True) -> "Groups":
         """Finds exact copies and near-duplicates; with ``against``, images that are also in another index.
 
-        Near-duplicates form groups in which every member has a cosine of at least ``above`` with the image to keep
-        (`coulomb.curation.duplicate_groups`): the one with the highest resolution, then with the most bytes, then with
-        the first id. Exact copies, whose files have equal content, are listed apart, and only the best of them takes part
-        in the groups.
+        Images are alike if their cosine is at least ``above``. With ``crops``, the 3 most similar images of each image are
+        compared by the pixels of their thumbnails as well (`coulomb.index.crops`): crops by up to 10% on each side, copies
+        of lower resolution and brightened copies are then alike whatever their cosine. Near-duplicates form groups, the
+        strongest pairs first (`coulomb.curation.duplicate_groups`): every image that is like another one is in a group.
+
+        The best file of a group is kept (`coulomb.index.keeping`): by resolution, then format, EXIF date, quality and
+        name, originals before files that were made from them. Every other member is like an image that is kept; a member
+        that is not is kept as well. Exact copies, whose files have equal content, are listed apart, and only the first
+        by name takes part in the groups.
 
         With ``against``, such as a test set, a group is an image of that index (``keep``) with the images of this index
-        that are at least that similar to it; each is listed under the most similar one, exact copies as well.
+        that are at least that similar to it, by their cosine; each is listed under the most similar one, exact copies as
+        well.
 
         Args:
             above: the least cosine, in (0, 1].
             against: another index with features of the same encoder.
+            crops: whether the second look at the most similar images is taken; 2 ms for each pair that is compared.
 
         Returns:
-            ``{"groups": [{"keep", "path", "members": [{"id", "path", "similarity", "label"}]}], "copies": [...]}``:
-            largest group first, ``copies`` in the same form. Members do not include the image to keep.
+            ``{"groups": [{"keep", "path", "reason", "members": [{"id", "path", "similarity", "keep", "like", "reason",
+            "label"}]}], "copies": [...]}``: largest group first, ``copies`` in the same form. Members do not include the image
+            to keep. ``similarity`` is the cosine with the image ``like``, which is kept; ``reason`` says why that image is
+            better, or why the member is kept too.
 
         Raises:
             InputError: ``above`` is out of range, or ``against`` was built with another encoder.
@@ -63,37 +93,80 @@ class Answers:
             rows = rows[np.lexsort((rows, -cosine[rows]))]
             leaks = [(int(key), rows[column[rows] == key]) for key in np.unique(column[rows])]
             leaks.sort(key=lambda leak: (-len(leak[1]), -cosine[leak[1][0]], leak[0]))
-            groups = [(key, members, cosine[members]) for key, members in leaks]
-            return {"groups": self._groups(groups, against), "copies": []}
-        order = self._best_first()
-        copies, different = self._copies(order)
-        near = curation.duplicate_groups(self.features, above, different)
-        groups = [(head, members, near.similarity[members]) for head, members in near.lists()]
-        return {"groups": self._groups(groups, self), "copies": self._groups(copies, self)}
+            shared = "in the other index"
+            found = [
+                Kept(key, shared, [Member(int(row), key, float(cosine[row]), "", False) for row in members])
+                for key, members in leaks
+            ]
+            return self._groups(found, [], against)
+        copies, different = self._copies()
+        columns = self.table.select(["width", "height"]).to_pydict()
+        sizes = np.array([[value or 0 for value in column] for column in columns.values()], np.int64).T
+        look = Crops(sizes, self.thumbnail)
+        also = look.pairs(self.features, different, above) if crops else frozenset()
+        near = curation.duplicate_groups(self.features, above, different, also)
+        return self._groups([self._keep(rows, above, also, look) for rows in near], copies, self)
 
-    def _best_first(self) -> np.ndarray:
-        columns = self.table.select(["width", "height", "bytes"]).to_pydict()
-        width, height, size = (np.array([value or 0 for value in column], np.int64) for column in columns.values())
-        return curation.best_first(width * height, size, self.ids)
+    def _keep(self, rows: np.ndarray, above: float, also: frozenset[tuple[int, int]], look: Crops) -> "Kept":
+        """Chooses the images of a group to keep, and says why."""
+        part = self.table.select(["id", "path", "width", "height"]).take(rows.tolist()).to_pydict()
+        files = [None if path is None else Path(path) for path in self._absolute(part["path"])]
+        sizes = zip(part["width"], part["height"], strict=True)
+        facts = [
+            file_facts(id_, (width or 0) * (height or 0), file)
+            for id_, (width, height), file in zip(part["id"], sizes, files, strict=True)
+        ]
+        places, why = ranked(facts, files, lambda i, j: look.is_part(int(rows[i]), int(rows[j])))
+        best = rows[places]
+        like, similarity = curation.keep_best(self.features, best, above, also)
+        place_of = dict(zip(best.tolist(), places, strict=True))
+        members = []
+        for row, other, cosine in zip(best.tolist()[1:], like.tolist()[1:], similarity.tolist()[1:], strict=True):
+            kept = row == other
+            reason = "not like a kept image" if kept else compare(facts[place_of[other]], facts[place_of[row]])
+            if not kept and cosine < above:
+                reason = f"crop or edited copy; {reason}"
+            members.append(Member(row, int(best[0]) if kept else other, cosine, reason, kept))
+        members.sort(key=lambda member: -member.similarity)
+        return Kept(int(best[0]), why, members)
 
-    def _copies(self, order: np.ndarray) -> tuple[list[Group], np.ndarray]:
-        """Groups of equal files, and ``order`` without all but the best of each."""
+    def _copies(self) -> tuple[list["Kept"], np.ndarray]:
+        """Groups of equal files, and the rows without all but the first by name of each."""
         hashes = self.table.column("sha256").to_pylist()
         sets: dict[str, list[int]] = {}
-        for row in order.tolist():
+        for row in sorted(range(len(hashes)), key=lambda row: name_key(self.ids[row])):
             sets.setdefault(hashes[row] or f"row {row}", []).append(row)
-        copies = [(rows[0], np.array(rows[1:]), np.ones(len(rows) - 1)) for rows in sets.values() if len(rows) > 1]
-        copies.sort(key=lambda group: -len(group[1]))
+        copies = [
+            Kept(rows[0], BY_NAME, [Member(row, rows[0], 1.0, "the same file", False) for row in rows[1:]])
+            for rows in sets.values()
+            if len(rows) > 1
+        ]
+        copies.sort(key=lambda group: -len(group.members))
         return copies, np.array([rows[0] for rows in sets.values()], np.int64)
 
-    def _groups(self, groups: Iterable[Group], kept_in: "Answers") -> list[dict[str, Any]]:
-        groups = list(groups)
-        keep = kept_in.describe([head for head, _, _ in groups])
-        rows = [row for _, members, _ in groups for row in members.tolist()]
-        members = iter(self.describe(rows, similarity=[round(float(s), 6) for _, _, part in groups for s in part]))
+    def _groups(self, groups: list["Kept"], copies: list["Kept"], kept_in: "Answers") -> "Groups":
+        return Groups(groups=self._described(groups, kept_in), copies=self._described(copies, kept_in))
+
+    def _described(self, groups: list["Kept"], kept_in: "Answers") -> list[dict[str, Any]]:
+        keep = kept_in.describe([group.row for group in groups])
+        all_members = [member for group in groups for member in group.members]
+        members = iter(
+            self.describe(
+                [member.row for member in all_members],
+                similarity=[round(member.similarity, 6) for member in all_members],
+                keep=[member.kept for member in all_members],
+                like=[kept_in.ids[member.like] for member in all_members],
+                reason=[member.reason for member in all_members],
+            )
+        )
         return [
-            {"keep": kept["id"], "path": kept["path"], "members": [next(members) for _ in rows_]}
-            for kept, (_, rows_, _) in zip(keep, groups, strict=True)
+            {
+                "keep": kept["id"],
+                "path": kept["path"],
+                "reason": group.reason,
+                "members": [next(members) for _ in group.members],
+            }
+            for kept, group in zip(keep, groups, strict=True)
         ]
 
     def _require_same_encoder(self, other: "Answers") -> None:
@@ -103,7 +176,7 @@ class Answers:
                 f"{visible(self.path)}; build both with the same encoder and image_size"
             )
 
-    def outliers(self, top: int | None = 100, *, neighbours: int | None = None) -> list[dict[str, Any]]:
+    def outliers(self, top: int | None = 100, *, neighbours: int | None = None) -> Rows:
         """Ranks the images that belong to the others the least (`coulomb.curation.outliers`).
 
         Args:
@@ -128,7 +201,7 @@ class Answers:
             reason=[found.reason(row) for row in rows],
         )
 
-    def label_errors(self, labels: Any = None, *, top: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    def label_errors(self, labels: Any = None, *, top: int | None = None, seed: int = 0) -> Rows:
         """Ranks the labels that the features contradict (`coulomb.curation.label_errors`).
 
         Args:
@@ -162,11 +235,9 @@ class Answers:
                 for agreeing, p in zip(found.agreeing[shown], found.probe[shown], strict=True)
             ],
         )
-        return [entry | {"label": names[numbers[row]]} for entry, row in zip(entries, rows, strict=True)]
+        return Rows(entry | {"label": names[numbers[row]]} for entry, row in zip(entries, rows, strict=True))
 
-    def choose(
-        self, number: int, *, labels: Any = None, strategy: Strategy = "typical", seed: int = 0
-    ) -> list[dict[str, Any]]:
+    def choose(self, number: int, *, labels: Any = None, strategy: Strategy = "typical", seed: int = 0) -> Rows:
         """Chooses the images to label next (`coulomb.curation.choose`); those with a label are left out.
 
         Args:
@@ -185,7 +256,7 @@ class Answers:
         rows = curation.choose(self.features, number, np.flatnonzero(numbers >= 0), strategy=strategy, seed=seed)
         return self.describe(rows.tolist())
 
-    def cluster(self, number: int | None = None, *, least: int = 10, seed: int = 0) -> list[dict[str, Any]]:
+    def cluster(self, number: int | None = None, *, least: int = 10, seed: int = 0) -> Rows:
         """Divides the images into clusters: ``number`` by k-means, or by HDBSCAN as many as there are.
 
         Args:
@@ -212,7 +283,7 @@ class Answers:
             similarity=np.round(found.similarity[rows].astype(float), 6).tolist(),
         )
 
-    def classify(self, labels: Any = None, *, accuracy: float = 0.95, seed: int = 0) -> dict[str, Any]:
+    def classify(self, labels: Any = None, *, accuracy: float = 0.95, seed: int = 0) -> Predictions:
         """Classifies the images without a label from those with one (`coulomb.curation.classify`).
 
         Args:
@@ -254,14 +325,14 @@ class Answers:
             }
             for row, entry in zip(rows.tolist(), entries, strict=True)
         ]
-        return {
-            "images": images,
-            "threshold": found.threshold,
-            "accuracy": found.accuracy,
-            "sure_accuracy": found.sure_accuracy,
-            "labelled": int((numbers >= 0).sum()),
-            "classes": names,
-        }
+        return Predictions(
+            images=images,
+            threshold=found.threshold,
+            accuracy=found.accuracy,
+            sure_accuracy=found.sure_accuracy,
+            labelled=int((numbers >= 0).sum()),
+            classes=names,
+        )
 
     def _classes(self, labels: Any, *, add: bool = False) -> tuple[np.ndarray, list[str]]:
         """Class numbers [N], −1 for none, and class names: of the index, or given by id; with ``add``, both."""

@@ -20,6 +20,7 @@ from coulomb.index.build import build
 from coulomb.index.contents import OFF_BY, check_all, open_contents
 from coulomb.index.encoders import reopen
 from coulomb.index.folder import IndexFolder, rebuild
+from coulomb.index.lists import Rows
 from coulomb.index.nearest import as_tensor, nearest
 from coulomb.index.table import nearest_id
 
@@ -270,7 +271,7 @@ class Index(Answers):
         without: Images = None,
         without_ids: Sequence[str] | str | None = None,
         top: int = 20,
-    ) -> list[dict[str, Any]]:
+    ) -> Rows:
         """Returns the images of the index that are most similar to the given ones, most similar first.
 
         The query is the mean of the features x of the given images, minus that of the images ``without``:
@@ -345,10 +346,10 @@ class Index(Answers):
         stored = [self.rows(row, row + 1) for row in rows]
         return torch.cat([*stored, *([] if images is None else [self.encode(images)])] or [torch.empty(0, 1)]), rows
 
-    def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> list[dict[str, Any]]:
+    def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows:
         """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serialisable."""
         import pyarrow as pa
 
         found = self.table.select(["id", "path", "label"]).take(pa.array(rows, pa.int64())).to_pydict()
         entries = {"id": found["id"], "path": self._absolute(found["path"]), **columns, "label": found["label"]}
-        return [dict(zip(entries, values, strict=True)) for values in zip(*entries.values(), strict=True)]
+        return Rows(dict(zip(entries, values, strict=True)) for values in zip(*entries.values(), strict=True))

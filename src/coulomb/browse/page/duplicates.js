@@ -35,7 +35,6 @@ const toolbar = (begin, ...more) => {
 const differences = (position, best) => {
   const one = row(position), other = row(best);
   if (!one || !other) return "";
-  if (position === best) return "the best by pixels, then bytes";
   if (one.sha256 && one.sha256 === other.sha256) return "an exact copy";
   const told = [];
   if (one.width && other.width) {
@@ -45,18 +44,18 @@ const differences = (position, best) => {
   }
   if (one.bytes !== null && other.bytes !== null && one.bytes !== other.bytes) told.push(`${bytes(Math.abs(one.bytes - other.bytes))} ${one.bytes < other.bytes ? "smaller" : "larger"}`);
   if (one.label !== other.label) told.push(`label ${one.label ?? "none"} instead of ${other.label ?? "none"}`);
-  return told.join(", ") || "same pixels and bytes, other content";
+  return told.join(", ");
 };
 
 const fill = (place, groups, begin) => {
-  for (const group of groups) group.all = [[group.keep, 1], ...group.members.filter(([position]) => position !== group.keep)];
+  for (const group of groups) group.all = [[group.keep, 1, 1, `the one to keep: ${group.reason}`], ...group.members.map(([position, similarity, keep, reason]) => [position, similarity, keep, keep ? `keep too: ${reason}` : `kept instead: ${reason}`])];
   const images = groups.reduce((sum, group) => sum + group.all.length, 0);
   const list = el("div", { class: "groups", tabindex: "0", role: "list", "aria-label": "Groups of near-duplicates" }), status = el("p", { class: "status", role: "status" });
   const pages = Math.max(1, Math.ceil(groups.length / PAGE));
   kept.page = Math.min(kept.page, pages - 1);
   let at = kept.page * PAGE, member = 0, cards = [];
 
-  const suggestion = (group) => Object.fromEntries(group.all.map(([position]) => [position, position === group.keep ? "keep" : "drop"]));
+  const suggestion = (group) => Object.fromEntries(group.all.map(([position, , keep]) => [position, keep ? "keep" : "drop"]));
   const tell = () => {
     let drop = 0, size = 0;
     for (const [position, value] of decided.file) if (value === "drop") { drop++; size += row(position)?.bytes ?? 0; }
@@ -74,7 +73,7 @@ const fill = (place, groups, begin) => {
     cards = [];
     list.replaceChildren(...shown.map((group, k) => {
       const number = first + k;
-      const made = group.all.slice(0, MOST).map(([position, similarity], j) => card(number, j, position, similarity, group.keep));
+      const made = group.all.slice(0, MOST).map(([position, similarity, , reason], j) => card(number, j, position, similarity, group.keep, reason));
       cards.push(made);
       const element = el("article", { class: "group", role: "listitem", "aria-label": `Group ${number + 1} of ${groups.length}, ${plural(group.all.length, "image")}` },
         el("div", { class: "group-head" }, el("h3", { text: `Group ${number + 1} of ${groups.length}` }), el("small", { text: plural(group.all.length, "image") }),
@@ -89,7 +88,7 @@ const fill = (place, groups, begin) => {
     wantRows(wanted).then(refresh);
     refresh();
   };
-  const card = (number, j, position, similarity, best) => {
+  const card = (number, j, position, similarity, best, reason) => {
     const name = el("b"), facts = el("span", { class: "facts-line" }), difference = el("span", { class: "difference" });
     const image = el("img", { src: picture(position), alt: "", loading: "lazy", decoding: "async" });
     const keep = button("Keep", () => { focusOn(number, j, false); decide("file", { [position]: decided.file.get(position) === "keep" ? null : "keep" }); }, { class: "keep" });
@@ -107,7 +106,7 @@ const fill = (place, groups, begin) => {
       name.textContent = known.id;
       name.title = known.path ?? known.id;
       facts.textContent = [known.width ? `${known.width} × ${known.height}` : "", known.bytes === null ? "" : bytes(known.bytes), position === best ? "" : `similarity ${cosine(similarity)}`].filter(Boolean).join(" · ");
-      difference.textContent = differences(position, best);
+      difference.textContent = [reason, position === best ? "" : differences(position, best)].filter(Boolean).join("; ");
       look.setAttribute("aria-label", `Show ${known.id}`);
       for (const [one, word] of [[keep, "Keep"], [drop, "Drop"]]) one.setAttribute("aria-label", `${word} ${known.id}`);
     };
