@@ -11,7 +11,7 @@ from pathlib import Path
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
     [
-        "pytest", "coulomb.api", "coulomb.cli", "coulomb.similarity.collectives", "torch._dynamo", "torch.nn.parallel",
+        "pytest", "coulomb.api", "coulomb.cli.every", "coulomb.similarity.collectives", "torch._dynamo", "torch.nn.parallel",
         # what `train` and `evaluate` import when they begin
         "coulomb.training.launch", "coulomb.report.tables", "torch.utils.tensorboard", "sklearn.linear_model",
         "sklearn.datasets", "rich.progress", "pyarrow.parquet",

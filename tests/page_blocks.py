@@ -75,7 +75,7 @@ def parse_command(line):
     """Parses a shell line: its command and options must exist, and their values have the right types."""
     import typer.main
 
-    from coulomb.cli import app
+    from coulomb.cli.every import app
 
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"\w+=\S*", words[0]):  # environment variables

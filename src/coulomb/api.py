@@ -1,13 +1,14 @@
 """The Python interface, with the same names as the command line."""
 
 import copy
+import logging
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from coulomb.data.views import ViewMaker
-from coulomb.errors import InputError
+from coulomb.errors import InputError, counted
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.examine import examine
@@ -19,12 +20,15 @@ from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
 from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, command_for, free_folder, write_json
+from coulomb.runs.folder import RunFolder, command_for, free_folder, read_evaluation, write_json
+from coulomb.runs.journal import read_metrics
 from coulomb.runs.objects import Objects, find_bank, require_named
 from coulomb.runs.reopen import reopen
 from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.team import Team, torchrun
 from coulomb.training.stopping import stoppable
+
+log = logging.getLogger("coulomb")
 
 __all__ = ["ImageEncoder", "Index", "Run", "diagnose", "evaluate", "load", "train", "train_seeds"]
 
@@ -91,6 +95,7 @@ def train(
             named["views"] = views
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
         folder, prepared = start(text, objects, progress=progress)
+    evaluate = evaluate and not (resume_from is not None and _evaluated(folder))
     if evaluate and (team := Team.of_group()).rank:
         with stoppable(lambda signals: "stopped during the evaluation"):
             assess(folder, prepared, objects, team=team, progress=False)
@@ -102,6 +107,21 @@ def train(
             examine(folder, prepared, objects, progress=progress)
             build_report(folder.path)
     return Run(folder.path, objects.encoder)
+
+
+def _evaluated(folder: RunFolder) -> bool:
+    """Returns True, and says so, if nothing was trained since the last complete evaluation of a run."""
+    if not all(path.exists() for path in (folder.evaluation, folder.doctor, folder.report)):
+        return False
+    updates = max((int(line["step"]) for line in read_metrics(folder.metrics) if "loss" in line), default=0)
+    if (read_evaluation(folder).get("protocol") or {}).get("updates") != updates:
+        return False
+    log.info(
+        "the run was trained and evaluated already, %s; evaluate it again with: %s",
+        counted(updates, "update"),
+        command_for("evaluate", folder.path),
+    )
+    return True
 
 
 def train_seeds(

@@ -69,3 +69,45 @@ def unknown_option(loss: str, name: str, options: Sequence[str]) -> str:
     if name in REPLACED:
         return f"{what}; {REPLACED[name]}"
     return f"{what}{did_you_mean(name, options)}; its options are {', '.join(options)}"
+
+
+# Option of a run or command elsewhere → names here; the first that a command has is suggested.
+RUN_OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("learning_rate", "base_lr", "init_lr", "max_lr", "peak_lr"), ("lr",)),
+    **dict.fromkeys(("num_epochs", "max_epochs", "n_epochs", "num_train_epochs"), ("epochs",)),
+    **dict.fromkeys(("batch", "bs", "train_batch_size", "per_device_train_batch_size"), ("batch_size",)),
+    **dict.fromkeys(("model", "backbone", "arch", "architecture", "network", "model_name", "m"), ("encoder",)),
+    **dict.fromkeys(("loss", "algorithm", "objective"), ("method",)),
+    **dict.fromkeys(("wd", "l2", "regularization"), ("weight_decay",)),
+    **dict.fromkeys(("optim", "opt"), ("optimizer",)),
+    **dict.fromkeys(("scheduler", "lr_scheduler", "lr_schedule", "lr_scheduler_type"), ("schedule",)),
+    **dict.fromkeys(("warmup", "warmup_ratio", "n_warmup_epochs"), ("warmup_epochs",)),
+    **dict.fromkeys(("grad_accum", "accum_iter", "accumulate_grad_batches"), ("accumulate",)),
+    "gradient_accumulation_steps": ("accumulate",),
+    **dict.fromkeys(("tau", "temp", "softmax_temperature"), ("temperature",)),
+    **dict.fromkeys(("amp", "fp16", "bf16", "mixed_precision"), ("precision",)),
+    **dict.fromkeys(("projection_dim", "proj_dim", "embed_dim", "out_dim", "dim"), ("embedding_dim",)),
+    **dict.fromkeys(("img_size", "imgsz", "input_size", "resolution", "size", "crop_size"), ("image_size",)),
+    **dict.fromkeys(("augmentations", "transforms", "transform", "augment", "augmentation"), ("views",)),
+    **dict.fromkeys(("dataset", "train_data", "train_dir", "data_dir"), ("data",)),
+    **dict.fromkeys(("val", "val_data", "valid", "test_data", "test_dir", "val_dir"), ("test", "on_test")),
+    **dict.fromkeys(("test_size", "val_split", "test_split", "val_fraction"), ("test_fraction",)),
+    **dict.fromkeys(("label", "target", "label_column", "target_column"), ("labels", "on_labels")),
+    **dict.fromkeys(("groups", "group_by", "group_column"), ("group", "on_group")),
+    **dict.fromkeys(("output", "output_dir", "save_dir", "outdir", "out_dir", "save", "o"), ("out",)),
+    **dict.fromkeys(("num_workers", "n_jobs", "jobs", "j"), ("workers",)),
+    **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node"), ("devices",)),
+    "device": ("accelerator",),
+    **dict.fromkeys(("random_seed", "random_state", "rng_seed"), ("seed",)),
+    **dict.fromkeys(("checkpoint", "ckpt", "ckpt_path", "resume_from_checkpoint"), ("resume", "resume_from")),
+    **dict.fromkeys(("threshold", "min_similarity", "similarity", "cutoff", "t"), ("above", "accuracy")),
+    **dict.fromkeys(("limit", "num", "top_k", "topk", "count", "n_results", "n"), ("top", "number")),
+    **dict.fromkeys(("clusters", "n_clusters", "num_clusters", "k"), ("number", "neighbours", "knn_k", "top")),
+    **dict.fromkeys(("n_neighbors", "neighbors", "num_neighbors"), ("neighbours", "knn_k")),
+    **dict.fromkeys(("min_cluster_size", "min_size"), ("least",)),
+}
+
+
+def run_option(name: str, options: Sequence[str]) -> str | None:
+    """Returns which of ``options`` does what ``name`` does elsewhere, None if there is none or it is not known."""
+    return next((here for here in RUN_OPTIONS.get(name.lower(), ()) if here in options), None)

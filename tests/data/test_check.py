@@ -1,10 +1,11 @@
 import json
+import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from coulomb.data import ArraySource, check, open_source, p_no_positive, render_check
+from coulomb.data import ArraySource, check, open_source, p_no_positive, render_check, split_sentence
 from coulomb.data.workers import cores
 from coulomb.errors import InputError
 
@@ -43,6 +44,29 @@ def test_check_reports_everything(tree):
     assert result["suggested"] == {"image_size": 20, "channels": 1, "dtype": "uint8"}
     assert result["memory"]["canvases"] == 8 * 400
     assert result["survey"]["modes"] == {"L": 8}
+
+
+def test_one_of_a_kind_is_singular(tree):
+    """No "1 images": in notes, in findings and in the text."""
+    (tree / ".hidden").touch()
+    (tree / "notes.txt").touch()
+    (tree / "dog" / "deep").mkdir()
+    for name in ("torn.png", "same.png", "1.png"):
+        (tree / "dog" / name).unlink()
+    (tree / "dog" / "cut.png").rename(tree / "loose.png")
+    (tree / "dog" / "0.png").rename(tree / "dog" / "deep" / "0.png")
+    source = open_source(tree)
+    result = check(source)
+    text = "\n".join([render_check(result), split_sentence(source.labels, np.arange(5), np.arange(5, 6), 0.2, 0)])
+    for expected in (
+        "1 hidden file or folder was",
+        "1 image lies in",
+        "1 image lies deeper",
+        "1 image is an exact copy",
+    ):
+        assert expected in text
+    assert "1 class has a single image" in text and "1 in 1 group of" in text
+    assert not re.search(r"\b1 (?:\w+ )?(images|files|classes|groups|folders|links|copies)\b", text)
 
 
 def test_workers_change_nothing(tree):

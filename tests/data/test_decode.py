@@ -243,7 +243,7 @@ def test_an_error_of_ours_stays_what_it_is_inside_a_decoder():
 
 def test_heic_hint_without_the_library(tmp_path):
     (tmp_path / "IMG_1.HEIC").write_bytes(HEAD)
-    with pytest.raises(InputError, match=r"1 HEIC files were skipped \(IMG_1.HEIC\).*pip install pillow-heif"):
+    with pytest.raises(InputError, match=r"1 HEIC file was skipped \(IMG_1.HEIC\).*pip install pillow-heif"):
         open_source(tmp_path)
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     assert any("pip install pillow-heif" in note for note in open_source(tmp_path).notes)

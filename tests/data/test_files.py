@@ -47,7 +47,7 @@ def test_class_folders(tmp_path):
     assert ids(source) == ["cat/deep/er/y.png", "cat/x.png", "dog/a.png"]
     assert source.labels.tolist() == [0, 0, 1]
     assert source.class_names == ["cat", "dog"]
-    assert any("1 images lie deeper" in note for note in source.notes)
+    assert any("1 image lies deeper" in note for note in source.notes)
     assert source.image(0).shape == (4, 4, 1)
 
 
@@ -168,7 +168,7 @@ def test_no_images(tmp_path):
     with pytest.raises(InputError, match="no images in this folder"):
         open_source(tmp_path)
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(InputError, match="1 files without an image extension"):
+    with pytest.raises(InputError, match="1 file without an image extension was skipped"):
         open_source(tmp_path)
 
 

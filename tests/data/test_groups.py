@@ -205,9 +205,9 @@ def test_the_sentence_of_a_grouped_split():
     )
     assert "Of 10 images without a label, 2 are held out with their group." in sentence
     alone = Groups("house", "house", ids, [str(number) for number in range(10)], alone=1)
-    assert "1 images without a house are groups of their own." in grouped_sentence(None, alone, train, test, 3)
+    assert "1 image without a house is a group of its own." in grouped_sentence(None, alone, train, test, 3)
     single = np.where(np.arange(40) == train[0], 1, 0)
-    assert "1 classes have no test image" in grouped_sentence(single, groups, train, test, 3)
+    assert "1 class has no test image" in grouped_sentence(single, groups, train, test, 3)
 
 
 def test_groups_of_the_data_and_of_the_test_set_are_compared_by_name():

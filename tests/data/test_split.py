@@ -79,7 +79,7 @@ def test_split_sentence():
     train, test = stratified_split(labels, 0.2, 3)
     sentence = split_sentence(labels, train, test, 0.2, 3)
     assert "4 of 25 images held out (20%, seed 3, stratified by class)" in sentence
-    assert "1 of 3 classes have no test image (1 have one image" in sentence
+    assert "1 of 3 classes has no test image (1 has one image" in sentence
     assert "4 images without a label stay in training" in sentence
     assert "no labels" in split_sentence(None, *stratified_split(None, 0.5, 0, count=4), 0.5, 0)
 

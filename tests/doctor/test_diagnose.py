@@ -169,6 +169,14 @@ def test_verdict_of_the_evaluation_decides_nothing_learned(level, verdicts):
     assert not verdicts or found["verdicts"][0]["remedy"] == "Train longer."
 
 
+@pytest.mark.parametrize("level", ["use_starting_point", "adapting_hurt", "worse_than_raw_pixels"])
+def test_the_consequence_does_not_contradict_the_verdict(level):
+    """Of a run from weights, "no better than raw pixels" was said although it was better in all measurements."""
+    (found,) = diagnose(evidence(evaluation={"verdict": {"level": level, "next": []}}))["verdicts"]
+    assert "no better than" not in found["consequence"]
+    assert ("pixels" in found["consequence"]) == (level == "worse_than_raw_pixels")
+
+
 @pytest.mark.parametrize(
     ("evaluation", "why"),
     [({}, "holds no verdict"), ({"verdict": "x"}, "holds no verdict"), (None, "was not evaluated")],

@@ -172,6 +172,23 @@ def test_a_group_is_on_one_side_only(photos):
     assert "2 of 12 groups; no name stem is in both" in evaluate(photos, on_group="name")["protocol"]["split"]
 
 
+def test_images_without_labels_get_a_remedy_for_their_kind(photos, tmp_path):
+    (photos / "blue").rename(tmp_path / "flat")
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "path,kind\n" + "".join(f"{each},{'ab'[n % 2]}\n" for n, each in enumerate((tmp_path / "flat").iterdir()))
+    )
+    cases = {
+        tmp_path / "flat": "sort the images into a folder per class, or give a CSV file with columns path and label",
+        table: r"name their column as labels \(--labels kind\)",
+    }
+    for data, words in cases.items():
+        with pytest.raises(InputError, match=f"has no labels, so that nothing can be measured; {words}"):
+            evaluate(data)
+    with pytest.raises(InputError, match=r"pass a pair \(images, labels\)"):
+        evaluate(np.zeros((5, 9, 9, 3), np.uint8))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -170,6 +170,13 @@ def test_invalid_images_are_refused(run, images, words):
         run.encode(images)
 
 
+@pytest.mark.parametrize("name", ["features.csv", "features.npy", "features"])
+def test_embed_does_not_write_parquet_under_another_name(run, files, tmp_path, name):
+    with pytest.raises(InputError, match=f"out='.*{name}': embed writes Parquet; .*ends in .parquet"):
+        run.embed(files[:2], tmp_path / name, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_truncated_file_and_folder_among_files(run, files, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
     for bad, words in ((tmp_path / "torn.png", "not an image"), (tmp_path, "a folder; pass it on its own")):

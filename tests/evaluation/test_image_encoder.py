@@ -257,10 +257,27 @@ def test_a_run_from_weights_prepares_images_as_its_evaluation_did(photos, tmp_pa
     assert 0.6 < cosine.mean() < 0.999 and not torch.allclose(found, own, atol=1e-3)
 
 
+def test_encode_and_load_have_the_names_of_sentence_transformer(tmp_path):
+    encoder = ImageEncoder(build_encoder("convnet", channels=3, image_size=16, width=8), "convnet")
+    images = [np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8) for seed in range(3)]
+    features = encoder.encode(images, batch_size=2)
+    array = encoder.encode(images, batch_size=2, show_progress_bar=False, convert_to_numpy=True)
+    assert isinstance(array, np.ndarray) and np.array_equal(array, features.numpy())
+    unit = encoder.encode(images, batch_size=2, normalize_embeddings=True)
+    torch.testing.assert_close(unit, torch.nn.functional.normalize(features, dim=1))
+    save_encoder(encoder.encoder, tmp_path / "run")
+    for name in (tmp_path / "run", "lite0"):
+        assert next(coulomb.load(name, device="cpu").encoder.parameters()).device.type == "cpu"
+        assert next(coulomb.load(name, device="meta").encoder.parameters()).device.type == "meta"  # it is moved
+    for wrong in ("gpu", "cuda:99", 3.5):
+        with pytest.raises(InputError, match=f"device='{wrong}': cannot be used"):
+            coulomb.load("lite0", device=wrong)
+
+
 def test_similarity_takes_images_and_features():
     encoder = ImageEncoder(build_encoder("convnet", channels=3, image_size=16, width=8), "convnet")
     images = [np.random.default_rng(seed).integers(0, 256, (20, 24, 3), dtype=np.uint8) for seed in range(3)]
-    features = encoder.encode(images, 2, show_progress=True)
+    features = encoder.encode(images, 2, show_progress_bar=True)
     expected = torch.nn.functional.cosine_similarity(features[:, None], features[None], dim=2)
     torch.testing.assert_close(encoder.similarity(images, images), expected)
     torch.testing.assert_close(encoder.similarity(features.numpy(), images[1]), expected[:, 1:2])

@@ -70,6 +70,17 @@ def test_search_by_id_leaves_the_image_out(index):
     json.dumps(found)
 
 
+def test_words_and_ids_in_place_of_an_image_get_a_remedy(index, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in ("a red flower", ["a red flower"]):
+        with pytest.raises(InputError, match="'a red flower': no such file; the encoder compares images, not words"):
+            index.search(given)
+    with pytest.raises(InputError, match=f"'{index.ids[0]}': no such file, but the id of an image.*--id"):
+        index.search(index.ids[0])
+    with pytest.raises(InputError, match="nowhere.jpg: no such file; check the path"):
+        index.search(["nowhere.jpg"])
+
+
 def test_search_by_image_finds_it(index, original):
     found = index.search(original / "photos" / "b" / "05.png", top=1)
     assert found[0]["id"] == "b/05.png" and found[0]["similarity"] == pytest.approx(1, abs=1e-5)

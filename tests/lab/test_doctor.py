@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from coulomb.cli import app
+from coulomb.cli.every import app
 from coulomb.doctor import RULES
 from coulomb.errors import InputError
 from coulomb.lab.doctor import END, START, load_images, main, perform_cases, run_case, table, write_table

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from coulomb.cli import app
+from coulomb.cli.every import app
 from coulomb.errors import InputError
 from coulomb.lab import imbalance as imbalance_module
 from coulomb.lab.arms import Settings

@@ -7,7 +7,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from coulomb.cli import app
+from coulomb.cli.every import app
 from coulomb.errors import InputError
 from coulomb.lab.experiments import listing
 from coulomb.lab.explore import SCRIPTS, build_explorer, render_explorer

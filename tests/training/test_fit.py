@@ -2,15 +2,18 @@
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 from torch import nn
 
 import coulomb
+from coulomb.data import open_source
 from coulomb.errors import InputError, NonFiniteError
 from coulomb.runs.config import load_config
 
@@ -84,6 +87,32 @@ def test_the_split_is_saved_and_disjoint(finished):
     split = json.loads((finished.path / "split.json").read_text())
     assert not set(split["train"]) & set(split["test"])
     assert len(split["train"]) + len(split["test"]) == 60
+
+
+def test_the_split_lists_the_ids_that_embed_writes(tmp_path, digit_tree, quick):
+    """Positions would count unreadable files, which have no features."""
+    tree = shutil.copytree(digit_tree, tmp_path / "tree")
+    (tree / "digit-0" / "00.png").write_bytes(b"torn")
+    run = coulomb.train(tree, out=tmp_path / "run", max_corrupt=0.1, evaluate=False, progress=False, **quick)
+    split = json.loads((run.path / "split.json").read_text())
+    run.embed(tree, tmp_path / "features.parquet", progress=False)
+    assert sorted(split["train"] + split["test"]) == sorted(
+        pq.read_table(tmp_path / "features.parquet")["id"].to_pylist()
+    )
+    assert coulomb.evaluate(run.path, progress=False)["trained"]["protocol"]["test"] == len(split["test"])
+
+
+def test_a_split_of_positions_as_in_earlier_versions_is_read(tmp_path, digit_tree, quick):
+    run = coulomb.train(digit_tree, out=tmp_path / "run", evaluate=False, progress=False, **quick)
+    file = run.path / "split.json"
+    split = json.loads(file.read_text())
+    ids = [open_source(digit_tree).item_id(row) for row in range(60)]
+    positions = {side: [ids.index(name) for name in split[side]] for side in ("train", "test")}
+    file.write_text(json.dumps(split | positions))
+    coulomb.evaluate(run.path, progress=False)
+    file.write_text(json.dumps(split | positions | {"test": positions["train"]}))
+    with pytest.raises(InputError, match="the test images are not those the run began with"):
+        coulomb.evaluate(run.path, progress=False)
 
 
 def test_the_encoder_loads_in_plain_python(finished):
@@ -220,9 +249,45 @@ def test_an_image_with_16_bits_among_others_is_counted_and_named(tmp_path, digit
     assert losses(results[0]) == losses(results[1])
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_too_few_images_are_counted_and_the_missing_files_named(tmp_path, digit_tree, missing):
+    """It said "neighbours=1: there are 1 training images", of an option that nobody had set."""
+    files = [str(path) for path in sorted((digit_tree / "digit-0").glob("*.png"))[: 2 - missing]]
+    rows = files + [str(digit_tree / f"missing{number}.png") for number in range(missing)]
+    (digit_tree / "few.csv").write_text("\n".join(["path", *rows]))
+    why = "1 training image (2 images, 1 held out" + (", 1 unreadable: missing0.png: no such file)" if missing else ")")
+    try:
+        with pytest.raises(InputError, match=re.escape(why)):
+            coulomb.train(digit_tree / "few.csv", out=tmp_path / "run", tune="none", encoder="lite0", progress=False)
+    finally:
+        (digit_tree / "few.csv").unlink()
+
+
+def test_a_function_is_no_views(tmp_path, digit_tree):
+    with pytest.raises(InputError, match=r"views=<lambda>: .*OwnViews\(function, size=S, channels=C\)"):
+        coulomb.train(digit_tree, views=lambda images, generator: images, out=tmp_path / "run", progress=False)
+
+
+def test_resuming_a_finished_run_evaluates_it_once(tmp_path, digit_tree, quick, caplog):
+    run = coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick)
+    before = {path: path.read_bytes() for path in (run.folder.evaluation, run.folder.doctor, run.report)}
+    stamps = {path: path.stat().st_mtime_ns for path in before}
+    with caplog.at_level("INFO", "coulomb"):
+        coulomb.train(resume_from=run.path, progress=False)
+    assert {path: path.stat().st_mtime_ns for path in before} == stamps
+    assert "trained and evaluated already, 18 updates; evaluate it again with: coulomb evaluate" in caplog.text
+    evaluation = json.loads(run.folder.evaluation.read_text())
+    evaluation["protocol"]["updates"] = 12  # evaluated after an interruption
+    run.folder.evaluation.write_text(json.dumps(evaluation))
+    coulomb.train(resume_from=run.path, progress=False)
+    assert json.loads(run.folder.evaluation.read_text())["protocol"]["updates"] == 18
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"learning_rate": 0.1}, ["unknown option 'learning_rate'", "use 'lr'"]),
+        ({"backbone": "resnet18"}, ["unknown option 'backbone'", "use 'encoder'"]),
         ({"batch_size": 300}, ["batch_size=300", "48", "or less"]),
         ({"encoder": "resnet7"}, ["resnet7"]),
         ({"views": "psychedelic"}, ["psychedelic", "natural"]),

@@ -53,7 +53,9 @@ def saved(run, weights):
 
 
 def split(run):
-    return json.loads((run.path / "split.json").read_text())
+    """Returns the positions of the training and test images, whose ids are their numbers."""
+    saved = json.loads((run.path / "split.json").read_text())
+    return {side: [int(name) for name in saved[side]] for side in ("train", "test")}
 
 
 def test_whiten_is_the_pca_of_the_training_images_of_the_untouched_network(pictures, weights, tmp_path):

@@ -110,8 +110,9 @@ def test_a_split_by_group_is_that_of_the_first_start(tmp_path, quick, caplog):
     np.savez(data, images=pixels, labels=np.arange(60) % 3, house=houses)
     out = stopped_at(9, str(data), tmp_path / "run", **quick, group="house")
     split = json.loads((out / "split.json").read_text())
-    assert split["group"] == "house" and not set(houses[split["train"]]) & set(houses[split["test"]])
-    assert np.bincount(np.arange(60)[split["test"]] % 3).tolist() == [4, 4, 4]
+    train, test = (np.array(split[side]).astype(int) for side in ("train", "test"))  # their ids are their numbers
+    assert split["group"] == "house" and not set(houses[train]) & set(houses[test])
+    assert np.bincount(test % 3).tolist() == [4, 4, 4]
     assert not caplog.messages or "--group" not in " ".join(caplog.messages)
     run = coulomb.train(resume_from=out, progress=False)
     assert json.loads((out / "split.json").read_text()) == split

@@ -92,8 +92,8 @@ def test_a_finished_run_classifies(digit_tree, tmp_path, quick):
     images, labels = [], []
     source = open_source(digit_tree)
     store = Images(source, size=16, channels=1, cache_bytes=0)
-    split = json.loads((run.path / "split.json").read_text())["test"]
-    for batch in store.batches(split, 64):
+    held_out = set(json.loads((run.path / "split.json").read_text())["test"])
+    for batch in store.batches([row for row in range(len(source)) if source.item_id(row) in held_out], 64):
         images.append(batch["image"].float() / 255)
         labels.append(torch.from_numpy(np.asarray(source.labels)[batch["index"].numpy()]))
     found = coulomb.load(run.path).classify(torch.cat(images))

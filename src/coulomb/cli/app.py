@@ -1,5 +1,6 @@
 """The application: console output, error messages and exit codes."""
 
+import importlib
 import itertools
 import logging
 import sys
@@ -8,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import torch
 import typer
 import yaml
 
 import coulomb
+from coulomb.cli.overview import COMMANDS, listing
 from coulomb.errors import InputError, LostProcessError, NonFiniteError
+from coulomb.names_elsewhere import run_option
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 UsageError: Any = typer.BadParameter.__base__  # Typer contains its own copy of click and exports no other name for it
@@ -23,9 +25,9 @@ def main() -> None:
     """Runs the command; an error that the user can correct is one line on stderr, with exit code 2."""
     with console():
         try:
-            code = app(standalone_mode=False) or 0
+            code = commands(sys.argv[1:])(standalone_mode=False) or 0
         except UsageError as error:
-            code = fail(with_value(error.format_message()), 2)
+            code = fail(unknown_option(error) or with_value(error.format_message()), 2)
         except InputError as error:
             code = 2 if hasattr(error, "repeated") else fail(str(error), 2)
         except (NonFiniteError, LostProcessError) as error:
@@ -33,7 +35,8 @@ def main() -> None:
         except OSError as error:
             code = fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
         except (MemoryError, RuntimeError) as error:
-            # PyTorch raises a plain RuntimeError when the CPU is out of memory.
+            import torch  # its RuntimeError is plain when the CPU is out of memory
+
             if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -41,6 +44,14 @@ def main() -> None:
         except (KeyboardInterrupt, typer.Abort):
             code = fail("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def commands(arguments: list[str]) -> typer.Typer:
+    """Returns the application with the command that the ``arguments`` begin with, or with a list of all commands."""
+    if not arguments or arguments[0] not in COMMANDS:
+        return listing(app)
+    importlib.import_module(f"coulomb.cli.{COMMANDS[arguments[0]]}")  # registers the commands of this module
+    return app
 
 
 @app.callback(
@@ -71,6 +82,19 @@ def fail(message: str, code: int) -> int:
     """Prints an error as one line and returns ``code``, for `sys.exit`."""
     note(f"error: {' '.join(message.split())}")
     return code
+
+
+def unknown_option(error: Any) -> str | None:
+    """Returns the message for an option of another name elsewhere, with the command's own; None for other errors."""
+    name = getattr(error, "option_name", None)
+    if name is None or error.ctx is None:
+        return None
+    flags = {flag.lstrip("-").replace("-", "_"): flag for each in error.ctx.command.params for flag in each.opts}
+    here = run_option(name.lstrip("-").replace("-", "_"), list(flags))
+    if here is None:
+        return None
+    flag = flags[here]
+    return f"No such option: {name}; use {flag if flag.startswith('-') else f'the argument {flag.upper()}, without a flag'}"
 
 
 def with_value(message: str) -> str:

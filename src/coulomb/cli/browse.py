@@ -9,6 +9,7 @@ import typer
 from coulomb.cli.app import app, note, say
 from coulomb.cli.index import INDEX, ROOT
 from coulomb.cli.options import examples
+from coulomb.errors import counted
 
 
 @app.command(epilog=examples("coulomb browse photos.index", "coulomb browse photos.index --port 8765 --no-open"))
@@ -34,7 +35,7 @@ def browse(
     require_server()
     opened = Index.open(index, root=root)
     if not as_json:
-        note(f"{len(opened)} images; Ctrl-C stops the page, your decisions are saved")
+        note(f"{counted(len(opened), 'image')}; Ctrl-C stops the page, your decisions are saved")
     serve(
         opened,
         port=port,

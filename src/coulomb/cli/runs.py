@@ -12,7 +12,7 @@ from coulomb.cli.app import app, note, say
 from coulomb.cli.index import LIST, ROOT
 from coulomb.cli.options import JSON, OWN_ENCODER, OWN_METHOD, examples
 from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.errors import InputError, counted
 
 if TYPE_CHECKING:
     from coulomb.evaluation.image_encoder import ImageEncoder
@@ -172,7 +172,8 @@ def embed(
     workers = cores() if workers is None else workers
     result = _load(run, encoder, image_size).embed(_one_or_many(data), out, workers=workers)
     _warn_skipped(result["failed"])
-    say(f"{result['rows']} rows of {result['features']} features in {out}, {len(result['failed'])} images skipped")
+    rows, skipped = counted(result["rows"], "row"), counted(len(result["failed"]), "image")
+    say(f"{rows} of {result['features']} features in {out}, {skipped} skipped")
 
 
 @app.command(epilog=examples("coulomb encode runs/photos a.jpg b.jpg", "coulomb encode runs/photos a.jpg > a.jsonl"))

@@ -7,7 +7,7 @@ import numpy as np
 from coulomb.data.labels import LABEL_COLUMNS, read_labels
 from coulomb.data.source import Source, first_few
 from coulomb.data.split import class_probabilities, p_no_positive, smallest_batch
-from coulomb.errors import InputError
+from coulomb.errors import InputError, counted
 
 HIGH = 0.5  # P(no positive) above which a class is listed: half of its anchors have only their own other view
 LISTED = 5  # classes
@@ -61,10 +61,12 @@ def label_findings(labels: dict[str, Any]) -> list[str]:
     """Returns sentences on what deserves attention in the table of :func:`label_table`."""
     findings = []
     if labels["empty_classes"]:
-        findings.append(f"{len(labels['empty_classes'])} classes have no image.")
+        findings.append(f"{counted(len(labels['empty_classes']), 'class has', 'classes have')} no image.")
     single = sum(entry["count"] == 1 for entry in labels["classes"])
     if single:
-        findings.append(f"{single} classes have a single image, which is used for training and not for testing.")
+        findings.append(
+            f"{counted(single, 'class has', 'classes have')} a single image, which is used for training and not for testing."
+        )
     if labels.get("batch_size") is None:
         return findings
     size = labels["batch_size"]
@@ -87,9 +89,10 @@ def label_findings(labels: dict[str, Any]) -> list[str]:
 def rare_classes(rare: list[dict[str, Any]], labels: dict[str, Any]) -> str:
     """Lists classes that rarely have positives, worst first, and remedies with their effect."""
     listed = first_few(
-        [f"{entry['name']} {entry['p_no_positive']:.0%} ({entry['count']} images)" for entry in rare], LISTED
+        [f"{entry['name']} {entry['p_no_positive']:.0%} ({counted(entry['count'], 'image')})" for entry in rare], LISTED
     )
-    sentence = f"{len(rare)} rare classes would get little supervised signal (most anchors have no positive): {listed}."
+    named = counted(len(rare), "rare class", "rare classes")
+    sentence = f"{named} would get little supervised signal (most anchors have no positive): {listed}."
     remedies = []
     total = labels["drawn_from"]
     if labels["sampler"] == "uniform":

@@ -11,7 +11,7 @@ import numpy as np
 from coulomb.data.labels import is_unknown
 from coulomb.data.source import Labels, Source, first_few, visible
 from coulomb.data.split import check_fraction
-from coulomb.errors import InputError, did_you_mean
+from coulomb.errors import InputError, counted, did_you_mean
 from coulomb.randomness import numpy_generator
 
 FILE_GROUPS = ("name", "folder")  # groups by file name or folder; a column of that name takes precedence
@@ -244,15 +244,16 @@ def grouped_sentence(labels: "Labels | None", groups: Groups, train: Labels, tes
         f"{how}), {held_out} of {len(groups.names)} groups; no {visible(groups.noun)} is in both."
     )
     if groups.alone:
-        sentence += f" {groups.alone} images without a {visible(groups.noun)} are groups of their own."
+        whose = "is a group of its own" if groups.alone == 1 else "are groups of their own"
+        sentence += f" {counted(groups.alone, 'image')} without a {visible(groups.noun)} {whose}."
     if labels is not None:
         untested = np.setdiff1d(np.unique(labels[labels >= 0]), labels[test])
         if len(untested):
-            sentence += f" {len(untested)} classes have no test image."
+            sentence += f" {counted(len(untested), 'class has', 'classes have')} no test image."
         if unknown := int((labels < 0).sum()):
-            sentence += (
-                f" Of {unknown} images without a label, {int((labels[test] < 0).sum())} are held out with their group."
-            )
+            out = int((labels[test] < 0).sum())
+            held = f"{out} {'is' if out == 1 else 'are'} held out with their group"
+            sentence += f" Of {counted(unknown, 'image')} without a label, {held}."
     return sentence
 
 

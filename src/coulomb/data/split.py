@@ -6,7 +6,7 @@ from math import exp, lgamma
 import numpy as np
 
 from coulomb.data.source import Labels
-from coulomb.errors import InputError
+from coulomb.errors import InputError, counted
 from coulomb.randomness import numpy_generator
 
 
@@ -79,12 +79,11 @@ def split_sentence(labels: "Labels | None", train: Labels, test: Labels, test_fr
     if untested:
         single = int((counts == 1).sum())
         sentence += (
-            f" {untested} of {len(known)} classes have no test image "
-            f"({single} have one image, which stays in training)."
+            f" {untested} of {counted(len(known), 'class', 'classes')} {'has' if untested == 1 else 'have'} no test image "
+            f"({single} {'has' if single == 1 else 'have'} one image, which stays in training)."
         )
-    unknown = int((labels < 0).sum())
-    if unknown:
-        sentence += f" {unknown} images without a label stay in training."
+    if unknown := int((labels < 0).sum()):
+        sentence += f" {counted(unknown, 'image without a label stays', 'images without a label stay')} in training."
     return sentence
 
 

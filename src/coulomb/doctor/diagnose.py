@@ -74,7 +74,7 @@ def _verdict(rule: Rule, judgement: Judgement, evidence: Evidence) -> dict[str, 
         "severity": judgement.state,
         "title": judgement.title or rule.title,
         "evidence": [each.to_dict() for each in judgement.figures if each.crossed or judgement.state == WARNING],
-        "consequence": rule.consequence,
+        "consequence": judgement.consequence or rule.consequence,
         "remedy": rule.remedy(evidence),
     }
 

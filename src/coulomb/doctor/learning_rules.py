@@ -46,6 +46,12 @@ TITLES = {
     "adapting_hurt": "The trained encoder is worse than the weights that it started from.",
 }
 
+CONSEQUENCES = {
+    "worse_than_raw_pixels": "To compare the images, their pixels serve better than the features.",
+    "use_starting_point": "The weights as they are serve as well, without any training.",
+    "adapting_hurt": "The weights as they are serve better, without any training.",
+}
+
 
 def check_spread(evidence: Evidence) -> Judgement:
     """The spread of held-out embeddings after training."""
@@ -172,7 +178,8 @@ def check_evaluation(evidence: Evidence) -> Judgement:
     level = evidence.verdict.get("level")
     if level not in STATES:
         return unknown("evaluation.json holds no verdict; run coulomb evaluate again")
-    return Judgement(STATES[level], f"the evaluation says: {level.replace('_', ' ')}", title=TITLES.get(level))
+    said = f"the evaluation says: {level.replace('_', ' ')}"
+    return Judgement(STATES[level], said, title=TITLES.get(level), consequence=CONSEQUENCES.get(level))
 
 
 def _against_one_point(evidence: Evidence) -> str:

@@ -40,12 +40,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The answer of a rule: ``state`` is sick, warning, well or unknown, ``why`` a phrase; ``title`` replaces the rule's."""
+    """The answer of a rule: ``state`` is sick, warning, well or unknown, ``why`` a phrase.
+
+    ``title`` and ``consequence`` replace those of the rule.
+    """
 
     state: str
     why: str
     figures: tuple[Figure, ...] = ()
     title: str | None = None
+    consequence: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from coulomb.data import Source
+from coulomb.data.check_labels import label_like
+from coulomb.data.source import visible
 from coulomb.data.views import ViewMaker
 from coulomb.errors import InputError
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
@@ -81,6 +83,7 @@ def assess(
     result["protocol"] = {
         "split": prepared.split,
         "epoch": max((line["epoch"] for line in metrics), default=0),
+        "updates": updates,
         "epochs": config.epochs,
         "seed": config.seed,
         "data": config.data,
@@ -192,10 +195,20 @@ def open_labelled(config: Config, data: Any, test: Any) -> tuple[Source, Source 
     for name, source in zip(("data", "test"), sources, strict=True):
         if source is not None and source.labels is None:
             raise InputError(
-                f"{name}={getattr(config, name)!r}: has no labels, so that nothing can be measured; name their column as "
-                "labels"
+                f"{name}={getattr(config, name)!r}: has no labels, so that nothing can be measured; {_give_labels(source)}"
             )
     return sources
+
+
+def _give_labels(source: Source) -> str:
+    """Returns what to do about a ``source`` without labels."""
+    if columns := label_like(source):
+        return f"name their column as labels (--labels {visible(columns[0]['name'])})"
+    if source.has_paths:
+        return "sort the images into a folder per class, or give a CSV file with columns path and label"
+    if source.other_columns():
+        return "name their column as labels (--labels COLUMN)"
+    return "pass a pair (images, labels)"
 
 
 def data_name(data: Any) -> str:

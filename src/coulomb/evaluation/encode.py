@@ -171,12 +171,17 @@ def embed_to_parquet(
         ``{"rows", "features", "failed": [{"id", "reason"}]}``; unreadable images have no row and are listed.
 
     Raises:
-        InputError: ``out`` exists or cannot be written, or none of the images can be read.
+        InputError: ``out`` exists, does not end in .parquet or cannot be written, or none of the images can be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     out = Path(out)
+    if out.suffix.lower() not in (".parquet", ".pq"):
+        raise InputError(
+            f"out={str(out)!r}: embed writes Parquet; give a name that ends in .parquet, or make an index and export it: "
+            "coulomb export INDEX --to csv or npz"
+        )
     if out.exists():
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
     source = open_files(data)

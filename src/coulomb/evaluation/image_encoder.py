@@ -31,6 +31,7 @@ class ImageEncoder:
     def __init__(self, encoder: Encoder, name: str):
         self._encoder = encoder
         self.name = name
+        self.device: torch.device | None = None  # where the encoder is to be; None: where it was built
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -38,14 +39,23 @@ class ImageEncoder:
 
         It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
         """
-        return with_check(self._encoder)
+        return with_check(self._encoder).to(self.device)
 
     @property
     def canvas(self) -> Canvas | None:
         """How a run stored its images; None for other encoders, which prepare them by ``encoder.preprocessing``."""
         return None
 
-    def encode(self, images: Any, batch_size: int = 256, show_progress: bool = False, *, workers: int = 0) -> Tensor:
+    def encode(
+        self,
+        images: Any,
+        batch_size: int = 256,
+        show_progress_bar: bool = False,
+        *,
+        convert_to_numpy: bool = False,
+        normalize_embeddings: bool = False,
+        workers: int = 0,
+    ) -> Any:
         """Returns the features [N, F] of any images, prepared as for the figures of the run; float32, on the CPU.
 
         For a run, each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's
@@ -58,7 +68,9 @@ class ImageEncoder:
                 batch as one array or tensor; or a data set as for training. Arrays and tensors hold uint8, uint16, or
                 floats in [0, 1].
             batch_size: images per forward pass; does not change the result.
-            show_progress: show a progress bar if stderr is a terminal.
+            show_progress_bar: show a progress bar, or lines if stderr is no terminal.
+            convert_to_numpy: return an array instead of a tensor.
+            normalize_embeddings: divide each row by its length; zeros stay zeros.
             workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
 
         Raises:
@@ -71,12 +83,14 @@ class ImageEncoder:
             torch.Size([1, 1280])
         """
         source = open_images(images)
-        with progress_bar(len(source), "encoding", show_progress) as advance:
+        with progress_bar(len(source), "encoding", show_progress_bar) as advance:
             features, _, failures = source_features(
                 self.encoder, source, self.canvas, batch_size=batch_size, workers=workers, advance=advance
             )
         require_all(source, failures)
-        return features
+        if normalize_embeddings:
+            features = functional.normalize(features, dim=1)
+        return features.numpy() if convert_to_numpy else features
 
     def similarity(self, a: Any, b: Any) -> Tensor:
         """Returns the cosine similarities [N, M] of N and M images or features; float32, on the CPU.
@@ -169,4 +183,5 @@ def require_all(source: Source, failures: dict[int, str]) -> None:
     if failures:
         index, reason = next(iter(failures.items()))
         more = f" (and {len(failures) - 1} more of {len(source)} images)" if len(failures) > 1 else ""
-        raise InputError(f"{visible(source.item_id(index))}: {reason}{more}; leave out unreadable images")
+        remedy = "check the path" if reason == "no such file" else "leave out unreadable images"
+        raise InputError(f"{visible(source.item_id(index))}: {reason}{more}; {remedy}")

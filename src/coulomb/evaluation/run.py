@@ -32,6 +32,7 @@ class Run(ImageEncoder):
     def __init__(self, path: str | Path, module: nn.Module | None = None):
         self.folder = RunFolder(path)
         self._module = module
+        self.device = None
 
     @property
     def path(self) -> Path:
@@ -44,12 +45,12 @@ class Run(ImageEncoder):
 
         It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
         """
-        return with_check(load_encoder(self.path, module=self._module))
+        return with_check(load_encoder(self.path, module=self._module)).to(self.device)
 
     @cached_property
     def classifier(self) -> Classifier:
         """Features [B, F] → logits [B, C], if the run trained a classifier: supcon (second stage), softmax, paco, …"""
-        return load_classifier(self.path, self.encoder.feature_dim)[0]
+        return load_classifier(self.path, self.encoder.feature_dim)[0].to(self.device)
 
     @property
     def class_names(self) -> list[str] | None:
@@ -120,7 +121,13 @@ class Run(ImageEncoder):
         return f"Run({str(self.path)!r})"
 
 
-def load(run: str | Path, module: nn.Module | None = None, *, image_size: int | None = None) -> ImageEncoder:
+def load(
+    run: str | Path,
+    module: nn.Module | None = None,
+    *,
+    image_size: int | None = None,
+    device: str | torch.device | None = None,
+) -> ImageEncoder:
     """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
 
     Args:
@@ -129,10 +136,28 @@ def load(run: str | Path, module: nn.Module | None = None, *, image_size: int | 
             libraries. Existing folders take precedence over names.
         module: the user's own encoder, if the run was trained with one.
         image_size: of the input of published weights, in pixels; default: their own. A run has its own.
+        device: where the encoder computes, such as ``"cuda"``; default: the CPU. Features are returned on the CPU.
 
     Raises:
-        InputError: the folder contains no encoder, or no encoder has this name.
+        InputError: the folder contains no encoder, no encoder has this name, or the device cannot be used.
     """
+    opened = _open(run, module, image_size)
+    opened.device = None if device is None else usable_device(device)
+    return opened
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Returns a device; raises `InputError` if there is none of this name, or PyTorch cannot use it here."""
+    try:
+        wanted = torch.device(device)
+        torch.empty(1, device=wanted)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"device={str(device)!r}: cannot be used ({reason}); give 'cpu', or leave it out") from None
+    return wanted
+
+
+def _open(run: str | Path, module: nn.Module | None, image_size: int | None) -> ImageEncoder:
     path = run_path(run)
     if path is None:
         if module is not None:

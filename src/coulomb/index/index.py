@@ -342,9 +342,26 @@ class Index(Answers):
         )
 
     def _features_of(self, images: Images, ids: Sequence[str] | str | None) -> tuple[Tensor, list[int]]:
+        for given in [images] if isinstance(images, str) else images if isinstance(images, list) else []:
+            if isinstance(given, str):
+                self._require_image(given)
         rows = [self.position(each) for each in ([ids] if isinstance(ids, str) else ids or [])]
         stored = [self.rows(row, row + 1) for row in rows]
         return torch.cat([*stored, *([] if images is None else [self.encode(images)])] or [torch.empty(0, 1)]), rows
+
+    def _require_image(self, given: str) -> None:
+        """Raises `InputError` for an id, or words, in place of an image."""
+        if not given.strip() or "\0" in given or Path(given).expanduser().exists() or "://" in given:
+            return
+        if given in self.ids:
+            raise InputError(
+                f"{visible(given)!r}: no such file, but the id of an image of the index; give it as ids (--id)"
+            )
+        if not Path(given).suffix:
+            raise InputError(
+                f"{visible(given)!r}: no such file; the encoder compares images, not words: give the path of an image, or the "
+                "id of an image of the index as ids (--id)"
+            )
 
     def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows:
         """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serialisable."""

@@ -18,6 +18,7 @@ from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_threshol
 from coulomb.models.backbones import NORMS
 from coulomb.models.saving import write_atomically
 from coulomb.models.tuning import STATISTICS, Tune
+from coulomb.names_elsewhere import run_option
 from coulomb.reading import RESTORE, read_yaml
 
 SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb.training.optimizers.rate`
@@ -280,7 +281,9 @@ def check_names(values: dict[str, Any]) -> None:
     """Raises `InputError` for an unknown option, with the nearest name."""
     for name in values:
         if name not in option_names():
-            raise InputError(f"unknown option {name!r}{did_you_mean(str(name), option_names())}")
+            here = run_option(str(name), option_names())
+            hint = did_you_mean(str(name), option_names()) if here is None else f"; use {here!r}"
+            raise InputError(f"unknown option {name!r}{hint}")
 
 
 def _validate(option: dataclasses.Field, hint: Any, value: Any) -> None:

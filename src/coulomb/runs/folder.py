@@ -130,7 +130,7 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, text.encode("utf-8"))
 
 
-MOST_SPLIT = 256 * MIB  # ten million images
+MOST_SPLIT = 1024 * MIB  # ten million images
 EVALUATE = "write it again with: coulomb evaluate RUN"
 
 _row = Shape(
@@ -152,7 +152,11 @@ _canvas = Shape(
     ),
 )
 DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
-SPLIT = {"train": list_of(whole), "test": list_of(whole)}
+_part = Shape(
+    "a list of the ids of images, or of positions as in runs of earlier versions",
+    lambda value: list_of(text).fits(value) or list_of(whole).fits(value),
+)
+SPLIT = {"train": _part, "test": _part}
 EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point", "random_init", "raw_pixels")} | {
     "protocol": table,
     "comparison": maybe(list_of(table)),

@@ -65,6 +65,15 @@ class Objects:
     method: type[Method] | None = None
     bank_path: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.views is None or all(hasattr(self.views, name) for name in ("size", "channels", "plain", "to_config")):
+            return
+        given = getattr(self.views, "__name__", type(self.views).__name__)
+        raise InputError(
+            f"views={given}: must be the name of a preset, or views with a size; wrap a function that maps images "
+            "[B, C, S, S] and a generator to one view: coulomb.data.views.OwnViews(function, size=S, channels=C)"
+        )
+
     def with_options(self, options: Mapping[str, Any]) -> "Objects":
         """Adds the user's method and the memory bank that ``options`` of this call name; the user's file is executed."""
         return replace(

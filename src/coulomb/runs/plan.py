@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from coulomb.data import Source
-from coulomb.errors import InputError
+from coulomb.data.source import first_few
+from coulomb.errors import InputError, counted
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
 from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
@@ -92,12 +93,32 @@ def plan_prepared(config: Config, prepared: Prepared, method: type[Method]) -> P
             fewer images than neighbours.
     """
     learned = find_training_images(prepared, method)
+    if len(learned) < 2:
+        raise InputError(f"data={config.data!r}: {_too_few(len(learned), prepared)}")
     if config.neighbours >= len(learned):
         raise InputError(
             f"neighbours={config.neighbours}: there are {len(learned)} training images; use fewer neighbours"
         )
     processes = count_processes(config)
     return Plan(config, prepared, learned, processes, batches_per_epoch(len(learned), config.batch_size, processes))
+
+
+def _too_few(learned: int, prepared: Prepared) -> str:
+    """Returns what is wrong with data that leave fewer than two images to learn from, and what to do."""
+    source, unreadable = prepared.sources[0], dict(prepared.facts.survey.unreadable)
+    unreadable |= {prepared.train.images.item_id(row): why for row, why in prepared.train.images.failures.items()}
+    counts = [counted(len(source), "image")]
+    if prepared.sources[1] is None:
+        counts.append(f"{len(prepared.test.indices)} held out")
+    if unreadable:
+        named = first_few([f"{name}: {why}" for name, why in unreadable.items()])
+        counts.append(f"{len(unreadable)} unreadable: {named}")
+    remedy = "add images, or pass the held-out ones as test" if prepared.sources[1] is None else "add images"
+    if unreadable:
+        remedy = "repair the list or the files"
+    return (
+        f"{counted(learned, 'training image')} ({', '.join(counts)}); contrastive learning needs at least 2: {remedy}"
+    )
 
 
 def configure(

@@ -232,9 +232,10 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     if prepared.facts.start.missing:
         result["findings"].append(prepared.facts.start.reason)
     if copies:
+        are = "is an exact copy of a training image" if copies == 1 else "are exact copies of training images"
         result["findings"].append(
-            f"{copies} of {tested.total()} held-out images are exact copies of training images, which flatters the "
-            "evaluation: remove them, or keep copies on one side with --group, if a column, folder or file name shows them."
+            f"{copies} of {tested.total()} held-out images {are}, which flatters the evaluation: remove them, or keep copies "
+            "on one side with --group, if a column, folder or file name shows them."
         )
 
 

@@ -46,6 +46,11 @@ class Part:
         """Labels of ``indices``, in the same order."""
         return None if self.labels is None else self.labels[self.indices]
 
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the images ``indices``, in the same order."""
+        return [self.images.source.item_id(index) for index in self.indices.tolist()]
+
     def sample(self, most: int, seed: int, purpose: str) -> "Part":
         """Returns a part with at most ``most`` of the images, drawn by ``seed`` and ``purpose``, in ascending order."""
         chosen = self.indices

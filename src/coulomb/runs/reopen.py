@@ -28,9 +28,11 @@ def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool 
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     if saved is not None:
         for name, part in (("train", prepared.train), ("test", prepared.test)):
-            if saved[name] != part.indices.tolist():
+            begun = saved[name]
+            positions = bool(begun) and isinstance(begun[0], int)  # as in runs of earlier versions
+            if begun != (part.indices.tolist() if positions else part.ids):
                 raise InputError(
                     f"{str(folder.path)!r}: the {name} images are not those the run began with "
-                    f"({len(saved[name])} then, {len(part.indices)} now); restore the data, or start a new run"
+                    f"({len(begun)} then, {len(part.indices)} now); restore the data, or start a new run"
                 )
     return config, prepared

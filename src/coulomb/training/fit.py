@@ -15,7 +15,7 @@ import lightning.pytorch as pl
 
 from coulomb.data.views import ViewMaker, contact_sheet
 from coulomb.doctor import Watcher
-from coulomb.errors import InputError, LostProcessError
+from coulomb.errors import InputError, LostProcessError, counted
 from coulomb.machine import keep_freed_memory
 from coulomb.methods import Method
 from coulomb.models import Encoder, load_encoder, save_encoder
@@ -150,7 +150,7 @@ def fit(
         write_json(folder.data, prepared.describe(corrupt.listed()))
         if cache is not None and not config.keep_cache:
             cache.delete()
-    log.info("trained %d steps", trainer.global_step)
+    log.info("trained %s", counted(trainer.global_step, "step"))
 
 
 def _plan(

@@ -89,8 +89,8 @@ def _start(
                 "group": config.group,
                 "long_tail": config.long_tail,
                 "class_counts": prepared.class_counts,
-                "train": prepared.train.indices.tolist(),
-                "test": prepared.test.indices.tolist(),
+                "train": prepared.train.ids,
+                "test": prepared.test.ids,
                 "fingerprints": fingerprints(prepared.sources),
             },
         )

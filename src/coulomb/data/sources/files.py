@@ -13,7 +13,7 @@ import numpy as np
 from coulomb.data.decode import HEIC_EXTENSIONS, HEIC_HINT, EncodedSource, image_extensions
 from coulomb.data.labels import choose_label_column, read_labels
 from coulomb.data.source import CorruptImage, Labels, first_few, natural_key, portable, unavailable, visible
-from coulomb.errors import InputError
+from coulomb.errors import InputError, counted
 from coulomb.reading.cells import from_cell
 
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
@@ -111,18 +111,25 @@ class FolderScan:
         """Returns one sentence for each kind of entry that was skipped."""
         notes = []
         if self.hidden:
-            notes.append(f"{self.hidden} hidden files or folders were skipped.")
-        if self.other:
-            notes.append(f"{self.other} files without an image extension were skipped.")
-        if self.heic:
-            notes.append(f"{len(self.heic)} HEIC files were skipped ({first_few(self.heic)}): {HEIC_HINT}.")
-        if self.links:
             notes.append(
-                f"{len(self.links)} links that are circular, or lead to folders or out of the data folder, were left out: "
-                f"{first_few(self.links)}."
+                f"{counted(self.hidden, 'hidden file or folder was', 'hidden files or folders were')} skipped."
             )
+        if self.other:
+            have = counted(self.other, "file without an image extension was", "files without an image extension were")
+            notes.append(f"{have} skipped.")
+        if self.heic:
+            have = counted(len(self.heic), "HEIC file was", "HEIC files were")
+            notes.append(f"{have} skipped ({first_few(self.heic)}): {HEIC_HINT}.")
+        if self.links:
+            have = counted(
+                len(self.links),
+                "link that is circular, or leads to a folder or out of the data folder, was",
+                "links that are circular, or lead to folders or out of the data folder, were",
+            )
+            notes.append(f"{have} left out: {first_few(self.links)}.")
         if self.denied:
-            notes.append(f"{len(self.denied)} folders could not be read (permission denied): {first_few(self.denied)}.")
+            have = counted(len(self.denied), "folder")
+            notes.append(f"{have} could not be read (permission denied): {first_few(self.denied)}.")
         return notes
 
 
@@ -198,7 +205,10 @@ def open_folder(root: Path, scan: FolderScan) -> FileSource:
             + " ".join(["", *notes])
         )
     if scan.parquet:
-        notes.append(f"{len(scan.parquet)} Parquet files next to the images were skipped.")
+        have = counted(
+            len(scan.parquet), "Parquet file next to the images was", "Parquet files next to the images were"
+        )
+        notes.append(f"{have} skipped.")
     folders = [path.split("/", 1)[0] if "/" in path else None for path in scan.images]
     names = sorted({folder for folder in folders if folder is not None}, key=natural_key)
     if names and None not in folders and {name.lower() for name in names} <= PARTS:
@@ -220,11 +230,15 @@ def open_folder(root: Path, scan: FolderScan) -> FileSource:
         loose = folders.count(None)
         deep = sum(path.count("/") > 1 for path in scan.images)
         if loose:
-            notes.append(
-                f"{loose} images lie in the folder itself, next to the class folders: they have no label (−1)."
+            have = counted(
+                loose,
+                "image lies in the folder itself, next to the class folders: it has",
+                "images lie in the folder itself, next to the class folders: they have",
             )
+            notes.append(f"{have} no label (−1).")
         if deep:
-            notes.append(f"{deep} images lie deeper than their class folder; the first folder level is the class.")
+            have = counted(deep, "image lies deeper than its", "images lie deeper than their")
+            notes.append(f"{have} class folder; the first folder level is the class.")
     return FileSource(
         root, scan.images, kind=kind, name=portable(root.resolve().name or str(root)),
         labels=labels, class_names=class_names, notes=tuple(notes),

@@ -1,0 +1,68 @@
+"""The list of commands needs no PyTorch, and options of other libraries lead to those of the command."""
+
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from coulomb.cli import main
+from coulomb.cli.app import app as own
+from coulomb.cli.every import app
+from coulomb.cli.overview import COMMANDS, listing
+from coulomb.names_elsewhere import RUN_OPTIONS
+from coulomb.runs.config import option_names
+
+
+def error(monkeypatch, capsys, line):
+    monkeypatch.setattr(sys, "argv", ["coulomb", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["--version"], ["trian"]])
+def test_the_list_of_commands_does_not_import_torch(arguments):
+    script = (
+        "import sys\nfrom coulomb.cli import main\n"
+        f"sys.argv = ['coulomb', *{arguments!r}]\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.splitlines()[-1] == "False False", done
+
+
+def test_the_list_has_all_commands_with_their_help():
+    real, shown = (typer.main.get_command(each).commands for each in (app, listing(own)))
+    assert list(COMMANDS) == list(shown) == list(real)
+    assert {name: each.get_short_help_str(400) for name, each in shown.items()} == {
+        name: each.get_short_help_str(400) for name, each in real.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train photos --learning-rate 0.1", "No such option: --learning-rate; use --lr"),
+        ("train photos --model lite0", "No such option: --model; use --encoder"),
+        ("train --dataset photos", "No such option: --dataset; use the argument DATA, without a flag"),
+        ("index photos --model lite0", "No such option: --model; use --encoder"),
+        ("duplicates photos.index --threshold 0.9", "No such option: --threshold; use --above"),
+        ("evaluate run --num-workers 2", "No such option: --num-workers"),
+        ("trian photos", "No such command 'trian'. Did you mean 'train'?"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_the_option(monkeypatch, capsys, own_console, line, words):
+    assert f"coulomb: error: {words}" in error(monkeypatch, capsys, line)
+
+
+def test_the_suggested_options_exist():
+    flags = {
+        flag.lstrip("-").replace("-", "_")
+        for command in typer.main.get_command(app).commands.values()
+        for parameter in command.params
+        for flag in parameter.opts
+    }
+    assert {here for names in RUN_OPTIONS.values() for here in names} <= flags | {*option_names(), "resume_from"}
+    assert not set(RUN_OPTIONS) & set(option_names())
