@@ -175,9 +175,8 @@ def test_a_group_is_on_one_side_only(photos):
 def test_images_without_labels_get_a_remedy_for_their_kind(photos, tmp_path):
     (photos / "blue").rename(tmp_path / "flat")
     table = tmp_path / "table.csv"
-    table.write_text(
-        "path,kind\n" + "".join(f"{each},{'ab'[n % 2]}\n" for n, each in enumerate((tmp_path / "flat").iterdir()))
-    )
+    rows = [f"{each},{'ab'[number % 2]}" for number, each in enumerate((tmp_path / "flat").iterdir())]
+    table.write_text("\n".join(["path,kind", *rows]))
     cases = {
         tmp_path / "flat": "sort the images into a folder per class, or give a CSV file with columns path and label",
         table: r"name their column as labels \(--labels kind\)",

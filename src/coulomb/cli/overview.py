@@ -46,6 +46,7 @@ def read_help(module: str) -> dict[str, str]:
         elif (
             isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name)
         ):
-            texts = [each.value for each in node.value.keywords if each.arg == "help"]
-            found |= {node.targets[0].id: ast.literal_eval(text) for text in texts if isinstance(text, ast.Constant)}
+            for each in node.value.keywords:
+                if each.arg == "help" and isinstance(each.value, ast.Constant):
+                    found[node.targets[0].id] = str(each.value.value)
     return found
