@@ -155,7 +155,7 @@ EDITS = {
     "an option": ("config.yaml", "lr: ", "lr: [1] #", ("doctor --quick", "resume", "load")),
     "an option's name": ("config.yaml", "lr: ", "rate: ", ("doctor --quick", "resume", "load")),
     "a key that is no text": ("config.yaml", "method_options:", "1: 2\nmethod_options:", ("doctor --quick", "load")),
-    "split": ("split.json", '"train": [', '"train": ["x", ', ("doctor", "resume", "evaluate")),
+    "split": ("split.json", '"train": [', '"train": [3, ', ("doctor", "resume", "evaluate")),
     "counts": ("data.json", '"class_counts": [', '"class_counts": ["x", ', ("doctor", "doctor --quick")),
     "counts of null": ("data.json", '"class_counts": [', '"class_counts": [null, ', ("doctor --quick",)),
     "images": ("data.json", '"train": ', '"train": "x", "was": ', ("doctor --quick",)),

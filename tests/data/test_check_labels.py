@@ -19,7 +19,7 @@ def table(counts, batch_size, unknown=0):
 
 def test_rare_classes_are_listed_worst_first_with_remedies():
     result = table([500, 300, 6, 3], 64)
-    (rare,) = [finding for finding in label_findings(result) if "rare classes" in finding]
+    (rare,) = [finding for finding in label_findings(result) if "rare class" in finding]
     assert "2 rare classes would get little supervised signal" in rare
     assert rare.index("class-3") < rare.index("class-2")
     assert f"class-3 {p_no_positive(3, 809, 64):.0%} (3 images)" in rare
@@ -30,14 +30,14 @@ def test_rare_classes_are_listed_worst_first_with_remedies():
 
 def test_larger_batch_is_suggested_if_it_suffices():
     result = table([500, 300, 9], 64)
-    (rare,) = [finding for finding in label_findings(result) if "rare classes" in finding]
+    (rare,) = [finding for finding in label_findings(result) if "rare class" in finding]
     batch = int(rare.split("batches of ")[1].split()[0])
     assert p_no_positive(9, 809, batch) <= 0.5 < p_no_positive(9, 809, batch - 1)
 
 
 def test_no_unreasonably_large_batch_is_suggested():
     result = table([5000, 3000, 2], 16)
-    (rare,) = [finding for finding in label_findings(result) if "rare classes" in finding]
+    (rare,) = [finding for finding in label_findings(result) if "rare class" in finding]
     assert "batches of" not in rare
 
 
@@ -48,14 +48,14 @@ def test_no_findings_for_balanced_classes():
 
 def test_classes_with_a_single_image_are_reported_once():
     result = table([100, 1], 32)
-    assert not any("rare classes" in finding for finding in label_findings(result))
+    assert not any("rare class" in finding for finding in label_findings(result))
     assert any("single image" in finding for finding in label_findings(result))
 
 
 def test_check_includes_label_findings():
     labels = np.repeat([0, 1], [200, 2])
     images = np.random.default_rng(0).integers(0, 256, (202, 4, 4), dtype=np.uint8)
-    assert any("rare classes" in finding for finding in check(ArraySource(images, labels), batch_size=32)["findings"])
+    assert any("rare class" in finding for finding in check(ArraySource(images, labels), batch_size=32)["findings"])
 
 
 def test_p_no_positive_counts_training_images_only():
