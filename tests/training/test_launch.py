@@ -212,7 +212,9 @@ def test_two_images_are_refused_with_a_remedy_that_works(tmp_path, quick):
     folder.mkdir()
     for number in range(2):
         Image.effect_noise((20, 20), 100 + number).save(folder / f"{number}.png")
-    with pytest.raises(InputError, match=r"1 training image \(2 images, 1 held out\); .* or pass the held-out ones as test"):
+    with pytest.raises(
+        InputError, match=r"1 training image \(2 images, 1 held out\); .* or pass the held-out ones as test"
+    ):
         coulomb.train(folder, out=tmp_path / "run", progress=False, **quick)
     options = quick | {"batch_size": 2, "epochs": 1}
     run = coulomb.train(folder, test=folder, out=tmp_path / "run", progress=False, **options)
