@@ -177,7 +177,9 @@ def test_a_large_index_reads_its_table_and_places_before_they_are_used(here, lar
                 use(here)
             stored(here, name).write_bytes(content)
     flip(stored(here, "features.npy"), -5, bit=0)
-    assert len(use(here)[0]) == 12  # only a check reads all features
+    assert len(coulomb.Index.open(here).search(ids="a/00.png")) == 11  # does not read all before it begins
+    with pytest.raises(InputError, match=r"is damaged \(features.npy has changed since it was written" + REMEDY):
+        coulomb.Index.open(here).outliers(5)
     with pytest.raises(InputError, match="features.npy has changed since it was written"):
         coulomb.Index.check(here)
 

@@ -75,7 +75,7 @@ class Session:
             "name": Path(self.index.path).name,
             "images": len(self.index),
             "encoder": info["encoder"]["name"],
-            "features": int(self.index.features.shape[1]),
+            "features": info["features"],
             "stamp": self.stamp,
             "groupings": {name: grouping.describe() for name, grouping in self.groupings.items()},
             "work": self.decisions(),

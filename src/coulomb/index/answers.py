@@ -46,7 +46,7 @@ class Answers:
     if TYPE_CHECKING:  # of Index
         path: Path
         info: dict[str, Any]
-        features: np.ndarray
+        features: Any
         ids: Any
         labels: Any
         table: Any

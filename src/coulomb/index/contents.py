@@ -1,8 +1,8 @@
 """The files of a generation, memory-mapped and verified: by their checksums in ``index.json``, and as what they should be.
 
-A small index is verified when it is opened. Of a larger one, the table and the places of the thumbnails are verified when they
-are first used, and features and thumbnails by `check_all` only, because that reads all of them; a sample of the features is
-looked at when it is opened.
+A small index is verified when it is opened. Of a larger one, a sample of the features is looked at when it is opened. Its
+table, the places of its thumbnails and its features are verified when they are first used, but the features not by a search,
+which takes less time than SHA-256; and the thumbnails by `check_all` only.
 """
 
 import contextlib
@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from coulomb.data.source import first_few, visible
 from coulomb.errors import InputError
 from coulomb.index.folder import Generation, IndexFolder, rebuild
+from coulomb.index.nearest import as_tensor
 from coulomb.index.table import schema
 
 SMALL = 64 * 2**20  # bytes of all files: SHA-256 takes 40 ms
 SAMPLE = 32  # rows of a larger index whose length is looked at when it is opened
-BLOCK = 2**22  # elements of the features that are converted at a time
+BLOCK = 2**20  # elements of the features that are converted at a time
 OFF_BY = 0.01  # largest difference of a length from 1; float16 has 0.0005
 HEADER = 2**10  # bytes of an .npy file, at most
 
@@ -96,6 +98,7 @@ class Contents:
                 self._parquet()
             self.features = features.array((self._images, info["features"]), info["precision"])
             self.check_lengths(None if small else np.linspace(0, self._images - 1, SAMPLE).astype(np.int64))
+            self._features_verified = small
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -117,19 +120,24 @@ class Contents:
             for file in self.files:
                 file.verify()
 
+    def verify_features(self) -> None:
+        """Reads all features, once; raises `InputError` if they have changed or are not of unit length."""
+        with self.reading():
+            if not self._features_verified:
+                self.files[0].verify()
+                self.check_lengths()
+                self._features_verified = True
+
     def check_lengths(self, rows: np.ndarray | None = None) -> None:
         """Raises ValueError unless features have unit length; ``rows``: look at these only."""
         step = max(1, BLOCK // self.features.shape[1])
-        rows = np.arange(self._images) if rows is None else rows
-        for start in range(0, len(rows), step):
-            some = rows[start : start + step]
-            block = np.asarray(self.features[some], np.float32)
-            with np.errstate(over="ignore", invalid="ignore"):
-                lengths = np.sqrt(np.einsum("nd,nd->n", block, block))
-            wrong = np.flatnonzero(~(np.abs(lengths - 1) <= OFF_BY))  # NaN is wrong, too
+        whole = [slice(start, start + step) for start in range(0, self._images, step)]
+        for part in whole if rows is None else [rows]:
+            lengths = torch.linalg.vector_norm(as_tensor(self.features[part]).float(), dim=1)
+            wrong = (~((lengths - 1).abs() <= OFF_BY)).nonzero().squeeze(1)  # NaN is wrong, too
             if len(wrong):
-                at = wrong[0]
-                raise ValueError(f"{self.files[0].name}: row {some[at]} has length {lengths[at]:.4g} instead of 1")
+                row, length = np.arange(self._images)[part][wrong[0]], float(lengths[wrong[0]])
+                raise ValueError(f"{self.files[0].name}: row {row} has length {length:.4g} instead of 1")
 
     def _parquet(self) -> Any:
         import pyarrow as pa
@@ -210,7 +218,7 @@ def check_all(folder: IndexFolder) -> dict[str, Any]:
         raise damaged(folder.path, damages)
     info, contents = open_contents(folder)
     with contents.reading():
-        contents.check_lengths()
+        contents.verify_features()
         contents.offsets  # noqa: B018 — verified when they are read
         if len(set(contents.table.column("id").to_pylist())) < info["images"]:  # takes a second for 5 million
             raise ValueError("images.parquet: an id occurs twice")

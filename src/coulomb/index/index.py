@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -40,7 +41,6 @@ class Index(Answers):
     Attributes:
         path: the folder.
         info: the content of ``index.json``.
-        features: memory-mapped array [N, D] of unit length, float16 or float32.
 
     Raises:
         InputError: the folder is not an index, damaged, or written by a newer version; or ``root`` does not hold its images.
@@ -62,7 +62,6 @@ class Index(Answers):
     def _open(self) -> None:
         # Everything is opened here, so that an update, which removes the files, does not affect this object.
         self.info, self._contents = open_contents(IndexFolder(self.path))
-        self.features = self._contents.features
 
     @classmethod
     def open(
@@ -139,8 +138,8 @@ class Index(Answers):
     def check(path: str | Path) -> dict[str, Any]:
         """Verifies all files of an index by their checksums, and that they hold an index.
 
-        A small index (64 MiB) is verified whenever it is opened, and of a larger one the table and what is looked at. This
-        reads all of it: features and thumbnails, too, 1.5 GB per second.
+        A small index (64 MiB) is verified whenever it is opened; of a larger one the table and `features` when they are
+        first used. This reads all of it, the thumbnails, too: about 1.5 GB per second.
 
         Returns:
             ``images``, ``bytes`` and ``files``, their names.
@@ -164,6 +163,15 @@ class Index(Answers):
 
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self)} images)"
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """Memory-mapped array [N, D] of unit length, float16 or float32, which is read and verified on first use.
+
+        `search` and `neighbours` do not wait for that; they refuse similarities that features of unit length cannot have.
+        """
+        self._contents.verify_features()
+        return self._contents.features
 
     @cached_property
     def table(self) -> Any:
@@ -236,7 +244,7 @@ class Index(Answers):
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Returns features [start:stop] as a float32 tensor."""
-        return as_tensor(self.features[start:stop]).float()
+        return as_tensor(self._contents.features[start:stop]).float()
 
     def position(self, item_id: str) -> int:
         """Returns the row of an image.
@@ -321,14 +329,14 @@ class Index(Answers):
         Raises:
             InputError: the queries are not of D dimensions, as features of another encoder; or features are damaged.
         """
-        width = self.features.shape[1]
+        width = self.info["features"]
         if queries.ndim != 2 or queries.shape[1] != width:
             raise InputError(
                 f"queries: {list(queries.shape)}; the index has {width} features per image, give [Q, {width}] by the same "
                 f"encoder ({visible(self.info['encoder']['name'])})"
             )
         queries = queries.float().cpu()
-        values, rows = nearest(as_tensor(self.features), queries, top)
+        values, rows = nearest(as_tensor(self._contents.features), queries, top)
         # |q·x| ≤ |q| for x of unit length; written so that NaN is wrong, too.
         wrong = values[~(values.abs() <= (1 + OFF_BY) * queries.norm(dim=1, keepdim=True))]
         if not len(wrong):
