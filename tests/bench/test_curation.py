@@ -22,7 +22,8 @@ def test_label_errors_without_cleanlab(monkeypatch):
     result = curation.bench_label_errors(x, y, quiet)
     assert result["precision"]["coulomb"] > 0.9 and "not installed" in result["skipped"]
     text = curation.render({"duplicates": curation.bench_duplicates(400, 32, quiet), "label_errors": result})
-    assert text.endswith("skipped: cleanlab is not installed")
+    assert text.endswith("skipped: cleanlab is not installed") and "above the cut-off" in text
+    assert result["cutoff"]["recall"] > 0.9
 
 
 def test_chosen_images_are_compared_with_random_ones(monkeypatch):
@@ -33,6 +34,18 @@ def test_chosen_images_are_compared_with_random_ones(monkeypatch):
     assert result["typical"]["mean"] > result["random"]["mean"]
     text = curation.render({"duplicates": curation.bench_duplicates(400, 32, quiet), "choose": result})
     assert "6 labels, typical" in text and "recall 100" in text
+
+
+def test_defaults_are_compared_with_those_before(monkeypatch):
+    monkeypatch.setattr(curation, "BUDGET", 60)
+    x, y = classes_of(400, 4, noise=0.2)
+    result = curation.bench_defaults(x, y, quiet)
+    assert result["clusters"]["k-means"]["number"] == 14 and result["clusters"]["k-means"]["none"] == 0
+    assert result["clusters"]["k-means"]["purity"] > 0.9
+    sure = result["classify"]["60 labels, default"]
+    assert 0.5 < sure["sure"] <= 1 and sure["accuracy of sure"] >= sure["accuracy"]
+    text = curation.render({"duplicates": curation.bench_duplicates(400, 32, quiet), "defaults": result})
+    assert "k-means: 14 clusters, 0.0% of the images in none" in text
 
 
 def test_memory_is_sampled():

@@ -144,6 +144,9 @@ def test_every_view_opens_quietly_fits_and_names_its_controls(visit, small, view
         page.locator(VIEWS[view]).first.wait_for(timeout=60_000)
     assert "token" not in page.url
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    cut = """[...document.querySelectorAll("nav a")].filter(e => e.getBoundingClientRect().left < 0 ||
+        e.getBoundingClientRect().right > innerWidth).map(e => e.textContent)"""
+    assert page.evaluate(cut) == []
     nameless = """[...document.querySelectorAll("button, a, input, select, canvas, [role=grid], img")].filter(e =>
         e.offsetParent && !(e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length || e.hasAttribute("alt"))
         ).map(e => e.outerHTML.slice(0, 90))"""

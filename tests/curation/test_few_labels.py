@@ -67,3 +67,14 @@ def test_labels_that_give_no_classifier_are_refused(labels, reason):
         classify(normal(10, 4), labels)
     with pytest.raises(InputError, match="target=0"):
         classify(normal(10, 4), np.arange(10), target=0)
+
+
+@pytest.mark.parametrize(("noise", "target"), [(0.1, 0.95), (2.5, None)])
+def test_by_default_sure_predictions_make_half_the_errors(noise, target):
+    """95% of the predictions for hard classes would be unsure if 95% of the others had to be right."""
+    x, y = classes_of(600, 5, noise=noise)
+    labels = np.where(np.arange(600) < 150, y, -1)
+    found = classify(x, labels)
+    assert found.target == pytest.approx(target or (1 + found.accuracy) / 2)
+    assert (~found.unsure).mean() > (0.9 if target else 0.1)
+    assert target or (~found.unsure).sum() > (~classify(x, labels, target=0.95).unsure).sum()

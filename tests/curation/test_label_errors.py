@@ -24,6 +24,23 @@ def test_planted_flips_come_first_with_the_right_suggestion():
     assert (found.suggested != given[found.rows]).all()
 
 
+def test_the_cutoff_keeps_planted_flips_and_leaves_out_most_of_the_rest():
+    """Classes that overlap: a third of all labels is suspicious, as in a hard data set."""
+    x, y = classes_of(1500, 5, noise=1.6)
+    given, flipped = y.copy(), np.arange(75)
+    given[flipped] = (given[flipped] + 1) % 5
+    found = label_errors(x, given)
+    listed = found.rows[found.confidence >= found.cutoff]
+    assert len(found.rows) > 300 and len(listed) < 150
+    assert np.isin(listed, flipped).mean() > 2 * np.isin(found.rows, flipped).mean()
+    assert found.cutoff == label_errors(x, given).cutoff
+
+
+def test_too_few_images_have_no_cutoff():
+    x, _, given = with_flips(100, 5)
+    assert label_errors(x, given).cutoff == 0
+
+
 def test_images_without_a_label_are_neither_judged_nor_used():
     x, _, given = with_flips()
     given[300:] = -1

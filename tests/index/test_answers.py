@@ -98,7 +98,7 @@ def test_crops_and_small_copies_are_found_by_their_pixels(unlike, monkeypatch):
     (group,) = answer["groups"]
     assert (group["keep"], group["reason"]) == ("0.jpg", "more pixels")
     assert {m["id"] for m in group["members"]} == {"crop.jpg", "small $(touch ran).jpg"}
-    assert all(m["reason"].startswith("crop or edited copy") and not m["keep"] for m in group["members"])
+    assert all(m["reason"].endswith(" (crop or edited copy)") and not m["keep"] for m in group["members"])
     (copies,) = answer["copies"]
     assert copies["keep"] == "0.jpg" and [m["id"] for m in copies["members"]] == ["0 copy.jpg"]
 
@@ -177,6 +177,41 @@ def test_label_errors_of_the_index_and_of_given_labels(index, tmp_path):
     given = dict(zip(index.ids, index.labels, strict=True)) | {"a/04.png": "b", "b/07.png": "a"}
     (found, *_) = index.label_errors(given, top=1)
     assert (found["id"], found["label"], found["suggested"]) == ("b/07.png", "a", "b")
+
+
+def test_label_errors_are_listed_from_a_cutoff(index, monkeypatch):
+    wrong = [index.position(f"a/{number:02}.png") for number in (4, 8, 12, 16)]
+    index.features[wrong] = index.features[[index.position(f"b/{number:02}.png") for number in (5, 7, 9, 11)]]
+    everything = index.label_errors(cutoff=0)
+    confidence = [row["confidence"] for row in everything]
+    module = sys.modules["coulomb.curation.label_errors"]  # the package has the function under this name
+    monkeypatch.setattr(module, "_cutoff", lambda *_: confidence[1] - 1e-4)
+    found = index.label_errors()
+    assert found == everything[:2]
+    assert f"2 of {N} labels are listed" in found.note and "2 more are less certain" in found.note
+    assert (
+        index.label_errors(top=3) == everything[:3]
+        and index.label_errors(cutoff=confidence[2] - 1e-4) == everything[:3]
+    )
+
+
+def test_clusters_by_default_leave_no_image_out(index):
+    rows = index.cluster()
+    assert {row["cluster"] for row in rows} == set(range(5)) and len(rows) == N  # √(60/2)
+    assert {row["cluster"] for row in index.cluster(least=10)} <= {-1, 0, 1}
+    with pytest.raises(InputError, match="leave out number or least"):
+        index.cluster(3, least=10)
+
+
+def test_outliers_say_what_is_unusual(edited):
+    index = coulomb.Index.open(edited)
+    narrow = index.root / "narrow.jpg"
+    Image.new("CMYK", (300, 40), (0, 0, 0, 250)).save(narrow)
+    index = coulomb.Index.build(index.root, edited.parent / "again", encoder=tiny(), workers=0, progress=False)
+    reason = {row["id"]: row["reason"] for row in index.outliers()}
+    assert reason["narrow.jpg"].endswith("; dark; flat; odd aspect ratio; CMYK")
+    narrow.unlink()
+    assert "odd aspect ratio" in {row["id"]: row["reason"] for row in index.outliers()}["narrow.jpg"]
 
 
 def test_choosing_leaves_out_what_has_a_label(index):

@@ -1,4 +1,4 @@
-"""Measures curation: duplicates against fp64, planted label errors against cleanlab, chosen images against random ones."""
+"""Measures curation: duplicates against fp64, planted label errors against cleanlab, defaults, choosing."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from coulomb.bench.timing import describe_machine, resident_mib
-from coulomb.curation import choose, label_errors, similar_pairs
+from coulomb.curation import choose, classify, hdbscan, kmeans, label_errors, similar_pairs
 from coulomb.curation.label_errors import probe_probabilities
 from coulomb.errors import InputError
 from coulomb.index import Index
@@ -91,13 +91,19 @@ def bench_label_errors(x: np.ndarray, labels: np.ndarray, say: Callable[[str], N
     planted = np.zeros(len(x), bool)
     planted[flipped] = True
     say(f"label errors: {len(flipped)} planted among {len(x):,}")
-    found = label_errors(x, given).rows[: len(flipped)]
-    result = {"coulomb": float(planted[found].sum() / len(flipped))}
+    errors = label_errors(x, given)
+    result = {"coulomb": float(planted[errors.rows[: len(flipped)]].sum() / len(flipped))}
+    listed = errors.rows[errors.confidence >= errors.cutoff]
+    cutoff = {
+        "suspicious": len(errors.rows), "listed": len(listed),
+        "precision": float(planted[listed].mean()) if len(listed) else None,
+        "recall": float(planted[listed].sum() / len(flipped)),
+    }  # fmt: skip
     try:
         from cleanlab.filter import find_label_issues
         from cleanlab.rank import get_label_quality_scores
     except ImportError:
-        return {"precision": result, "skipped": "cleanlab is not installed"}
+        return {"precision": result, "cutoff": cutoff, "skipped": "cleanlab is not installed"}
     say("label errors: cleanlab")
     probability = probe_probabilities(x, np.arange(len(x)), given, 0)
     probability /= probability.sum(1, keepdims=True)
@@ -109,7 +115,41 @@ def bench_label_errors(x: np.ndarray, labels: np.ndarray, say: Callable[[str], N
             given, probability, filter_by=kind, return_indices_ranked_by="self_confidence", n_jobs=1
         )
         result[f"cleanlab {kind}"] = float(planted[issues[: len(flipped)]].sum() / len(flipped))
-    return {"precision": result}
+    return {"precision": result, "cutoff": cutoff}
+
+
+def bench_defaults(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]) -> dict[str, Any]:
+    """What clusters and a classifier of few labels do by default, and did before (HDBSCAN; 95% accuracy wanted).
+
+    Clusters: their number, the share of images in none, and the share of the others with the most frequent label of their
+    cluster. Classes, of labels for random images, means of 5 draws: the share of images that are not unsure, the accuracy
+    of these, and that of all.
+    """
+    result: dict[str, Any] = {"clusters": {}, "classify": {}}
+    number = round((len(x) / 2) ** 0.5)
+    for name, found in (("k-means", kmeans(x, number)), ("HDBSCAN", hdbscan(x))):
+        say(f"clusters: {name}")
+        inside = found.cluster >= 0
+        most = sum(int(np.bincount(labels[found.cluster == each]).max()) for each in range(len(found.centres)))
+        result["clusters"][name] = {
+            "number": len(found.centres), "none": float((~inside).mean()), "purity": most / max(1, int(inside.sum()))
+        }  # fmt: skip
+    for given in (BUDGET // 5, BUDGET):
+        for target in (None, 0.95):
+            draws = []
+            for seed in range(5):
+                say(f"classify from {given} labels, draw {seed + 1} of 5")
+                rows = numpy_generator(seed, "bench labels").permutation(len(x))[:given]
+                few = np.full(len(x), -1)
+                few[rows] = labels[rows]
+                predicted = classify(x, few, target=target)
+                rest = few < 0
+                right, sure = (predicted.predicted == labels)[rest], ~predicted.unsure[rest]
+                draws.append((sure.mean(), right[sure].mean() if sure.any() else np.nan, right.mean()))
+            means = np.nanmean(np.array(draws), 0).tolist()
+            name = f"{given} labels, {'default' if target is None else 'accuracy .95'}"
+            result["classify"][name] = dict(zip(("sure", "accuracy of sure", "accuracy"), means, strict=True))
+    return result
 
 
 def bench_choose(
@@ -154,6 +194,7 @@ def bench_curation(
     number = {name: position for position, name in enumerate(names)}
     labels = np.array([number[label] for label in index.labels])
     result["label_errors"] = bench_label_errors(index.features, labels, say)
+    result["defaults"] = bench_defaults(index.features, labels, say)
     if test is not None:
         test_labels = np.array([number[label] for label in test.labels])
         result["choose"] = bench_choose(index.features, labels, test.features, test_labels, say)
@@ -171,6 +212,21 @@ def render(result: dict[str, Any]) -> str:
     errors = result.get("label_errors", {})
     for name, precision in errors.get("precision", {}).items():
         lines.append(f"planted label errors among the first {FLIPPED:.0%}, {name}: {precision:.1%}")
+    if "cutoff" in errors:
+        cut, precision = errors["cutoff"], errors["cutoff"]["precision"]
+        lines.append(
+            f"label errors: {cut['suspicious']} suspicious, {cut['listed']} above the cut-off, of these planted "
+            f"{'none' if precision is None else f'{precision:.1%}'}, {cut['recall']:.1%} of the planted ones"
+        )
+    defaults = result.get("defaults", {})
+    for name, one in defaults.get("clusters", {}).items():
+        lines.append(
+            f"{name}: {one['number']} clusters, {one['none']:.1%} of the images in none, purity {one['purity']:.1%}"
+        )
+    for name, one in defaults.get("classify", {}).items():
+        lines.append(
+            f"classify, {name}: {one['sure']:.1%} not unsure, right {one['accuracy of sure']:.1%}; all {one['accuracy']:.1%}"
+        )
     if "skipped" in errors:
         lines.append(f"skipped: {errors['skipped']}")
     for name, accuracy in result.get("choose", {}).items():

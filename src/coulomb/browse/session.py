@@ -176,9 +176,8 @@ class Session:
 
     def _outliers(self, options: dict[str, Any], say: Say) -> Any:
         say(None, f"compares {len(self.index)} images with their neighbours")
-        return [
-            {"position": self.places[one["id"]], "reason": one.get("reason")} for one in self.index.outliers(MOST_FOUND)
-        ]
+        found = self.index.outliers(MOST_FOUND, looks=False)  # the page shows them
+        return [{"position": self.places[one["id"]], "reason": one.get("reason")} for one in found]
 
     def _label_errors(self, options: dict[str, Any], say: Say) -> Any:
         say(None, "compares each label with those of similar images")

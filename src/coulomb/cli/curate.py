@@ -80,7 +80,17 @@ def outliers(
 def label_errors(
     index: Annotated[Path, INDEX],
     labels: Annotated[Path | None, LABELS] = None,
-    top: Annotated[int | None, typer.Option(help="number of images; default: all that are suspicious", min=1)] = None,
+    top: Annotated[
+        int | None, typer.Option(help="number of images, however certain; default: those above --cutoff", min=1)
+    ] = None,
+    cutoff: Annotated[
+        float | None,
+        typer.Option(
+            help="least confidence, 0 for all suspicious labels; default: what finds labels flipped for the purpose best",
+            min=0,
+            max=1,
+        ),
+    ] = None,
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
     out: Annotated[Path | None, LIST] = None,
@@ -88,9 +98,11 @@ def label_errors(
 ) -> None:
     """List labels that are probably wrong, the most certain first, with a suggested label.
 
-    An image is listed if its 20 nearest images and a cross-validated linear probe together favour another label.
+    An image is suspicious if its 20 nearest images and a cross-validated linear probe together favour another label. It is
+    listed if they do so with a confidence that 5% of the labels, flipped for the purpose, show to be worth a look.
     """
-    found = _open(index, root, out).label_errors(labels, top=top, seed=seed)
+    found = _open(index, root, out).label_errors(labels, top=top, cutoff=cutoff, seed=seed)
+    note(found.note)
     columns = {"confidence": "{:6.3f}", "label": "{}", "suggested": "→ {}", "id": "{}", "reason": "{}"}
     _finish(found, out, as_json, partial(_table, columns=columns))
 
@@ -132,9 +144,12 @@ def choose(
 def cluster(
     index: Annotated[Path, INDEX],
     number: Annotated[
-        int | None, typer.Option(help="number of clusters (k-means); default: found by HDBSCAN", min=1)
+        int | None, typer.Option(help="number of clusters (k-means); default: √(N/2) for N images", min=1)
     ] = None,
-    least: Annotated[int, typer.Option(help="smallest cluster of HDBSCAN", min=2)] = 10,
+    least: Annotated[
+        int | None,
+        typer.Option(help="smallest cluster of HDBSCAN, which finds the number and leaves images in none", min=2),
+    ] = None,
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
     out: Annotated[Path | None, LIST] = None,
@@ -154,7 +169,7 @@ def cluster(
 
 
 def classify_index(
-    index: Path, labels: Path | None, accuracy: float, root: Path | None, out: Path | None, as_json: bool
+    index: Path, labels: Path | None, accuracy: float | None, root: Path | None, out: Path | None, as_json: bool
 ) -> None:
     """Classifies the images of an index from some labels: ``coulomb classify INDEX --labels FILE``."""
     found = _open(index, root, out).classify(labels, accuracy=accuracy)
@@ -237,7 +252,10 @@ def _accuracy_text(found: dict[str, Any]) -> str:
     measured = "fewer than 20 labels: accuracy not measured, margin below 0.5 counts as unsure"
     if found["accuracy"] is not None:
         sure = "none" if found["sure_accuracy"] is None else f"{found['sure_accuracy']:.1%}"
-        measured = f"held-out accuracy {found['accuracy']:.1%}, of those above the threshold {sure}"
+        measured = (
+            f"held-out accuracy {found['accuracy']:.1%}, of those that are not unsure {sure} "
+            f"(wanted: {found['target']:.1%})"
+        )
     return (
         f"{len(found['images']):,} images classified from {found['labelled']:,} labels of {len(found['classes'])} classes; "
         f"{unsure:,} unsure ({measured})"

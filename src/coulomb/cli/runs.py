@@ -207,8 +207,9 @@ def classify(
         Path | None, _index(help="CSV or Parquet file with columns id and label, of some images of the index")
     ] = None,
     accuracy: Annotated[
-        float, _index(help="held-out accuracy wanted of the predictions that are not marked unsure")
-    ] = 0.95,
+        float | None,
+        _index(help="held-out accuracy wanted of those not marked unsure; default: half the errors, at most 0.95"),
+    ] = None,
     root: Annotated[Path | None, ROOT] = None,
     out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, JSON] = False,

@@ -14,6 +14,7 @@ from coulomb.metrics.linear import FEW_SHOT_C, fit_logistic
 GRID = (FEW_SHOT_C, 10.0, 1.0)  # of equal held-out accuracies, the first
 LEAST_TO_VALIDATE = 20  # labels; with fewer, held-out accuracies say little
 UNVALIDATED = 0.5  # threshold in that case
+HIGHEST_TARGET = 0.95  # by default
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Predictions:
         classes: the C class numbers that occur among the labels, ascending.
         probabilities: of these classes, float32 [N,C].
         threshold: margin (largest minus second largest probability) below which a prediction counts as unsure.
+        target: accuracy wanted of those that reach the threshold; None if it was not measured.
         accuracy: held-out accuracy of all predictions; None if too few labels were given to measure it.
         sure_accuracy: held-out accuracy of those that reach the threshold; None likewise, or if none does.
         C: inverse regularisation of the classifier.
@@ -32,6 +34,7 @@ class Predictions:
     classes: np.ndarray
     probabilities: np.ndarray
     threshold: float
+    target: float | None
     accuracy: float | None
     sure_accuracy: float | None
     C: float
@@ -52,18 +55,20 @@ class Predictions:
         return self.margin < self.threshold
 
 
-def classify(x: np.ndarray, labels: np.ndarray, *, target: float = 0.95, seed: int = 0) -> Predictions:
+def classify(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, seed: int = 0) -> Predictions:
     """Classifies all images by logistic regression on the unit features of those with a label.
 
     The regularisation (C = 100, 10 or 1) is the one with the highest accuracy in 5-fold cross-validation on the labels.
     The threshold is the smallest margin at which the held-out predictions that reach it are right in ``target`` of the
-    cases; if no margin does, it is above 1 and all are unsure. With fewer than 20 labels nothing can be held out: C = 100
-    and the threshold is .5. Probabilities are not calibrated otherwise.
+    cases; if no margin does, it is above 1 and all are unsure. By default they are to make half the errors of all held-out
+    predictions, and to be right in 95% at most: where classes are hard to tell apart, 95% would leave almost all images
+    unsure. With fewer than 20 labels nothing can be held out: C = 100 and the threshold is .5. Probabilities are not
+    calibrated otherwise.
 
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks, the labelled rows are kept in memory.
         labels: class numbers int64 [N], −1 for none.
-        target: accuracy wanted of the predictions that are not unsure, in (0, 1].
+        target: accuracy wanted of the predictions that are not unsure, in (0, 1]; default: see above.
         seed: of the folds.
 
     Raises:
@@ -71,7 +76,7 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float = 0.95, seed: i
     """
     check_rows(x)
     labels = check_labels(labels, len(x))
-    if not 0 < target <= 1:
+    if target is not None and not 0 < target <= 1:
         raise InputError(f"target={target}: must be an accuracy in (0, 1].")
     rows = np.flatnonzero(labels >= 0)
     classes, given = np.unique(labels[rows], return_inverse=True)
@@ -87,12 +92,13 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float = 0.95, seed: i
     for block in blocks(len(x)):
         probabilities[block] = model.predict_proba(unit_rows(x, block).numpy())
     if held_out is None:
-        return Predictions(classes, probabilities, UNVALIDATED, None, None, C)
+        return Predictions(classes, probabilities, UNVALIDATED, None, None, None, C)
     right, margin = held_out.argmax(1) == given, _margin(held_out)
+    target = min(HIGHEST_TARGET, (1 + float(right.mean())) / 2) if target is None else target
     threshold = _threshold(margin, right, target)
     sure = margin >= threshold
     sure_accuracy = float(right[sure].mean()) if sure.any() else None
-    return Predictions(classes, probabilities, threshold, float(right.mean()), sure_accuracy, C)
+    return Predictions(classes, probabilities, threshold, target, float(right.mean()), sure_accuracy, C)
 
 
 def _held_out(features: Tensor, classes: np.ndarray, C: float, seed: int) -> np.ndarray:

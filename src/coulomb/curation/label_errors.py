@@ -13,6 +13,8 @@ from coulomb.metrics.linear import fit_probe
 from coulomb.randomness import numpy_generator
 
 NEIGHBOURS = 20
+PLANTED = 0.05  # share of labels that are flipped to find the cut-off
+FEWEST_PLANTED = 10  # with fewer, every suspicious label is listed
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class LabelErrors:
         k: number of neighbours.
         judged: number of labelled images that were examined.
         single: number of images left out because no other image has their label.
+        cutoff: recommended least confidence; 0 if too few images were judged to find one.
     """
 
     rows: np.ndarray
@@ -38,6 +41,7 @@ class LabelErrors:
     k: int
     judged: int
     single: int
+    cutoff: float
 
 
 def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelErrors:
@@ -49,6 +53,11 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
     part), n_c the number of the k = 20 nearest other labelled images with class c of C. Images whose most probable class
     differs from their label are returned, ranked by 1 − p of the label. An image never votes on itself or trains its own
     probe. Classes of a single image cannot be judged; they are counted.
+
+    Where classes are hard to tell apart, many correct labels are suspicious as well. The recommended ``cutoff`` is found on
+    this data: 5% of the labels are flipped to random other classes and judged likewise, and the cut-off is the confidence
+    with the largest F1 score of the flipped labels among the suspicious ones. Real errors count as wrong there, so it
+    rather lists too few.
 
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks by the neighbours, the probe needs them in memory.
@@ -70,12 +79,8 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
     given = np.searchsorted(usable, labels[rows])
     k = min(NEIGHBOURS, len(rows) - 1)
     _, near = neighbours(x, k, rows)
-    votes = np.zeros((len(rows), len(usable)), np.float32)
-    np.add.at(votes, (np.arange(len(rows))[:, None], given[near]), 1.0)
+    probe, votes, probability = _judged(x, rows, near, given, seed)
     own = np.arange(len(rows)), given
-    probe = probe_probabilities(x, rows, given, seed)
-    probability = np.sqrt(probe * (votes + 1) / (k + len(usable)))
-    probability /= probability.sum(1, keepdims=True)
     suggested = probability.argmax(1)
     confidence = 1 - probability[own]
     wrong = np.flatnonzero(suggested != given)
@@ -83,8 +88,42 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
     return LabelErrors(
         rows=rows[wrong], suggested=usable[suggested[wrong]], confidence=confidence[wrong],
         agreeing=votes[own][wrong].astype(np.int64), probe=probe[own][wrong],
-        k=k, judged=len(rows), single=int((labels >= 0).sum()) - len(rows),
+        k=k, judged=len(rows), single=int((labels >= 0).sum()) - len(rows), cutoff=_cutoff(x, rows, near, given, seed),
     )  # fmt: skip
+
+
+def _judged(
+    x: np.ndarray, rows: np.ndarray, near: np.ndarray, given: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns probabilities by the probe, votes of the ``near`` images, and both combined, each [n, C]."""
+    classes = int(given.max()) + 1
+    votes = np.zeros((len(rows), classes), np.float32)
+    np.add.at(votes, (np.arange(len(rows))[:, None], given[near]), 1.0)
+    probe = probe_probabilities(x, rows, given, seed)
+    probability = np.sqrt(probe * (votes + 1) / (near.shape[1] + classes))
+    return probe, votes, probability / probability.sum(1, keepdims=True)
+
+
+def _cutoff(x: np.ndarray, rows: np.ndarray, near: np.ndarray, given: np.ndarray, seed: int) -> float:
+    """The confidence with the largest F1 score of planted flips among suspicious labels; 0 if these would be too few."""
+    count = round(PLANTED * len(given))
+    if count < FEWEST_PLANTED:
+        return 0.0
+    generator = numpy_generator(seed, "planted label errors")
+    classes, flipped = int(given.max()) + 1, generator.permutation(len(given))[:count]
+    labels = given.copy()
+    labels[flipped] = (labels[flipped] + generator.integers(1, classes, count)) % classes
+    if np.bincount(labels, minlength=classes).min() < 2:  # a small class would be lost
+        return 0.0
+    probability = _judged(x, rows, near, labels, seed)[2]
+    confidence = 1 - probability[np.arange(len(labels)), labels]
+    wrong = np.flatnonzero(probability.argmax(1) != labels)
+    wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
+    found = np.cumsum(np.isin(wrong, flipped))
+    if not len(wrong) or not found[-1]:
+        return 0.0
+    f1 = 2 * found / (np.arange(1, len(wrong) + 1) + count)
+    return float(confidence[wrong[f1.argmax()]])
 
 
 def probe_probabilities(x: np.ndarray, rows: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from coulomb.data.check_groups import group_finding, group_like
 from coulomb.data.check_labels import column_lines, label_findings, label_like, label_table
+from coulomb.data.looks import unusual
 from coulomb.data.source import CorruptImage, Header, Source, first_few, visible
 from coulomb.data.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
 from coulomb.data.workers import read_batches, split_batches, track
@@ -20,11 +21,12 @@ MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
 
 
 class Decoded(NamedTuple):
-    """Header, hash of the pixels and size in bytes of an image that was decoded at full size."""
+    """Header, hash of the pixels and size in bytes of an image that was decoded at full size, and what is unusual about it."""
 
     header: Header
     digest: bytes
     nbytes: int
+    unusual: tuple[str, ...] = ()
 
 
 class _DecodedImages(Dataset[Decoded | str]):
@@ -44,7 +46,7 @@ class _DecodedImages(Dataset[Decoded | str]):
             return error.reason
         digest = hashlib.blake2b(f"{image.shape}{image.dtype}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(image).tobytes())
-        return Decoded(header, digest.digest(), image.nbytes)
+        return Decoded(header, digest.digest(), image.nbytes, tuple(unusual(image, header)))
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ def check(
         - ``groups``: columns, file names or folders that look like groups of similar images, see
           :func:`coulomb.data.check_groups.group_like`;
         - ``rounded``: ids of images with more than 8 bits per channel that are read as 8, because most images have 8;
+        - ``unusual``: ids of images that are blurred, dark, bright, flat, of an odd aspect ratio, CMYK, or of more than 8 bits
+          per channel, see :func:`coulomb.data.looks.unusual`;
         - ``detail``: whether the images look enlarged, see :func:`coulomb.data.survey.measure_detail`;
         - ``memory``: bytes decoded at full size, and as canvases of the suggested size;
         - ``findings``: sentences on what deserves attention.
@@ -173,6 +177,7 @@ def check(
         "other_columns": [entry for entry in label_like(source) if entry["name"] not in grouped],
         "groups": groups,
         "rounded": [source.item_id(index) for index in inspection.deep] if summary.dtype == "uint8" else [],
+        "unusual": _unusual(inspection),
         "detail": measure_detail(source, list(decoded), seed),
         "memory": {
             "full_size": sum(image.nbytes for image in decoded.values()),
@@ -190,6 +195,15 @@ def _copies(decoded: dict[int, Decoded]) -> list[list[int]]:
     for index, image in decoded.items():
         by_digest[image.digest].append(index)
     return [members for members in by_digest.values() if len(members) > 1]
+
+
+def _unusual(inspection: Inspection) -> dict[str, list[str]]:
+    """Returns the ids of unusual images by what is unusual about them, the most frequent first."""
+    ids: dict[str, list[str]] = defaultdict(list)
+    for index, image in inspection.decoded.items():
+        for kind in image.unusual:
+            ids[kind].append(inspection.source.item_id(index))
+    return dict(sorted(ids.items(), key=lambda entry: (-len(entry[1]), entry[0])))
 
 
 def _duplicates(source: Source, copies: list[list[int]]) -> dict[str, Any]:
@@ -226,6 +240,13 @@ def _findings(result: dict[str, Any], image_size: int, smallest: int) -> list[st
     if survey["transparent"]:
         has = counted(survey["transparent"], "image has transparency and was", "images have transparency and were")
         findings.append(f"{has} composited over white.")
+    for kind, ids in result["unusual"].items():
+        # What most images have is how this data set looks. Bits per channel have a sentence of their own.
+        if kind != "more than 8 bits per channel" and 2 * len(ids) <= result["readable"]:
+            what = ("has an ", "have an ") if kind == "odd aspect ratio" else ("is ", "are ")
+            findings.append(
+                f"{counted(len(ids), f'image {what[0]}{kind}', f'images {what[1]}{kind}')}: {first_few(ids)}."
+            )
     if result["rounded"]:
         findings.append(rounded_sentence(result["rounded"]))
     deep = sum(number for mode, number in survey["modes"].items() if mode.startswith(("I", "F", "uint16", "float")))

@@ -1,5 +1,6 @@
 """What an index tells about its images: duplicates, outliers, wrong labels, what to label next, clusters, classes."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,8 +9,10 @@ import numpy as np
 
 from coulomb import curation
 from coulomb.curation.choose import Strategy
+from coulomb.data.decode import decode, read_header
 from coulomb.data.labels import is_unknown
-from coulomb.data.source import first_few, natural_key, visible
+from coulomb.data.looks import unusual
+from coulomb.data.source import CorruptImage, Header, first_few, natural_key, visible
 from coulomb.errors import InputError
 from coulomb.index.crops import Crops
 from coulomb.index.encoders import same
@@ -125,7 +128,7 @@ class Answers:
             kept = row == other
             reason = "not like a kept image" if kept else compare(facts[place_of[other]], facts[place_of[row]])
             if not kept and cosine < above:
-                reason = f"crop or edited copy; {reason}"
+                reason = f"{reason} (crop or edited copy)"
             members.append(Member(row, int(best[0]) if kept else other, cosine, reason, kept))
         members.sort(key=lambda member: -member.similarity)
         return Kept(int(best[0]), why, members)
@@ -176,17 +179,19 @@ class Answers:
                 f"{visible(self.path)}; build both with the same encoder and image_size"
             )
 
-    def outliers(self, top: int | None = 100, *, neighbours: int | None = None) -> Rows:
+    def outliers(self, top: int | None = 100, *, neighbours: int | None = None, looks: bool = True) -> Rows:
         """Ranks the images that belong to the others the least (`coulomb.curation.outliers`).
 
         Args:
             top: how many; None for all.
             neighbours: k of the mean similarity and the local density; default 10.
+            looks: whether reasons say how the images look, which reads the thumbnail and the header of each.
 
         Returns:
             ``[{"id", "path", "score", "similarity", "nearest", "reason", "label"}]``: ``score`` in robust standard
             deviations from the median, ``similarity`` the mean cosine with the k nearest, ``nearest`` the id of the most
-            similar image.
+            similar image; ``reason`` also says if the image is blurred, dark, bright or flat, of an odd aspect ratio, CMYK or
+            of more than 8 bits per channel.
 
         Raises:
             InputError: fewer than 3 images, ``neighbours`` out of range.
@@ -198,21 +203,40 @@ class Answers:
             score=np.round(found.score[rows], 3).tolist(),
             similarity=np.round(found.similarity[rows], 6).tolist(),
             nearest=[self.ids[row] for row in found.neighbour[rows]],
-            reason=[found.reason(row) for row in rows],
+            reason=[
+                "; ".join([found.reason(row), *seen])
+                for row, seen in zip(rows, self._looks(rows.tolist()) if looks else [[]] * len(rows), strict=True)
+            ],
         )
 
-    def label_errors(self, labels: Any = None, *, top: int | None = None, seed: int = 0) -> Rows:
+    def _looks(self, rows: list[int]) -> list[list[str]]:
+        """What is unusual about how images look, by their thumbnails and the headers of their files."""
+        part = self.table.select(["path", "width", "height"]).take(rows).to_pydict()
+        found = []
+        for row, path, width, height in zip(rows, *part.values(), strict=True):
+            header = Header(width or 0, height or 0, "RGB", 3, "uint8")
+            if path is not None:
+                with contextlib.suppress(CorruptImage):  # the file is gone: what the index knows of it remains
+                    header = read_header(Path(self._absolute([path])[0] or path), path)
+            found.append(unusual(decode(self.thumbnail(row), f"thumbnail {row}")[0], header))
+        return found
+
+    def label_errors(
+        self, labels: Any = None, *, top: int | None = None, cutoff: float | None = None, seed: int = 0
+    ) -> Rows:
         """Ranks the labels that the features contradict (`coulomb.curation.label_errors`).
 
         Args:
             labels: other labels than those of the index: a dict id → label, or a CSV or Parquet file with columns id (or
                 path) and label.
-            top: how many; default: all whose label is not the most probable one.
+            top: how many of those whose label is not the most probable one, whatever their confidence.
+            cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: the one
+                that finds labels flipped for the purpose best, see `coulomb.curation.label_errors`.
             seed: of the folds of the linear probe.
 
         Returns:
             ``[{"id", "path", "suggested", "confidence", "reason", "label"}]``: ``confidence`` is 1 − probability of the
-            given ``label``.
+            given ``label``. ``note`` of the list says how many were left out.
 
         Raises:
             InputError: no labels, fewer than two classes with two images.
@@ -224,7 +248,9 @@ class Answers:
                 "from folders of classes or a list with labels"
             )
         found = curation.label_errors(self.features, numbers, seed=seed)
-        shown = slice(0, top)
+        least = cutoff if cutoff is not None else 0.0 if top is not None else found.cutoff
+        likely = int((found.confidence >= least).sum())
+        shown = slice(0, likely if top is None else min(top, likely))
         rows = found.rows[shown]
         entries = self.describe(
             rows.tolist(),
@@ -235,7 +261,13 @@ class Answers:
                 for agreeing, p in zip(found.agreeing[shown], found.probe[shown], strict=True)
             ],
         )
-        return Rows(entry | {"label": names[numbers[row]]} for entry, row in zip(entries, rows, strict=True))
+        answer = Rows(entry | {"label": names[numbers[row]]} for entry, row in zip(entries, rows, strict=True))
+        answer.note = f"{len(rows)} of {found.judged} labels are listed, with a confidence of at least {least:.3f}"
+        if cutoff is None and top is None and least:
+            answer.note += ", the cut-off that finds labels flipped for the purpose best"
+        if len(found.rows) > len(rows):
+            answer.note += f"; {len(found.rows) - len(rows)} more are less certain (cutoff=0, --cutoff 0, lists all)"
+        return answer
 
     def choose(self, number: int, *, labels: Any = None, strategy: Strategy = "typical", seed: int = 0) -> Rows:
         """Chooses the images to label next (`coulomb.curation.choose`); those with a label are left out.
@@ -256,12 +288,12 @@ class Answers:
         rows = curation.choose(self.features, number, np.flatnonzero(numbers >= 0), strategy=strategy, seed=seed)
         return self.describe(rows.tolist())
 
-    def cluster(self, number: int | None = None, *, least: int = 10, seed: int = 0) -> Rows:
-        """Divides the images into clusters: ``number`` by k-means, or by HDBSCAN as many as there are.
+    def cluster(self, number: int | None = None, *, least: int | None = None, seed: int = 0) -> Rows:
+        """Divides the images into clusters: by k-means, or with ``least`` by HDBSCAN, which leaves images in no cluster.
 
         Args:
-            number: of clusters; None for HDBSCAN (at most 50,000 images).
-            least: smallest cluster of HDBSCAN.
+            number: of clusters of k-means; default √(N/2), 27 for 1,500 images.
+            least: smallest cluster of HDBSCAN, which finds the number of clusters (at most 50,000 images).
             seed: of k-means.
 
         Returns:
@@ -269,11 +301,16 @@ class Answers:
             first (``similarity`` with its centre); images in no cluster, −1, at the end.
 
         Raises:
-            InputError: ``number`` or ``least`` out of range.
+            InputError: ``number`` or ``least`` out of range, or both given.
         """
-        if number is None:
+        if least is not None and number is not None:
+            raise InputError(
+                f"least={least}: is for HDBSCAN, which finds the number of clusters; leave out number or least"
+            )
+        if least is not None:
             found = curation.hdbscan(self.features, least, seed=seed)
         else:
+            number = max(1, round((len(self.ids) / 2) ** 0.5)) if number is None else number
             found = curation.kmeans(self.features, number, seed=seed)
         place = np.where(found.cluster < 0, len(found.centres), found.cluster)
         rows = np.lexsort((-found.similarity, place))
@@ -283,20 +320,22 @@ class Answers:
             similarity=np.round(found.similarity[rows].astype(float), 6).tolist(),
         )
 
-    def classify(self, labels: Any = None, *, accuracy: float = 0.95, seed: int = 0) -> Predictions:
+    def classify(self, labels: Any = None, *, accuracy: float | None = None, seed: int = 0) -> Predictions:
         """Classifies the images without a label from those with one (`coulomb.curation.classify`).
 
         Args:
             labels: a dict id → label, or a CSV or Parquet file with columns id (or path) and label; default: the labels
                 of the index.
-            accuracy: held-out accuracy wanted of the predictions that are not ``unsure``.
+            accuracy: held-out accuracy wanted of the predictions that are not ``unsure``; default: half the errors of all
+                predictions, at most .95.
             seed: of the cross-validation.
 
         Returns:
-            ``{"images": [{"id", "path", "label", "probability", "margin", "unsure", "probabilities"}], "threshold",
-            "accuracy", "sure_accuracy", "labelled", "classes"}``: all images without a given label, the surest first;
-            ``label`` is the predicted class. ``accuracy`` and ``sure_accuracy`` are those of held-out labels, None if there
-            are fewer than 20; ``unsure`` means a margin below ``threshold``.
+            ``{"images": [{"id", "path", "label", "probability", "margin", "unsure", "probabilities"}],
+            "threshold", "target", "accuracy", "sure_accuracy", "labelled", "classes"}``: all images without a given label,
+            the surest first; ``label`` is the predicted class. ``accuracy`` and ``sure_accuracy`` are those of held-out
+            labels, and ``target`` what was wanted of the latter, None if there are fewer than 20; ``unsure`` means a margin
+            below ``threshold``.
 
         Raises:
             InputError: no labels, one class only, unknown ids.
@@ -328,6 +367,7 @@ class Answers:
         return Predictions(
             images=images,
             threshold=found.threshold,
+            target=found.target,
             accuracy=found.accuracy,
             sure_accuracy=found.sure_accuracy,
             labelled=int((numbers >= 0).sum()),

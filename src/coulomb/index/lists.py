@@ -20,7 +20,13 @@ EMPTY = ["id", "path", "label"]  # columns of a table without rows
 
 
 class Rows(list[dict[str, Any]]):
-    """An answer with one dict per image, a list that can be converted to a table."""
+    """An answer with one dict per image, a list that can be converted to a table.
+
+    Attributes:
+        note: a sentence about the answer, such as what it leaves out; empty if there is nothing to say.
+    """
+
+    note = ""
 
     def to_pandas(self) -> "pd.DataFrame":
         """Returns a ``pandas.DataFrame`` with one row per image; raises `InputError` if pandas is not installed."""
