@@ -8,6 +8,7 @@ from torch import Tensor
 
 from coulomb import checked
 from coulomb.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
+from coulomb.workers import GRAIN, alone
 
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
 
@@ -33,7 +34,40 @@ def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normal
         raise ValueError(
             f"{names[1]} has shape {tuple(second.shape)}, but {names[0]} has {tuple(first.shape)}: they must be equal"
         )
-    return normalized(names, torch.cat([first, second]), normalize=normalize, degree=degree)
+    with alone(first):
+        both = torch.cat([first, second])
+    return normalized(names, both, normalize=normalize, degree=degree)
+
+
+def paired_products(rows_2ND: Tensor) -> Tensor:
+    """Returns x_i · y_i of two tensors [N, D] that are stacked, [N]."""
+    if rows_2ND.numel() < GRAIN or not checked.eager() or abstract(rows_2ND):
+        return (rows_2ND[0] * rows_2ND[1]).sum(1)
+    products: Tensor = PairedProducts.apply(rows_2ND)
+    return products
+
+
+class PairedProducts(torch.autograd.Function):
+    """x_i · y_i, with the gradient of both as one tensor, of which autograd would stack two."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_2ND: Tensor) -> Tensor:
+        """Returns the products."""
+        ctx.save_for_backward(rows_2ND)
+        with alone(rows_2ND):
+            return (rows_2ND[0] * rows_2ND[1]).sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """Returns (g·y, g·x)."""
+        (rows_2ND,) = ctx.saved_tensors
+        with alone(rows_2ND):
+            if torch.is_grad_enabled():
+                return rows_2ND.flip(0) * grad[:, None]
+            out = torch.empty_like(rows_2ND)
+            for one, other in ((0, 1), (1, 0)):
+                torch.mul(rows_2ND[one], grad[:, None], out=out[other])
+            return out
 
 
 def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:
@@ -78,10 +112,11 @@ class UnitRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
         """Returns (z, ‖x‖ with ∞ for a row of zeros)."""
-        norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-        if check_norms(norm, names, True) or capturing(norm):
-            norm = norm.masked_fill_(norm < ZERO, torch.inf)
-        rows = value / norm
+        with alone(value):
+            norm = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+            if check_norms(norm, names, True) or capturing(norm):
+                norm = norm.masked_fill_(norm < ZERO, torch.inf)
+            rows = value / norm
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(rows, norm)  # outputs, so that the derivative can be differentiated again
         return rows, norm
@@ -91,11 +126,16 @@ class UnitRows(torch.autograd.Function):
         """Returns the gradient of ``value``."""
         rows, norm = ctx.saved_tensors
         out: Tensor | None = None
-        if grad is not None:
-            out = torch.addcmul(grad, rows, (rows * grad).sum(-1, keepdim=True), value=-1)
-            out = out.div(norm) if torch.is_grad_enabled() else out.div_(norm)
-        if grad_norm is not None:
-            out = rows * grad_norm if out is None else out + rows * grad_norm
+        with alone(rows):
+            if grad is not None:
+                product = rows * grad
+                along = product.sum(-1, keepdim=True)
+                if torch.is_grad_enabled():
+                    out = (grad - rows * along) / norm
+                else:
+                    out = torch.mul(rows, along, out=product).neg_().add_(grad).div_(norm)
+            if grad_norm is not None:
+                out = rows * grad_norm if out is None else out + rows * grad_norm
         return out, None
 
 

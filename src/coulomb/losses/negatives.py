@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coulomb.checked import readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
-from coulomb.losses.inputs import paired_rows, reduced, unit_rows, warn_counted
+from coulomb.losses.inputs import paired_products, paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import announced, gather_group, gather_rows
@@ -58,8 +58,7 @@ class ContrastiveLoss(Loss):
         anchors = similarity.number_of_keys
         if anchors == 2:
             warn_counted(2, 2, "anchors have no negative (N = 1): the loss gives no gradient")
-        first, second = rows.view(2, n, -1).unbind()
-        positives = (similarity.scale * (first * second).sum(1)).repeat(2)
+        positives = (similarity.scale * paired_products(rows.view(2, n, -1))).repeat(2)
         return Contrast(similarity, "negatives", positives, anchors - 2, anchors, group)
 
     def _pairs(
@@ -76,6 +75,7 @@ class ContrastiveLoss(Loss):
         """
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         n, dtype, group = len(query), query.dtype, gather_group(self.gather) if negatives is None else None
+        products = paired_products(rows.view(2, n, -1))
         query, positive = rows.view(2, n, -1).unbind()
         if negatives is None:
             over, keys = "negatives", positive
@@ -97,8 +97,7 @@ class ContrastiveLoss(Loss):
         count = anchors - 1 if negatives is None else len(negatives)
         if count == 0:
             warn_counted(n, n, "anchors have no negative: the loss does not separate them")
-        positives = similarity.scale * (query * positive).sum(1)
-        return Contrast(similarity, over, positives, count, anchors, group)
+        return Contrast(similarity, over, similarity.scale * products, count, anchors, group)
 
     def _result(self, contrast: Contrast, loss_N: Tensor) -> Result:
         """Returns the reduced loss, with its `Diagnosis` if ``diagnose``."""

@@ -21,6 +21,7 @@ from torch.nn.functional import softplus
 from coulomb.similarity import policy
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
+from coulomb.workers import alone
 
 Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
 
@@ -120,7 +121,8 @@ def scaled(
         grad_ND, grad_MD = grad_ND.add_(grad_MD), None
     for grad in (grad_ND, grad_MD):
         if grad is not None:
-            grad.mul_(problem.scale)
+            with alone(grad):
+                grad.mul_(problem.scale)
     return Gradients(grad_ND, grad_MD, grad_scale, grad_bias_M)
 
 
@@ -326,7 +328,8 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
     """(G + Gᵀ) Q, with G + Gᵀ = Σ_p E_p∘(w_pi + w_pj): symmetric again, so tiles above the diagonal suffice."""
     tiles, powers = Tiles(problem), problem.powers
     weight_PN, _ = row_weights(problem, reduced.rows_PN, grad_PN)
-    grad_ND = torch.zeros_like(tiles.queries_ND)
+    with alone(tiles.queries_ND):
+        grad_ND = torch.zeros_like(tiles.queries_ND)
 
     def weights(p: int, rows: slice, cols: slice) -> Tensor:
         out = tiles.buffer((rows.stop - rows.start, cols.stop - cols.start), "weights")

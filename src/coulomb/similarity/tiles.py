@@ -24,6 +24,7 @@ COARSE = 2**-8  # error of t to which the lse of a row in fp32 or fp64 may be ro
 UNIT = 1 + 1e-3  # upper bound of the length of a normalised row
 LEAST_OF_TRIANGLE = 320  # shortest strips that are worth a thread of their own, in both directions of a triangle,
 LEAST_OF_COLUMNS = 128  # and of columns, in tiles that may have more rows
+ALIGNED = 16  # products of strips of other lengths take 15% longer in fp32 (AVX-512)
 _NOTHING = torch.empty(0)
 
 Visit = Callable[[slice, slice, int], None]
@@ -307,7 +308,8 @@ def strip_length(length: int, tile: int, count: int = 1, least: int = 1) -> int:
     """Length of equal strips of at most ``tile``: of a multiple of ``count`` strips, unless shorter than ``least``."""
     strips = max(1, -(-length // tile))
     rounded = -(-strips // count) * count
-    return max(1, -(-length // (rounded if length >= rounded * least else strips)))
+    equal = -(-length // (rounded if length >= rounded * least else strips))
+    return max(1, min(tile, -(-equal // ALIGNED) * ALIGNED))
 
 
 def diagonal(strip: slice, tile: int) -> Iterator[tuple[slice, slice]]:
