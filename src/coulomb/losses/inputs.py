@@ -133,7 +133,7 @@ class UnitRows(torch.autograd.Function):
                 if torch.is_grad_enabled():
                     out = (grad - rows * along) / norm
                 else:
-                    out = torch.mul(rows, along, out=product).neg_().add_(grad).div_(norm)
+                    out = torch.sub(grad, torch.mul(rows, along, out=product), out=product).div_(norm)
             if grad_norm is not None:
                 out = rows * grad_norm if out is None else out + rows * grad_norm
         return out, None

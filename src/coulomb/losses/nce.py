@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from coulomb.checked import check_shape, check_tensor, checked_number, readable
 from coulomb.losses.diagnosis import Diagnosis, Result
-from coulomb.losses.inputs import lengths, paired_rows, reduced, unit_rows
+from coulomb.losses.inputs import lengths, paired_products, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
 from coulomb.losses.temperature import inverse
 from coulomb.similarity.products import matmul
@@ -93,9 +93,9 @@ class NCELoss(Loss):
         batch, m = noise.shape[:2]
         if batch != len(query) or m == 0:
             raise ValueError(f"noise must have shape [{len(query)}, m, D] with m at least 1, got {tuple(noise.shape)}")
-        query, positive = rows.view(2, batch, -1).unbind()
         scale, log_m = inverse(self.temperature), math.log(m)
-        own, others = scale * (query * positive).sum(1), scale * _cosines(query, noise, normalize=self.normalize)
+        own = scale * paired_products(rows.view(2, batch, -1))
+        others = scale * _cosines(rows[:batch], noise, normalize=self.normalize)
         own_noise, others_noise = self._log_noise(noise_index, others)
         log_z = self._log_z(others - others_noise)
         # softplus of the log odds of mPₙ⁺ : P⁺ and of Pₖ : mPₙₖ

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY
 
 from torch import Tensor
 
-from coulomb.losses.inputs import paired_rows, reduced
+from coulomb.losses.inputs import paired_products, paired_rows, reduced
 from coulomb.losses.options import Flag, Loss, Reduction
 
 
@@ -49,5 +49,4 @@ class NegativeCosineLoss(Loss):
         """Computes the loss; see the class."""
         target = target.detach() if self.stop_gradient and isinstance(target, Tensor) else target
         rows = paired_rows(("prediction", "target"), prediction, target, normalize=self.normalize)
-        prediction, target = rows.chunk(2)
-        return reduced(-(prediction * target).sum(1), self.reduction)
+        return reduced(-paired_products(rows.view(2, len(prediction), -1)), self.reduction)
