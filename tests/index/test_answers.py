@@ -193,6 +193,8 @@ def test_label_errors_are_listed_from_a_cutoff(index, monkeypatch):
         index.label_errors(top=3) == everything[:3]
         and index.label_errors(cutoff=confidence[2] - 1e-4) == everything[:3]
     )
+    monkeypatch.setattr(module, "_cutoff", lambda *_: pytest.fail("no cut-off was asked for"))
+    assert index.label_errors(top=1) == everything[:1] and index.label_errors(cutoff=0) == everything
 
 
 def test_clusters_by_default_leave_no_image_out(index):

@@ -126,8 +126,7 @@ def bench_defaults(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]
     of these, and that of all.
     """
     result: dict[str, Any] = {"clusters": {}, "classify": {}}
-    number = round((len(x) / 2) ** 0.5)
-    for name, found in (("k-means", kmeans(x, number)), ("HDBSCAN", hdbscan(x))):
+    for name, found in (("k-means", kmeans(x)), ("HDBSCAN", hdbscan(x))):
         say(f"clusters: {name}")
         inside = found.cluster >= 0
         most = sum(int(np.bincount(labels[found.cluster == each]).max()) for each in range(len(found.centres)))

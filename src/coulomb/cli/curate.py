@@ -86,7 +86,7 @@ def label_errors(
     cutoff: Annotated[
         float | None,
         typer.Option(
-            help="least confidence, 0 for all suspicious labels; default: what finds labels flipped for the purpose best",
+            help="least confidence; 0 lists all suspicious labels; default: found by flipping 5% of the labels",
             min=0,
             max=1,
         ),
@@ -98,8 +98,8 @@ def label_errors(
 ) -> None:
     """List labels that are probably wrong, the most certain first, with a suggested label.
 
-    An image is suspicious if its 20 nearest images and a cross-validated linear probe together favour another label. It is
-    listed if they do so with a confidence that 5% of the labels, flipped for the purpose, show to be worth a look.
+    A label is suspicious if the 20 nearest images and a cross-validated linear probe together favor another one. It is listed
+    if their confidence reaches a cut-off: 5% of the labels are flipped, and the cut-off is the one that finds these best.
     """
     found = _open(index, root, out).label_errors(labels, top=top, cutoff=cutoff, seed=seed)
     note(found.note)

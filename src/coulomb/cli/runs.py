@@ -208,7 +208,9 @@ def classify(
     ] = None,
     accuracy: Annotated[
         float | None,
-        _index(help="held-out accuracy wanted of those not marked unsure; default: half the errors, at most 0.95"),
+        _index(
+            help="held-out accuracy of the images not marked unsure; default: half the error rate of all, at most 0.95"
+        ),
     ] = None,
     root: Annotated[Path | None, ROOT] = None,
     out: Annotated[Path | None, LIST] = None,

@@ -36,11 +36,12 @@ class Clusters:
         return rows[np.argsort(-self.similarity[rows], kind="stable")[:count]]
 
 
-def kmeans(x: np.ndarray, number: int, *, seed: int = 0) -> Clusters:
+def kmeans(x: np.ndarray, number: int | None = None, *, seed: int = 0) -> Clusters:
     """Clusters of features [N,D] by k-means on the sphere (scikit-learn, k-means++, one start).
 
-    Fitted on at most 50,000 rows, drawn by ``seed``; then every row belongs to the centre with the largest cosine. There
-    are fewer than ``number`` clusters if there are fewer different rows.
+    ``number`` is √(N/2) by default, 27 for 1,500 rows. Fitted on at most 50,000 rows, drawn by ``seed``; then every row
+    belongs to the centre with the largest cosine. There are fewer than ``number`` clusters if there are fewer different
+    rows.
 
     Raises:
         InputError: ``number`` is not from 1 to N, NaN or infinite values.
@@ -49,6 +50,7 @@ def kmeans(x: np.ndarray, number: int, *, seed: int = 0) -> Clusters:
     from sklearn.exceptions import ConvergenceWarning
 
     check_rows(x)
+    number = max(1, round((len(x) / 2) ** 0.5)) if number is None else number
     if not 1 <= number <= len(x):
         raise InputError(f"number={number}: must be from 1 to {len(x)}, the number of images.")
     fitted = max(FITTED_ROWS, number)
@@ -92,7 +94,8 @@ def hdbscan(x: np.ndarray, least: int = 10, *, seed: int = 0) -> Clusters:
     check_rows(x)
     if len(x) > MOST_HDBSCAN:
         raise InputError(
-            f"number=None: HDBSCAN takes too long for {len(x)} images (at most {MOST_HDBSCAN}); give a number of clusters."
+            f"least={least}: HDBSCAN takes too long for {len(x)} images (at most {MOST_HDBSCAN}); "
+            "give a number of clusters instead, for k-means."
         )
     if not 2 <= least <= len(x):
         raise InputError(f"least={least}: must be from 2 to {len(x)}, the number of images.")

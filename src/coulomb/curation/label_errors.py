@@ -30,7 +30,7 @@ class LabelErrors:
         k: number of neighbours.
         judged: number of labelled images that were examined.
         single: number of images left out because no other image has their label.
-        cutoff: recommended least confidence; 0 if too few images were judged to find one.
+        cutoff: recommended least confidence; 0 if it was not asked for, or if too few images were judged to find one.
     """
 
     rows: np.ndarray
@@ -44,7 +44,7 @@ class LabelErrors:
     cutoff: float
 
 
-def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelErrors:
+def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend: bool = True) -> LabelErrors:
     """Finds labels that the features contradict.
 
         p_c ∝ √(probe_c · votes_c),     votes_c = (n_c + 1)/(k + C)
@@ -56,13 +56,14 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
 
     Where classes are hard to tell apart, many correct labels are suspicious as well. The recommended ``cutoff`` is found on
     this data: 5% of the labels are flipped to random other classes and judged likewise, and the cut-off is the confidence
-    with the largest F1 score of the flipped labels among the suspicious ones. Real errors count as wrong there, so it
-    rather lists too few.
+    with the largest F1 score of the flipped labels among the suspicious ones. Real errors count as correct labels there, so
+    the cut-off is rather too high.
 
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks by the neighbours, the probe needs them in memory.
         labels: class numbers int64 [N], −1 for none.
         seed: of the folds.
+        recommend: whether to find the cut-off, for which the probes are fitted again.
 
     Raises:
         InputError: no labels, one class only, another number of labels, NaN or infinite values.
@@ -88,7 +89,8 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> LabelEr
     return LabelErrors(
         rows=rows[wrong], suggested=usable[suggested[wrong]], confidence=confidence[wrong],
         agreeing=votes[own][wrong].astype(np.int64), probe=probe[own][wrong],
-        k=k, judged=len(rows), single=int((labels >= 0).sum()) - len(rows), cutoff=_cutoff(x, rows, near, given, seed),
+        k=k, judged=len(rows), single=int((labels >= 0).sum()) - len(rows),
+        cutoff=_cutoff(x, rows, near, given, seed) if recommend else 0.0,
     )  # fmt: skip
 
 

@@ -230,8 +230,8 @@ class Answers:
             labels: other labels than those of the index: a dict id → label, or a CSV or Parquet file with columns id (or
                 path) and label.
             top: how many of those whose label is not the most probable one, whatever their confidence.
-            cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: the one
-                that finds labels flipped for the purpose best, see `coulomb.curation.label_errors`.
+            cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: found by
+                flipping 5% of the labels, see `coulomb.curation.label_errors`.
             seed: of the folds of the linear probe.
 
         Returns:
@@ -247,8 +247,9 @@ class Answers:
                 f"{visible(self.path)}: has no labels to check; give them with labels= (--labels FILE), or build the index "
                 "from folders of classes or a list with labels"
             )
-        found = curation.label_errors(self.features, numbers, seed=seed)
-        least = cutoff if cutoff is not None else 0.0 if top is not None else found.cutoff
+        recommended = cutoff is None and top is None
+        found = curation.label_errors(self.features, numbers, seed=seed, recommend=recommended)
+        least = cutoff if cutoff is not None else found.cutoff
         likely = int((found.confidence >= least).sum())
         shown = slice(0, likely if top is None else min(top, likely))
         rows = found.rows[shown]
@@ -263,8 +264,8 @@ class Answers:
         )
         answer = Rows(entry | {"label": names[numbers[row]]} for entry, row in zip(entries, rows, strict=True))
         answer.note = f"{len(rows)} of {found.judged} labels are listed, with a confidence of at least {least:.3f}"
-        if cutoff is None and top is None and least:
-            answer.note += ", the cut-off that finds labels flipped for the purpose best"
+        if recommended and least:
+            answer.note += ", the cut-off at which flipped labels are found best"
         if len(found.rows) > len(rows):
             answer.note += f"; {len(found.rows) - len(rows)} more are less certain (cutoff=0, --cutoff 0, lists all)"
         return answer
@@ -310,7 +311,6 @@ class Answers:
         if least is not None:
             found = curation.hdbscan(self.features, least, seed=seed)
         else:
-            number = max(1, round((len(self.ids) / 2) ** 0.5)) if number is None else number
             found = curation.kmeans(self.features, number, seed=seed)
         place = np.where(found.cluster < 0, len(found.centres), found.cluster)
         rows = np.lexsort((-found.similarity, place))
@@ -326,7 +326,7 @@ class Answers:
         Args:
             labels: a dict id → label, or a CSV or Parquet file with columns id (or path) and label; default: the labels
                 of the index.
-            accuracy: held-out accuracy wanted of the predictions that are not ``unsure``; default: half the errors of all
+            accuracy: held-out accuracy wanted of the predictions that are not ``unsure``; default: half the error rate of all
                 predictions, at most .95.
             seed: of the cross-validation.
 
