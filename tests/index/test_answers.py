@@ -195,6 +195,14 @@ def test_label_errors_are_listed_from_a_cutoff(index, monkeypatch):
     )
     monkeypatch.setattr(module, "_cutoff", lambda *_: pytest.fail("no cut-off was asked for"))
     assert index.label_errors(top=1) == everything[:1] and index.label_errors(cutoff=0) == everything
+    note = index.label_errors(top=1).note
+    assert note.startswith(f"1 of {N} labels") and "3 more are less certain" in note and "cutoff" not in note
+
+
+def test_accuracy_out_of_range_is_named_as_the_option_is(index):
+    for accuracy in (0, 1.5):
+        with pytest.raises(InputError, match=f"accuracy={accuracy}"):
+            index.classify(accuracy=accuracy)
 
 
 def test_clusters_by_default_leave_no_image_out(index):

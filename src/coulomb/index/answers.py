@@ -263,11 +263,14 @@ class Answers:
             ],
         )
         answer = Rows(entry | {"label": names[numbers[row]]} for entry, row in zip(entries, rows, strict=True))
-        answer.note = f"{len(rows)} of {found.judged} labels are listed, with a confidence of at least {least:.3f}"
+        answer.note = f"{len(rows)} of {found.judged} labels are listed"
+        if least:
+            answer.note += f", with a confidence of at least {least:.3f}"
         if recommended and least:
             answer.note += ", the cut-off at which flipped labels are found best"
         if len(found.rows) > len(rows):
-            answer.note += f"; {len(found.rows) - len(rows)} more are less certain (cutoff=0, --cutoff 0, lists all)"
+            answer.note += f"; {len(found.rows) - len(rows)} more are less certain"
+            answer.note += " (cutoff=0, --cutoff 0, lists all)" if top is None else ""
         return answer
 
     def choose(self, number: int, *, labels: Any = None, strategy: Strategy = "typical", seed: int = 0) -> Rows:
@@ -346,6 +349,8 @@ class Answers:
                 f"labels: {len(names)} different classes{f' ({visible(names[0])})' if names else ''}; a classifier needs two "
                 "or more; label an image of another class as well"
             )
+        if accuracy is not None and not 0 < accuracy <= 1:  # `curation.classify` calls it target
+            raise InputError(f"accuracy={accuracy}: must be above 0 and at most 1")
         found = curation.classify(self.features, numbers, target=accuracy, seed=seed)
         rest = np.flatnonzero(numbers < 0)
         rows = rest[np.argsort(-found.margin[rest], kind="stable")]

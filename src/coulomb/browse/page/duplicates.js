@@ -48,7 +48,7 @@ const differences = (position, best) => {
 };
 
 const fill = (place, groups, begin) => {
-  for (const group of groups) group.all = [[group.keep, 1, 1, `keep: ${group.reason}`], ...group.members.map(([position, similarity, keep, reason]) => [position, similarity, keep, keep ? `keep too: ${reason}` : `the one to keep: ${reason}`])];
+  for (const group of groups) group.all = [[group.keep, 1, 1, `keep: ${group.reason}`], ...group.members.map(([position, similarity, keep, reason]) => [position, similarity, keep, keep ? `keep too: ${reason}` : `a copy; the other is kept: ${reason}`])];
   const images = groups.reduce((sum, group) => sum + group.all.length, 0);
   const list = el("div", { class: "groups", tabindex: "0", role: "list", "aria-label": "Groups of near-duplicates" }), status = el("p", { class: "status", role: "status" });
   const pages = Math.max(1, Math.ceil(groups.length / PAGE));
