@@ -199,8 +199,8 @@ def test_a_loss_while_the_interpreter_shuts_down():
     assert (ended.returncode, ended.stdout.count("1500"), ended.stderr) == (0, 2, "")
 
 
-@pytest.mark.parametrize("rows, threads", [(255, 2), (256, 1), (8192, 1), (8193, 2)])
-def test_alone_leaves_operators_on_few_thousand_rows_to_the_calling_thread(rows, threads):
+@pytest.mark.parametrize("rows, threads", [(2048, 2), (2049, 1), (8192, 1), (8193, 2)])
+def test_alone_leaves_operators_on_some_thousand_rows_to_the_calling_thread(rows, threads):
     with workers.alone(torch.empty(rows, 128)):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2

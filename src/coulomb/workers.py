@@ -176,16 +176,17 @@ def own_threads(count: int) -> Iterator[None]:
             library.set_mkl_threads(mkl_before)
 
 
-GRAIN = 2**15  # torch computes operators on fewer elements in the calling thread anyway
-ALONE = 2**20  # elements that one thread reads in less than a millisecond
+# Elements of an operator in the calling thread alone. With fewer (N ≤ 1,024 at D = 128) a loss takes a few milliseconds, of
+# which setting the threads would be 5 to 10%; more take one thread longer than a millisecond.
+MORE_THAN, AT_MOST = 2**18, 2**20
 
 
 def alone(value: Tensor) -> AbstractContextManager[object]:
-    """Within this block operators run in the calling thread alone, if ``value`` on a CPU is so small that it hardly matters.
+    """Within this block operators run in the calling thread alone, if ``value`` on a CPU is of a size where that pays.
 
     With two threads an operator lasts half as long on a quiet machine, .1 ms less; beside four busy processes it waits 10 ms.
     """
-    if torch.compiler.is_compiling() or value.device.type != "cpu" or not GRAIN <= value.numel() <= ALONE:
+    if torch.compiler.is_compiling() or value.device.type != "cpu" or not MORE_THAN < value.numel() <= AT_MOST:
         return nullcontext()
     return own_threads(1) if torch.get_num_threads() > 1 and can_share() else nullcontext()
 

@@ -6,12 +6,12 @@ from coulomb.losses.inputs import UnitRows, paired_products
 from coulomb.similarity import use_backend
 
 
-def pairs(rows, dim=16, dtype=torch.float64):
+def pairs(rows, dim=128, dtype=torch.float64):
     values = torch.randn(2, rows, dim, generator=torch.Generator().manual_seed(rows), dtype=dtype)
     return values.requires_grad_()
 
 
-@pytest.mark.parametrize("rows", [1, 7, 1500])  # the last is large enough for an autograd function
+@pytest.mark.parametrize("rows", [1, 7, 1025])  # the last is large enough for an autograd function
 def test_products_of_pairs_and_their_gradients(rows):
     values, upstream = pairs(rows), torch.linspace(-1, 2, rows, dtype=torch.float64)
     products = paired_products(values)
@@ -22,7 +22,7 @@ def test_products_of_pairs_and_their_gradients(rows):
 
 
 def test_products_of_pairs_have_second_derivatives():
-    values, along = pairs(1500), torch.ones(2, 1500, 16, dtype=torch.float64)
+    values, along = pairs(1025), torch.ones(2, 1025, 128, dtype=torch.float64)
     (first,) = torch.autograd.grad(paired_products(values).square().sum(), values, create_graph=True)
     (second,) = torch.autograd.grad((first * along).sum(), values)
     x, y = values.detach()
@@ -47,7 +47,7 @@ def test_unit_rows_differentiate_as_a_quotient(rows):
 
 
 def test_compiled_with_rows_that_would_have_been_left_to_one_thread():
-    views, loss = [view.requires_grad_() for view in pairs(1100, dtype=torch.float32).detach()], NTXentLoss()
+    views, loss = [view.requires_grad_() for view in pairs(1025, dtype=torch.float32).detach()], NTXentLoss()
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(*views)
     torch.testing.assert_close(compiled, loss(*views))
     got, expected = (torch.autograd.grad(each, views) for each in (compiled, loss(*views)))
@@ -55,7 +55,7 @@ def test_compiled_with_rows_that_would_have_been_left_to_one_thread():
 
 
 def test_dense_backend_has_second_derivatives_of_large_batches():
-    views = pairs(1100)
+    views = pairs(1025)
     with use_backend("dense"):
         (grad,) = torch.autograd.grad(NTXentLoss()(*views), views, create_graph=True)
         (second,) = torch.autograd.grad(grad.square().sum(), views)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb import checked
 from coulomb.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
-from coulomb.workers import GRAIN, alone
+from coulomb.workers import MORE_THAN, alone
 
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
 
@@ -41,8 +41,9 @@ def paired_rows(names: tuple[str, str], first: Tensor, second: Tensor, *, normal
 
 def paired_products(rows_2ND: Tensor) -> Tensor:
     """Returns x_i · y_i of two tensors [N, D] that are stacked, [N]."""
-    if rows_2ND.numel() < GRAIN or not checked.eager() or abstract(rows_2ND):
-        return (rows_2ND[0] * rows_2ND[1]).sum(1)
+    if rows_2ND.numel() <= MORE_THAN or not checked.eager() or abstract(rows_2ND):
+        first, second = rows_2ND.unbind()  # one gradient, where two indices would have two
+        return (first * second).sum(1)
     products: Tensor = PairedProducts.apply(rows_2ND)
     return products
 
