@@ -138,7 +138,7 @@ def main() -> None:
                 browser.close()
             finally:
                 server.terminate()
-    print(json.dumps({"images": given.images, "load": os.getloadavg()[0]} | figures))  # noqa: T201
+    print(json.dumps({"images": given.images, "load": os.getloadavg()[0]} | figures))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""All pairs of at least .95 similarity: `coulomb.curation.similar_pairs`, and the search of imagededup on the same vectors.
+"""All pairs of at least .95 similarity: `coulomb.index.curation.similar_pairs`, and the search of imagededup on the
+same vectors.
 
     pip install imagededup
     python benchmarks/duplicates.py [--rows 20000] [--repeats 2]
@@ -6,8 +7,6 @@
 Only imagededup's search by cosine runs, which stores all similarities; its networks, and so torchvision, are not needed.
 Seconds, memory above the vectors, and the pairs that were missed or are too many against fp64, in turn.
 """
-
-# ruff: noqa: T201
 
 import argparse
 import sys
@@ -17,9 +16,9 @@ from unittest.mock import MagicMock
 
 import numpy as np
 
-from coulomb.bench.curation import ABOVE, PeakMemory, planted_copies
-from coulomb.curation import similar_pairs
-from coulomb.machine import processor
+from benchmarks.curation import ABOVE, PeakMemory, planted_copies
+from coulomb.ground.machine import processor
+from coulomb.index.curation import similar_pairs
 
 Pairs = set[tuple[int, int]]
 NETWORKS = ("imagededup.utils.models", "imagededup.utils.data_generator", "torchvision", "torchvision.transforms")

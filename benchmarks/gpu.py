@@ -9,8 +9,6 @@ per core, views, network and loss, plain and compiled.
 ``--device cpu --quick`` runs the same on tiny problems, to see that the script works.
 """
 
-# ruff: noqa: T201
-
 import argparse
 import datetime
 import io
@@ -27,16 +25,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from coulomb.bench.cases import Case, Inputs, make_inputs, ntxent
-from coulomb.bench.contenders import PEERS, Step, UnavailableError, bind, ours
-from coulomb.bench.losses import SMALL
-from coulomb.bench.measure import Bench, Reference, compare, reference
-from coulomb.bench.timing import interleaved, medians
-from coulomb.data.decode import to_canvas
-from coulomb.data.views import make_views
+from benchmarks.cases import Case, Inputs, make_inputs, ntxent
+from benchmarks.contenders import PEERS, Step, UnavailableError, bind, ours
+from benchmarks.losses import SMALL
+from benchmarks.measure import Bench, Reference, compare, reference
+from benchmarks.timing import interleaved, medians
+from coulomb.ground.randomness import generator
+from coulomb.kinds.image.decode import to_canvas
+from coulomb.kinds.image.views import make_views
 from coulomb.losses import NTXentLoss
 from coulomb.models import build_encoder
-from coulomb.randomness import generator
 from coulomb.similarity import use_backend
 
 DTYPES = ("bfloat16", "float32")

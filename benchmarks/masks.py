@@ -6,8 +6,6 @@ First the operation alone, then forward and backward of a loss over ids and of o
 only this operation is exchanged. Medians of interleaved rounds, in milliseconds.
 """
 
-# ruff: noqa: T201
-
 import argparse
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,14 +14,14 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from coulomb.bench.timing import interleaved, medians
+from benchmarks.timing import interleaved, medians
+from coulomb.ground.machine import exclude_, processor
 from coulomb.losses import HardSimpleLoss
-from coulomb.machine import exclude_, processor
 from coulomb.similarity import Similarity, pairs, stored, tiles
 
 
 def masked_(tile: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
-    """`coulomb.machine.exclude_` by a boolean mask."""
+    """`coulomb.ground.machine.exclude_` by a boolean mask."""
     return tile.masked_fill_(which(first, second), -torch.inf)
 
 

@@ -96,8 +96,8 @@ def judge(answer: dict, made: dict[str, tuple[str, str]]) -> None:
             found[kind] += 1
             kept[kind] += place[original][1] and not place[name][1]
     for kind in KINDS:
-        print(f"  {kind:32} found {found[kind]:3} of {planted[kind]}, only the original kept {kept[kind]:3}")  # noqa: T201
-    print(f"  groups that mix photos (the data may hold copies): {mixed}")  # noqa: T201
+        print(f"  {kind:32} found {found[kind]:3} of {planted[kind]}, only the original kept {kept[kind]:3}")
+    print(f"  groups that mix photos (the data may hold copies): {mixed}")
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def main() -> None:
             wall, cpu = time.perf_counter(), time.process_time()
             answer = index.duplicates(crops=crops)
             seconds = f"{time.perf_counter() - wall:.1f} s ({time.process_time() - cpu:.1f} s of CPU)"
-            print(f"{len(index)} images, {'with' if crops else 'without'} the second look: {seconds}")  # noqa: T201
+            print(f"{len(index)} images, {'with' if crops else 'without'} the second look: {seconds}")
             judge(answer, made)
 
 

@@ -14,7 +14,7 @@ from svg import COLOURS, draw, svg, text
 
 from coulomb.losses import HardContrastiveLoss, InfoNCELoss, NTXentLoss, SimpleContrastiveLoss
 from coulomb.metrics.loss_floor import free_logits
-from coulomb.pages.chart import Series, line_chart
+from coulomb.report.pages.chart import Series, line_chart
 
 FOLDER = Path(__file__).parent / "images"
 QUERY = torch.tensor([[1.0, 0.0]], dtype=torch.float64)

@@ -3,7 +3,7 @@
 import html
 import itertools
 
-from coulomb.pages.chart import Chart
+from coulomb.report.pages.chart import Chart
 
 COLOURS = ("#3d7fc4", "#d07a1f", "#3a9560", "#b0528f", "#8a7bd0", "#8c8c8c")  # readable on white and on black
 STYLE = """<style>

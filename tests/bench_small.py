@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from coulomb.bench.cases import BY_NAME
-from coulomb.bench.losses import SMALL, count_results, measure_growth, measure_small
-from coulomb.bench.measure import Bench
-from coulomb.bench.timing import describe_machine
+from benchmarks.cases import BY_NAME
+from benchmarks.losses import SMALL, count_results, measure_growth, measure_small
+from benchmarks.measure import Bench
+from benchmarks.timing import describe_machine
 
 SMALL_CASES = tuple(
     replace(BY_NAME[name], name=f"small-{name}", n=n, m=m, dim=8)

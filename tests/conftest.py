@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from coulomb.data.workers import cores
+from coulomb.tables.workers import cores
 from processes import Processes
 from summary import pytest_terminal_summary  # noqa: F401
 

@@ -2,7 +2,7 @@
 
 import math
 
-from coulomb.doctor import Evidence
+from coulomb.evaluation.doctor import Evidence
 
 NO_SIGNAL = math.log(511)
 

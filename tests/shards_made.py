@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coulomb.bench.streaming import write_tar
+from benchmarks.streaming import write_tar
 
 
 def png(value: int, side: int = 8) -> bytes:

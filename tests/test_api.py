@@ -7,8 +7,8 @@ from torch.utils.data import Dataset
 
 import coulomb
 from coulomb.api import load_module
-from coulomb.data.views import OwnViews
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.kinds.image.views import OwnViews
 
 QUICK = {
     "epochs": 1,

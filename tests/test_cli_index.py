@@ -7,7 +7,7 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
-from coulomb.data import open_source
+from coulomb.tables import open_source
 from forked import coulomb
 from index_cases import folder, picture, rewrite_info
 from test_cli import refused

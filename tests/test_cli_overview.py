@@ -10,8 +10,8 @@ from coulomb.cli import main
 from coulomb.cli.app import app as own
 from coulomb.cli.every import app
 from coulomb.cli.overview import COMMANDS, listing
-from coulomb.names_elsewhere import RUN_OPTIONS
-from coulomb.runs.config import option_names
+from coulomb.ground.names_elsewhere import RUN_OPTIONS
+from coulomb.training.plan.config import option_names
 
 
 def error(monkeypatch, capsys, line):

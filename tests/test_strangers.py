@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 import coulomb
 from coulomb.cli.options import given_options
 from coulomb.cli.train import _refused_with_resume
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.report import build_report
-from coulomb.runs.config import load_config
+from coulomb.training.plan.config import load_config
 
 OWN = """
 from pathlib import Path
@@ -398,7 +398,7 @@ def test_metadata_of_a_table_that_is_nested_without_end(tmp_path):
     Image.new("RGB", (8, 8)).save(buffer, "PNG")
     table = pa.table({"image": [buffer.getvalue()] * 4, "label": [0, 1, 0, 1]})
     pq.write_table(table.replace_schema_metadata({"huggingface": "[" * 100_000}), tmp_path / "a.parquet")
-    from coulomb.data import open_source
+    from coulomb.tables import open_source
 
     source = open_source(tmp_path / "a.parquet")
     assert len(source) == 4 and source.labels.tolist() == [0, 1, 0, 1]

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import coulomb
-from coulomb.data.views import OwnViews
+from coulomb.kinds.image.views import OwnViews
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.training.module import ContrastiveTraining
 

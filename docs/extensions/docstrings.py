@@ -73,7 +73,7 @@ def _in_drawing(out: list[str], line: str) -> bool:
 
 
 def by_last_name(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
-    """Resolves `InputError` to coulomb.errors.InputError if no other object has that name."""
+    """Resolves `InputError` to coulomb.ground.errors.InputError if no other object has that name."""
     short = node.get("reftarget", "").rpartition(".")[2]
     objects = env.domains["py"].objects
     matches = {entry.node_id: (name, entry) for name, entry in objects.items() if name.rpartition(".")[2] == short}

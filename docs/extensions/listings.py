@@ -8,8 +8,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from coulomb.lab.experiments import EXPERIMENTS
-from coulomb.runs.config import Config
+from coulomb.training.plan.config import Config
+from coulomb_lab.experiments import EXPERIMENTS
 
 FROM_DATA = "chosen from the data"
 

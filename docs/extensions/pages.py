@@ -6,7 +6,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from coulomb.lab.explore import build_explorer
+from coulomb_lab.explore import build_explorer
 
 
 def add(app: Sphinx, error: Exception | None) -> None:

@@ -6,7 +6,7 @@ and is imported on first use.
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from coulomb.ground.version import __version__
 
 if TYPE_CHECKING:
     from coulomb.api import ImageEncoder, Index, Run, diagnose, evaluate, load, train, train_seeds

@@ -7,25 +7,26 @@ from typing import Any
 
 from torch import nn
 
-from coulomb.data.views import ViewMaker
-from coulomb.errors import InputError, counted
 from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
+from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.examine import examine
 from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run, load
+from coulomb.ground.errors import InputError, counted
+from coulomb.ground.team import Team, torchrun
 from coulomb.index import Index
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
-from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, command_for, free_folder, read_evaluation, write_json
-from coulomb.runs.journal import read_metrics
-from coulomb.runs.objects import Objects, find_bank, require_named
-from coulomb.runs.reopen import reopen
-from coulomb.runs.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
-from coulomb.team import Team, torchrun
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.folder import RunFolder, command_for, free_folder, read_evaluation, write_json
+from coulomb.training.plan.journal import read_metrics
+from coulomb.training.plan.objects import Objects, find_bank, require_named
+from coulomb.training.plan.reopen import reopen
+from coulomb.training.plan.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
 from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")
@@ -60,7 +61,7 @@ def train(
             With ``devices`` and ``num_nodes`` it continues on other numbers of processes and machines.
         evaluate: evaluate and write the report at the end.
         progress: show progress bars.
-        **options: any field of ``coulomb.runs.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
+        **options: any field of ``coulomb.training.plan.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
             ``method_options`` has those of the method: ``{"queue_size": 4096}``.
 
     Raises:
@@ -83,7 +84,7 @@ def train(
     )
     if resume_from is not None:
         started = {name: options.get(name) for name in ("devices", "num_nodes")}
-        folder, prepared = resume(resume_from, objects, **started, progress=progress)
+        folder, prepared = resume(resume_from, objects, **started, watch=Watcher, progress=progress)
     else:
         named: dict[str, Any] = {"method": method if isinstance(method, str) else OWN + method.__name__}
         named |= {"data": data if objects.data is None else f"<{type(data).__name__}>"}
@@ -94,7 +95,7 @@ def train(
         if isinstance(views, str):
             named["views"] = views
         text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
-        folder, prepared = start(text, objects, progress=progress)
+        folder, prepared = start(text, objects, watch=Watcher, progress=progress)
     evaluate = evaluate and not (resume_from is not None and _evaluated(folder))
     if evaluate and (team := Team.of_group()).rank:
         with stoppable(lambda signals: "stopped during the evaluation"):
@@ -145,7 +146,7 @@ def train_seeds(
         progress: show progress bars.
 
     Returns:
-        The content of ``out/summary.json``, see `coulomb.runs.seeds.summarise`, and ``out``.
+        The content of ``out/summary.json``, see `coulomb.training.plan.seeds.summarise`, and ``out``.
 
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are requested.
@@ -317,7 +318,7 @@ def diagnose(
     quick: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Diagnoses a run, writes ``doctor.json``, and returns its content; see `coulomb.doctor.diagnose`.
+    """Diagnoses a run, writes ``doctor.json``, and returns its content; see `coulomb.evaluation.doctor.diagnose`.
 
     Args:
         run: the run folder; it may still be training, or have stopped.

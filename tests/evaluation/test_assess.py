@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import coulomb
-from coulomb.errors import InputError
 from coulomb.evaluation.contestants import contestants
+from coulomb.ground.errors import InputError
 from coulomb.report.tables import evaluation_table
 
 QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}

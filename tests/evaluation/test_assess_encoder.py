@@ -14,9 +14,9 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import coulomb
-from coulomb.errors import InputError
 from coulomb.evaluation.assess_encoder import standardised
-from coulomb.runs.plan import plan
+from coulomb.ground.errors import InputError
+from coulomb.training.plan.plan import plan
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coulomb.evaluation.comparison import LEVEL, REPLICATES, bootstrap, compare
-from coulomb.randomness import numpy_generator
+from coulomb.ground.randomness import numpy_generator
 
 
 def correct(n, probability, seed=0, draws=None):

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import coulomb
-from coulomb.data import Images
-from coulomb.data.views import make_views
-from coulomb.doctor import render
 from coulomb.evaluation.contestants import Contestant, contestants
+from coulomb.evaluation.doctor import render
+from coulomb.kinds.image.views import make_views
 from coulomb.metrics.features import extract_features
 from coulomb.models import load_encoder
 from coulomb.models.encoder import Normalisation
 from coulomb.report.tables import evaluation_table, summary_table
-from coulomb.runs.folder import RunFolder
-from coulomb.runs.objects import Objects
-from coulomb.runs.reopen import reopen
+from coulomb.tables import Images
+from coulomb.training.plan.folder import RunFolder
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.reopen import reopen
 
 QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}
 
@@ -196,7 +196,7 @@ def test_doctor_reads_the_drift(run):
 
 
 def test_seeds_have_the_starting_point(run, tmp_path):
-    from coulomb.runs.seeds import plan, summarise
+    from coulomb.training.plan.seeds import plan, summarise
 
     out = tmp_path / "seeds"
     plan(out, [0, 1], {})
@@ -223,7 +223,7 @@ def test_raw_pixels_of_large_images_are_averaged():
 
 @pytest.mark.parametrize("pixels", [False, True])
 def test_images_that_are_not_cached_are_read_by_workers(run, monkeypatch, pixels):
-    monkeypatch.setattr("coulomb.data.workers.cores", lambda: 2)
+    monkeypatch.setattr("coulomb.tables.workers.cores", lambda: 2)
     config, prepared, views = opened(run)
     found = contestants(config, RunFolder(run.path), prepared, views, None)["raw_pixels" if pixels else "trained"]
     part, readers = prepared.unseen, torch.zeros(2, dtype=torch.int64).share_memory_()

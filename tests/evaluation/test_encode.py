@@ -10,15 +10,15 @@ import torch
 from PIL import Image
 
 import coulomb
-from coulomb.data import ArraySource, open_source
-from coulomb.data.sources import open_images
-from coulomb.errors import InputError
 from coulomb.evaluation.contestants import contestants
 from coulomb.evaluation.encode import embed_to_parquet
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder
-from coulomb.runs.config import load_config
-from coulomb.runs.objects import Objects
-from coulomb.runs.reopen import reopen
+from coulomb.tables import ArraySource, open_source
+from coulomb.tables.sources import open_images
+from coulomb.training.plan.config import load_config
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.reopen import reopen
 
 KINDS = ("rgb", "palette", "sixteen", "rgba", "rotated", "cmyk", "grey", "jpeg", "two", "square")
 OPTIONS = {"epochs": 1, "batch_size": 4, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import coulomb
-from coulomb.data.sources.arrays import open_digits
-from coulomb.errors import DataUnavailableError, InputError
 from coulomb.evaluation.examine import examine, read_failure
-from coulomb.runs.folder import RunFolder
+from coulomb.ground.errors import DataUnavailableError, InputError
+from coulomb.tables.sources.arrays import open_digits
+from coulomb.training.plan.folder import RunFolder
 
 OPTIONS = {"epochs": 1, "encoder_width": 4, "batch_size": 32, "views": "digits", "evaluate": False, "progress": False}
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.data import open_source
-from coulomb.data.sources.arrays import open_digits
-from coulomb.data.views import OwnViews, make_views
 from coulomb.evaluation.examine_network import MATCHER_LEAST, label_figures, matcher_separation, transplants
-from coulomb.runs.config import Config
-from coulomb.runs.prepare import Part, measure, prepare
+from coulomb.kinds.image.views import OwnViews, make_views
+from coulomb.tables import open_source
+from coulomb.tables.sources.arrays import open_digits
 from coulomb.training.network import make_encoder
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.prepare import Part, measure, prepare
 
 
 def prepared(images, labels, **options):

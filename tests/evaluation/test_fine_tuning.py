@@ -6,8 +6,6 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from coulomb.data.views import OwnViews, make_views
-from coulomb.errors import InputError, NonFiniteError
 from coulomb.evaluation import fine_tuning as module
 from coulomb.evaluation.fine_tuning import (
     LabelledImages,
@@ -19,10 +17,12 @@ from coulomb.evaluation.fine_tuning import (
     lr_factor,
     tune,
 )
+from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.kinds.image.views import OwnViews, make_views
 
 
 class Digits:
-    """Digits as `coulomb.data.Images` offers them; ``seen`` remembers which were read."""
+    """Digits as `coulomb.tables.Images` offers them; ``seen`` remembers which were read."""
 
     def __init__(self):
         self.canvas = torch.from_numpy(load_digits().images).float()[:, None] / 16

@@ -9,14 +9,14 @@ import torch
 from PIL import Image
 
 import coulomb
-from coulomb.errors import InputError
 from coulomb.evaluation.contestants import contestants
 from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
-from coulomb.runs.config import load_config
-from coulomb.runs.objects import Objects
-from coulomb.runs.reopen import reopen
+from coulomb.training.plan.config import load_config
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.reopen import reopen
 
 SIDE = 48
 QUIET = {"evaluate": False, "progress": False}

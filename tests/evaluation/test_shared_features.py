@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.data import Images, open_source
-from coulomb.data.views import make_views
 from coulomb.evaluation import contestants
 from coulomb.evaluation.contestants import Contestant
+from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder
-from coulomb.runs.prepare import Part
+from coulomb.tables import Images, open_source
+from coulomb.training.plan.prepare import Part
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 9])

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import coulomb
-from coulomb.errors import InputError
 from coulomb.export import push, to_hub
+from coulomb.ground.errors import InputError
 from export_cases import by_the_card, photo, published, run
 
 FIGURES = {

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from coulomb.errors import InputError
 from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.export import to_onnx
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder
 from export_cases import built, photo, published, run
 

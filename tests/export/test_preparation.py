@@ -7,12 +7,12 @@ import onnxruntime
 import pytest
 import torch
 
-from coulomb.data.sources import open_images
-from coulomb.data.views import plain_view
-from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas, _canvases
 from coulomb.export.preparation import FILTERS, preparation
+from coulomb.ground.errors import InputError
+from coulomb.kinds.image.views import plain_view
 from coulomb.models.preprocessing import Preprocessing
+from coulomb.tables.sources import open_images
 
 SIZES = [(40, 40), (97, 61), (33, 200), (7, 9), (41, 40), (213, 160), (160, 213)]
 
@@ -62,7 +62,7 @@ def test_batches_are_prepared_like_single_photos():
 def test_grey_encoders_take_colour():
     chosen = Preprocessing(side=16, resize=16, mean=(0.5,), std=(0.5,))
     photo = noise(30, 20)
-    from coulomb.data.pixels import to_channels
+    from coulomb.kinds.image.pixels import to_channels
 
     expected = chosen(to_channels(photo, 1)).numpy()
     np.testing.assert_array_equal(prepared(encoder(16, 1, chosen), None, photo), expected)

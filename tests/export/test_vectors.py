@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow.csv
 import pytest
 
-from coulomb.errors import InputError
 from coulomb.export import to_csv, to_faiss, to_lance, to_npz
 from coulomb.export.vectors import Recall
+from coulomb.ground.errors import InputError
 from export_cases import FakeIndex
 
 

@@ -13,13 +13,13 @@ from PIL import Image
 
 import coulomb
 import forked
-from coulomb.data.sources import open_source
-from coulomb.data.sources.files import read_columns
-from coulomb.errors import InputError
 from coulomb.export import to_csv
+from coulomb.ground.errors import InputError
 from coulomb.index.copies import copy_into_folders
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.lists import list_rows, write_list, write_script
+from coulomb.tables.sources import open_source
+from coulomb.tables.sources.files import read_columns
 from curation_cases import classes_of, photo
 from index_cases import folder, picture, tiny
 
@@ -184,7 +184,7 @@ def test_label_errors_are_listed_from_a_cutoff(index, monkeypatch):
     index.features[wrong] = index.features[[index.position(f"b/{number:02}.png") for number in (5, 7, 9, 11)]]
     everything = index.label_errors(cutoff=0)
     confidence = [row["confidence"] for row in everything]
-    module = sys.modules["coulomb.curation.label_errors"]  # the package has the function under this name
+    module = sys.modules["coulomb.index.curation.label_errors"]  # the package has the function under this name
     monkeypatch.setattr(module, "_cutoff", lambda *_: confidence[1] - 1e-4)
     found = index.label_errors()
     assert found == everything[:2]

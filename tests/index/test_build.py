@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 import coulomb
-from coulomb.data import DatasetSource
-from coulomb.data.views import plain_view
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.index.folder import IndexFolder
+from coulomb.kinds.image.views import plain_view
 from coulomb.models import build_encoder
+from coulomb.tables import DatasetSource
 from index_cases import age, folder, picture, tiny
 
 
@@ -288,7 +288,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_finished_work(photos, tmp_path, m
 
 
 def test_two_builds_at_once_are_refused(photos, tmp_path):
-    from coulomb.runs.folder import locked
+    from coulomb.training.plan.folder import locked
 
     build(photos, tmp_path / "i")
     with (

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.index import contents
 from coulomb.index.folder import FILES
 from forked import coulomb as command

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.index.folder import FORMAT
 from index_cases import accept_files, folder, picture, rewrite_info, tiny
 

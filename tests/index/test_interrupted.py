@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.index import embed, folder, stored, update, work
 from forked import context
 from index_cases import folder as make_folder

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coulomb.data import Images, open_source
 from coulomb.index.photos import ReadOnce, Recorded
+from coulomb.tables import Images, open_source
 from range_server import range_server
 from shards_made import make_shards
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import ArcFaceLoss, arcface
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from coulomb import machine
-from coulomb.errors import CoulombWarning
+from coulomb.ground import machine
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import HardContrastiveLoss, InfoNCELoss
 from coulomb.similarity import policy
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import coulomb.losses
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
 from coulomb.similarity import policy, use_backend
 from law_rows import all_rows, shuffled

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import NegativeCosineLoss
 
 

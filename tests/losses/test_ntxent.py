@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import NTXentLoss, SupConLoss
 from coulomb.similarity import policy
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import coulomb.losses
+from coulomb.ground.names_elsewhere import RENAMED, REPLACED
 from coulomb.losses import ArcFaceLoss, LearnableTemperature, NTXentLoss, PaCoLoss, SupConLoss, TripletLoss
 from coulomb.losses.options import Loss
-from coulomb.names_elsewhere import RENAMED, REPLACED
 
 CLASSES = [getattr(coulomb.losses, name) for name in coulomb.losses.__all__ if name.endswith("Loss")]
 NEEDED = {"ArcFaceLoss": (3, 4), "BalancedSoftmaxLoss": ([1, 2],), "NCELoss": (10,)}

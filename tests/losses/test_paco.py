@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import BalancedSoftmaxLoss, LearnableTemperature, PaCoLoss, ParametricCenters, SupConLoss, paco
 
 

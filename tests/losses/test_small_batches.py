@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import (
     ArcFaceLoss,
     DebiasedLoss,

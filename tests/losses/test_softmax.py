@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss, softmax
 from coulomb.similarity import policy
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature, SupConLoss, multi_label
 from coulomb.similarity import policy
 

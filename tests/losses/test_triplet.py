@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import TripletLoss, triplet, triplet_terms
 from law_rows.triplet import ROWS, triplet_loop
 
@@ -30,7 +30,7 @@ def test_docstring_example():
     assert doctest.testmod(triplet, extraglobs={"torch": torch}).failed == 0
 
 
-@pytest.mark.filterwarnings("ignore::coulomb.errors.CoulombWarning")
+@pytest.mark.filterwarnings("ignore::coulomb.ground.errors.CoulombWarning")
 @pytest.mark.parametrize("strip", [1, 40, 2**22])
 @pytest.mark.parametrize("options", EVERY, ids=str)
 def test_equals_the_triple_loop_for_every_chunk_size_and_unknown_labels(options, strip, monkeypatch):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import VICRegLoss
 from view_cases import normal, waves
 

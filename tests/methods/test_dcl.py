@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import method_cases
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.losses import DecoupledLoss
 from coulomb.methods.dcl import DCL
 

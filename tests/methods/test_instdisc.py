@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 import method_cases
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods.instdisc import InstDisc
 
 INDEX = torch.tensor([3, 1, 4, 15, 9, 2])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.methods.interface import labelled_rows, positive_counts
 from coulomb.methods.simclr import SimCLR
 from method_cases import encoder

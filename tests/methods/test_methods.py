@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.methods import METHODS
 from coulomb.methods.options import build_method
 from method_cases import changed, encoder, state_of, views

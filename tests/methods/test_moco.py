@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 import method_cases
-from coulomb.errors import CoulombWarning, InputError
+from coulomb.ground.errors import CoulombWarning, InputError
 from coulomb.methods.moco import MoCo
 
 INDEX = torch.tensor([3, 1, 4, 15, 9, 2])
@@ -105,7 +105,7 @@ def test_groups_change_nothing_without_batch_norm():
 @pytest.mark.parametrize(
     "options", [{}, {"symmetric": True, "exclude_own": True, "queue_fill": "empty", "queue_size": 9}]
 )
-@pytest.mark.filterwarnings("ignore::coulomb.errors.CoulombWarning")
+@pytest.mark.filterwarnings("ignore::coulomb.ground.errors.CoulombWarning")
 def test_resumes(options):
     method_cases.assert_resumes(lambda: made(**options))
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods import METHODS, Method, MoCo, PaCo, Softmax, SupCon
 from coulomb.methods.options import (
     build_method,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coulomb.errors import CoulombWarning, InputError
+from coulomb.ground.errors import CoulombWarning, InputError
 from coulomb.losses import PaCoLoss
 from coulomb.methods.paco import PaCo
 from method_cases import changed, encoder, state_of, views

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 import method_cases
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.losses import NTXentLoss
 from coulomb.methods.simclr import SimCLR
 

@@ -3,7 +3,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import method_cases
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods.simsiam import SimSiam
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.methods.balanced_softmax import BalancedSoftmax
 from coulomb.methods.softmax import Softmax, entropy
 from method_cases import encoder, views

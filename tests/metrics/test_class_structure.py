@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.class_structure import false_negative_rate, neighbourhood_purity, tolerance
 from metrics_oracles import cosines, normal, random_labels
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.duplicates import near_duplicates
 from metrics_oracles import cosines, normal
 

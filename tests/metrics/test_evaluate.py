@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.clustering import clustering
 from coulomb.metrics.evaluate import evaluate_features
 from coulomb.metrics.knn import knn_accuracy

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.data import Images, open_source
 from coulomb.metrics.features import extract_features, frozen, pixel_features
+from coulomb.tables import Images, open_source
 
 
 class Pictures:
@@ -47,7 +47,7 @@ def test_features_in_order_with_their_indices():
 
 
 def test_workers_compute_the_same_features(tmp_path, monkeypatch):
-    monkeypatch.setattr("coulomb.data.workers.cores", lambda: 2)
+    monkeypatch.setattr("coulomb.tables.workers.cores", lambda: 2)
     pixels = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), np.uint8)
     images, net = Images(open_source(pixels), 8), encoder()
     seen = []

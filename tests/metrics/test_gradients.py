@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.losses import InfoNCELoss
 from coulomb.metrics.gradients import class_gradient_norms, frequency_exponent, gradient_balance
 from metrics_oracles import cosines, normal, two_views

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.hardness import hardness, hardness_at, hardness_of, temperature_sweep
 from metrics_oracles import cosines, normal, random_labels, two_views
 

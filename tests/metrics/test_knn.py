@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.knn import knn_accuracy
 
 

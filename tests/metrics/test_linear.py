@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics import linear
 from coulomb.metrics.linear import FEW_SHOT_C, class_orders, few_shot, fit_logistic, linear_probe, predict_from_few
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.losses import InfoNCELoss, NTXentLoss, PaCoLoss, SupConLoss
 from coulomb.metrics.loss_floor import free_logits, infonce_floor, pull_optimum, way_gone
 from metrics_oracles import normal

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.retrieval import class_retrieval, view_retrieval, without_own
 
 

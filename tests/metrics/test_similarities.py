@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.class_structure import neighbourhood_purity, tolerance
 from coulomb.metrics.duplicates import near_duplicates
 from coulomb.metrics.hardness import hardness, temperature_sweep

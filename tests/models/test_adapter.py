@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.adapter import set_whitening
 

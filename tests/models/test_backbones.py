@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, save_encoder
 
 

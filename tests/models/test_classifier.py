@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import projection_head
 from coulomb.models.classifier import Classifier, load_classifier, save_classifier
 

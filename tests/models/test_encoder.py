@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, wrap_encoder
 
 NAMES = ["convnet", "resnet10", "resnet18", "resnet34", "resnet50", "vit"]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import predictor, projection_head
 
 

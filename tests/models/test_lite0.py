@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, has_weights, load_encoder, save_encoder
 from coulomb.models import lite0_weights as weights
 from coulomb.models.lite0 import Lite0, convolution

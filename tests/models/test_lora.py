@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.blocks import ordered_blocks
 from coulomb.models.lora import adapted_layers, add_lora, merge_lora, merged

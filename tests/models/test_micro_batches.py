@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder
 from coulomb.models.micro_batches import batch_norms, encode_in_micro_batches, require_size, running_in_micro_batches
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import Preprocessing
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, published, save_encoder
 from coulomb.models.published import is_published, parse_name
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder, save_encoder
 from coulomb.models.library_preprocessing import of_timm
 

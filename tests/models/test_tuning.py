@@ -3,7 +3,7 @@ import copy
 import pytest
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods import MoCo
 from coulomb.metrics.features import frozen
 from coulomb.models import build_encoder, wrap_encoder

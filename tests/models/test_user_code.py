@@ -1,6 +1,6 @@
 import pytest
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models.user_code import is_user_code, load_user_code, with_absolute_path
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models.whitening import Moments, whitening
 
 

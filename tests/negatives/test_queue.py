@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 import negatives_cases
-from coulomb.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import InfoNCELoss
 from coulomb.negatives import Queue
 

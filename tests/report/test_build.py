@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.report import build_report
 from coulomb.report.collect import read_run
 from coulomb.report.gallery import sprite_sheet

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import yaml
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.report import build_comparison
 from coulomb.report.collect import read_run
 from coulomb.report.compare import caution, differences, distinct_names, render_comparison, results

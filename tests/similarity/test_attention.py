@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import normalize
 
 import coulomb
-from coulomb import machine
-from coulomb.checked import readable
-from coulomb.errors import CoulombWarning
+from coulomb.ground import machine
+from coulomb.ground.checked import readable
+from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import HardNegativeLoss, InfoNCELoss, NTXentLoss
 from coulomb.similarity import Similarity, attention, policy, products, streaming, use_backend
 from coulomb.similarity.pairs import Pairs

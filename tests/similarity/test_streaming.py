@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coulomb import machine
+from coulomb.ground import machine
 from coulomb.similarity import Similarity, policy, products, streaming
 from coulomb.similarity import tiles as tiling
 

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import cached_distributed
-from coulomb.errors import CoulombWarning, InputError
+from coulomb.ground.errors import CoulombWarning, InputError
 from coulomb.losses import ArcFaceLoss, NTXentLoss, SigmoidLoss, SupConLoss
 from coulomb.training import cached_step
 

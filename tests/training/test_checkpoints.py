@@ -16,11 +16,11 @@ import torch
 
 import coulomb
 import forked
-from coulomb.errors import InputError
-from coulomb.runs.config import Config
+from coulomb.ground.errors import InputError
 from coulomb.training.checkpoint_callback import Checkpoints
 from coulomb.training.checkpoints import checkpoint_to_resume, find_problem, keep_checkpoint, read_checkpoint
 from coulomb.training.module import ContrastiveTraining
+from coulomb.training.plan.config import Config
 from coulomb.training.stopping import Signals
 from run_cases import comparable, stopped_at
 

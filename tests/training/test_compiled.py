@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import coulomb
-from coulomb.data.images import Images
-from coulomb.data.sources.arrays import ArraySource
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder
+from coulomb.tables.images import Images
+from coulomb.tables.sources.arrays import ArraySource
 from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import compile_encoders
 from coulomb.training.order import RunLoader, RunOrder

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from coulomb.data import Images, open_source
-from coulomb.data.views import make_views
-from coulomb.errors import InputError, LostProcessError
+from coulomb.ground.errors import InputError, LostProcessError
+from coulomb.ground.randomness import generator
+from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder
-from coulomb.randomness import generator
-from coulomb.runs.config import Config
-from coulomb.runs.folder import RunFolder
+from coulomb.tables import Images, open_source
 from coulomb.training import feature_cache
 from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.neighbours import nearest_images
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.folder import RunFolder
 
 CPU = torch.device("cpu")
 CONFIG = Config(cached_views=3, seed=-5)

@@ -13,9 +13,9 @@ from PIL import Image
 from torch import nn
 
 import coulomb
-from coulomb.data import open_source
-from coulomb.errors import InputError, NonFiniteError
-from coulomb.runs.config import load_config
+from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.tables import open_source
+from coulomb.training.plan.config import load_config
 
 
 def losses(run):

@@ -7,8 +7,8 @@ import torch
 from sklearn.decomposition import PCA
 
 import coulomb
-from coulomb.data.views import make_views
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder, load_encoder
 from run_cases import comparable, stopped_at
 
@@ -201,9 +201,9 @@ def test_the_live_knn_begins_with_that_of_the_weights_and_costs_no_pass_of_the_b
     pictures, weights, tmp_path, monkeypatch
 ):
     calls = []
-    extract = coulomb.watching.live_evaluation.extract_features
+    extract = coulomb.training.watching.live_evaluation.extract_features
     monkeypatch.setattr(
-        coulomb.watching.live_evaluation,
+        coulomb.training.watching.live_evaluation,
         "extract_features",
         lambda *given, **named: calls.append(1) or extract(*given, **named),
     )

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods import METHODS
 from coulomb.models.saving import write_atomically
 from run_cases import comparable, stopped_at

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import coulomb
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods import SimCLR
 from coulomb.training.module import first_nonfinite, save_batch
 from run_cases import comparable, stopped_at

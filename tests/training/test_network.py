@@ -5,16 +5,16 @@ import pytest
 import torch
 
 import coulomb
-from coulomb.data import Images, open_source
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.methods import MoCo, SimCLR, Softmax, SupCon
 from coulomb.metrics.linear import linear_probe
 from coulomb.models import build_encoder
-from coulomb.runs.config import Config
-from coulomb.runs.objects import Objects
-from coulomb.runs.plan import find_training_images
-from coulomb.runs.prepare import Facts, Part, Prepared
+from coulomb.tables import Images, open_source
 from coulomb.training.network import linear_classifier, make_method, predictions
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.plan import find_training_images
+from coulomb.training.plan.prepare import Facts, Part, Prepared
 
 
 def prepared(labels, train=range(10)):

@@ -10,8 +10,8 @@ from torch import nn
 
 from coulomb.models import build_encoder
 from coulomb.models.tuning import Tune
-from coulomb.runs.config import SCHEDULES, Config
 from coulomb.training.optimizers import LARS, Muon, build_optimizer, orthogonalised, parameter_groups, rate
+from coulomb.training.plan.config import SCHEDULES, Config
 
 
 def small_network():

@@ -4,10 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coulomb.data.split import epoch_order
-from coulomb.data.views import OwnViews, TakingTurns, make_views
-from coulomb.errors import InputError
-from coulomb.randomness import generator as derived
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import generator as derived
+from coulomb.kinds.image.views import OwnViews, TakingTurns, make_views
+from coulomb.tables.split import epoch_order
 from coulomb.training.order import RunLoader, RunOrder, draw_views
 
 

@@ -11,9 +11,9 @@ import torch
 
 import coulomb
 from coulomb.cli import main
-from coulomb.errors import Stopped
-from coulomb.runs.journal import Journal
-from coulomb.team import is_lost_connection
+from coulomb.ground.errors import Stopped
+from coulomb.ground.team import is_lost_connection
+from coulomb.training.plan.journal import Journal
 from run_cases import comparable, stopped_at
 
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]

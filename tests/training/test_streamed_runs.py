@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-import coulomb.data.sources.tar as tar_source
+import coulomb.tables.sources.tar as tar_source
 import forked
-from coulomb.data.shards.blocks import Blocks, cut_blocks
+from coulomb.tables.shards.blocks import Blocks, cut_blocks
 from range_server import range_server
 from run_cases import comparable
 from shards_made import make_shards

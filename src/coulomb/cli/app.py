@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-import coulomb
 from coulomb.cli.overview import COMMANDS, listing
-from coulomb.errors import InputError, LostProcessError, NonFiniteError
-from coulomb.names_elsewhere import run_option
+from coulomb.ground.errors import InputError, LostProcessError, NonFiniteError
+from coulomb.ground.names_elsewhere import run_option
+from coulomb.ground.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 UsageError: Any = typer.BadParameter.__base__  # Typer contains its own copy of click and exports no other name for it
@@ -50,7 +50,7 @@ def commands(arguments: list[str]) -> typer.Typer:
     """Returns the application with the command that the ``arguments`` begin with, or with a list of all commands."""
     if not arguments or arguments[0] not in COMMANDS:
         return listing(app)
-    importlib.import_module(f"coulomb.cli.{COMMANDS[arguments[0]]}")  # registers the commands of this module
+    importlib.import_module(COMMANDS[arguments[0]])  # registers the commands of this module
     return app
 
 
@@ -63,7 +63,7 @@ def _without_command(
 ) -> None:
     """Contrastive representation learning, exact at any batch size."""
     if version:
-        say(coulomb.__version__)
+        say(__version__)
     elif context.invoked_subcommand is None:
         say(context.get_help())
 

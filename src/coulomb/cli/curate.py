@@ -12,8 +12,8 @@ import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.index import ARRAY, INDEX, LIST, ROOT
 from coulomb.cli.options import examples
-from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import visible
 
 SHOWN = 20  # rows that are printed
 _output = partial(typer.Option, rich_help_panel="Output")

@@ -9,7 +9,7 @@ import typer
 import coulomb
 from coulomb.cli.app import app, say
 from coulomb.cli.options import JSON, OWN_ENCODER, examples
-from coulomb.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, did_you_mean
 
 ENCODER_TO, INDEX_TO = ("onnx", "hub"), ("faiss", "lance", "csv", "npz")
 BELONGS = {"unit": "onnx", "int8": "onnx", "on": "onnx hub", "on_labels": "onnx hub", "image_size": "onnx hub"} | {

@@ -10,9 +10,9 @@ import typer
 import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.options import JSON, examples
-from coulomb.data.source import visible
-from coulomb.errors import InputError
-from coulomb.reading.files import size_text
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading.files import size_text
+from coulomb.ground.text import visible
 
 SHOWN = 5  # unreadable images that are printed
 INDEX = typer.Argument(help="folder that coulomb index wrote")

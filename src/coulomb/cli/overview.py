@@ -1,6 +1,7 @@
 """The list of all commands, without importing them: PyTorch, which they import, takes seconds."""
 
 import ast
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,13 +9,13 @@ import typer
 
 # Command → the module with the function or group of this name, in the order in which help lists them.
 COMMANDS = {
-    **dict.fromkeys(("train", "check", "views"), "train"),
-    **dict.fromkeys(("index", "search"), "index"),
-    **dict.fromkeys(("evaluate", "doctor", "report", "embed", "encode", "classify"), "runs"),
-    **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster"), "curate"),
-    "browse": "browse",
-    **dict.fromkeys(("export", "push"), "export"),
-    **dict.fromkeys(("lab", "bench"), "lab"),
+    **dict.fromkeys(("train", "check", "views"), "coulomb.cli.train"),
+    **dict.fromkeys(("index", "search"), "coulomb.cli.index"),
+    **dict.fromkeys(("evaluate", "doctor", "report", "embed", "encode", "classify"), "coulomb.cli.runs"),
+    **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster"), "coulomb.cli.curate"),
+    "browse": "coulomb_browse.command",
+    **dict.fromkeys(("export", "push"), "coulomb.cli.export"),
+    "lab": "coulomb_lab.command",
 }
 
 
@@ -37,8 +38,11 @@ def _nothing() -> Callable[[], None]:
 
 
 def read_help(module: str) -> dict[str, str]:
-    """Returns function or group → its help, read from the source of a module of this package."""
-    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    """Returns function or group → its help, read from the source of a module."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return {}
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     found = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):

@@ -11,8 +11,8 @@ import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.index import LIST, ROOT
 from coulomb.cli.options import JSON, OWN_ENCODER, OWN_METHOD, examples
-from coulomb.data.source import visible
-from coulomb.errors import InputError, counted
+from coulomb.ground.errors import InputError, counted
+from coulomb.ground.text import visible
 
 if TYPE_CHECKING:
     from coulomb.evaluation.image_encoder import ImageEncoder
@@ -112,7 +112,7 @@ def doctor(
     Exit code 0: no problem; 1: at least one problem; 2: the run cannot be read. The verdicts go to doctor.json, and into the
     report the next time it is written.
     """
-    from coulomb.doctor import render
+    from coulomb.evaluation.doctor import render
 
     diagnosis = coulomb.diagnose(run, encoder=encoder, method=method, quick=quick, progress=not as_json)
     say(json.dumps(diagnosis) if as_json else render(diagnosis))
@@ -132,8 +132,8 @@ def report(
 ) -> None:
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
-    from coulomb.runs.folder import RunFolder
-    from coulomb.runs.seeds import is_plan, planned, seed_folder
+    from coulomb.training.plan.folder import RunFolder
+    from coulomb.training.plan.seeds import is_plan, planned, seed_folder
 
     shown = []
     for run in runs:
@@ -167,7 +167,7 @@ def embed(
     The images are prepared as for the figures of the run; for published weights, as these expect, at their original
     resolution.
     """
-    from coulomb.data.workers import cores
+    from coulomb.tables.workers import cores
 
     workers = cores() if workers is None else workers
     result = _load(run, encoder, image_size).embed(_one_or_many(data), out, workers=workers)
@@ -187,7 +187,7 @@ def encode(
 
     The features are those that `embed` writes to a file.
     """
-    from coulomb.data.sources import open_files
+    from coulomb.tables.sources import open_files
 
     loaded = _load(run, encoder, image_size)
     source = open_files(_one_or_many(images), labels=False)

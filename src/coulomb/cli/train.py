@@ -11,9 +11,9 @@ import typer
 import coulomb
 from coulomb.cli.app import app, note, parse_pairs, say
 from coulomb.cli.options import JSON, PAIRS, config_parameters, examples, given_options, keyword, with_signature
-from coulomb.errors import InputError, Stopped
+from coulomb.ground.errors import InputError, Stopped
 from coulomb.models.user_code import is_user_code
-from coulomb.runs.objects import BANK
+from coulomb.training.plan.objects import BANK
 
 
 def train(**given: Any) -> None:
@@ -43,7 +43,7 @@ def _train(given: dict[str, Any]) -> None:
     if not first_process():
         return  # the first of several processes prints for all
     if evaluate:
-        from coulomb.doctor import verdict_lines
+        from coulomb.evaluation.doctor import verdict_lines
 
         say(evaluation_table(run.evaluation))
         say(verdict_lines(run.doctor))
@@ -105,8 +105,8 @@ def check(**given: Any) -> None:
     size, and the steps, time and memory of the training. Exit code 1: `train` would refuse the data or an option.
     """
     from coulomb.api import load_module
-    from coulomb.runs.objects import Objects
-    from coulomb.runs.preflight import preflight
+    from coulomb.training.plan.objects import Objects
+    from coulomb.training.plan.preflight import preflight
 
     as_json = given.pop("as_json")
     options = given_options(given)
@@ -141,7 +141,7 @@ def views(
     seed: Annotated[int, typer.Option(help="seed of every random draw")] = 0,
 ) -> None:
     """Save a contact sheet of the augmented views that the network receives."""
-    from coulomb.runs.preflight import preview
+    from coulomb.training.plan.preflight import preview
 
     options = parse_pairs(view or [], PAIRS["view_options"][1])
     used = preview(data, out, preset=preset, options=options, image_size=image_size, n=n, seed=seed)

@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from coulomb.data import Source
-from coulomb.data.check_labels import label_like
-from coulomb.data.source import visible
-from coulomb.data.views import ViewMaker
-from coulomb.errors import InputError
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
+from coulomb.ground.errors import InputError
+from coulomb.ground.team import Team
+from coulomb.ground.text import visible
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.knn import default_neighbours
 from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
-from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, safe_name, write_json
-from coulomb.runs.journal import read_metrics
-from coulomb.runs.objects import Objects
-from coulomb.runs.prepare import Part, Prepared, measure, open_data, prepare
-from coulomb.runs.provenance import environment
-from coulomb.runs.reopen import reopen
-from coulomb.team import Team
+from coulomb.tables import Source
+from coulomb.tables.check_labels import label_like
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.folder import RunFolder, safe_name, write_json
+from coulomb.training.plan.journal import read_metrics
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.prepare import Part, Prepared, measure, open_data, prepare
+from coulomb.training.plan.provenance import environment
+from coulomb.training.plan.reopen import reopen
 
 log = logging.getLogger("coulomb")
 
@@ -142,7 +142,7 @@ def transfer(
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
         objects: the Python objects passed to the run (encoder, views).
         labels: the column of a table that holds the labels.
-        group: what must not be on both sides of the split, see `coulomb.data.groups.find_groups`.
+        group: what must not be on both sides of the split, see `coulomb.tables.groups.find_groups`.
         full: also fine-tune the encoders on the data.
         options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
         progress: show progress bars.

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.originals import Originals, images_per_batch
-from coulomb.data.workers import cores, progress_bar
-from coulomb.errors import InputError
 from coulomb.evaluation.assess import data_name, open_labelled
 from coulomb.evaluation.contestants import PIXELS, averaged, measuring
 from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import derive_seed
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.features import frozen
 from coulomb.metrics.knn import default_neighbours
 from coulomb.models import build_encoder
-from coulomb.randomness import derive_seed
-from coulomb.runs.config import Config
-from coulomb.runs.prepare import Part, arrange, measure
-from coulomb.runs.provenance import environment
+from coulomb.tables.originals import Originals, images_per_batch
+from coulomb.tables.workers import cores, progress_bar
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.prepare import Part, arrange, measure
+from coulomb.training.plan.provenance import environment
 
 log = logging.getLogger("coulomb")
 
@@ -51,7 +51,7 @@ def assess_encoder(
         image_size: of an encoder by name, in pixels; default: what ``train`` chooses for these images and weights, see
             `choose_start`, so that the figures are those of the run's starting point.
         labels: the column of a table that holds the labels.
-        group: what must not be on both sides of the split, see `coulomb.data.groups.find_groups`.
+        group: what must not be on both sides of the split, see `coulomb.tables.groups.find_groups`.
         options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.
         progress: show a progress bar on a terminal.
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.data import visible
+from coulomb.ground.text import visible
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.randomness import numpy_generator
+from coulomb.ground.randomness import numpy_generator
 
 REPLICATES = 2_000
 BLOCK = 100  # replicates per step: 100 · n counts in memory

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.views import ViewMaker
-from coulomb.data.workers import Progress, differences, progress_bar
-from coulomb.errors import InputError
 from coulomb.evaluation.comparison import VIEWS, compare
 from coulomb.evaluation.drift import drift_figures
 from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import derive_seed, generator
+from coulomb.ground.team import Team
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.retrieval import views_retrieved
@@ -23,12 +24,11 @@ from coulomb.models import Encoder, has_weights, load_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.encoder import Normalisation
 from coulomb.models.saving import random_encoder
-from coulomb.randomness import derive_seed, generator
-from coulomb.runs.config import Config
-from coulomb.runs.folder import RunFolder
-from coulomb.runs.prepare import Part, Prepared
-from coulomb.team import Team
+from coulomb.tables.workers import Progress, differences, progress_bar
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.folder import RunFolder
+from coulomb.training.plan.prepare import Part, Prepared
 
 log = logging.getLogger("coulomb")
 

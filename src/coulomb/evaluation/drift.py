@@ -9,7 +9,7 @@ from torch import Tensor
 from coulomb.metrics.geometry import drift
 from coulomb.metrics.inputs import unit_vectors
 from coulomb.metrics.retention import linear_cka, recovered
-from coulomb.runs.prepare import Part
+from coulomb.training.plan.prepare import Part
 
 LEAST = 4  # images
 Extract = Callable[[Part], tuple[Tensor, np.ndarray]]
@@ -23,9 +23,9 @@ def drift_figures(
     - ``distance``: 1 − mean cosine of an image's two features, which ``stay_close`` limits; None without ``same_space``;
     - ``between``: 1 − mean cosine of two different images by the starting network, the scale of ``distance``: features of
       rectified units are similar for all images;
-    - ``cka``: see `coulomb.diagnostics.linear_cka`; rotations do not change it;
+    - ``cka``: see `coulomb.metrics.linear_cka`; rotations do not change it;
     - ``recovered``: share of the starting features that a linear map recovers from the trained ones, see
-      `coulomb.diagnostics.recovered`; ``recovered_untrained``: from those of the untrained network. What exceeds the latter
+      `coulomb.metrics.recovered`; ``recovered_untrained``: from those of the untrained network. What exceeds the latter
       was kept, what is lacking was forgotten.
 
     Args:

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.data import CorruptImage, Images, Source, survey
-from coulomb.data.originals import BATCH_BYTES, WORKER_BYTES, Originals, images_per_batch
-from coulomb.data.sources import open_files
-from coulomb.data.views import plain_view
-from coulomb.data.workers import compute_in_workers, differences, progress_bar
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.kinds.image.picture import CorruptImage
+from coulomb.kinds.image.views import plain_view
 from coulomb.metrics.features import extract_features
 from coulomb.models import Encoder
-from coulomb.runs.prepare import canvas_size, margin_canvas
+from coulomb.tables import Images, Source, survey
+from coulomb.tables.originals import BATCH_BYTES, WORKER_BYTES, Originals, images_per_batch
+from coulomb.tables.sources import open_files
+from coulomb.tables.workers import compute_in_workers, differences, progress_bar
+from coulomb.training.plan.prepare import canvas_size, margin_canvas
 
 Stores = list[tuple[Images | Originals, list[int]]]  # images prepared in the same way, and their indices
 ROWS = 4_096  # images per row group of the Parquet file

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.data.views import ViewMaker
-from coulomb.doctor import Evidence, diagnose
+from coulomb.evaluation.doctor import Evidence, diagnose
 from coulomb.evaluation.examine_network import network_figures
+from coulomb.ground.randomness import numpy_generator
+from coulomb.ground.reading import read_lines
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.cosines import nearest
-from coulomb.randomness import numpy_generator
-from coulomb.reading import read_lines
-from coulomb.runs.config import load_config
-from coulomb.runs.folder import RunFolder, read_data, read_evaluation, write_json
-from coulomb.runs.journal import read_metrics
-from coulomb.runs.objects import Objects
-from coulomb.runs.prepare import Part, Prepared
-from coulomb.runs.reopen import reopen
+from coulomb.training.plan.config import load_config
+from coulomb.training.plan.folder import RunFolder, read_data, read_evaluation, write_json
+from coulomb.training.plan.journal import read_metrics
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.plan.reopen import reopen
 
 log = logging.getLogger("coulomb")
 
@@ -46,7 +46,7 @@ def examine(
     quick: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Diagnoses a run, writes ``doctor.json``, and returns its content; see `coulomb.doctor.diagnose.diagnose`.
+    """Diagnoses a run, writes ``doctor.json``, and returns its content; see `coulomb.evaluation.doctor.diagnose.diagnose`.
 
     Args:
         folder: the run; it may still be training, or have stopped.

@@ -10,8 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, normalize
 
-from coulomb.data.views import ViewMaker
-from coulomb.errors import DataUnavailableError
+from coulomb.ground.errors import DataUnavailableError
+from coulomb.ground.randomness import generator
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import METHODS
 from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.hardness import hardness, temperature_sweep
@@ -20,15 +21,14 @@ from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation
 from coulomb.models import Encoder
 from coulomb.models.saving import load_encoder
-from coulomb.randomness import generator
-from coulomb.runs.config import Config
-from coulomb.runs.folder import RunFolder
-from coulomb.runs.objects import Objects
-from coulomb.runs.plan import find_training_images, tune_encoder
-from coulomb.runs.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.checkpoints import load_method
 from coulomb.training.frozen import add_adapter
 from coulomb.training.network import make_encoder, make_method, starting_encoder
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.folder import RunFolder
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.plan import find_training_images, tune_encoder
+from coulomb.training.plan.prepare import Part, Prepared, label_tensor, position_tensor
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
 BANK, QUERIES = 2_000, 1_000  # training and held-out images for the kNN of the labels
@@ -53,7 +53,7 @@ def network_figures(
     - ``labels``: see `label_figures`;
     - ``scale_change``: relative change of the loss of a batch when the head's output is doubled;
     - ``negatives``: how the gradient is shared among the negatives of a batch at the run's temperature; ``sweep``: at other
-      temperatures, see `coulomb.diagnostics.temperature_sweep`.
+      temperatures, see `coulomb.metrics.temperature_sweep`.
     """
     if not folder.checkpoint.exists():
         return {}

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coulomb.data import stratified_split
-from coulomb.data.views import ViewMaker, Views
-from coulomb.errors import InputError, NonFiniteError
+from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.ground.randomness import derive_seed, generator, numpy_generator
+from coulomb.kinds.image.views import ViewMaker, Views
 from coulomb.metrics.features import Batches, Plain, frozen
-from coulomb.randomness import derive_seed, generator, numpy_generator
+from coulomb.tables import stratified_split
 
 FRACTIONS = (0.01, 0.1, 1.0)
 GRID = (3e-4, 1e-3, 3e-3)  # peak learning rates

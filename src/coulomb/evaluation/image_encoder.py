@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.data import Source, visible
-from coulomb.data.sources import open_images
-from coulomb.data.workers import progress_bar
-from coulomb.errors import InputError, did_you_mean
 from coulomb.evaluation.classify import Classification
 from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
+from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.text import visible
 from coulomb.models import Encoder, build_encoder, has_weights
 from coulomb.models.backbones import BACKBONES
 from coulomb.models.encoder import check_input
+from coulomb.tables import Source
+from coulomb.tables.sources import open_images
+from coulomb.tables.workers import progress_bar
 
 
 class ImageEncoder:

@@ -7,18 +7,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from coulomb.data.source import visible
-from coulomb.data.sources import open_images
-from coulomb.errors import InputError
 from coulomb.evaluation.classify import Classification
 from coulomb.evaluation.encode import Canvas, source_features
 from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_all, run_path, with_check
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import check_shape, read_object, text, whole
+from coulomb.ground.text import visible
 from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
-from coulomb.reading import check_shape, read_object, text, whole
-from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, read_canvas, read_evaluation
-from coulomb.runs.journal import read_metrics
+from coulomb.tables.sources import open_images
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.folder import RunFolder, read_canvas, read_evaluation
+from coulomb.training.plan.journal import read_metrics
 
 
 class Run(ImageEncoder):

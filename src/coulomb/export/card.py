@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from coulomb.data import visible
+from coulomb.ground.text import visible
 from coulomb.models import Encoder
 
 CONTESTANTS = {

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 
 def library(module: str, extra: str, what: str) -> ModuleType:

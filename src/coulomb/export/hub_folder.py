@@ -5,18 +5,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import coulomb
-from coulomb.errors import InputError
 from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.evaluation.run import Run
 from coulomb.export.card import card
 from coulomb.export.extras import library, new_path
 from coulomb.export.plain_code import plain_code
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import list_of, maybe, read_object, table, text, whole
+from coulomb.ground.version import __version__
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
-from coulomb.reading import list_of, maybe, read_object, table, text, whole
-from coulomb.runs.folder import write_json, write_text
+from coulomb.training.plan.folder import write_json, write_text
 
 CARD, CONFIG = "README.md", "config.json"
 FILES = ("encoder.safetensors", "encoder.json", CONFIG, CARD, "classifier.safetensors", "classifier.json")
@@ -64,7 +64,7 @@ def to_hub(
             classes = len(run.classifier.weight)
         description = {
             "library_name": "coulomb",
-            "version": coulomb.__version__,
+            "version": __version__,
             "architecture": network.name,
             "image_size": network.image_size,
             "channels": network.channels,
@@ -141,7 +141,7 @@ def push(folder: str | Path, name: str, *, private: bool = False) -> dict[str, A
     api = hub.HfApi()
     try:
         made = api.create_repo(name, private=private, exist_ok=True, repo_type="model")
-        message = f"Encoder, by coulomb {coulomb.__version__}"
+        message = f"Encoder, by coulomb {__version__}"
         api.upload_folder(
             repo_id=made.repo_id, folder_path=str(path), allow_patterns=list(FILES), commit_message=message
         )

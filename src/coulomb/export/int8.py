@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from coulomb.curation.neighbours import neighbours
-from coulomb.data import Source
 from coulomb.export.extras import quiet
 from coulomb.export.photos import drawn, session_features
 from coulomb.metrics.knn import knn_accuracy
+from coulomb.metrics.nearest import neighbours
+from coulomb.tables import Source
 
 COMPARED = 5_000  # images at most
 NEIGHBOURS, K = 10, 20

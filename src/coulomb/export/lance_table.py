@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.curation.rows import blocks, unit_rows
 from coulomb.export.extras import library, new_path
 from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows
+from coulomb.metrics.rows import blocks, unit_rows
 
 TABLE = "images"
 

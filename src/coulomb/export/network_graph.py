@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coulomb.errors import InputError
 from coulomb.export.extras import quiet
 from coulomb.export.preparation import OPSET
+from coulomb.ground.errors import InputError
 from coulomb.models import Encoder
 
 LARGEST = 2**31 - 2**20  # bytes of a protobuf file, less what the preparation needs

@@ -4,9 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import coulomb
-from coulomb.data.sources import open_files
-from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas
 from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.export.extras import library, new_path
@@ -16,8 +13,11 @@ from coulomb.export.onnx_check import check_model
 from coulomb.export.photos import some_photos
 from coulomb.export.plain_code import reading_code
 from coulomb.export.preparation import preparation
+from coulomb.ground.errors import InputError
+from coulomb.ground.version import __version__
 from coulomb.models.saving import write_atomically
-from coulomb.runs.prepare import margin_canvas
+from coulomb.tables.sources import open_files
+from coulomb.training.plan.prepare import margin_canvas
 
 CALIBRATION, CHECKED = 64, 32  # real photos, at most
 
@@ -138,7 +138,7 @@ def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
         how = f"bilinear, short side to {network.image_size} pixels, centre crop, by way of a square canvas"
     about = {"encoder": network.name, "image_size": str(network.image_size), "preparation": how}
     helper.set_model_props(model, about)
-    model.producer_name, model.producer_version = "coulomb", coulomb.__version__
+    model.producer_name, model.producer_version = "coulomb", __version__
     model.graph.name = model.doc_string = f"{network.name}: images uint8 [B, H, W, C] in RGB → features"
     content: bytes = model.SerializeToString()
     return content

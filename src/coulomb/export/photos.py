@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.data import CorruptImage, Source
-from coulomb.data.pixels import eight_bits, to_channels
-from coulomb.errors import InputError
-from coulomb.randomness import numpy_generator
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import numpy_generator
+from coulomb.kinds.image.picture import CorruptImage
+from coulomb.kinds.image.pixels import eight_bits, to_channels
+from coulomb.tables import Source
 
 MOST = 64  # photos of one size per call of onnxruntime
 

@@ -5,13 +5,13 @@ import inspect
 import textwrap
 from typing import Any
 
-from coulomb.data import decode, pixels
 from coulomb.evaluation.encode import Canvas
+from coulomb.kinds.image import decode, pixels
 from coulomb.models import Encoder, backbones, lite0
 from coulomb.models.backbones import ConvNet, ResNet, ViT
 from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.runs.prepare import margin_canvas
+from coulomb.training.plan.prepare import margin_canvas
 
 HEAD = """import functools
 import numpy as np, torch
@@ -72,7 +72,7 @@ def reading_code(*further: Any) -> str:
     """Returns functions that read an opened image as `ImageEncoder.encode` does, by the source of coulomb's own.
 
     Args:
-        further: functions of `coulomb.data` that are needed after ``to_channels(pixels(upright(image)), channels)``.
+        further: functions of `coulomb.tables` that are needed after ``to_channels(pixels(upright(image)), channels)``.
     """
     constants = [f"{name} = {getattr(pixels, name)}" for name in ("FORMATS", "ALPHA", "GREY")]
     return "\n\n\n".join(["\n".join(constants), *(source(part, checks=True) for part in (*READS, *further))])

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas
 from coulomb.export.graph import Graph, Value
+from coulomb.ground.errors import InputError
 from coulomb.models import Encoder
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.runs.prepare import margin_canvas
+from coulomb.training.plan.prepare import margin_canvas
 
 OPSET = 18
 UNIT = 2.0**22  # of Pillow's fixed-point weights
@@ -63,7 +63,7 @@ def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
 
 
 def _luma(picture: Value) -> Value:
-    """Returns one channel, ITU-R BT.601 in the fixed-point arithmetic of `coulomb.data.decode.to_channels`."""
+    """Returns one channel, ITU-R BT.601 in the fixed-point arithmetic of `coulomb.kinds.image.decode.to_channels`."""
     factors = np.array([19595.0, 38470.0, 7471.0]).reshape(1, 3, 1, 1)
     graph = picture.graph
     return graph("Floor", graph("ReduceSum", picture * factors, np.array([1])) / 65536 + 0.5)

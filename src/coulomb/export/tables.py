@@ -9,17 +9,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from coulomb.errors import InputError
 from coulomb.export.extras import new_path
 from coulomb.export.vectors import ROWS, Vectors, require_rows
-from coulomb.reading.cells import to_cell
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading.cells import to_cell
 
 
 def to_csv(index: Vectors, out: str | Path) -> dict[str, Any]:
     """Writes an index as CSV: ``id``, ``path`` and ``label`` (empty if unknown), then one column per feature, f0, f1, …
 
     Features are written with as many digits as float32 needs. Text that a spreadsheet would run as a formula begins with an
-    apostrophe, see `coulomb.reading.cells`. Memory does not grow with the index.
+    apostrophe, see `coulomb.ground.reading.cells`. Memory does not grow with the index.
 
     Raises:
         InputError: ``out`` exists or cannot be written, or the index is empty.

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.curation.rows import blocks, unit_rows
-from coulomb.errors import InputError
-from coulomb.randomness import numpy_generator
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import numpy_generator
+from coulomb.metrics.rows import blocks, unit_rows
 
 ROWS = 8192  # rows that are in memory at a time
 QUERIES, TOP = 100, 10  # on which recall is measured

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from coulomb import curation
-from coulomb.curation.choose import Strategy
-from coulomb.data.decode import decode, read_header
-from coulomb.data.labels import is_unknown
-from coulomb.data.looks import unusual
-from coulomb.data.source import CorruptImage, Header, first_few, natural_key, visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import first_few, natural_key, visible
+from coulomb.index import curation
 from coulomb.index.crops import Crops
+from coulomb.index.curation.choose import Strategy
 from coulomb.index.encoders import same
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
 from coulomb.index.lists import Groups, Predictions, Rows
+from coulomb.kinds.image.decode import decode, read_header
+from coulomb.kinds.image.picture import CorruptImage, Header
+from coulomb.tables.labels import is_unknown
+from coulomb.tables.looks import unusual
 
 
 class Member(NamedTuple):
@@ -64,7 +65,7 @@ class Answers:
         Images are alike if their cosine is at least ``above``. With ``crops``, the 3 most similar images of each image are
         compared by the pixels of their thumbnails as well (`coulomb.index.crops`): crops by up to 10% on each side, copies
         of lower resolution and brightened copies are then alike whatever their cosine. Near-duplicates form groups, the
-        strongest pairs first (`coulomb.curation.duplicate_groups`): every image that is like another one is in a group.
+        strongest pairs first (`coulomb.index.curation.duplicate_groups`): every image that is like another one is in a group.
 
         The best file of a group is kept (`coulomb.index.keeping`): by resolution, then format, EXIF date, quality and
         name, originals before files that were made from them. Every other member is like an image that is kept; a member
@@ -180,7 +181,7 @@ class Answers:
             )
 
     def outliers(self, top: int | None = 100, *, neighbours: int | None = None, looks: bool = True) -> Rows:
-        """Ranks the images that belong to the others the least (`coulomb.curation.outliers`).
+        """Ranks the images that belong to the others the least (`coulomb.index.curation.outliers`).
 
         Args:
             top: how many; None for all.
@@ -224,14 +225,14 @@ class Answers:
     def label_errors(
         self, labels: Any = None, *, top: int | None = None, cutoff: float | None = None, seed: int = 0
     ) -> Rows:
-        """Ranks the labels that the features contradict (`coulomb.curation.label_errors`).
+        """Ranks the labels that the features contradict (`coulomb.index.curation.label_errors`).
 
         Args:
             labels: other labels than those of the index: a dict id → label, or a CSV or Parquet file with columns id (or
                 path) and label.
             top: how many of those whose label is not the most probable one, whatever their confidence.
             cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: found by
-                flipping 5% of the labels, see `coulomb.curation.label_errors`.
+                flipping 5% of the labels, see `coulomb.index.curation.label_errors`.
             seed: of the folds of the linear probe.
 
         Returns:
@@ -274,7 +275,7 @@ class Answers:
         return answer
 
     def choose(self, number: int, *, labels: Any = None, strategy: Strategy = "typical", seed: int = 0) -> Rows:
-        """Chooses the images to label next (`coulomb.curation.choose`); those with a label are left out.
+        """Chooses the images to label next (`coulomb.index.curation.choose`); those with a label are left out.
 
         Args:
             number: how many.
@@ -324,7 +325,7 @@ class Answers:
         )
 
     def classify(self, labels: Any = None, *, accuracy: float | None = None, seed: int = 0) -> Predictions:
-        """Classifies the images without a label from those with one (`coulomb.curation.classify`).
+        """Classifies the images without a label from those with one (`coulomb.index.curation.classify`).
 
         Args:
             labels: a dict id → label, or a CSV or Parquet file with columns id (or path) and label; default: the labels

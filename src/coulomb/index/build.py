@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.data import Source, open_source
-from coulomb.data.source import first_few, visible
-from coulomb.data.sources import open_files
-from coulomb.data.workers import cores
-from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas
 from coulomb.evaluation.image_encoder import ImageEncoder, run_path
+from coulomb.ground.errors import InputError
+from coulomb.ground.team import Team
+from coulomb.ground.text import first_few, visible
 from coulomb.index import encoders
 from coulomb.index.embed import Embedder, Outcome, place
 from coulomb.index.folder import PRECISIONS, IndexFolder, writing
 from coulomb.index.photos import ReadOnce
 from coulomb.index.update import Update
 from coulomb.index.work import part_path
-from coulomb.team import Team
+from coulomb.tables import Source, open_source
+from coulomb.tables.sources import open_files
+from coulomb.tables.workers import cores
 
 THUMBNAIL = 192  # pixels, the longer side
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from coulomb.data.source import first_few, visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import first_few, visible
 from coulomb.index.folder import Generation, IndexFolder, rebuild
 from coulomb.index.nearest import as_tensor
 from coulomb.index.table import schema

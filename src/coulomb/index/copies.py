@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import visible
 
 
 def copy_into_folders(clusters: Sequence[dict[str, Any]], out: str | Path) -> tuple[int, int]:

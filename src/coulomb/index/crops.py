@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
-from coulomb.curation.alignment import FINE, Agreement, agreement
-from coulomb.curation.neighbours import neighbours
+from coulomb.index.curation.alignment import FINE, Agreement, agreement
+from coulomb.metrics.nearest import neighbours
 
 NEAREST = 3  # images that are compared with each image: of 880 planted copies, 877 were the most similar image
 LEAST_COSINE = 0.65  # of images that are compared

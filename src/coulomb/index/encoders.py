@@ -5,13 +5,13 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from coulomb.data import Source
-from coulomb.data.source import visible
-from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas
 from coulomb.evaluation.image_encoder import ImageEncoder, run_path
 from coulomb.evaluation.run import Run, load
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import visible
 from coulomb.models import Encoder
+from coulomb.tables import Source
 
 DEFAULT = "lite0"
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from coulomb.ground.randomness import generator
 from coulomb.models import Encoder
-from coulomb.randomness import generator
 
 CLOSE = 1e-4  # relative; rounding changes features by about 1e-6
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from coulomb.data.labels import LABEL_COLUMNS, choose_label_column
-from coulomb.data.source import first_few, visible
-from coulomb.data.sources.files import PATH_COLUMNS, read_columns
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import first_few, visible
+from coulomb.tables.labels import LABEL_COLUMNS, choose_label_column
+from coulomb.tables.sources.files import PATH_COLUMNS, read_columns
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 

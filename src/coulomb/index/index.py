@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.data.source import visible
-from coulomb.data.sources import open_images
-from coulomb.errors import InputError
 from coulomb.evaluation.encode import Canvas, source_features
 from coulomb.evaluation.image_encoder import ImageEncoder, require_all
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import visible
 from coulomb.index.answers import Answers
 from coulomb.index.build import build
 from coulomb.index.contents import OFF_BY, check_all, open_contents
@@ -24,6 +23,7 @@ from coulomb.index.folder import IndexFolder, rebuild
 from coulomb.index.lists import Rows
 from coulomb.index.nearest import as_tensor, nearest
 from coulomb.index.table import nearest_id
+from coulomb.tables.sources import open_images
 
 Images = Any  # what `ImageEncoder.encode` takes
 CHECKED = 100  # files of a new root that are looked for
@@ -104,7 +104,7 @@ class Index(Answers):
                 index, ``"lite0"`` for a new one.
             image_size: of published weights, in pixels; default: that of an existing index, else their own.
             precision: of the features, ``"float16"`` (default; rounding changes a cosine by less than 0.001) or ``"float32"``.
-            labels: see `coulomb.data.open_source`; default: those of the data.
+            labels: see `coulomb.tables.open_source`; default: those of the data.
             root: the folder that the paths of a list are relative to.
             workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
                 Default: the number of cores.

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image
 
-from coulomb.data.decode import open_image, reasons
-from coulomb.data.source import CorruptImage, natural_key
+from coulomb.ground.text import natural_key
+from coulomb.kinds.image.decode import open_image, reasons
+from coulomb.kinds.image.picture import CorruptImage
 
 BY_NAME = "first by name"
 LOSSLESS = frozenset("PNG TIFF BMP PPM TGA SGI PCX".split())

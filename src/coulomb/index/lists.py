@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading.cells import to_cell
+from coulomb.ground.text import visible
 from coulomb.models.saving import write_atomically
-from coulomb.reading.cells import to_cell
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -123,7 +123,7 @@ def write_script(out: str | Path, answer: dict[str, Any]) -> int:
 def write_list(out: str | Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """Writes the ``columns`` of ``rows``; an empty field in CSV and null in Parquet stand for None.
 
-    Text in CSV that a spreadsheet would run as a formula begins with an apostrophe, see `coulomb.reading.cells`.
+    Text in CSV that a spreadsheet would run as a formula begins with an apostrophe, see `coulomb.ground.reading.cells`.
 
     Raises:
         InputError: the file exists, has another ending, or cannot be written.

@@ -1,7 +1,7 @@
 """Exact nearest neighbours of some queries among memory-mapped features, which are converted to float32 block by block.
 
 A block of 2²⁰ elements stays in the cache of a core between its conversion and its product: 1,000,000 × 256 in float16 take
-76 ms in one thread, with blocks of 2²³ elements 284 ms. Threads work on strips of their own (`coulomb.workers`).
+76 ms in one thread, with blocks of 2²³ elements 284 ms. Threads work on strips of their own (`coulomb.ground.workers`).
 """
 
 import threading
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb import workers
+from coulomb.ground import workers
+from coulomb.ground.workers import Task
 from coulomb.similarity.products import product
-from coulomb.workers import Task
 
 BLOCK = 2**20  # elements of the features that are converted at a time: 4 MiB in float32
 STRIP = 2**23  # products that a thread stores: 32 MiB

@@ -12,13 +12,14 @@ from PIL import Image
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from coulomb.data.decode import EncodedSource, decode, read_header, reasons
-from coulomb.data.images import Batch, Images
-from coulomb.data.originals import Originals
-from coulomb.data.pixels import eight_bits
-from coulomb.data.source import CorruptImage, Header, Picture, Source
-from coulomb.data.workers import Then, no_change, read_batches, split_batches
 from coulomb.index.table import Photo
+from coulomb.kinds.image.decode import decode, read_header, reasons
+from coulomb.kinds.image.picture import CorruptImage, Header, Picture
+from coulomb.kinds.image.pixels import eight_bits
+from coulomb.tables.images import Batch, Images
+from coulomb.tables.originals import Originals
+from coulomb.tables.source import EncodedSource, Source
+from coulomb.tables.workers import Then, no_change, read_batches, split_batches
 
 QUALITY = 80  # of thumbnails
 SMALL = 2**14  # bytes

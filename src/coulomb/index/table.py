@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coulomb.data import Source
-from coulomb.data.source import portable, visible
+from coulomb.ground.text import portable, visible
+from coulomb.tables import Source
 
 COMPARED = 5_000  # ids that are compared with an unknown one
 

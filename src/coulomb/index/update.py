@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import torch
 
-import coulomb
-from coulomb.data import Source
-from coulomb.data.source import portable, visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import read_bytes
+from coulomb.ground.text import portable, visible
+from coulomb.ground.version import __version__
 from coulomb.index.contents import open_contents
 from coulomb.index.embed import Outcome
 from coulomb.index.folder import FORMAT, IndexFolder
 from coulomb.index.stored import Old, Stored, gather
 from coulomb.index.table import make_table
 from coulomb.index.work import next_attempt, read_parts, settings_text
-from coulomb.reading import read_bytes
-from coulomb.runs.folder import write_text
+from coulomb.tables import Source
+from coulomb.training.plan.folder import write_text
 
 FAILED = 100  # unreadable images that index.json names
 
@@ -73,7 +73,7 @@ class Update:
         counts = stored.counts([self.ids[index] for index in members], rows[members])
         info: dict[str, Any] = {
             "format": FORMAT,
-            "coulomb": coulomb.__version__,
+            "coulomb": __version__,
             "generation": 1 if self.before is None else self.before["generation"] + 1,
             "images": len(members),
             **self.chosen,

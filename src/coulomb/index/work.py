@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.data.source import visible
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import Shape, check_shape, maybe, parse_json, read_lines, text, whole
+from coulomb.ground.text import visible
 from coulomb.index.folder import sha256, sync
 from coulomb.index.table import Photo
-from coulomb.reading import Shape, check_shape, maybe, parse_json, read_lines, text, whole
 
 ROWS, SECONDS = 1024, 10.0  # a part is written after so many images or seconds
 _nanoseconds = Shape("nanoseconds as text", lambda value: isinstance(value, str) and value.lstrip("-").isdecimal())

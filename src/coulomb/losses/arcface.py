@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from coulomb.checked import checked_number, checked_whole
+from coulomb.ground.checked import checked_number, checked_whole
 from coulomb.losses.classes import class_scores
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import reduced, unit_rows

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import check_shape, check_tensor, readable
+from coulomb.ground.checked import check_shape, check_tensor, readable
 from coulomb.losses.inputs import class_ids, known_labels, normalized, warn_counted
 from coulomb.similarity import Similarity
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb import checked
-from coulomb.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
-from coulomb.workers import MORE_THAN, alone
+from coulomb.ground import checked
+from coulomb.ground.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
+from coulomb.ground.workers import MORE_THAN, alone
 
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
 
@@ -141,7 +141,7 @@ class UnitRows(torch.autograd.Function):
 
 
 def check_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, below: float = math.inf) -> bool:
-    """Checks the norms of features with `coulomb.checked.checked_norms`."""
+    """Checks the norms of features with `coulomb.ground.checked.checked_norms`."""
     return checked.checked_norms(norm, names, normalize, ", no gradient", below)
 
 

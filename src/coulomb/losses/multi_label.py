@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.checked import check_tensor, readable, transformed
+from coulomb.ground.checked import check_tensor, readable, transformed
 from coulomb.losses.inputs import class_ids, flat_labels
 from coulomb.losses.negatives import own_rows, unique_ids
 from coulomb.similarity import Similarity

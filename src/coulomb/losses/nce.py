@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import check_shape, check_tensor, checked_number, readable
+from coulomb.ground.checked import check_shape, check_tensor, checked_number, readable
 from coulomb.losses.diagnosis import Diagnosis, Result
 from coulomb.losses.inputs import lengths, paired_products, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.checked import readable
+from coulomb.ground.checked import readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import paired_products, paired_rows, reduced, unit_rows, warn_counted
 from coulomb.losses.options import Flag, Gather, Loss, Reduction

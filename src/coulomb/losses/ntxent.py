@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from coulomb.checked import check_shape
+from coulomb.ground.checked import check_shape
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.negatives import ContrastiveLoss, reduced_over

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from torch import Tensor, nn
 
-from coulomb.checked import checked_flag, checked_number, checked_whole
+from coulomb.ground.checked import checked_flag, checked_number, checked_whole
+from coulomb.ground.names_elsewhere import unknown_option
 from coulomb.losses.temperature import LearnableTemperature, Temperature, checked_temperature
-from coulomb.names_elsewhere import unknown_option
 from coulomb.similarity.collectives import checked_gather
 
 Check = Callable[[str, Any], Any]

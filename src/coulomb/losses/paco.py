@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import check_shape, checked_whole
+from coulomb.ground.checked import check_shape, checked_whole
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import class_ids, normalized, reduced, unless_all, warn_counted

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.checked import check_shape, checked_number
+from coulomb.ground.checked import check_shape, checked_number
 from coulomb.losses.diagnosis import Result
 from coulomb.losses.inputs import class_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from coulomb.checked import check_shape, readable
+from coulomb.ground.checked import check_shape, readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.multi_label import OVERLAPS, overlap_matrix, overlap_mean, relations

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.checked import checked_number, readable, transformed
+from coulomb.ground.checked import checked_number, readable, transformed
 
 
 class LearnableTemperature(nn.Module):

@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from coulomb.checked import check_shape, readable, transformed
+from coulomb.ground.checked import check_shape, readable, transformed
 from coulomb.losses.inputs import class_ids, unit_rows, warn_counted
 from coulomb.losses.negatives import own_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY
 import torch.distributed as dist
 from torch import Tensor
 
-from coulomb.checked import check_shape
+from coulomb.ground.checked import check_shape
 from coulomb.losses.inputs import normalized, reduced, warn_counted
 from coulomb.losses.negatives import summed_over
 from coulomb.losses.options import Flag, Gather, Loss, Positive, Reduction

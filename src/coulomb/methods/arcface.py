@@ -6,11 +6,11 @@ from typing import ClassVar, Unpack
 import torch
 from torch import Tensor
 
+from coulomb.ground.randomness import generator
 from coulomb.losses import ArcFaceLoss
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
-from coulomb.randomness import generator
 
 
 class ArcFace(ProjectionMethod):

@@ -8,12 +8,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import generator
 from coulomb.losses import NCELoss, SoftmaxLoss
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
 from coulomb.models import Encoder
 from coulomb.negatives import MemoryBank
-from coulomb.randomness import generator
 
 
 class InstDisc(ProjectionMethod):

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from coulomb.checked import warn
-from coulomb.errors import InputError
+from coulomb.ground.checked import warn
+from coulomb.ground.errors import InputError
 from coulomb.models import Encoder, projection_head
 from coulomb.models.classifier import Classifier
 

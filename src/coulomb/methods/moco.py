@@ -6,12 +6,12 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import generator
 from coulomb.losses import InfoNCELoss
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, pair_views
 from coulomb.models import Encoder
 from coulomb.negatives import MomentumEncoder, Queue
-from coulomb.randomness import generator
 
 
 class MoCo(ProjectionMethod):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from coulomb.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Method
 from coulomb.models import Encoder

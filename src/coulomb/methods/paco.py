@@ -5,14 +5,14 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from coulomb.checked import warn
+from coulomb.ground.checked import warn
+from coulomb.ground.randomness import seeded_initialisation
 from coulomb.losses import PaCoLoss, ParametricCenters
 from coulomb.losses.negatives import own_rows, summed_over, world_size
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, positive_counts
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
-from coulomb.randomness import seeded_initialisation
 from coulomb.similarity.collectives import gather_group, gather_rows
 
 

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, NTXentLoss, SimpleContrastiveLoss
 from coulomb.losses.negatives import summed_over
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coulomb.ground.randomness import seeded_initialisation
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
 from coulomb.methods.interface import Method, Traits, labelled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
-from coulomb.randomness import seeded_initialisation
 
 
 class Softmax(Method):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.inputs import Labels
 
 # Liu et al. (2019): many-shot classes have more than 100 training images, few-shot classes fewer than 20.

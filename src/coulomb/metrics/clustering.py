@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from torch.nn import functional
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import derive_seed, numpy_generator
 from coulomb.metrics.inputs import Features, Labels, drop_unlabelled
-from coulomb.randomness import derive_seed, numpy_generator
 
 MOST = 5_000  # images; more are dropped by a seeded draw, which the protocol records
 STARTS = 3  # k-means++ initialisations; the one with the lowest inertia counts

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb import workers
+from coulomb.ground import workers
+from coulomb.ground.workers import Task
 from coulomb.similarity import Similarity
-from coulomb.workers import Task
 
 STRIP = 2**21  # elements per strip of `cosine_strips`: 8 MiB in fp32
 BLOCK = 2**23  # elements per block of `nearest`: 32 MiB in fp32; top-k needs taller blocks to be fast

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, confusions
 from coulomb.metrics.clustering import clustering
 from coulomb.metrics.cosines import search_backend

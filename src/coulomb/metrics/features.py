@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.workers import Then, compute_in_workers, no_change
-from coulomb.machine import keep_freed_memory
+from coulomb.ground.machine import keep_freed_memory
+from coulomb.tables.workers import Then, compute_in_workers, no_change
 
 Plain = Callable[[Tensor, Tensor], Tensor]
 Indices = Sequence[int] | np.ndarray | Tensor
@@ -18,7 +18,7 @@ WORKER_BATCH = 64  # a new process writes to new memory, and the last batches sh
 
 
 class Batches(Protocol):
-    """The part of `coulomb.data.Images` that evaluation uses."""
+    """The part of `coulomb.tables.Images` that evaluation uses."""
 
     def batches(self, indices: Indices, batch_size: int, workers: int = 0, then: Then = no_change) -> Iterable[Any]:
         """``then`` of dicts of "image" [b,C,S,S], "aspect" [b] and "index" [b], in order; unreadable images are left out."""
@@ -43,7 +43,7 @@ def extract_features(
 
     Args:
         encoder: images [b,C,S,S] in [0,1] → features [b,F].
-        images: a `coulomb.data.Images`.
+        images: a `coulomb.tables.Images`.
         indices: which images.
         plain: the deterministic view, ``views.plain``: (canvas, aspect) → [b,C,S,S] in [0,1].
         batch_size: images per forward pass, at most 64 where workers compute; does not affect the result.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.cosines import cosine_strips
 from coulomb.metrics.inputs import check_integers, check_vectors, unit_vectors
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 Features = Tensor | np.ndarray
 Labels = Tensor | np.ndarray

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.cosines import nearest
 from coulomb.metrics.inputs import Features, Labelled, Labels, labelled_split
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.inputs import Features, Labelled, Labels, labelled_split
-from coulomb.randomness import numpy_generator
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 MOST_ROWS = 100_000  # training images; more are dropped by a seeded draw, which the protocol records

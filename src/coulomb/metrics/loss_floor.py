@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 
 @dataclass(frozen=True)

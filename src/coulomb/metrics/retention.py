@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.inputs import check_vectors, unit_vectors
 
 RIDGES = tuple(

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.cosines import nearest, search_backend
 from coulomb.metrics.inputs import Features, Labels, check_features, drop_unlabelled, labelled_split
-from coulomb.randomness import numpy_generator
 
 MOST = 10_000  # queries; more are dropped by a seeded draw, which the protocol records
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.metrics.cosines import cosine_strips
 from coulomb.metrics.inputs import check_integers, equal_labels, unit_vectors
 from coulomb.similarity import Similarity

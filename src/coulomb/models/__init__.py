@@ -1,11 +1,11 @@
 """Encoders (built in, of other libraries, or around a user's module), heads, and their files."""
 
+from coulomb.ground.randomness import seeded_initialisation
 from coulomb.models.build import build_encoder, has_weights
 from coulomb.models.encoder import Encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
-from coulomb.randomness import seeded_initialisation
 
 __all__ = [
     "Encoder",

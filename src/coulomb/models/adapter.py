@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import Shape, text, whole
 from coulomb.models.heads import projection_head
-from coulomb.reading import Shape, text, whole
 
 KINDS = ("whitening", "linear")
 ENTRIES = {"kind": text, "in": whole, "out": whole}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models.lite0 import Lite0
 
 SMALL_IMAGE = 64  # pixels; up to this size, a 7×7 stride-2 stem and a max-pool discard most of the image

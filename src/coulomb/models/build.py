@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import seeded_initialisation
 from coulomb.models.backbones import BACKBONES, LARGEST_NETWORK, option_names
 from coulomb.models.encoder import (
     Encoder,
@@ -16,7 +17,6 @@ from coulomb.models.encoder import (
 from coulomb.models.lite0_weights import PREPROCESSING, read_tensors, weights_file
 from coulomb.models.published import WEIGHTS, is_published, require_channels
 from coulomb.models.starting_weights import build_local, find, is_local
-from coulomb.randomness import seeded_initialisation
 
 RANDOM = {"lite0": "lite0-random"}  # names of encoders with weights → the same architecture without
 

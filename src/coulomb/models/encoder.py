@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from coulomb.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.models.adapter import build_adapter
 from coulomb.models.backbones import (
     BACKBONES,

@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import seeded_initialisation
 from coulomb.models.backbones import LARGEST, LARGEST_NETWORK
-from coulomb.randomness import seeded_initialisation
 
 
 def projection_head(

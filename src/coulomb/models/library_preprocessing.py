@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models.preprocessing import FILTERS, Preprocessing
 
 SUPPORTED = {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"}

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 # Repeats, kernel, stride, input and output channels, expansion of each stage.
 STAGES = (

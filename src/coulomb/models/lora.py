@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import generator, seeded_initialisation
 from coulomb.models.encoder import Encoder
-from coulomb.randomness import generator, seeded_initialisation
 
 LARGEST_DIFFERENCE = 1e-3  # between features of the adapted and the merged network, relative to their largest
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 Encode = Callable[[Tensor], Tensor]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

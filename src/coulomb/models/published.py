@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from coulomb.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.models.library_preprocessing import first_line, of_timm, of_transformers
 from coulomb.models.preprocessing import Preprocessing
 

@@ -11,14 +11,25 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.reading import (
+    Shape,
+    check_file,
+    check_shape,
+    list_of,
+    maybe,
+    number,
+    read_object,
+    table,
+    text,
+    whole,
+)
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
 from coulomb.models.lora import merged
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published import is_published
-from coulomb.randomness import seeded_initialisation
-from coulomb.reading import Shape, check_file, check_shape, list_of, maybe, number, read_object, table, text, whole
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"

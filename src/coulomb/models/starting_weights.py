@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from coulomb.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.reading import read_object
 from coulomb.models.encoder import OWN_MODULE, Encoder, Normalisation, assemble_published, measure_feature_dim
 from coulomb.models.published import WEIGHTS as AT_WEIGHTS
 from coulomb.models.published import Published, is_published, require_channels
 from coulomb.models.saving import DESCRIPTION, WEIGHTS, load_encoder, random_encoder, read_description
 from coulomb.models.user_code import is_user_code
-from coulomb.randomness import seeded_initialisation
-from coulomb.reading import read_object
 
 RUN = "run:"
 PICKLES = (".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle")

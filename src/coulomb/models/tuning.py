@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from coulomb.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.models.blocks import ordered_blocks
 from coulomb.models.encoder import Encoder
 from coulomb.models.lora import add_lora

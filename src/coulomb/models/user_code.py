@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 
 def is_user_code(text: str) -> bool:

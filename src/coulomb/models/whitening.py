@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 
 RANK = 1e-10  # of the largest variance: directions below it are rounding errors of float32 features
 

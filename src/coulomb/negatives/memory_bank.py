@@ -9,10 +9,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from coulomb.checked import ZERO, checked_share, checked_whole
-from coulomb.mapped_rows import MappedRows
+from coulomb.ground.checked import ZERO, checked_share, checked_whole
+from coulomb.ground.randomness import derive_seed
+from coulomb.negatives.mapped_rows import MappedRows
 from coulomb.negatives.rows import integers, unit_rows
-from coulomb.randomness import derive_seed
 from coulomb.similarity.collectives import Gather, checked_gather, gather_group, gather_rows
 
 CHUNK = 2**22  # numbers drawn at a time for the initial rows

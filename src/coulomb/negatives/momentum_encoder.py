@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from coulomb.checked import checked_share
+from coulomb.ground.checked import checked_share
 
 
 class MomentumEncoder(nn.Module):

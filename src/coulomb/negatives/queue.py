@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from coulomb.checked import checked_whole
+from coulomb.ground.checked import checked_whole
 from coulomb.negatives.rows import integers, unit_rows
 from coulomb.similarity.collectives import Gather, checked_gather, gather_group, gather_rows
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from coulomb.checked import ZERO, checked_norms
+from coulomb.ground.checked import ZERO, checked_norms
 
 
 def unit_rows(name: str, rows: Tensor, dim: int) -> Tensor:

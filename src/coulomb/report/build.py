@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from coulomb.pages.numbers import NARROW
-from coulomb.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.drift_note import drift_note
 from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
 from coulomb.report.facts import command_line, data_section, header
 from coulomb.report.gallery import Gallery, make_gallery, picture, sprite_sheet
+from coulomb.report.pages.numbers import NARROW
+from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.scores import (
     CONTESTANTS,
     class_bars,

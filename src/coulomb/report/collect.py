@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.errors import InputError
-from coulomb.reading import MIB, Arrays, open_arrays, parse_json, read_bytes, read_json, read_lines, read_yaml
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import MIB, Arrays, open_arrays, parse_json, read_bytes, read_json, read_lines, read_yaml
 
 # They make a name read as another one.
 DIRECTION_MARKS = set("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coulomb.errors import InputError
-from coulomb.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
-from coulomb.pages.numbers import duration, percent, significant
-from coulomb.pages.page import ChartList, check_target, render_page, write_page
+from coulomb.ground.errors import InputError
 from coulomb.report.build import SCRIPTS, STYLES, run_verdict
 from coulomb.report.collect import RunData, finite, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.embedding_charts import plane_chart, read_spectrum, spectra_chart, trajectory
 from coulomb.report.facts import header
+from coulomb.report.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
+from coulomb.report.pages.numbers import duration, percent, significant
+from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.scores import CONTESTANTS, Value, further_scores, scores
 from coulomb.report.training_charts import last_value, read_points
 

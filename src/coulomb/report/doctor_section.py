@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.pages.numbers import count, plural, significant, trim_zeros
 from coulomb.report.collect import RunData, finite
+from coulomb.report.pages.numbers import count, plural, significant, trim_zeros
 
 SEVERITIES = ("sick", "warning")
 STATES = ("sick", "warning", "unknown", "well")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.pages.chart import Chart, Series, line_chart
-from coulomb.pages.numbers import axis_value, percent, significant, trim_zeros
 from coulomb.report.collect import RunData, finite
+from coulomb.report.pages.chart import Chart, Series, line_chart
+from coulomb.report.pages.numbers import axis_value, percent, significant, trim_zeros
 
 MIN_SINGULAR = 1e-4  # relative to the largest; smaller singular values are rounding errors
 SIMILARITY_GROUPS = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.pages.numbers import count, duration, plural, shorten
 from coulomb.report.collect import RunData, finite
+from coulomb.report.pages.numbers import count, duration, plural, shorten
 
 MAX_FILES = 100  # unreadable images that are listed by name
 MAX_CLASSES = 40  # of the histogram

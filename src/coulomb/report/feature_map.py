@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coulomb.pages.numbers import percent
-from coulomb.randomness import derive_seed
+from coulomb.ground.randomness import derive_seed
 from coulomb.report.collect import RunData, Samples
+from coulomb.report.pages.numbers import percent
 
 MIN_TSNE = 30  # samples; fewer have no neighbourhoods to show
 MAX_TSNE = 2000  # about 10 s of t-SNE on one core

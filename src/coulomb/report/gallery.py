@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.rank import effective_rank
-from coulomb.pages.numbers import shorten
-from coulomb.randomness import numpy_generator
 from coulomb.report.collect import RunData, Samples
 from coulomb.report.feature_map import Colouring, Layout, feature_maps, map_colourings
+from coulomb.report.pages.numbers import shorten
 
 MAX_CELL = 64  # pixels; the page shows thumbnails at most twice as large
 MAX_PNG_SHEET = 900_000  # bytes; a larger picture becomes a JPEG

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.pages.numbers import percent, plural
 from coulomb.report.collect import RunData, Samples, finite
+from coulomb.report.pages.numbers import percent, plural
 
 # In the order and with the names of every table and chart.
 CONTESTANTS = {

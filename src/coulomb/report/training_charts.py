@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
-from coulomb.pages.numbers import percent, significant
 from coulomb.report.collect import RunData, finite
+from coulomb.report.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
+from coulomb.report.pages.numbers import percent, significant
 from coulomb.report.scores import CONTESTANTS, scores
 
 Lines = Sequence[dict[str, Any]]

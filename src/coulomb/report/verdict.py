@@ -19,8 +19,8 @@ from coulomb.evaluation.verdict import (
     verdict,
 )
 from coulomb.evaluation.verdict import RULES as EVALUATION_RULES
-from coulomb.pages.numbers import NARROW, axis_value, count, percent, significant
 from coulomb.report.collect import finite
+from coulomb.report.pages.numbers import NARROW, axis_value, count, percent, significant
 from coulomb.report.scores import Score, Value, scores
 
 COLLAPSED_RANK = 2.0  # effective rank of the features

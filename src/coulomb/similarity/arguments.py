@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.checked import readable
+from coulomb.ground.checked import readable
 from coulomb.similarity.pairs import UNKNOWN
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad, softplus
 
-from coulomb.checked import capturing, warn
+from coulomb.ground.checked import capturing, warn
 from coulomb.similarity import policy, streaming
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.products import full_precision

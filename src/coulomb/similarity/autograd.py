@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.checked import abstract
+from coulomb.ground.checked import abstract
 from coulomb.similarity import attention, dense, order, policy, stored, streaming
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.streaming import Needs, Reduced

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb import workers
-from coulomb.checked import capturing
+from coulomb.ground import workers
+from coulomb.ground.checked import capturing
+from coulomb.ground.workers import Task
 from coulomb.similarity import attention, policy, streaming
 from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
-from coulomb.workers import Task
 
 
 def applies(problem: Problem) -> bool:

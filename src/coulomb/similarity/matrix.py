@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coulomb.checked import abstract, eager
+from coulomb.ground.checked import abstract, eager
 from coulomb.similarity import autograd, dense, fused, policy, products, sharded
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.order import RowStatistics

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from coulomb.machine import exclude_
+from coulomb.ground.machine import exclude_
 from coulomb.similarity import policy
 from coulomb.similarity.products import matmul
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from coulomb import machine
+from coulomb.ground import machine
 
 BACKENDS = ("auto", "dense", "streaming", "attention")
 
@@ -107,7 +107,7 @@ LEAF = 384  # rows of the blocks on the diagonal, where the triangle computes el
 def tile_for(dim: int, device: torch.device | None = None) -> int:
     """Rows and columns of a tile: T(T + 2·dim) within the working set, a multiple of 64. 768 at D = 128, 512 at D = 512.
 
-    On a GPU by its free memory (`coulomb.machine.gpu_tile`).
+    On a GPU by its free memory (`coulomb.ground.machine.gpu_tile`).
     """
     if device is not None and device.type == "cuda":
         return machine.gpu_tile(machine.free_gpu_bytes(device))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb import machine
+from coulomb.ground import machine
 from coulomb.similarity import policy
 
 SMALL = 16  # with fewer rows, columns or dimensions oneDNN gains nothing
@@ -21,7 +21,7 @@ def gains(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def product(a_RD: Tensor, b_CD: Tensor) -> Tensor:
-    """A·Bᵀ [R, C] by all threads, by oneDNN where it is faster (`coulomb.machine`), for which A is made contiguous."""
+    """A·Bᵀ [R, C] by all threads, by oneDNN where it is faster (`coulomb.ground.machine`), for which A is made contiguous."""
     linear = _linear_for(a_RD, b_CD)
     return torch.mm(a_RD, b_CD.T) if linear is None else linear(a_RD.contiguous(), b_CD, None, "none", [], "")
 

@@ -6,7 +6,7 @@ The same numbers as `coulomb.similarity.streaming` in as few operations as possi
 import torch
 from torch import Tensor
 
-from coulomb.machine import exclude_
+from coulomb.ground.machine import exclude_
 from coulomb.similarity.products import full_precision, product
 from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes_, terms
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, below, powered

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coulomb.ground.workers import alone
 from coulomb.similarity import policy
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
-from coulomb.workers import alone
 
 Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
 

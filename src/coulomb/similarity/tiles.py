@@ -10,12 +10,12 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from coulomb import workers
-from coulomb.checked import capturing
-from coulomb.machine import exclude_
+from coulomb.ground import workers
+from coulomb.ground.checked import capturing
+from coulomb.ground.machine import exclude_
+from coulomb.ground.workers import Task
 from coulomb.similarity import policy, products
 from coulomb.similarity.pairs import Pairs
-from coulomb.workers import Task
 
 LOG2E = 1 / math.log(2)
 # Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.

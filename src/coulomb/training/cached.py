@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from coulomb.checked import warn
-from coulomb.errors import InputError
+from coulomb.ground.checked import warn
+from coulomb.ground.errors import InputError
 from coulomb.models.micro_batches import batch_norms, require_size, running_in_micro_batches
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.training.checkpoints import keep_checkpoint
 from coulomb.training.stopping import Signals
 

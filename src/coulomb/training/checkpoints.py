@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coulomb.errors import InputError
-from coulomb.reading import check_file, list_of, read_object, text
-from coulomb.runs.folder import write_json
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import check_file, list_of, read_object, text
+from coulomb.training.plan.folder import write_json
 
 PREVIOUS = "previous.ckpt"
 DAMAGED = "damaged.ckpt"

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from coulomb.data import Images
-from coulomb.data.views import Share, ViewMaker
-from coulomb.data.workers import progress_bar
-from coulomb.errors import InputError, LostProcessError
+from coulomb.ground.errors import InputError, LostProcessError
+from coulomb.ground.randomness import generator
+from coulomb.ground.reading import read_object, whole
+from coulomb.kinds.image.views import Share, ViewMaker
 from coulomb.metrics.features import frozen
 from coulomb.models import Encoder
-from coulomb.randomness import generator
-from coulomb.reading import read_object, whole
-from coulomb.runs.config import Config
-from coulomb.runs.folder import RunFolder, write_json
-from coulomb.runs.prepare import position_tensor
+from coulomb.tables import Images
+from coulomb.tables.workers import progress_bar
 from coulomb.training.neighbours import nearest_images
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.folder import RunFolder, write_json
+from coulomb.training.plan.prepare import position_tensor
 
 log = logging.getLogger("coulomb")
 
@@ -38,7 +38,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
     disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN. With the option
     ``neighbours``, K, the K nearest other images of each are in ``neighbours.npy``, see `nearest_images`.
 
-    An item is what `coulomb.data.Images` returns for the same indices, with the numbers [B] of their rows as ``image``.
+    An item is what `coulomb.tables.Images` returns for the same indices, with the numbers [B] of their rows as ``image``.
 
     Args:
         folder: the run folder.
@@ -192,7 +192,7 @@ def _features(encoder: Encoder, views: list[Tensor]) -> Tensor:
 
 
 class CachedViews:
-    """Chooses among cached features as `coulomb.data.views` draw views: ``views(rows, generator, n=2)``.
+    """Chooses among cached features as `coulomb.kinds.image.views` draw views: ``views(rows, generator, n=2)``.
 
     The evaluation view and the descriptions are those of ``views``, of which the features are.
 
@@ -217,7 +217,7 @@ class CachedViews:
         """Returns features [B, F] of ``n`` views for each of the rows ``canvas`` [B] of the cache, on their device.
 
         They are those of different views of the image; with neighbours, all but the first are those of a random view of
-        one of its neighbours, drawn anew for each. ``share`` is that of `coulomb.data.views.Views`.
+        one of its neighbours, drawn anew for each. ``share`` is that of `coulomb.kinds.image.views.Views`.
         """
         rows, neighbours = canvas.cpu(), self.cache.neighbours
         total, mine = (len(rows), slice(None)) if share is None else (share.total, share.rows)

@@ -13,23 +13,16 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from coulomb.data.views import ViewMaker, contact_sheet
-from coulomb.doctor import Watcher
-from coulomb.errors import InputError, LostProcessError, counted
-from coulomb.machine import keep_freed_memory
+from coulomb.ground.errors import InputError, LostProcessError, counted
+from coulomb.ground.machine import keep_freed_memory
+from coulomb.ground.randomness import generator
+from coulomb.ground.team import is_lost_connection
+from coulomb.kinds.image.views import ViewMaker, contact_sheet
 from coulomb.methods import Method
 from coulomb.models import Encoder, load_encoder, save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.lora import merge_lora
 from coulomb.models.saving import write_atomically
-from coulomb.randomness import generator
-from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, command_for, write_json
-from coulomb.runs.journal import Journal
-from coulomb.runs.objects import Objects
-from coulomb.runs.plan import Plan, plan_prepared, tune_encoder
-from coulomb.runs.prepare import Prepared, label_tensor, position_tensor
-from coulomb.team import is_lost_connection
 from coulomb.training.batch_norm import describe_batch_norms, share_batch_norms
 from coulomb.training.checkpoint_callback import Checkpoints, SignalHandlers
 from coulomb.training.checkpoints import does_not_fit, is_finished
@@ -45,11 +38,17 @@ from coulomb.training.network import (
     starting_encoder,
 )
 from coulomb.training.order import RunLoader, RunOrder
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.folder import RunFolder, command_for, write_json
+from coulomb.training.plan.journal import Journal
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.plan import Plan, plan_prepared, tune_encoder
+from coulomb.training.plan.prepare import Prepared, label_tensor, position_tensor
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals
-from coulomb.watching.live_evaluation import LiveEvaluation
-from coulomb.watching.pulse import ClassGradients, Pulse
-from coulomb.watching.records import Alarm, CorruptImages, TrainingFigures, progress_callbacks
+from coulomb.training.watching.live_evaluation import LiveEvaluation
+from coulomb.training.watching.pulse import ClassGradients, Pulse
+from coulomb.training.watching.records import Alarm, CorruptImages, MakeWatcher, TrainingFigures, progress_callbacks
 
 log = logging.getLogger("coulomb")
 
@@ -66,11 +65,13 @@ def fit(
     signals: Signals,
     *,
     checkpoint: Path | None,
+    watch: MakeWatcher | None = None,
     progress: bool = True,
 ) -> None:
     """Trains, then saves the encoder and the method's classifier, if any.
 
-    ``checkpoint``: to resume from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run.
+    ``checkpoint``: to resume from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run. ``watch``
+    makes the live checks, such as `coulomb.evaluation.doctor.Watcher`; None: no checks.
 
     Raises:
         LostProcessError: another process of the run ended.
@@ -126,7 +127,7 @@ def fit(
     trainer.callbacks += [  # type: ignore[attr-defined]
         SignalHandlers(signals),
         corrupt,
-        *_watchers(config, folder, prepared, views, method, first=first),
+        *_watchers(config, folder, prepared, views, method, watch, first=first),
         *(progress_callbacks() if progress else []),
         checkpoints,
     ]
@@ -208,7 +209,14 @@ def _require_features(config: Config, method: Method) -> None:
 
 
 def _watchers(
-    config: Config, folder: RunFolder, prepared: Prepared, views: ViewMaker, method: Method, *, first: bool
+    config: Config,
+    folder: RunFolder,
+    prepared: Prepared,
+    views: ViewMaker,
+    method: Method,
+    watch: MakeWatcher | None,
+    *,
+    first: bool,
 ) -> list[pl.Callback]:
     """Returns the callbacks that measure and record the training; ``first``: in the first process."""
     journal = Journal(folder.metrics, folder.path / "tensorboard" if first else None)
@@ -219,7 +227,7 @@ def _watchers(
         TrainingFigures(journal, lambda: pulse.figures),
         LiveEvaluation(prepared, views, config, journal),
         *([ClassGradients(journal, len(counts))] if counts and any(counts) else []),
-        Alarm(journal, Watcher(dataclasses.asdict(config), facts, method.needs_labels)),
+        *([Alarm(journal, watch(dataclasses.asdict(config), facts, method.needs_labels))] if watch is not None else []),
     ]
 
 

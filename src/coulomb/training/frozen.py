@@ -5,15 +5,15 @@ from pathlib import Path
 
 import torch
 
-from coulomb.data.views import ViewMaker
-from coulomb.data.workers import progress_bar
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.features import frozen
 from coulomb.models import Encoder
 from coulomb.models.adapter import set_whitening
 from coulomb.models.whitening import Moments, whitening
-from coulomb.runs.config import Config
-from coulomb.runs.prepare import Part
+from coulomb.tables.workers import progress_bar
 from coulomb.training.checkpoints import does_not_fit, method_state
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.prepare import Part
 
 log = logging.getLogger("coulomb")
 

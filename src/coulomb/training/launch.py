@@ -12,31 +12,33 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from coulomb.data.check_groups import group_finding, group_like
-from coulomb.errors import InputError, NonFiniteError, Stopped
-from coulomb.reading import read_object, text
-from coulomb.runs.config import Config, load_config
-from coulomb.runs.folder import RunFolder, command_for, locked, write_json
-from coulomb.runs.journal import read_metrics
-from coulomb.runs.objects import Objects
-from coulomb.runs.plan import plan
-from coulomb.runs.prepare import Prepared, decode
-from coulomb.runs.provenance import environment, fingerprints
-from coulomb.runs.reopen import reopen
-from coulomb.team import Team, torchrun
+from coulomb.ground.errors import InputError, NonFiniteError, Stopped
+from coulomb.ground.reading import read_object, text
+from coulomb.ground.team import Team, torchrun
+from coulomb.tables.check_groups import group_finding, group_like
 from coulomb.training.checkpoints import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
 from coulomb.training.layout import resumed_on, with_processes
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.folder import RunFolder, command_for, locked, write_json
+from coulomb.training.plan.journal import read_metrics
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.plan import plan
+from coulomb.training.plan.prepare import Prepared, decode
+from coulomb.training.plan.provenance import environment, fingerprints
+from coulomb.training.plan.reopen import reopen
 from coulomb.training.stopping import Signals, stoppable
-from coulomb.watching.records import CorruptImages, train_log
+from coulomb.training.watching.records import CorruptImages, MakeWatcher, train_log
 
 log = logging.getLogger("coulomb")
 
 
-def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -> tuple[RunFolder, Prepared]:
+def start(
+    options: dict[str, Any], objects: Objects, *, watch: MakeWatcher | None = None, progress: bool = True
+) -> tuple[RunFolder, Prepared]:
     """Configures a run, creates its folder, prepares the data and trains.
 
-    A run that ends before its first update, for any reason, leaves no files.
+    A run that ends before its first update, for any reason, leaves no files. ``watch`` makes the live checks, see `fit`.
 
     Raises:
         InputError: an argument is wrong.
@@ -46,16 +48,16 @@ def start(options: dict[str, Any], objects: Objects, *, progress: bool = True) -
     objects = objects.with_options(options)
     team = Team.meet(options.get("process_timeout", Config.process_timeout))
     if not first_process():
-        return join(options.get("out"), objects, team)
+        return join(options.get("out"), objects, team, watch=watch)
     with team.leading() as tell:
         options = with_processes(options)
         if same_job(options.get("out")) and RunFolder(options["out"]).environment.exists():
-            return _resume(RunFolder(options["out"]), objects, tell, None, None, progress=progress)
-        return _start(options, objects, tell, progress=progress)
+            return _resume(RunFolder(options["out"]), objects, tell, None, None, watch=watch, progress=progress)
+        return _start(options, objects, tell, watch=watch, progress=progress)
 
 
 def _start(
-    options: dict[str, Any], objects: Objects, tell: Callable[[str], Any], *, progress: bool
+    options: dict[str, Any], objects: Objects, tell: Callable[[str], Any], *, watch: MakeWatcher | None, progress: bool
 ) -> tuple[RunFolder, Prepared]:
     """`start` in the first process; ``tell`` sends the folder to the others, when they can join."""
     if options.get("out") is not None and not same_job(options["out"]):
@@ -96,7 +98,7 @@ def _start(
         )
         write_json(folder.environment, environment())
         tell(str(folder.path))
-        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=None, progress=progress)
+        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=None, watch=watch, progress=progress)
     return folder, prepared
 
 
@@ -143,6 +145,7 @@ def resume(
     *,
     devices: int | None = None,
     num_nodes: int | None = None,
+    watch: MakeWatcher | None = None,
     progress: bool = True,
 ) -> tuple[RunFolder, Prepared]:
     """Resumes a run from its last checkpoint, with the options in its ``config.yaml``.
@@ -153,9 +156,9 @@ def resume(
     folder = RunFolder(path)
     team = Team.meet(load_config(folder.config).process_timeout if torchrun() and folder.config.is_file() else None)
     if not first_process():
-        return join(path, objects, team, devices, num_nodes)
+        return join(path, objects, team, devices, num_nodes, watch=watch)
     with team.leading() as tell:
-        return _resume(folder, objects, tell, devices, num_nodes, progress=progress)
+        return _resume(folder, objects, tell, devices, num_nodes, watch=watch, progress=progress)
 
 
 def _resume(
@@ -165,6 +168,7 @@ def _resume(
     devices: int | None,
     num_nodes: int | None,
     *,
+    watch: MakeWatcher | None,
     progress: bool,
 ) -> tuple[RunFolder, Prepared]:
     """`resume` in the first process; ``tell`` sends the folder to the others, when they can join."""
@@ -178,7 +182,7 @@ def _resume(
         config = resumed_on(config, devices, num_nodes)
         corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
         tell(str(folder.path))
-        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=progress)
+        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, watch=watch, progress=progress)
     return folder, prepared
 
 
@@ -188,6 +192,8 @@ def join(
     team: Team,
     devices: int | None = None,
     num_nodes: int | None = None,
+    *,
+    watch: MakeWatcher | None = None,
 ) -> tuple[RunFolder, Prepared]:
     """Joins, as an additional process, a run that the first process has set up."""
     if team.world > 1:
@@ -205,7 +211,7 @@ def join(
             config = resumed_on(config, devices, num_nodes)
             corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
             checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
-            fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, progress=False)
+            fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, watch=watch, progress=False)
     except Stopped:
         # The first process prints the message. With any other exit code, Lightning would kill that process.
         sys.exit(0)

@@ -15,11 +15,11 @@ import torch
 from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.team import Torchrun, torchrun
 from coulomb.methods import Method
-from coulomb.runs.config import Config
-from coulomb.runs.plan import Plan, count_processes
-from coulomb.team import Torchrun, torchrun
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.plan import Plan, count_processes
 
 log = logging.getLogger("coulomb")
 
@@ -81,7 +81,7 @@ def require_agreement(started: Torchrun, devices: int | None, num_nodes: int | N
 def resumed_on(config: Config, devices: int | None, num_nodes: int | None) -> Config:
     """Returns the configuration of a resumed run with other numbers of processes and machines, in memory only.
 
-    ``batch_size`` remains that of the processes that the run began with, see `coulomb.runs.plan.Plan.batch`.
+    ``batch_size`` remains that of the processes that the run began with, see `coulomb.training.plan.plan.Plan.batch`.
     """
     if (started := torchrun()) is not None:
         require_agreement(started, devices, num_nodes)

@@ -11,16 +11,16 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.views import ViewMaker
-from coulomb.errors import InputError, NonFiniteError
+from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.ground.randomness import derive_seed
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.models.saving import write_atomically
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
-from coulomb.randomness import derive_seed
-from coulomb.runs.config import Config
 from coulomb.training.optimizers import build_optimizer, rate
 from coulomb.training.order import draw_views
+from coulomb.training.plan.config import Config
 from coulomb.training.stay_close import StayClose, recording
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from coulomb.curation.neighbours import neighbours
-from coulomb.curation.rows import blocks
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.metrics.nearest import neighbours
+from coulomb.metrics.rows import blocks
 
 
 def nearest_images(rows: np.ndarray, k: int) -> np.ndarray:

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from coulomb.data.split import class_probabilities
-from coulomb.data.views import ViewMaker
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import derive_seed, numpy_generator
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method
 from coulomb.metrics.features import extract_features
@@ -18,10 +18,10 @@ from coulomb.models.classifier import Classifier
 from coulomb.models.micro_batches import batch_norms, require_size
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.user_code import is_user_code
-from coulomb.randomness import derive_seed, numpy_generator
-from coulomb.runs.config import Config
-from coulomb.runs.objects import Objects
-from coulomb.runs.prepare import Prepared
+from coulomb.tables.split import class_probabilities
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.prepare import Prepared
 
 log = logging.getLogger("coulomb")
 

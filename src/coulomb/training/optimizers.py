@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.errors import InputError
+from coulomb.ground.errors import InputError
 from coulomb.models.blocks import ordered_blocks
-from coulomb.runs.config import Config
+from coulomb.training.plan.config import Config
 
 VECTORS = 0.15  # root mean square of Muon's updates of vectors, in learning rates
 TINY = 1e-12
@@ -192,7 +192,7 @@ def rate(kind: str, step: int, *, total: int, warmup: int, drops: Sequence[float
     function of the step alone, it cannot be reset by resuming.
 
     Args:
-        kind: one of `coulomb.runs.config.SCHEDULES`.
+        kind: one of `coulomb.training.plan.config.SCHEDULES`.
         step: completed updates, 0 … total.
         total: updates in the whole run, including the warm-up.
         warmup: updates of linear warm-up; 0 for none.

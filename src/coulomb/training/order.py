@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from coulomb.data.shards.ahead import reading_ahead
-from coulomb.data.shards.blocks import Blocks
-from coulomb.data.split import epoch_order
-from coulomb.data.views import Share, ViewMaker
-from coulomb.data.workers import ErrorsAsData, no_change
-from coulomb.errors import InputError
-from coulomb.randomness import generator, numpy_generator
-from coulomb.runs.plan import batches_per_epoch
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import generator, numpy_generator
+from coulomb.kinds.image.views import Share, ViewMaker
+from coulomb.tables.shards.ahead import reading_ahead
+from coulomb.tables.shards.blocks import Blocks
+from coulomb.tables.split import epoch_order
+from coulomb.tables.workers import ErrorsAsData, no_change
+from coulomb.training.plan.plan import batches_per_epoch
 
 
 class RunOrder(Sampler[list[int]]):
     """Yields batches of image indices for a whole run, all epochs in one sequence.
 
-    Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.data.split.epoch_order`),
+    Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.tables.split.epoch_order`),
     divided into full batches. The remainder, less than one batch, is dropped for that epoch. Process r of W has the r-th
     contiguous share of each batch, so that the images of a step do not depend on W; shares differ by at most one image.
 
@@ -34,7 +34,8 @@ class RunOrder(Sampler[list[int]]):
         start: first step to yield; earlier steps count as done.
         sampler: ``uniform``, ``square_root`` or ``class_balanced``.
         labels: labels of ``indices``, in the same order (−1 unknown); required by samplers other than ``uniform``.
-        blocks: of a data set in shards; an epoch then visits them in windows, see `coulomb.data.shards.blocks.Blocks.arrange`.
+        blocks: of a data set in shards; an epoch then visits them in windows, see
+        `coulomb.tables.shards.blocks.Blocks.arrange`.
     """
 
     def __init__(
@@ -145,8 +146,8 @@ class RunLoader(DataLoader):
 def draw_views(views: ViewMaker, batch: dict[str, Any], order: RunOrder, step: int, n: int) -> list[Tensor]:
     """Returns ``n`` views of the images of a step, drawn by the position of each image in the batch of all processes.
 
-    Views without ``by_row`` (`coulomb.data.views.ViewMaker`), such as a user's function, draw for the images of this process,
-    so that their draws depend on the number of processes.
+    Views without ``by_row`` (`coulomb.kinds.image.views.ViewMaker`), such as a user's function, draw for the images of
+    this process, so that their draws depend on the number of processes.
     """
     by_row = getattr(views, "by_row", False)
     draw = generator(order.seed, "views", step, 0 if by_row else order.rank)

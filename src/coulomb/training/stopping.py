@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from coulomb.errors import NonFiniteError, Stopped
+from coulomb.ground.errors import NonFiniteError, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

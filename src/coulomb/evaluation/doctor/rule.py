@@ -1,0 +1,154 @@
+"""A rule, its answer, and remedies that name the option to set."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from coulomb.evaluation.doctor.evidence import LEAST_UPDATES, Evidence
+
+SICK, WARNING, WELL, UNKNOWN = "sick", "warning", "well", "unknown"
+GROUPS = {"option": "method_options", "view": "view_options"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured value and its threshold.
+
+    Args:
+        what: description of the value.
+        value: the measured value.
+        threshold: the limit.
+        bad: the side of the threshold that indicates a problem: ``"above"`` or ``"below"``.
+        at_epoch: when it was measured; None: over the whole run, or of the data.
+    """
+
+    what: str
+    value: float
+    threshold: float
+    bad: str
+    at_epoch: int | None = None
+
+    @property
+    def crossed(self) -> bool:
+        """True if the value is on the bad side."""
+        return self.value > self.threshold if self.bad == "above" else self.value < self.threshold
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The answer of a rule: ``state`` is sick, warning, well or unknown, ``why`` a phrase.
+
+    ``title`` and ``consequence`` replace those of the rule.
+    """
+
+    state: str
+    why: str
+    figures: tuple[Figure, ...] = ()
+    title: str | None = None
+    consequence: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One problem: how it is recognised, what it does to the run, and what to do about it.
+
+    Args:
+        name: its name in ``doctor.json``.
+        title: one plain sentence.
+        check: evidence → judgement, without side effects.
+        consequence: why it matters.
+        remedy: evidence → what to do, naming options that are not set already; see `advice`.
+        explained_by: problems that have this one as a symptom: if one of them is found, this one is not reported.
+        live: can be checked during training from the lines of ``metrics.jsonl`` alone.
+    """
+
+    name: str
+    title: str
+    check: Callable[[Evidence], Judgement]
+    consequence: str
+    remedy: Callable[[Evidence], str]
+    explained_by: tuple[str, ...] = ()
+    live: bool = False
+
+
+def unknown(why: str) -> Judgement:
+    """Returns the judgement of a rule that cannot be checked."""
+    return Judgement(UNKNOWN, why)
+
+
+def too_early(evidence: Evidence, least: int = LEAST_UPDATES) -> Judgement | None:
+    """Returns "unknown" for a run with fewer than ``least`` updates, else None."""
+    return unknown(f"{evidence.updates} updates are too few") if evidence.updates < least else None
+
+
+def judge(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all) -> Judgement:
+    """Returns ``state`` if all figures (``enough=any``: one of them) crossed their thresholds, else well."""
+    bad = enough(figure.crossed for figure in figures)
+    deciding = [figure for figure in figures if figure.crossed == bad] or list(figures)
+    why = ", ".join(f"{figure.what} {figure.value:.3g}" for figure in deciding)
+    return Judgement(state if bad else WELL, why, figures)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option and the value to try.
+
+    Args:
+        name: a field of ``Config`` such as ``"temperature"``; ``"option momentum"`` for one of ``method_options``,
+            ``"view blur"`` for one of ``view_options``.
+        value: the value to try.
+    """
+
+    name: str
+    value: Any
+
+    def is_set(self, evidence: Evidence) -> bool:
+        """True if the run has this value already."""
+        group, _, name = self.name.partition(" ")
+        current = (evidence.config.get(GROUPS[group]) or {}).get(name) if name else evidence.config.get(self.name)
+        return _hashable(current) == _hashable(self.value)
+
+    def __str__(self) -> str:
+        group, _, name = self.name.partition(" ")
+        value = _format(self.value)
+        return f"--{group} {name}={value}" if name else f"--{self.name.replace('_', '-')} {value}"
+
+
+def advice(evidence: Evidence, *steps: str | tuple[Any, ...] | None) -> str:
+    """Returns one sentence of steps to take, each with the options to set.
+
+    Args:
+        evidence: the run; a step is left out if all of its options have the suggested value already.
+        steps: a phrase, or a phrase followed by `Option` values; None is skipped.
+    """
+    phrases = []
+    for step in steps:
+        if step is None:
+            continue
+        phrase, *options = (step,) if isinstance(step, str) else step
+        unset = [str(option) for option in options if not option.is_set(evidence)]
+        if unset or not options:
+            phrases.append(f"{phrase} ({' '.join(unset)})" if unset else phrase)
+    sentence = "; ".join(phrases)
+    return sentence[:1].upper() + sentence[1:] + "."
+
+
+def rounded(value: float) -> float:
+    """Returns the value with two significant digits, as for a command line."""
+    return float(f"{value:.2g}")
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ",".join(map(_format, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Images: decoding, canvases and views."""

@@ -1,0 +1,50 @@
+"""What a decoded image is: its array, its header, and the error of one that cannot be decoded."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from coulomb.ground.errors import InputError
+from coulomb.ground.text import visible
+
+Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
+
+
+class CorruptImage(InputError):
+    """An image that cannot be decoded, with its ``item_id`` and the ``reason``. It is skipped, logged and counted."""
+
+    def __init__(self, item_id: str, reason: str) -> None:
+        super().__init__(f"{visible(item_id)}: {visible(reason)}")
+        self.item_id = item_id
+        self.reason = visible(reason)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.item_id, self.reason)  # worker processes pickle it
+
+
+@dataclass(frozen=True)
+class Header:
+    """Properties of an image that are known before its pixels are decoded.
+
+    Attributes:
+        width: in pixels, after EXIF orientation.
+        height: in pixels, after EXIF orientation.
+        mode: Pillow's mode for files; ``uint8×3`` and the like for arrays.
+        channels: of the array that :meth:`Source.image` returns.
+        depth: type of that array: "uint8", "uint16" or "float32".
+        transparent: whether the image has transparency, which is composited over white.
+    """
+
+    width: int
+    height: int
+    mode: str
+    channels: int
+    depth: str
+    transparent: bool = False
+
+
+def array_header(image: Picture) -> Header:
+    """Returns the header of a decoded [H, W, C] array."""
+    height, width, channels = image.shape
+    return Header(width, height, f"{image.dtype.name}×{channels}", channels, image.dtype.name)

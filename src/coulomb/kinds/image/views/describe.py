@@ -1,0 +1,138 @@
+"""Views in words and numbers, and as a contact sheet."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coulomb.ground.errors import InputError
+from coulomb.kinds.image.views.pixels import kernel_taps
+from coulomb.kinds.image.views.spec import ViewSpec
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
+    """Describes a specification: ``{"size", "channels", "padding", "operations": [{"operation", …}], "left_out": […]}``."""
+    colour = channels == 3
+    operations = [
+        _row(
+            "crop", 1.0, {"area": (spec.crop_area, "fraction of the image"), "ratio": (spec.crop_ratio, "width/height")}
+        ),
+        _row("flip", spec.flip, {}),
+        _row("flip vertically", spec.flip_vertical, {}),
+        _row(
+            "affine",
+            spec.affine,
+            {
+                "rotate": (_around(spec.rotate), "degrees"),
+                "translate": (_around(spec.translate), "fraction of the side"),
+                "zoom": (spec.zoom, "times"),
+                "shear": (_around(spec.shear), "degrees"),
+            },
+        ),
+        _row(
+            "elastic warp",
+            spec.elastic,
+            {
+                "displacement": (_around(spec.elastic_amplitude * size), "pixels, at most"),
+                "grid": (spec.elastic_grid, ""),
+            },
+        ),
+        _row("jitter", spec.jitter, _jitter(spec, colour)),
+        _row("grey", spec.grey if colour else 0.0, {}),
+        _row(
+            "blur",
+            spec.blur,
+            {"sigma": (spec.blur_sigma, "pixels"), "kernel": (kernel_taps(size, spec.blur_kernel), "pixels")},
+        ),
+        _row("solarise", spec.solarise, {"threshold": (spec.solarise_threshold, "of 1")}),
+        _row("noise", spec.noise, {"std": (spec.noise_std, "of the full range")}),
+        _row(
+            "cutout",
+            spec.cutout,
+            {"side": (spec.cutout_side, "fraction of the side"), "fill": (spec.cutout_fill, "of 1")},
+        ),
+    ]
+    reason = f"needs three channels (red, green, blue); these images have {channels}"
+    colour_operations = {"saturation": spec.jitter * spec.saturation, "hue": spec.jitter * spec.hue, "grey": spec.grey}
+    return {
+        "size": size,
+        "channels": channels,
+        "padding": spec.padding,
+        "operations": [row for row in operations if row["probability"] > 0],
+        "left_out": [
+            {"operation": name, "reason": reason} for name, on in colour_operations.items() if on > 0 and not colour
+        ],
+    }
+
+
+def _jitter(spec: ViewSpec, colour: bool) -> dict[str, tuple[Any, str]]:
+    ranges: dict[str, tuple[Any, str]] = {
+        "brightness": (_factor(spec.brightness), "times"),
+        "contrast": (_factor(spec.contrast), "times, about the mean grey"),
+    }
+    if colour:
+        ranges["saturation"] = (_factor(spec.saturation), "times")
+        model = "exact, in HSV" if spec.hue_model == "hsv" else "rotation about the grey axis"
+        ranges["hue"] = (_around(spec.hue), f"of the full circle, {model}")
+    return ranges
+
+
+def _row(operation: str, probability: float, parameters: dict[str, tuple[Any, str]]) -> dict[str, Any]:
+    named = {
+        name: {"range": list(value) if isinstance(value, tuple) else value, "unit": unit}
+        for name, (value, unit) in parameters.items()
+    }
+    return {"operation": operation, "probability": probability, "parameters": named}
+
+
+def _around(value: float) -> tuple[float, float]:
+    return (-value, value)
+
+
+def _factor(strength: float) -> tuple[float, float]:
+    return (max(0.0, 1 - strength), 1 + strength)
+
+
+SMALLEST_TILE = 96  # pixels; smaller images are enlarged by a whole factor
+GAP = 4
+HEADER = 18
+BACKGROUND = (250, 250, 250)
+INK = (70, 70, 70)
+
+
+def contact_sheet(
+    canvas: Tensor, views: Any, generator: torch.Generator, n: int = 8, aspect: Tensor | None = None
+) -> "Image.Image":
+    """Draws one row per image: the evaluation view and ``n`` random views; small images are enlarged without smoothing.
+
+    Images with neither 1 nor 3 channels are shown by their first channel, which the header states.
+    """
+    from PIL import Image, ImageDraw
+
+    made = views(canvas, generator, n=n, aspect=aspect)
+    if any(view.shape != made[0].shape for view in made):
+        raise InputError("a contact sheet needs views of one size: make one sheet per size")
+    columns = [views.plain(canvas, aspect), *made]
+    size = columns[0].shape[-1]
+    tile = size * max(1, -(-SMALLEST_TILE // size))
+    sheet = Image.new("RGB", (GAP + len(columns) * (tile + GAP) + GAP, HEADER + len(canvas) * (tile + GAP)), BACKGROUND)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((GAP, 3), "original", fill=INK)
+    note = "" if canvas.shape[1] in (1, 3) else f"  (channel 1 of {canvas.shape[1]})"
+    draw.text((3 * GAP + tile, 3), f"{n} views{note}", fill=INK)
+    for column, images in enumerate(columns):
+        left = GAP + column * (tile + GAP) + (GAP if column else 0)
+        for row, pixels in enumerate(displayable(images)):
+            picture = Image.fromarray(pixels).resize((tile, tile), Image.Resampling.NEAREST)
+            sheet.paste(picture, (left, HEADER + row * (tile + GAP)))
+    return sheet
+
+
+def displayable(images: Tensor) -> np.ndarray:
+    """Converts images [B, C, H, W] in [0, 1] to uint8 [B, H, W, 3]."""
+    shown = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
+    return (shown * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()

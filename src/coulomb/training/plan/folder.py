@@ -1,0 +1,274 @@
+"""The folder of a run: paths, lock, formats of its files, atomic writing."""
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import MIB, RESTORE, Shape, list_of, maybe, number, read_object, table, text, whole
+from coulomb.models.saving import write_atomically
+
+log = logging.getLogger("coulomb")
+
+
+class RunFolder:
+    """Paths inside a run folder.
+
+    Args:
+        path: the folder; need not exist yet.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._created: list[Path] = []
+        self.config = self.path / "config.yaml"
+        self.data = self.path / "data.json"
+        self.split = self.path / "split.json"
+        self.environment = self.path / "environment.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.evaluation = self.path / "evaluation.json"
+        self.doctor = self.path / "doctor.json"
+        self.transfer = self.path / "transfer"
+        self.samples = self.path / "samples.npz"
+        self.views = self.path / "views.png"
+        self.log = self.path / "train.log"
+        self.lock = self.path / "lock"
+        self.report = self.path / "report.html"
+        self.initial = self.path / "checkpoints" / "initial"
+        self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+        self.features = self.path / "features.f32"
+        self.job = self.path / "torchrun.json"
+
+    def refuse_existing(self) -> None:
+        """Raises `InputError` if the folder exists and is not empty."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            remedy = "continue it with --resume" if self.config.is_file() else "remove it"
+            raise InputError(f"out={str(self.path)!r}: already exists; choose another folder, or {remedy}")
+
+    def create(self) -> None:
+        """Creates the folder; raises `InputError` if that is not possible."""
+        try:
+            self.refuse_existing()
+            self._created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"out={str(self.path)!r}: cannot be created ({error.strerror})") from None
+
+    def discard(self) -> None:
+        """Undoes `create`: removes the folder, or empties it if it existed before."""
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        for folder in self._created:
+            with contextlib.suppress(OSError):  # no longer empty
+                folder.rmdir()
+
+    def require(self) -> None:
+        """Raises `InputError` if the folder is not a run, or contains a link that leads out of it."""
+        if not self.config.is_file():
+            raise InputError(f"{str(self.path)!r}: not a run folder (no config.yaml in it)")
+        self.refuse_links()
+
+    def refuse_links(self) -> None:
+        """Raises `InputError` if a symbolic link in the folder, at any depth, leads out of it, because writing to it would
+        change files elsewhere. The folder itself may be a link.
+        """
+        inside = self.path.resolve()
+        for folder, folders, files in os.walk(inside):
+            for path in (Path(folder, name) for name in folders + files):
+                if path.is_symlink() and not _target(path).is_relative_to(inside):
+                    raise InputError(
+                        f"{path}: is a symbolic link that leads out of the run folder, and writing to it would change files "
+                        f"elsewhere ({_target(path)}); replace it with a copy, or remove it"
+                    )
+
+
+def _target(link: Path) -> Path:
+    try:
+        return link.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return link.parent / link.readlink()
+
+
+def command_for(command: str, path: Path) -> str:
+    """Returns the shell command that applies ``command`` to the run in ``path``."""
+    return f"coulomb {command} {shlex.quote(str(path))}"
+
+
+def free_folder(name: str, method: str) -> Path:
+    """Returns ``runs/NAME-METHOD``, or the first of ``…-2``, ``…-3``, … that does not exist yet."""
+    safe = safe_name(name)
+    path, number = Path("runs") / f"{safe}-{method}", 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{safe}-{method}-{number}"
+    return path
+
+
+def safe_name(name: str) -> str:
+    """Returns ``name`` with only letters, digits and ``-_.``, for a file or folder."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes JSON atomically: readers see the old or the new file, never a partial one."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes text atomically."""
+    write_atomically(path, text.encode("utf-8"))
+
+
+MOST_SPLIT = 1024 * MIB  # ten million images
+EVALUATE = "write it again with: coulomb evaluate RUN"
+
+_row = Shape(
+    "the numbers of a class",
+    lambda row: isinstance(row, dict) and number.fits(row.get("train")) and maybe(number).fits(row.get("knn")),
+)
+_contestant = Shape(
+    "an object with numbers, and per_class a list of objects",
+    lambda value: isinstance(value, dict) and maybe(list_of(_row)).fits(value.get("per_class")),
+)
+_canvas = Shape(
+    "an object with size, a positive whole number, and dtype, uint8 or float32",
+    lambda value: (
+        isinstance(value, dict)
+        and set(value) == {"size", "dtype"}
+        and whole.fits(value["size"])
+        and value["size"] > 0
+        and value["dtype"] in ("uint8", "float32")
+    ),
+)
+DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
+_part = Shape(
+    "a list of the ids of images, or of positions as in runs of earlier versions",
+    lambda value: list_of(text).fits(value) or list_of(whole).fits(value),
+)
+SPLIT = {"train": _part, "test": _part}
+EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point", "random_init", "raw_pixels")} | {
+    "protocol": table,
+    "comparison": maybe(list_of(table)),
+    "verdict": maybe(table),
+    "drift": maybe(table),
+}
+
+
+def read_data(folder: RunFolder) -> dict[str, Any]:
+    """Reads ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
+    return read_object(folder.data, DATA) if folder.data.exists() else {}
+
+
+def read_canvas(folder: RunFolder) -> dict[str, Any] | None:
+    """Returns how a run stored its images: from ``data.json``, or ``config.json`` of a folder for the hub; None if unknown.
+
+    Raises `InputError` if the file is malformed.
+    """
+    shared = folder.path / "config.json"
+    if folder.data.exists() or not shared.exists():
+        return read_data(folder).get("canvas")
+    return read_object(shared, {"canvas": maybe(_canvas)}, remedy="download the folder again").get("canvas")
+
+
+def read_split(folder: RunFolder) -> dict[str, Any] | None:
+    """Reads ``split.json``; None if there is none. Raises `InputError` if it is malformed."""
+    remedy = f"{RESTORE}, or start a new run"
+    return read_object(folder.split, SPLIT, most=MOST_SPLIT, remedy=remedy) if folder.split.exists() else None
+
+
+def read_evaluation(folder: RunFolder) -> dict[str, Any]:
+    """Reads ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
+    evaluation = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
+    if not all(
+        isinstance(value, dict) for name, value in evaluation.items() if name != "comparison" and value is not None
+    ):
+        raise InputError(f"{folder.evaluation}: has entries that are not objects; {EVALUATE}")
+    return evaluation
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def locked(path: Path, work: str = "training this run") -> Iterator[None]:
+    """Holds the lock file ``path`` while the block runs; it contains the process id and the host as JSON.
+
+    The lock is the kernel's (``flock``), which is released when the process ends in any way: the file of a killed process is
+    taken over, and a recycled process id is not mistaken for its owner. Logs a warning if the file system or the platform has
+    no such locks.
+
+    Args:
+        path: of the lock file.
+        work: what the process is doing, for the message in another one.
+
+    Raises:
+        InputError: another process holds the lock.
+    """
+    file = _open(path, work)
+    try:
+        with contextlib.suppress(OSError):  # a full disk: the content is only for messages
+            file.truncate(0)
+            json.dump({"pid": os.getpid(), "host": platform.node()}, file)
+            file.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+def _open(path: Path, work: str) -> TextIO:
+    while True:
+        file = _opened(path)
+        try:
+            if fcntl is None:
+                raise OSError("this platform has no flock")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = file.read()
+            file.close()
+            raise InputError(
+                f"{str(path.parent)!r}: another process{_described(owner)} is {work}; wait for it, or stop it"
+            ) from None
+        except OSError as error:
+            log.warning(
+                "%s: cannot be locked (%s); make sure that only one process is %s",
+                path,
+                error.strerror or error,
+                work,
+            )
+            return file
+        if os.fstat(file.fileno()).st_nlink:  # otherwise its owner has just removed it, and the lock is void
+            # Forked data workers must not keep the lock of a killed run.
+            os.register_at_fork(after_in_child=file.close)
+            return file
+        file.close()
+
+
+def _opened(path: Path) -> TextIO:
+    """Opens the file for reading and writing without truncating it or following a link."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644), "r+")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened ({error.strerror}); remove it, or give another folder") from None
+
+
+def _described(owner: str) -> str:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        process = json.loads(owner)
+        return f" ({process['pid']} on {process['host']})"
+    return ""

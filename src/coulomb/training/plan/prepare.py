@@ -1,0 +1,329 @@
+"""From the user's data to images ready for training: opened, measured, split, decoded."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from coulomb.ground.errors import InputError
+from coulomb.ground.randomness import numpy_generator
+from coulomb.ground.text import first_few, visible
+from coulomb.tables import (
+    Images,
+    Source,
+    Survey,
+    match_classes,
+    open_source,
+    split_sentence,
+    stratified_split,
+    suggest_image_size,
+    survey,
+)
+from coulomb.tables.check import rounded_sentence
+from coulomb.tables.groups import find_groups, grouped_sentence, grouped_split, require_apart
+from coulomb.tables.split import LongTail, imbalance, long_tail_subset, most_frequent_class
+from coulomb.tables.workers import cores
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.start import FROM_SCRATCH, Start, choose_start
+
+log = logging.getLogger("coulomb")
+
+LARGEST = {"small": 96, "paper": 224}  # largest image size that a preset chooses, in pixels
+
+
+@dataclass
+class Part:
+    """One side of the split: indices of images in a store, and labels by image index (None without labels)."""
+
+    images: Images
+    indices: np.ndarray
+    labels: np.ndarray | None
+
+    @property
+    def own_labels(self) -> np.ndarray | None:
+        """Labels of ``indices``, in the same order."""
+        return None if self.labels is None else self.labels[self.indices]
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the images ``indices``, in the same order."""
+        return [self.images.source.item_id(index) for index in self.indices.tolist()]
+
+    def sample(self, most: int, seed: int, purpose: str) -> "Part":
+        """Returns a part with at most ``most`` of the images, drawn by ``seed`` and ``purpose``, in ascending order."""
+        chosen = self.indices
+        if len(chosen) > most:
+            chosen = np.sort(numpy_generator(seed, purpose).choice(chosen, most, replace=False))
+        return Part(self.images, chosen, self.labels)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Indices of the training and of the held-out images (of the test set, if there is one), and a description of both."""
+
+    train: np.ndarray
+    test: np.ndarray
+    sentence: str
+
+
+@dataclass
+class Facts:
+    """Facts that recipes depend on, and the survey and split they come from, which `arrange` reuses."""
+
+    images: int  # for training, without held-out images and those that a long tail removes
+    image_size: int
+    channels: int
+    labelled: int
+    digits: bool
+    fast_bf16: bool
+    survey: Survey
+    split: Split
+    start: Start = FROM_SCRATCH
+
+
+@dataclass
+class Prepared:
+    """Images for training and evaluation, and the facts about them."""
+
+    train: Part
+    test: Part
+    facts: Facts
+    class_names: list[str] | None
+    split: str
+    source: dict[str, Any]
+    long_tail: str | None = None
+
+    @property
+    def stores(self) -> list[Images]:
+        """The distinct image stores of both parts."""
+        return list({id(part.images): part.images for part in (self.train, self.test)}.values())
+
+    @property
+    def sources(self) -> tuple[Source, Source | None]:
+        """The data, and the test set if it is separate."""
+        first, *others = (store.source for store in self.stores)
+        return first, others[0] if others else None
+
+    def leave_out_unreadable(self) -> None:
+        """Removes images that cannot be decoded from both parts."""
+        for part in (self.train, self.test):
+            part.indices = np.intersect1d(part.indices, part.images.usable)
+
+    @property
+    def unseen(self) -> Part:
+        """Images for figures of the evaluation: the held-out ones, or training images if fewer than two are held out."""
+        return self.test if len(self.test.indices) >= 2 else self.train
+
+    @property
+    def class_counts(self) -> list[int] | None:
+        """Number of training images of each class [C]; None without labels."""
+        labels = self.train.own_labels
+        if labels is None:
+            return None
+        return np.bincount(labels[labels >= 0], minlength=len(self.class_names or [])).tolist()
+
+    def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
+        """Returns the content of ``data.json``."""
+        return {
+            "source": self.source,
+            "train": len(self.train.indices),
+            "test": len(self.test.indices),
+            "labelled": self.facts.labelled,
+            "classes": self.class_names,
+            "class_counts": self.class_counts,
+            "long_tail": self.long_tail,
+            "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
+            "image_size": self.facts.image_size,
+            "canvas": {"size": self.train.images.size, "dtype": self.train.images.dtype},
+            "channels": self.facts.channels,
+            "kind": self.source.get("kind"),
+            "start": self.facts.start.reason,
+            "split": self.split,
+            "corrupt": corrupt,
+            "rounded": sum(len(store.rounded) for store in self.stores),
+        }
+
+
+def open_data(config: Config, data: Any = None, test: Any = None) -> tuple[Source, Source | None]:
+    """Opens the sources of a run: the objects passed in Python, or what ``config`` names."""
+    source = open_source(config.data if data is None else data, labels=config.labels, root=config.root)
+    given = config.test if test is None else test
+    test_source = None if given is None else open_source(given, labels=config.labels, root=config.root)
+    if len(source) < 2:
+        raise InputError(f"data={config.data!r}: {len(source)} image; contrastive learning needs at least 2")
+    return source, test_source
+
+
+def make_split(config: Config, source: Source, test_source: Source | None) -> Split:
+    """Splits the data by the test set, or else by groups and seed of ``config``; subsamples the training part to a long tail.
+
+    Raises:
+        InputError: there are too few images or groups, or a group is in both the data and the test set.
+    """
+    labels = source.labels
+    groups = None if config.group is None else find_groups(source, config.group)
+    if test_source is not None:
+        train, test = np.arange(len(source)), np.arange(len(test_source))
+        sentence = f"the user's own: {len(source)} images of {source.name}, {len(test_source)} of {test_source.name}"
+        if config.group is not None and groups is not None:
+            require_apart(groups, find_groups(test_source, config.group))
+            sentence += f"; no {visible(groups.noun)} is in both"
+    elif groups is not None:
+        train, test = grouped_split(labels, groups, config.test_fraction, config.seed)
+        sentence = grouped_sentence(labels, groups, train, test, config.seed)
+    else:
+        train, test = stratified_split(labels, config.test_fraction, config.seed, count=len(source))
+        sentence = split_sentence(labels, train, test, config.test_fraction, config.seed)
+    if config.long_tail is not None:
+        whole, train = len(train), long_tail_subset(labels, train, LongTail.parse(config.long_tail), config.seed)
+        sentence += (
+            f"; long tail {config.long_tail}: {len(train)} of {whole} training images kept, the test images untouched"
+        )
+    return Split(train, test, sentence)
+
+
+def measure(config: Config, source: Source, test_source: Source | None = None) -> Facts:
+    """Computes the facts: the split, and the size and channels of the network's input, from options or from a survey."""
+    surveyed = survey(source, seed=config.seed)
+    split = make_split(config, source, test_source)
+    start = choose_start(config, surveyed, len(split.train), digits=source.kind == "digits")
+    return Facts(
+        images=len(split.train),
+        image_size=config.image_size or start.image_size or suggest_image_size(surveyed, LARGEST[config.preset]),
+        channels=config.channels or start.channels or surveyed.channels,
+        labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
+        digits=source.kind == "digits",
+        fast_bf16=fast_bf16(),
+        survey=surveyed,
+        split=split,
+        start=start,
+    )
+
+
+def fast_bf16() -> bool:
+    """Returns True if this machine multiplies bfloat16 in hardware; emulation is slower than float32."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in probes)
+
+
+def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts) -> Prepared:
+    """Returns the split and the image stores of a run. Nothing is decoded yet, so unreadable images are still included.
+
+    Raises:
+        InputError: the split leaves no training or no test images, the classes of the test set differ, or a sampler needs
+            labels and there are none.
+    """
+    source, test_source = sources
+    labels = source.labels
+    train = facts.split.train
+    if config.sampler != "uniform" and (labels is None or not (labels[train] >= 0).any()):
+        raise InputError(f"sampler={config.sampler!r}: needs labels, and {source.name!r} has none")
+    store = _store(source, facts.survey, facts, config)
+    if test_source is None:
+        test_store, test_labels = store, labels
+    else:
+        test_store = _store(test_source, survey(test_source, seed=config.seed), facts, config)
+        test_labels = match_classes(test_source, source.class_names)
+    return Prepared(
+        train=Part(store, train, labels),
+        test=Part(test_store, facts.split.test, test_labels),
+        facts=facts,
+        class_names=source.class_names,
+        split=facts.split.sentence,
+        source=source.describe(),
+        long_tail=config.long_tail,
+    )
+
+
+def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prepared:
+    """Decodes the images of ``prepared`` into the bounded cache, and removes unreadable ones."""
+    for store in prepared.stores:
+        for note in store.source.notes:
+            log.info("%s", note)
+    for store in prepared.stores:
+        store.load(progress=progress)
+        if store.rounded:
+            log.info("%s", rounded_sentence([store.item_id(position) for position in sorted(store.rounded)]))
+    prepared.leave_out_unreadable()
+    _log_classes(prepared, config)
+    return prepared
+
+
+def prepare(config: Config, sources: tuple[Source, Source | None], facts: Facts, *, progress: bool = True) -> Prepared:
+    """Calls `arrange`, then `decode`."""
+    return decode(arrange(config, sources, facts), config, progress=progress)
+
+
+def _log_classes(prepared: Prepared, config: Config) -> None:
+    """Logs the class counts of a long tail, and how often a sampler draws the images of the most frequent class."""
+    labels, counts = prepared.train.own_labels, prepared.class_counts
+    if labels is None or not counts or not any(counts):
+        return
+    names = prepared.class_names or [str(label) for label in range(len(counts))]
+    if config.long_tail is not None:
+        log.info(
+            "long tail %s: %d training images, imbalance %.3g: %s",
+            config.long_tail,
+            len(prepared.train.indices),
+            imbalance(np.array(counts)),
+            first_few([f"{name} {count}" for name, count in zip(names, counts, strict=True)], 20),
+        )
+    if config.sampler != "uniform":
+        label, times = most_frequent_class(labels, config.sampler)
+        log.info(
+            "sampler %s: each of the %d images of %s is drawn %.3g times per epoch on average",
+            config.sampler,
+            counts[label],
+            visible(names[label]),
+            times,
+        )
+
+
+def require_readable(store: Images, corrupt: list[int], allowed: float) -> None:
+    """Raises `InputError`, with the first names, if more than the fraction ``allowed`` of a store's images is corrupt."""
+    if len(corrupt) > allowed * len(store):
+        first = ", ".join(store.item_id(index) for index in corrupt[:5])
+        raise InputError(
+            f"data={store.source.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
+            f"max_corrupt={allowed:g} allows ({first}{', …' if len(corrupt) > 5 else ''}; all are in the log); "
+            "repair or remove them, or raise max_corrupt"
+        )
+
+
+def label_tensor(part: Part) -> torch.Tensor | None:
+    """Returns the labels by image index as a tensor."""
+    return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
+
+
+def position_tensor(indices: np.ndarray) -> torch.Tensor:
+    """Returns the position among ``indices`` (0 … len − 1) by image index; −1 for other images."""
+    positions = torch.full((int(indices.max(initial=-1)) + 1,), -1)
+    positions[torch.from_numpy(indices)] = torch.arange(len(indices))
+    return positions
+
+
+def canvas_size(surveyed: Survey, image_size: int) -> int:
+    """Returns the side of the stored square: the images' own if all are equally small squares, else `margin_canvas`."""
+    if surveyed.uniform and surveyed.width == surveyed.height and surveyed.width <= 2 * image_size:
+        return int(surveyed.width)
+    return margin_canvas(image_size)
+
+
+def margin_canvas(image_size: int) -> int:
+    """Returns 4/3 of ``image_size``, rounded up to a multiple of 8: crops of 9/16 of the area keep full resolution."""
+    return int(np.ceil(image_size * 4 / 3 / 8) * 8)
+
+
+def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Images:
+    return Images(
+        source,
+        size=canvas_size(surveyed, facts.image_size),
+        channels=facts.channels,
+        cache_bytes=int(config.cache_gb * 2**30),
+        workers=cores() if config.workers is None else config.workers,
+        dtype=surveyed.dtype,
+    )

@@ -1,0 +1,223 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from coulomb.ground.errors import InputError
+from coulomb.kinds.image.decode import to_canvas
+from coulomb.kinds.image.picture import CorruptImage
+from coulomb.kinds.image.pixels import to_channels
+from coulomb.tables import ArraySource, Images, open_source
+from coulomb.tables.workers import cores
+
+REAL = Path(__file__).parents[3] / "shared" / "data" / "cifar10-jpeg-test.parquet"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    draw = np.random.default_rng(0)
+    for number in range(23):
+        size = draw.integers(5, 60, 2)
+        Image.fromarray(draw.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
+    (tmp_path / "7.png").write_bytes(b"torn")
+    (tmp_path / "19.png").write_bytes((tmp_path / "19.png").read_bytes()[:90])
+    return tmp_path
+
+
+def same(left, right):
+    assert torch.equal(left["image"], right["image"])
+    assert torch.equal(left["aspect"], right["aspect"])
+    assert torch.equal(left["index"], right["index"])
+    assert left["failed"] == right["failed"]
+
+
+def test_batch_has_canvas_aspect_index_and_failures(folder):
+    images = Images(open_source(folder), size=16)
+    batch = images.__getitems__([3, 7, 0, 19])
+    assert batch["image"].shape == (2, 3, 16, 16)
+    assert batch["image"].dtype == torch.uint8
+    assert batch["image"].is_contiguous()
+    assert batch["index"].tolist() == [3, 0]
+    assert [position for position, _ in batch["failed"]] == [7, 19]
+    assert "not an image" in batch["failed"][0][1]
+    for row, position in enumerate([3, 0]):
+        with Image.open(folder / f"{position}.png") as image:
+            assert batch["aspect"][row] == torch.tensor(image.width / image.height)
+            expected = np.asarray(image.resize((16, 16), Image.Resampling.BILINEAR))
+        assert np.array_equal(batch["image"][row].permute(1, 2, 0).numpy(), expected)
+
+
+def test_workers_and_cache_do_not_change_the_result(folder):
+    plain = Images(open_source(folder), size=16)
+    order = np.random.default_rng(1).permutation(23)
+    expected = list(plain.batches(order, 5))
+    assert [len(batch["index"]) + len(batch["failed"]) for batch in expected] == [5, 5, 5, 5, 3]
+    for workers in range(min(2, cores()) + 1):
+        images = Images(open_source(folder), size=16, workers=workers)
+        for wanted, got in zip(expected, images.batches(torch.from_numpy(order), 5, workers), strict=True):
+            same(wanted, got)
+        assert images.failures == plain.failures
+        before = torch.random.get_rng_state()
+        assert images.load(progress=False)
+        assert torch.equal(before, torch.random.get_rng_state())
+        assert images.cached
+        for wanted, got in zip(expected, images.batches(order, 5), strict=True):
+            same(wanted, got)
+    assert set(plain.failures) == {7, 19}
+    assert plain.usable.tolist() == [i for i in range(23) if i not in (7, 19)]
+
+
+def test_cache_is_bounded(folder):
+    images = Images(open_source(folder), size=16, cache_bytes=23 * 3 * 16 * 16 - 1)
+    assert not images.load(progress=False)
+    assert not images.cached
+    assert Images(open_source(folder), size=16, cache_bytes=23 * 3 * 16 * 16).load(progress=False)
+
+
+def test_getitem_returns_one_image(folder):
+    images = Images(open_source(folder), size=16)
+    item = images[4]
+    assert item["image"].shape == (3, 16, 16)
+    with pytest.raises(CorruptImage, match="7.png: not an image"):
+        images[7]
+    assert pickle.loads(pickle.dumps(images))[4]["aspect"] == item["aspect"]
+
+
+def test_subset_keeps_its_own_positions():
+    source = ArraySource(np.arange(10, dtype=np.uint8)[:, None, None] * np.ones((4, 4), np.uint8), np.arange(10) - 1)
+    images = Images(source, size=4, channels=1, indices=[9, 2, 5])
+    assert len(images) == 3
+    assert images.labels.tolist() == [8, 1, 4]
+    assert images.item_id(1) == "2"
+    batch = images.__getitems__([2, 0, 0])
+    assert batch["image"][:, 0, 0, 0].tolist() == [5, 9, 9]
+    assert batch["index"].tolist() == [2, 0, 0]
+    images.load(progress=False)
+    assert images.__getitems__([2, 0, 0])["image"][:, 0, 0, 0].tolist() == [5, 9, 9]
+    with pytest.raises(InputError, match="out of range for the 10 images"):
+        Images(source, indices=[10])
+    assert Images(ArraySource(np.zeros((2, 4, 4), np.uint8)), channels=1).labels is None
+
+
+def test_images_with_more_than_8_bits_become_float():
+    deep = (np.arange(32, dtype=np.uint16) * 2000).reshape(2, 4, 4)
+    images = Images(open_source(deep), size=4, channels=1)
+    batch = images.__getitems__([0, 1])
+    assert batch["image"].dtype == torch.float32
+    assert np.array_equal(batch["image"][:, 0].numpy(), deep.astype(np.float32) / np.float32(65535))
+    rounded = Images(open_source(deep), size=4, channels=1, dtype="uint8")
+    rounded.load(progress=False)
+    assert rounded.rounded == {0, 1}  # rounding is counted
+    assert np.abs(rounded.__getitems__([0, 1])["image"][:, 0].numpy() - deep / 257).max() <= 0.5
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_16_bit_image_among_others_has_the_pixels_of_its_8_bit_version(tmp_path, workers):
+    grey = np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "b.png")
+    Image.fromarray(grey).save(tmp_path / "c.png")
+    for cached in (True, False):
+        images = Images(open_source(tmp_path), size=16, workers=workers, cache_bytes=2**20 if cached else 0)
+        assert images.dtype == "uint8" and images.load(progress=False) == cached
+        for _ in range(2):
+            (batch,) = images.batches(range(3), 3, workers)
+            assert torch.equal(batch["image"][0], batch["image"][1])
+        assert images.rounded == {1}  # once, however often it is read
+
+
+def test_only_grey_and_colour_are_converted():
+    grey = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
+    assert np.array_equal(to_channels(grey, 3), np.repeat(grey, 3, axis=2))
+    colour = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    assert np.array_equal(to_channels(colour, 1)[..., 0], np.asarray(Image.fromarray(colour).convert("L")))
+    unit = (colour / 255).astype(np.float32)
+    assert np.abs(to_channels(unit, 1) * 255 - to_channels(colour, 1)).max() <= 0.51
+    for channels in (1, 2, 3):
+        with pytest.raises(InputError, match=f"4 channels instead of {channels}; set channels=4"):
+            to_channels(np.zeros((4, 4, 4), np.uint8), channels)
+    with pytest.raises(InputError, match="^0: the image has 13 channels"):
+        Images(open_source(np.zeros((2, 13, 32, 32), np.uint8))).__getitems__([0])
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+def test_canvas_holds_the_whole_image(channels):
+    picture = np.zeros((40, 80, channels), np.uint8)
+    picture[:20, :40] = 200
+    for kind in ("uint8", "float32"):
+        canvas, _ = to_canvas(picture if kind == "uint8" else (picture / 255).astype(np.float32), 8, channels, kind)
+        assert canvas.shape == (8, 8, channels)
+        assert canvas.dtype.name == kind
+        top = 200 if kind == "uint8" else 200 / 255
+        assert canvas[:3, :3] == pytest.approx(top)
+        assert canvas[5:].max() == canvas[:, 5:].max() == 0
+        assert canvas.mean() == pytest.approx(top / 4, abs=top / 100)
+
+
+def test_downsizing_is_antialiased():
+    stripes = np.zeros((64, 64, 1), np.uint8)
+    stripes[:, ::2] = 255
+    canvas, _ = to_canvas(stripes, 8, 1, "uint8")
+    assert abs(canvas.astype(int) - 127).max() <= 12  # nearest-neighbour sampling would give 0 or 255
+
+
+def test_wrong_array_of_a_source_is_an_error():
+    class Odd(ArraySource):
+        def picture(self, index, at_least=None):
+            return np.zeros((4, 4)), 1.0
+
+    with pytest.raises(InputError, match=r"1: a source returned float64 \[4, 4\]"):
+        Images(Odd(np.zeros((2, 4, 4), np.uint8)), dtype="uint8").__getitems__([1])
+
+
+def test_normalisation_against_numpy(folder):
+    array = np.random.default_rng(0).integers(0, 256, (300, 3, 6, 6), dtype=np.uint8)
+    images = Images(open_source(array), size=6)
+    mean, deviation = images.normalisation()
+    assert mean.numpy() == pytest.approx((array / 255).mean((0, 2, 3)), abs=1e-6)
+    assert deviation.numpy() == pytest.approx((array / 255).std((0, 2, 3)), abs=1e-6)
+    of_some, _ = images.normalisation(indices=[3, 4])
+    assert of_some.numpy() == pytest.approx((array[3:5] / 255).mean((0, 2, 3)), abs=1e-6)
+    first, again, other = (images.normalisation(sample=50, seed=seed)[0] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert Images(open_source(folder), size=8).normalisation()[1].min() > 0
+    flat = Images(open_source(np.zeros((3, 4, 4), np.uint8)), size=4, channels=1).normalisation()[1]
+    assert flat.item() == pytest.approx(1 / 255)
+
+
+def test_nothing_readable(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"torn")
+    with pytest.raises(InputError, match="none of 1 images can be decoded"):
+        Images(open_source(tmp_path)).normalisation()
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"channels": 0}, {"workers": -1}, {"dtype": "int8"}])
+def test_options_are_checked(options):
+    with pytest.raises(InputError, match=next(iter(options))):
+        Images(open_source("digits"), **options)
+
+
+def test_more_workers_than_cores_are_not_started():
+    assert Images(open_source("digits"), workers=10_000).workers == cores()
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real CIFAR-10 Parquet files are not at ../shared/data")
+def test_real_cifar_is_the_same_with_workers():
+    one, two = (Images(open_source(REAL), indices=np.arange(0, 10_000, 5), workers=n) for n in (0, min(2, cores())))
+    assert one.load(progress=False) and two.load(progress=False)
+    order = list(range(2000))
+    same(one.__getitems__(order), two.__getitems__(order))
+    assert one.labels.bincount().tolist() == [200] * 10
+    assert not one.source._buffer  # encoded bytes are freed once the images are decoded
+
+
+@pytest.mark.skipif(cores() < 2, reason="one core: no worker processes are started")
+def test_worker_error_is_one_line():
+    images = Images(open_source(np.zeros((2000, 13, 32, 32), np.uint8)), workers=2)
+    with pytest.raises(InputError, match="^0000: the image has 13 channels") as caught:
+        images.load(progress=False)
+    assert "\n" not in str(caught.value)
