@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation import neighbours as module
+from coulomb.metrics import nearest as module
 from coulomb.metrics.nearest import neighbours
 from curation_cases import cosine_table, normal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from coulomb.evaluation.doctor import RULES
 from coulomb_lab.doctor import END, START
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "doctor.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs" / "guide" / "doctor.md").read_text(encoding="utf-8")
 
 
 def test_guide_has_a_section_per_verdict():

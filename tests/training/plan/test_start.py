@@ -218,7 +218,7 @@ def test_training_begins_as_planned(photos, options, tmp_path, caplog):
     assert run.encoder.image_size == options.get("image_size", 96)
 
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
+REAL = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from coulomb.ground.errors import InputError
 from coulomb.kinds.image.views import TakingTurns, contact_sheet, make_views
 from coulomb.kinds.image.views.describe import GAP, HEADER
 
-REAL = Path(__file__).parents[4] / "shared" / "data" / "cifar10-jpeg-test.parquet"
+REAL = Path(__file__).parents[5] / "shared" / "data" / "cifar10-jpeg-test.parquet"
 
 
 @pytest.mark.parametrize("channels", [1, 3, 5])
