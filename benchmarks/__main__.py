@@ -86,8 +86,8 @@ def bench_index_command(
     ),
 )
 def bench_curation_command(
-    index: Annotated[Path | None, typer.Argument(help="labelled index, for label errors and choosing")] = None,
-    test: Annotated[Path | None, typer.Option(help="labelled index of held-out images, for choosing")] = None,
+    index: Annotated[Path | None, typer.Argument(help="labeled index, for label errors and choosing")] = None,
+    test: Annotated[Path | None, typer.Option(help="labeled index of held-out images, for choosing")] = None,
     rows: Annotated[int, typer.Option(help="images of the search for duplicates", min=100)] = 127_000,
     dim: Annotated[int, typer.Option(help="their dimensions", min=16)] = 256,
     as_json: Annotated[bool, JSON] = False,

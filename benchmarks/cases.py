@@ -93,7 +93,7 @@ CASES = (
     ntxent(8192, 128, targets=(Target("speedup", 4.5), Target("floor", 1.4)), quick=True),
     ntxent(8192, 512, targets=(Target("speedup", 3.5), Target("floor", 1.2))),
     Case(
-        "supcon-8192x128", "SupCon, 8,192 × 128, 10 labels", "SupConLoss", {"temperature": 0.5}, "labelled_views",
+        "supcon-8192x128", "SupCon, 8,192 × 128, 10 labels", "SupConLoss", {"temperature": 0.5}, "labeled_views",
         8192, 8192, 128, "supcon", 4, targets=(Target("ratio", 1.1, "ntxent-8192x128"),),
     ),
     Case(
@@ -164,7 +164,7 @@ def _rows(case: Case) -> Inputs:
     return Inputs(_two(case, case.n)[:1], (0,))
 
 
-def _labelled_views(case: Case) -> Inputs:
+def _labeled_views(case: Case) -> Inputs:
     features = torch.stack(_two(case, case.n // 2), 1)
     return Inputs((features, _labels(case.n // 2)), (0,))
 
@@ -179,12 +179,12 @@ def _pairs_one_side(case: Case) -> Inputs:
     return Inputs(_two(case, case.n), (0,))
 
 
-def _labelled(case: Case) -> Inputs:
+def _labeled(case: Case) -> Inputs:
     return Inputs((*_rows(case).arguments, _labels(case.n)), (0,))
 
 
 def _classes(case: Case) -> Inputs:
-    return Inputs((*_labelled(case).arguments, torch.randn(LABELS, case.dim, generator=_draws("centers"))), (0, 2))
+    return Inputs((*_labeled(case).arguments, torch.randn(LABELS, case.dim, generator=_draws("centers"))), (0, 2))
 
 
 def _logits(case: Case) -> Inputs:
@@ -210,10 +210,10 @@ MAKERS = {
     "views": _views,
     "pairs": _pairs,
     "pairs, one side learning": _pairs_one_side,
-    "labelled_views": _labelled_views,
+    "labeled_views": _labeled_views,
     "queue": _queue,
     "rows": _rows,
-    "labelled": _labelled,
+    "labeled": _labeled,
     "classes": _classes,
     "logits": _logits,
     "noise": _noise,

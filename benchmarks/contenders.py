@@ -195,11 +195,11 @@ def metric_learning(case: Case) -> Step:
         value: Tensor = made(rows, torch.arange(len(view0), device=rows.device).repeat(2))
         return value
 
-    def labelled(features: Tensor, labels: Tensor) -> Tensor:
+    def labeled(features: Tensor, labels: Tensor) -> Tensor:
         value: Tensor = made(torch.cat(features.unbind(1)), labels.repeat(features.shape[1]))
         return value
 
-    return differentiated(labelled if case.inputs == "labelled_views" else views)
+    return differentiated(labeled if case.inputs == "labeled_views" else views)
 
 
 def metric_learning_bytes(case: Case) -> int:
@@ -246,7 +246,7 @@ PEERS = {
     "pytorch-metric-learning": Contender(
         "pytorch-metric-learning",
         metric_learning,
-        _has("NTXentLoss", "SupConLoss", inputs=("views", "labelled_views")),
+        _has("NTXentLoss", "SupConLoss", inputs=("views", "labeled_views")),
         metric_learning_bytes,
     ),
     "lightly": Contender("lightly", lightly, _has("NTXentLoss", inputs=("views",)), dense_bytes),

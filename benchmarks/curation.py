@@ -129,9 +129,9 @@ def bench_defaults(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]
     for name, found in (("k-means", kmeans(x)), ("HDBSCAN", hdbscan(x))):
         say(f"clusters: {name}")
         inside = found.cluster >= 0
-        most = sum(int(np.bincount(labels[found.cluster == each]).max()) for each in range(len(found.centres)))
+        most = sum(int(np.bincount(labels[found.cluster == each]).max()) for each in range(len(found.centers)))
         result["clusters"][name] = {
-            "number": len(found.centres), "none": float((~inside).mean()), "purity": most / max(1, int(inside.sum()))
+            "number": len(found.centers), "none": float((~inside).mean()), "purity": most / max(1, int(inside.sum()))
         }  # fmt: skip
     for given in (BUDGET // 5, BUDGET):
         for target in (None, 0.95):
@@ -179,7 +179,7 @@ def bench_choose(
 def bench_curation(
     index: Index | None, test: Index | None, *, rows: int = 127_000, dim: int = 256, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measures duplicates; with a labelled ``index`` label errors as well, and with a ``test`` index choosing.
+    """Measures duplicates; with a labeled ``index`` label errors as well, and with a ``test`` index choosing.
 
     Raises:
         InputError: an index has images without a label, or the test index other classes.

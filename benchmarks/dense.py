@@ -148,7 +148,7 @@ def balanced_softmax(features: Tensor, labels: Tensor, centers: Tensor, class_co
 def arcface(
     features: Tensor, labels: Tensor, centers: Tensor, num_classes: int, dim: int, scale: float, margin: float
 ) -> Tensor:
-    """A margin on the angle to the own centre."""
+    """A margin on the angle to the own center."""
     assert centers.shape == (num_classes, dim)
     cosines = linear(normalize(features), normalize(centers)).clamp(-1 + 1e-7, 1 - 1e-7)
     own = torch.zeros_like(cosines, dtype=torch.bool).scatter_(1, labels[:, None], True)
@@ -159,7 +159,7 @@ def arcface(
 def paco(
     features: Tensor, labels: Tensor, center_logits: Tensor, class_counts: list[float], alpha: float, temperature: float
 ) -> Tensor:
-    """As in the authors' code: logits of centres and features side by side, and a matrix of weights."""
+    """As in the authors' code: logits of centers and features side by side, and a matrix of weights."""
     anchors, classes = center_logits.shape
     prior = torch.tensor(class_counts, dtype=features.dtype, device=features.device)
     rows = normalize(features)

@@ -59,7 +59,7 @@ def speed_cases() -> list[Case]:
     """The streaming engine's cases, the small ones first."""
     n, k = 65536, 262144
     titles = f"SupCon, {n:,} × 128", f"Queue, 8,192 × {k:,} × 256"
-    supcon = Case("supcon", titles[0], "SupConLoss", {"temperature": 0.5}, "labelled_views", n, n, 128, "supcon", 4)
+    supcon = Case("supcon", titles[0], "SupConLoss", {"temperature": 0.5}, "labeled_views", n, n, 128, "supcon", 4)
     queue = Case("queue", titles[1], "InfoNCELoss", {"temperature": 0.07}, "queue", 8192, k, 256, "infonce", 4)
     small, large = (
         [infonce(4096, 512, False), infonce(32768, 512, True)],

@@ -87,15 +87,15 @@ def bench_search(path: Path, rows: int, width: int, repeats: int) -> dict[str, A
     queries = functional.normalize(torch.randn(1000, width, generator=torch.Generator().manual_seed(1)), dim=1)
     runs = {
         "open": lambda: Index.open(path),
-        "one query": lambda: index.neighbours(queries[:1], TOP),
-        "1,000 queries": lambda: index.neighbours(queries, TOP),
+        "one query": lambda: index.neighbors(queries[:1], TOP),
+        "1,000 queries": lambda: index.neighbors(queries, TOP),
     }
     seconds = {name: median(taken) for name, taken in interleaved(runs, repeats).items()}
     best = np.sort(np.concatenate([
         np.asarray(index.features[start : start + 100_000], np.float64) @ queries[:8].double().numpy().T
         for start in range(0, rows, 100_000)
     ]), axis=0)[::-1][:TOP].T  # fmt: skip
-    error = np.abs(index.neighbours(queries[:8], TOP)[0].numpy() - best).max()
+    error = np.abs(index.neighbors(queries[:8], TOP)[0].numpy() - best).max()
     return {"rows": rows, "width": width, "seconds": seconds, "error": float(error)}
 
 

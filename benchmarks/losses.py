@@ -75,7 +75,7 @@ TOP = 8  # no anchor has equal 8th and 9th negatives, up to rounding
 COUNTS = tuple(range(100, 0, -10))  # images per class, long-tailed
 SMALL = (
     _case("NTXentLoss", "NTXentLoss", "views", "ntxent", temperature=0.5),
-    _case("SupConLoss", "SupConLoss", "labelled_views", "supcon", temperature=0.5),
+    _case("SupConLoss", "SupConLoss", "labeled_views", "supcon", temperature=0.5),
     _case("InfoNCELoss", "InfoNCELoss", "pairs", "infonce", temperature=0.07),
     _case("InfoNCELoss, symmetric", "InfoNCELoss", "pairs", "infonce", temperature=0.07, symmetric=True),
     _case("InfoNCELoss, queue", "InfoNCELoss", "queue", "infonce", temperature=0.07),
@@ -89,7 +89,7 @@ SMALL = (
     _case("SoftmaxLoss", "SoftmaxLoss", "classes", "softmax"),
     _case("BalancedSoftmaxLoss", "BalancedSoftmaxLoss", "classes", "balanced_softmax", class_counts=COUNTS),
     _case("ArcFaceLoss", "ArcFaceLoss", "classes", "arcface", num_classes=LABELS, dim=128, scale=64.0, margin=0.5),
-    _case("TripletLoss, hard", "TripletLoss", "labelled", "triplet_hard", margin=0.2, mining="hard"),
+    _case("TripletLoss, hard", "TripletLoss", "labeled", "triplet_hard", margin=0.2, mining="hard"),
     _case("AlignmentLoss", "AlignmentLoss", "pairs", "alignment", alpha=2.0),
     _case("UniformityLoss", "UniformityLoss", "rows", "uniformity", t=2.0),
     _case("SigmoidLoss", "SigmoidLoss", "pairs", "sigmoid", scale=10.0, bias=-10.0, learnable=False),

@@ -50,7 +50,7 @@ def bench_streaming(
       reading 200 batches.
     - ``throughput``: images per second of one epoch in the order of training, decoded to canvases of 64 pixels, from local
       shards and from a server on loopback with a ``delay`` per request and an empty cache.
-    - ``shuffle``: probability that two neighbours in a batch share a class, for labels in random order and for shards
+    - ``shuffle``: probability that two neighbors in a batch share a class, for labels in random order and for shards
       sorted by class, against a true shuffle.
 
     Args:

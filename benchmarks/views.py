@@ -16,7 +16,7 @@ TARGETS = {"without blur": 50_000, "with blur": 25_000}  # views per second, 32Ã
 
 
 def bench_views(batch: int = 512, size: int = 32, repeats: int = 15) -> dict[str, Any]:
-    """Measures views per second of the SimCLR chain (crop, flip, jitter p=.8, grey p=.2; with and without blur p=.5).
+    """Measures views per second of the SimCLR chain (crop, flip, jitter p=.8, gray p=.2; with and without blur p=.5).
 
     coulomb and kornia are timed alternately, so that other load affects both; each round makes one view of ``batch`` random
     uint8 images. Rates are medians.

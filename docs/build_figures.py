@@ -10,7 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from svg import COLOURS, draw, svg, text
+from svg import COLORS, draw, svg, text
 
 from coulomb.losses import HardContrastiveLoss, InfoNCELoss, NTXentLoss, SimpleContrastiveLoss
 from coulomb.metrics.loss_floor import free_logits
@@ -42,10 +42,10 @@ def gradient_shares() -> str:
     """The gradient of a negative relative to the mean, over its cosine, for several temperatures."""
     cosines = torch.linspace(-0.995, 0.995, 200, dtype=torch.float64)
     curves = []
-    for colour, temperature in enumerate((0.05, 0.1, 0.2, 0.5, 2.0)):
+    for color, temperature in enumerate((0.05, 0.1, 0.2, 0.5, 2.0)):
         push = pushes(InfoNCELoss(temperature), cosines, 0.9)
         relative = (push / push.mean()).tolist()
-        curves.append(Series(f"τ = {temperature:g}", list(zip(cosines.tolist(), relative, strict=True)), f"k{colour}"))
+        curves.append(Series(f"τ = {temperature:g}", list(zip(cosines.tolist(), relative, strict=True)), f"k{color}"))
     return _chart(
         curves,
         x_label="cosine of the negative with the anchor",
@@ -64,10 +64,10 @@ def three_losses() -> str:
         "simple, λ = 1/200": SimpleContrastiveLoss(1 / 200),
     }
     curves = []
-    for colour, (name, loss) in enumerate(losses.items()):
+    for color, (name, loss) in enumerate(losses.items()):
         push = pushes(loss, cosines, 0.9)
         shares = (push / push.sum() * 100).tolist()
-        curves.append(Series(name, list(zip(cosines.tolist(), shares, strict=True)), f"k{colour}"))
+        curves.append(Series(name, list(zip(cosines.tolist(), shares, strict=True)), f"k{color}"))
     return _chart(
         curves, x_label="cosine of the negative with the anchor", y_label="share of the gradient in %, 200 negatives"
     )
@@ -76,8 +76,8 @@ def three_losses() -> str:
 def embeddings() -> tuple[torch.Tensor, torch.Tensor]:
     """Two views of 512 samples in 10 loose clusters on the sphere in 32 dimensions."""
     draw = torch.Generator().manual_seed(0)
-    centres = torch.nn.functional.normalize(torch.randn(10, 32, generator=draw), dim=1)
-    samples = centres.repeat(52, 1)[:512] + 0.2 * torch.randn(512, 32, generator=draw)
+    centers = torch.nn.functional.normalize(torch.randn(10, 32, generator=draw), dim=1)
+    samples = centers.repeat(52, 1)[:512] + 0.2 * torch.randn(512, 32, generator=draw)
     first, second = (samples + 0.05 * torch.randn(512, 32, generator=draw) for _ in range(2))
     return first, second
 
@@ -115,8 +115,8 @@ def limits() -> str:
         for row, value in zip(points, (temperature * loss, float(cosines.max() - positive), far), strict=True):
             row.append((temperature, value))
     curves = [
-        Series(name, row, f"k{colour}", dashed=colour > 0)
-        for colour, (name, row) in enumerate(zip(names, points, strict=True))
+        Series(name, row, f"k{color}", dashed=color > 0)
+        for color, (name, row) in enumerate(zip(names, points, strict=True))
     ]
     return _chart(curves, x_label="temperature τ", y_label="τ·loss", log_x=True, y_range=(-0.6, 4.0))
 
@@ -133,7 +133,7 @@ def optimum() -> str:
     paco = [minimum([1.0] + [alpha] * k) for k in counts]
     curves = [
         Series("SupCon: 1/K", supcon, "k1"),
-        Series("PaCo, centre", [(float(k), float(p[0])) for k, p in zip(counts, paco, strict=True)], "k0"),
+        Series("PaCo, center", [(float(k), float(p[0])) for k, p in zip(counts, paco, strict=True)], "k0"),
         Series("PaCo, sample", [(float(k), float(p[1])) for k, p in zip(counts, paco, strict=True)], "k2"),
     ]
     return _chart(
@@ -157,17 +157,17 @@ def charges() -> str:
         middle, height, radius = 180 + 350 * number, 170, 112
         parts.append(f'<circle class="grid" cx="{middle}" cy="{height}" r="{radius}"/>')
         parts.append(text(middle, 22, f"τ = {temperature:g}", "middle", size=16))
-        parts.append(f'<circle cx="{middle}" cy="{height - radius}" r="8" style="fill:{COLOURS[2]}"/>')
+        parts.append(f'<circle cx="{middle}" cy="{height - radius}" r="8" style="fill:{COLORS[2]}"/>')
         parts.append(text(middle, height - radius + 26, "anchor", "middle"))
         for cosine, side, part in zip(cosines.tolist(), sides, share, strict=True):
             angle = side * math.acos(cosine)
             x, y = middle + radius * math.sin(angle), height - radius * math.cos(angle)
             length = 90 * part
             over, under = side * math.cos(angle) * length, side * math.sin(angle) * length
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:{COLOURS[1]}"/>')
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:{COLORS[1]}"/>')
             if length > 2:
                 tip = f"{x + over:.1f} {y + under:.1f}"
-                parts.append(f'<path class="line" style="stroke:{COLOURS[1]}" d="M{x:.1f} {y:.1f}L{tip}"/>')
+                parts.append(f'<path class="line" style="stroke:{COLORS[1]}" d="M{x:.1f} {y:.1f}L{tip}"/>')
                 parts.append(_head(x + over, y + under, math.atan2(under, over)))
             out = radius + 26
             parts.append(
@@ -179,7 +179,7 @@ def charges() -> str:
 def _head(x: float, y: float, angle: float) -> str:
     corners = [(x + 9 * math.cos(angle), y + 9 * math.sin(angle))]
     corners += [(x + 5 * math.cos(angle + turn), y + 5 * math.sin(angle + turn)) for turn in (2.0, -2.0)]
-    return f'<path style="fill:{COLOURS[1]}" d="M{"L".join(f"{a:.1f} {b:.1f}" for a, b in corners)}Z"/>'
+    return f'<path style="fill:{COLORS[1]}" d="M{"L".join(f"{a:.1f} {b:.1f}" for a, b in corners)}Z"/>'
 
 
 FIGURES = {

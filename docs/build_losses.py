@@ -49,8 +49,8 @@ START = re.compile(r"(Call with|In a compiled graph)\b|([A-Z][\w ]+?)( from the 
 # For the table of all losses: positives, negatives, labels, several processes.
 FACTS = {
     "AlignmentLoss": ("the other view", "none", "no", "nothing to gather"),
-    "ArcFaceLoss": ("the class centre", "the other centres", "yes", "nothing to gather"),
-    "BalancedSoftmaxLoss": ("the class centre", "the other centres", "yes, and counts", "nothing to gather"),
+    "ArcFaceLoss": ("the class center", "the other centers", "yes", "nothing to gather"),
+    "BalancedSoftmaxLoss": ("the class center", "the other centers", "yes, and counts", "nothing to gather"),
     "BarlowTwinsLoss": ("the same dimension", "the other dimensions", "no", "`gather`"),
     "DebiasedLoss": ("the other view", "views of other samples, less τ⁺ of them", "no", "`gather`"),
     "DecoupledLoss": ("the other view", "views of other samples", "no", "`gather`"),
@@ -61,10 +61,10 @@ FACTS = {
     "NCELoss": ("its entry in the bank", "m drawn entries", "no", "nothing to gather"),
     "NTXentLoss": ("the other views", "views of other samples", "no", "`gather`"),
     "NegativeCosineLoss": ("the target", "none", "no", "nothing to gather"),
-    "PaCoLoss": ("the class centre, the same label", "all centres and features", "yes, −1 allowed", "own keys only"),
+    "PaCoLoss": ("the class center, the same label", "all centers and features", "yes, −1 allowed", "own keys only"),
     "SigmoidLoss": ("the paired key, or equal ids", "all other keys of the batch", "no", "`gather`"),
     "SimpleContrastiveLoss": ("the paired key", "keys of batch or queue, weighted equally", "no", "`gather`"),
-    "SoftmaxLoss": ("the class centre", "the other centres", "yes", "nothing to gather"),
+    "SoftmaxLoss": ("the class center", "the other centers", "yes", "nothing to gather"),
     "SupConLoss": ("the same label", "all other samples", "yes, −1 allowed", "`gather`"),
     "TripletLoss": ("the same label", "other labels", "yes, −1 left out", "`gather`"),
     "UniformityLoss": ("none", "all other samples", "no", "`gather`"),

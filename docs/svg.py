@@ -5,7 +5,7 @@ import itertools
 
 from coulomb.report.pages.chart import Chart
 
-COLOURS = ("#3d7fc4", "#d07a1f", "#3a9560", "#b0528f", "#8a7bd0", "#8c8c8c")  # readable on white and on black
+COLORS = ("#3d7fc4", "#d07a1f", "#3a9560", "#b0528f", "#8a7bd0", "#8c8c8c")  # readable on white and on black
 STYLE = """<style>
 .coulomb-figure { color: #222; font: 15px system-ui, sans-serif; }
 .coulomb-figure text { fill: currentColor; }
@@ -27,9 +27,9 @@ def svg(width: float, height: float, body: str) -> str:
     )
 
 
-def text(x: float, y: float, words: str, anchor: str = "start", colour: str = "", size: float = 0) -> str:
+def text(x: float, y: float, words: str, anchor: str = "start", color: str = "", size: float = 0) -> str:
     """Returns a text at a position."""
-    style = (f"fill:{colour};" if colour else "") + (f"font-size:{size:g}px;" if size else "")
+    style = (f"fill:{color};" if color else "") + (f"font-size:{size:g}px;" if size else "")
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
         + (f' style="{style}"' if style else "")
@@ -38,7 +38,7 @@ def text(x: float, y: float, words: str, anchor: str = "start", colour: str = ""
 
 
 def draw(chart: Chart | None) -> str:
-    """Draws a chart with the names of the curves at their ends. A style of ``k0`` to ``k5`` selects the colour."""
+    """Draws a chart with the names of the curves at their ends. A style of ``k0`` to ``k5`` selects the color."""
     assert chart is not None
     parts = [text(LEFT, 18, chart.y_label), text(LEFT + INNER_WIDTH / 2, HEIGHT - 8, chart.x_label, "middle")]
     for tick in chart.y_ticks:
@@ -53,15 +53,15 @@ def draw(chart: Chart | None) -> str:
     parts.append(f'<svg {box} viewBox="0 0 1000 1000" preserveAspectRatio="none" overflow="visible">')
     labels: list[tuple[float, float, str, str]] = []
     for curve in chart.curves:
-        colour = COLOURS[int(curve.style[1])]
+        color = COLORS[int(curve.style[1])]
         dashed = " dashed" if curve.style.endswith("dashed") else ""
-        parts.append(f'<path class="line{dashed}" style="stroke:{colour}" d="{curve.line}"/>')
+        parts.append(f'<path class="line{dashed}" style="stroke:{color}" d="{curve.line}"/>')
         left, top, _ = curve.end
-        labels.append((TOP + INNER_HEIGHT * top / 100, LEFT + INNER_WIDTH * left / 100, curve.name, colour))
+        labels.append((TOP + INNER_HEIGHT * top / 100, LEFT + INNER_WIDTH * left / 100, curve.name, color))
     parts.append("</svg>")
     labels.sort()
     heights = list(itertools.accumulate((y for y, *_ in labels), lambda above, y: max(y, above + 17)))
     below = max(0.0, heights[-1] - (TOP + INNER_HEIGHT))
-    for height, (_, x, name, colour) in zip(heights, labels, strict=True):
-        parts.append(text(x + 8, height - below + 4, name, colour=colour))
+    for height, (_, x, name, color) in zip(heights, labels, strict=True):
+        parts.append(text(x + 8, height - below + 4, name, color=color))
     return svg(WIDTH, HEIGHT, "\n".join(parts))

@@ -9,11 +9,11 @@ def normal(n, dim, seed=0):
 
 
 def crowded(n=400, dim=16, seed=0, dtype=np.float16):
-    """Rows around 25 centres at all distances, with copies and a row of zeros."""
+    """Rows around 25 centers at all distances, with copies and a row of zeros."""
     random = np.random.default_rng(seed)
-    centres = random.normal(size=(25, dim))
+    centers = random.normal(size=(25, dim))
     spread = 0.4 * random.random((n, 1)) ** 3
-    x = centres[random.integers(0, 25, n)] + spread * random.normal(size=(n, dim))
+    x = centers[random.integers(0, 25, n)] + spread * random.normal(size=(n, dim))
     x[5], x[9] = 0, x[n // 2]
     return x.astype(dtype)
 
@@ -28,8 +28,8 @@ def classes_of(n, count, dim=16, seed=0, noise=0.35):
     """Unit features in ``count`` classes, and the classes."""
     random = np.random.default_rng(seed)
     y = random.integers(0, count, n)
-    centres = random.normal(size=(count, dim)) / np.sqrt(dim)
-    x = centres[y] + noise * random.normal(size=(n, dim)) / np.sqrt(dim)
+    centers = random.normal(size=(count, dim)) / np.sqrt(dim)
+    x = centers[y] + noise * random.normal(size=(n, dim)) / np.sqrt(dim)
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
 
 

@@ -41,7 +41,7 @@ CASES = {
     "hard, all": (lambda t, **k: losses.HardContrastiveLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard simple": (lambda t, **k: losses.HardSimpleLoss(0.4, top_k=3, **k), lambda f, x, y, l: f(x, y)),
     "uniformity": (lambda t, **k: losses.UniformityLoss(**k), lambda f, x, y, l: f(x)),
-    "uniformity, not normalised": (
+    "uniformity, not normalized": (
         lambda t, **k: losses.UniformityLoss(0.1, normalize=False, **k),
         lambda f, x, y, l: f(x),
     ),

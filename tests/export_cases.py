@@ -88,36 +88,36 @@ def files_of_all_modes(folder, size=(61, 45)):
     height, width = size
     draw = np.random.default_rng(5)
     small = Image.fromarray(draw.integers(0, 256, (5, 4, 3), dtype=np.uint8))
-    colour = small.resize((width, height), Image.Resampling.BICUBIC)
-    grey, values = colour.convert("L"), np.asarray(colour)
+    color = small.resize((width, height), Image.Resampling.BICUBIC)
+    gray, values = color.convert("L"), np.asarray(color)
     alpha = Image.fromarray(np.linspace(0, 255, height * width).reshape(height, width).astype(np.uint8))
-    transparent = colour.copy()
+    transparent = color.copy()
     transparent.putalpha(alpha)
-    palette = colour.quantize(16)
-    deep = (np.asarray(grey, np.float32) * 257 + draw.integers(0, 257, (height, width))).clip(0, 65535)
+    palette = color.quantize(16)
+    deep = (np.asarray(gray, np.float32) * 257 + draw.integers(0, 257, (height, width))).clip(0, 65535)
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned
     pictures = {
-        "1.png": grey.convert("1"),
-        "L.png": grey,
-        "L-transparent.png": (grey, {"transparency": int(np.asarray(grey)[9, 9])}),
-        "LA.png": Image.merge("LA", [grey, alpha]),
+        "1.png": gray.convert("1"),
+        "L.png": gray,
+        "L-transparent.png": (gray, {"transparency": int(np.asarray(gray)[9, 9])}),
+        "LA.png": Image.merge("LA", [gray, alpha]),
         "P.png": palette,
-        "P-grey.png": grey.quantize(16),
+        "P-gray.png": gray.quantize(16),
         "P-transparent.png": (palette, {"transparency": 3}),
         "P-alphas.png": (palette, {"transparency": bytes(range(0, 256, 16))}),
         "P.gif": (palette, {"transparency": 3}),
-        "RGB.png": colour,
-        "RGB-transparent.png": (colour, {"transparency": tuple(values[9, 9].tolist())}),
-        "RGB.jpg": (colour, {"quality": 95}),
-        "RGB-large.jpg": colour.resize((8 * width, 8 * height), Image.Resampling.BICUBIC),
-        "RGB-turned.jpg": (colour, {"quality": 95, "exif": exif}),
-        "RGB-turned.png": (colour, {"exif": exif}),
+        "RGB.png": color,
+        "RGB-transparent.png": (color, {"transparency": tuple(values[9, 9].tolist())}),
+        "RGB.jpg": (color, {"quality": 95}),
+        "RGB-large.jpg": color.resize((8 * width, 8 * height), Image.Resampling.BICUBIC),
+        "RGB-turned.jpg": (color, {"quality": 95, "exif": exif}),
+        "RGB-turned.png": (color, {"exif": exif}),
         "RGBA.png": transparent,
         "RGBA.webp": (transparent, {"lossless": True}),
-        "CMYK.jpg": (colour.convert("CMYK"), {"quality": 95}),
-        "CMYK.tif": colour.convert("CMYK"),
-        "YCbCr.tif": colour.convert("YCbCr"),
+        "CMYK.jpg": (color.convert("CMYK"), {"quality": 95}),
+        "CMYK.tif": color.convert("CMYK"),
+        "YCbCr.tif": color.convert("YCbCr"),
         "I16.png": Image.fromarray(deep.astype(np.uint16)),
         "I16B.tif": Image.fromarray(deep.astype(">u2")),
         "I.tif": Image.fromarray(deep.astype(np.int32)),
@@ -126,11 +126,11 @@ def files_of_all_modes(folder, size=(61, 45)):
     for name, picture in pictures.items():
         image, options = picture if isinstance(picture, tuple) else (picture, {})
         image.save(folder / name, **options)
-    write_deep_colour(folder / "RGB16.png", values)
+    write_deep_color(folder / "RGB16.png", values)
     return sorted(folder.iterdir())
 
 
-def write_deep_colour(path, values):
+def write_deep_color(path, values):
     """A PNG of 16 bits per channel, which Pillow cannot write."""
     height, width, _ = values.shape
 

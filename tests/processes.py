@@ -19,7 +19,7 @@ from summary import RENDEZVOUS
 
 
 def gloo(rank, world, store, timeout):
-    """Initialises the default group, for whose operations ``timeout`` holds too."""
+    """Initializes the default group, for whose operations ``timeout`` holds too."""
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     # The loopback interface: no host name is looked up. A store in a file: no port to race for.

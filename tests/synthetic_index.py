@@ -27,13 +27,13 @@ def write_index(
     rng = np.random.default_rng(seed)
     generation = folder / "generation-000001"
     generation.mkdir(parents=True)
-    centres = rng.normal(size=(clusters, width)).astype(np.float32)
+    centers = rng.normal(size=(clusters, width)).astype(np.float32)
     cluster = rng.integers(clusters, size=images)
     features = np.lib.format.open_memmap(
         generation / "features.npy", mode="w+", dtype=np.float16, shape=(images, width)
     )
     for start in range(0, images, 8192):
-        rows = centres[cluster[start : start + 8192]]
+        rows = centers[cluster[start : start + 8192]]
         rows = rows + 0.8 * rng.normal(size=rows.shape).astype(np.float32)
         if near:
             again = np.arange(near, len(rows), near)

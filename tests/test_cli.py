@@ -37,7 +37,7 @@ def refused(result, *words, code=2):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """24 small colour images, unlabelled, of several sizes."""
+    """24 small color images, unlabeled, of several sizes."""
     root = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     for number in range(24):
@@ -82,7 +82,7 @@ def run(photos, tmp_path_factory):
         (["embed", "lit0", "digits", "--out", "x.parquet"], ["did you mean 'lite0'"]),
         (["embed", "resnet18", "digits", "--out", "x.parquet"], ["has random weights"]),
         (["embed", "lite0", "digits", "--image-size", "8", "--out", "x.parquet"], ["image_size=8"]),
-        (["evaluate", "lite0"], ["'lite0': an encoder is evaluated on labelled images", "--on"]),
+        (["evaluate", "lite0"], ["'lite0': an encoder is evaluated on labeled images", "--on"]),
         (["doctor", "lite0"], ["'lite0': not a run folder"]),
         (["report", "lite0"], ["'lite0': not a run folder"]),
         (["check"], ["data: missing; give the images to check"]),
@@ -340,4 +340,4 @@ def test_every_help_shows_two_examples(tmp_path, command):
 def test_the_options_of_a_run_are_grouped(tmp_path):
     shown = coulomb("train", "--help", cwd=tmp_path).stdout
     panels = [line.split()[1] for line in shown.splitlines() if line.startswith("╭─")]
-    assert panels == ["Arguments", "Options", "Data", "Method", "Optimisation", "Views", "Run", "Evaluation"]
+    assert panels == ["Arguments", "Options", "Data", "Method", "Optimization", "Views", "Run", "Evaluation"]

@@ -1,4 +1,4 @@
-"""Inlines SVG images into the pages, so that they follow light and dark colours."""
+"""Inlines SVG images into the pages, so that they follow light and dark colors."""
 
 import html
 import re

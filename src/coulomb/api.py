@@ -26,7 +26,7 @@ from coulomb.training.plan.folder import RunFolder, command_for, free_folder, re
 from coulomb.training.plan.journal import read_metrics
 from coulomb.training.plan.objects import Objects, find_bank, require_named
 from coulomb.training.plan.reopen import reopen
-from coulomb.training.plan.seeds import PLAN, is_plan, plan, planned, seed_folder, summarise
+from coulomb.training.plan.seeds import PLAN, is_plan, plan, planned, seed_folder, summarize
 from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")
@@ -146,7 +146,7 @@ def train_seeds(
         progress: show progress bars.
 
     Returns:
-        The content of ``out/summary.json``, see `coulomb.training.plan.seeds.summarise`, and ``out``.
+        The content of ``out/summary.json``, see `coulomb.training.plan.seeds.summarize`, and ``out``.
 
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are requested.
@@ -181,7 +181,7 @@ def train_seeds(
             train(data, encoder=module, resume_from=run.path, progress=progress, **repeated)
         else:
             train(data, encoder=module, out=str(run.path), seed=each, progress=progress, **options)
-    return summarise(folder), folder
+    return summarize(folder), folder
 
 
 def require_data(data: Any) -> None:
@@ -225,7 +225,7 @@ def evaluate(
             by name, see `load`.
         data, test, encoder, views, method: only needed if the run was trained with objects instead of names, or with your own
             code: ``method="mine.py:MyMethod"``.
-        on, on_test: other labelled data on which to evaluate the frozen encoder instead, and their held-out images (default:
+        on, on_test: other labeled data on which to evaluate the frozen encoder instead, and their held-out images (default:
             a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels;
             on_group: see ``group`` of `train`.
         image_size: of an encoder by name; default: what `train` chooses for these images and weights.
@@ -262,7 +262,7 @@ def evaluate(
         given["method"] = method
         for seed in planned(folder.path)[0]:
             evaluate(seed_folder(folder.path, seed).path, **given, progress=progress, **options)
-        return summarise(folder.path)
+        return summarize(folder.path)
     folder.require()
     objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
@@ -298,7 +298,7 @@ def _evaluate_encoder(
     if extra := [option for option, value in own.items() if value is not None]:
         raise InputError(f"{extra[0]}={own[extra[0]]!r}: belongs to a run, and {name!r} is an encoder; leave it out")
     if on is None:
-        raise InputError(f"{name!r}: an encoder is evaluated on labelled images; give them as on (--on photos/)")
+        raise InputError(f"{name!r}: an encoder is evaluated on labeled images; give them as on (--on photos/)")
     if out is not None and Path(out).exists():
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
     result = assess_encoder(name, on, on_test, image_size=image_size, **chosen)

@@ -24,7 +24,7 @@ def browse(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="print the address as one JSON object")] = False,
 ) -> None:
-    """Show the images of an index on a local page: grid, search by picture, map, duplicates, label errors, labelling.
+    """Show the images of an index on a local page: grid, search by picture, map, duplicates, label errors, labeling.
 
     The page answers this machine only, and only at the address that is printed; nothing is sent anywhere. Your decisions are
     saved in INDEX/browse/work.jsonl as you make them. No image is changed, moved or deleted. Ctrl-C stops it.

@@ -23,7 +23,7 @@ def export_csv(session: Session, name: str) -> bytes:
     |---|---|---|
     | files | decision: keep or drop | of groups of duplicates |
     | corrections | label, given | images whose label was checked: the right label, and that of the index |
-    | labels | label | images that the user labelled |
+    | labels | label | images that the user labeled |
     | predictions | label, probability, unsure | the other images, as last classified |
 
     ``path`` is that of the index's table, relative to its root, so that ``coulomb train LIST.csv --root FOLDER`` reads it.

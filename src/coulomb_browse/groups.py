@@ -1,4 +1,4 @@
-"""Groups that images can be filtered and coloured by: label, split, folder, cluster, predicted label."""
+"""Groups that images can be filtered and colored by: label, split, folder, cluster, predicted label."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -175,7 +175,7 @@ class Session:
         return {"groups": duplicate_groups(self.index.duplicates(above=above), self.places)}
 
     def _outliers(self, options: dict[str, Any], say: Say) -> Any:
-        say(None, f"compares {len(self.index)} images with their neighbours")
+        say(None, f"compares {len(self.index)} images with their neighbors")
         found = self.index.outliers(MOST_FOUND, looks=False)  # the page shows them
         return [{"position": self.places[one["id"]], "reason": one.get("reason")} for one in found]
 
@@ -195,12 +195,12 @@ class Session:
     def _choose(self, options: dict[str, Any], say: Say) -> Any:
         number = _whole("number", options.get("number"), 1, 10_000)
         say(None, f"chooses {number} of {len(self.index)} images")
-        unlabelled = sum(label is None for label in self.index.labels)
-        if not unlabelled:  # the user wants other labels than those of the index
+        unlabeled = sum(label is None for label in self.index.labels)
+        if not unlabeled:  # the user wants other labels than those of the index
             from coulomb.index.curation import choose
 
             return choose(self.index.features, min(number, len(self.index))).tolist()
-        return [self.places[one["id"]] for one in self.index.choose(min(number, unlabelled))]
+        return [self.places[one["id"]] for one in self.index.choose(min(number, unlabeled))]
 
     def _cluster(self, options: dict[str, Any], say: Say) -> Any:
         number = _whole("number", options.get("number"), 2, 1000)
@@ -233,7 +233,7 @@ class Session:
             "positions": places,
             "probabilities": [_rounded(one["probability"]) for one in predicted],
             "unsure": [int(one["unsure"]) for one in predicted],
-            "labelled": answer["labelled"],
+            "labeled": answer["labeled"],
             "accuracy": _rounded(answer["accuracy"]),
             "grouping": self.groupings["prediction"].describe(),
         }

@@ -20,7 +20,7 @@ from coulomb_lab.claims import (
 )
 from coulomb_lab.experiment import Experiment
 
-CHEN = "SimCLR, ImageNet: crops with colour distortion matter most, none suffices alone (Chen et al., 2020, fig. 5)"
+CHEN = "SimCLR, ImageNet: crops with color distortion matter most, none suffices alone (Chen et al., 2020, fig. 5)"
 NOTE = "Alignment is measured with the views of each run: weaker views alone lower it."
 OWN_LOG = "this project's log for digits: without changes of brightness an encoder learns the brightness of images"
 
@@ -81,7 +81,7 @@ def summarize_augmentations(rows: Rows, settings: Settings) -> dict[str, Any]:
 def _largest_claim(
     rows: Rows, parts: list[str], drops: dict[str, float], key: str, expected: str, published: str
 ) -> Claim:
-    claim = "Changes of brightness and colour matter most."
+    claim = "Changes of brightness and color matter most."
     if expected not in drops or len(drops) < len(parts):
         return Claim(claim, published, NOT_MEASURED, None)
     worst = max(drops, key=lambda part: drops[part])

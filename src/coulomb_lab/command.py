@@ -21,7 +21,7 @@ _data, _training, _run = (partial(typer.Option, rich_help_panel=panel) for panel
 )
 def lab(
     experiment: Annotated[str | None, typer.Argument(help="name; without one, all experiments are listed")] = None,
-    data: Annotated[str, _data(help="labelled images, as for train")] = "digits",
+    data: Annotated[str, _data(help="labeled images, as for train")] = "digits",
     test: Annotated[str | None, _data(help="held-out images; default: a split of the data")] = None,
     long_tail: Annotated[str, _data(help="long tail of the experiment longtail")] = "exponential:100",
     quick: Annotated[bool, _training("--quick", help="a few epochs per run: about three minutes for digits")] = False,

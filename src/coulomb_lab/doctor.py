@@ -46,8 +46,8 @@ def load_images(data: str) -> tuple[np.ndarray, np.ndarray]:
             f"data={data!r}: the images differ in size; give photos of one size such as CIFAR-10's 32 pixels"
         )
     stacked = np.stack(images)
-    grey = stacked.ndim == 4 and stacked.shape[-1] == 1
-    return stacked[..., 0] if grey else stacked, np.asarray(source.labels)[chosen]
+    gray = stacked.ndim == 4 and stacked.shape[-1] == 1
+    return stacked[..., 0] if gray else stacked, np.asarray(source.labels)[chosen]
 
 
 def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m coulomb_lab.doctor", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/lab/doctor"), help="folder for runs and results")
     parser.add_argument("--only", action="append", default=[], help="run only this case; may be repeated")
-    parser.add_argument("--data", help="labelled photos of equal size, such as CIFAR-10, for the cases on photos")
+    parser.add_argument("--data", help="labeled photos of equal size, such as CIFAR-10, for the cases on photos")
     parser.add_argument("--seed", type=int, default=0, help="seed of all random draws")
     parser.add_argument("--page", type=Path, help="Markdown page whose table is replaced")
     options = parser.parse_args(arguments)

@@ -136,7 +136,7 @@ def _protocol(run: Path) -> dict[str, Any]:
         "split": read_data(RunFolder(run)).get("split"),
         "kNN": f"weighted by exp(cos/{config.knn_sigma:g}), k = {config.knn_k}, features before the head",
         "linear": "logistic regression on frozen features, C chosen on a held-out part of the training images",
-        "few-shot": "mean over draws of 1, 5 or 10 labelled images per class",
+        "few-shot": "mean over draws of 1, 5 or 10 labeled images per class",
     }
 
 

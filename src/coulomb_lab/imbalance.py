@@ -16,7 +16,7 @@ from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import NOT_MEASURED, TRAINING, Claim, Rows, at_least, read_value, summary
 from coulomb_lab.experiment import Experiment
 
-OTHERS, CLASSES = 10, 5  # negatives and centres in addition to the anchor's own
+OTHERS, CLASSES = 10, 5  # negatives and centers in addition to the anchor's own
 PULL = 0.41  # αK of the paper's example
 TAIL_METHODS = ("softmax", "balanced_softmax", "supcon", "paco")
 GROUPS = ("many", "medium", "few")
@@ -40,9 +40,9 @@ def optimum_table(alpha: float = 0.05, positives: tuple[int, ...] = (4, 20, 100)
     for own in positives:
         rows.append(_optimum_row(f"SupCon, each of {own} positives", "1/K", 1 / own, supcon_share(own)))
     for own in positives:
-        centre, sample = paco_shares(own, alpha)
+        center, sample = paco_shares(own, alpha)
         name, total = f"PaCo, α = {alpha:g}", 1 + alpha * own
-        rows.append(_optimum_row(f"{name}, centre, {own} positives", "1/(1+αK)", 1 / total, centre))
+        rows.append(_optimum_row(f"{name}, center, {own} positives", "1/(1+αK)", 1 / total, center))
         rows.append(_optimum_row(f"{name}, each of {own} positives", "α/(1+αK)", alpha / total, sample))
     rows.append(_optimum_row(f"−log p − {PULL:g}·log(1−p), minimum", "1/(1+a)", 1 / (1 + PULL), pull_optimum(PULL)))
     return rows
@@ -57,7 +57,7 @@ def supcon_share(own: int) -> float:
 
 
 def paco_shares(own: int, alpha: float) -> tuple[float, float]:
-    """Returns the probabilities of the own centre and of each of ``own`` positives (mean) at the minimum of PaCo."""
+    """Returns the probabilities of the own center and of each of ``own`` positives (mean) at the minimum of PaCo."""
     loss = PaCoLoss(alpha=alpha, temperature=1.0, normalize=False)
     labels = torch.tensor([0] * (own + 1) + [1 + j % (CLASSES - 1) for j in range(OTHERS)])
 
@@ -185,7 +185,7 @@ def optimum_claim(optima: list[dict[str, Any]]) -> Claim:
     largest = max(row["error"] for row in optima)
     return Claim(
         "With free logits, the minimum is at 1/K for SupCon, and at α/(1+αK) and 1/(1+αK) for PaCo.",
-        "by theory; the paper's example αK = .41: .709 for the centre",
+        "by theory; the paper's example αK = .41: .709 for the center",
         f"relative error at most {largest:.2%}; minimum for .41 at {optima[-1]['found']:.3f}",
         largest <= MAX_ERROR,
     )
@@ -231,7 +231,7 @@ LONGTAIL = Experiment(
 )
 
 
-ALPHA, LARGE_ALPHA = 0.05, 1.0  # PaCo's α; and one that weights samples like centres, as in SupCon
+ALPHA, LARGE_ALPHA = 0.05, 1.0  # PaCo's α; and one that weights samples like centers, as in SupCon
 MORE_ALPHAS = (0.01, 0.2)  # unless --quick
 PULLS = (0.1, PULL, 1.0, 4.0)
 EXTRA_SOURCE = "−log p − .41·log(1 − p) is minimal at p = .709 (Cui et al., 2021)"
@@ -246,7 +246,7 @@ def imbalance_arms(settings: Settings) -> list[Arm]:
 
 
 def summarize_imbalance(rows: Rows, settings: Settings) -> dict[str, Any]:
-    """Shows accuracies and gradients by class frequency, the minima, and the loss of a centre around its minimum."""
+    """Shows accuracies and gradients by class frequency, the minima, and the loss of a center around its minimum."""
     counts, optima = read_class_counts(rows), optimum_table()
     large = f"paco-a{LARGE_ALPHA:g}"
     extra = optima[-1]["found"]
@@ -281,9 +281,9 @@ def extra_chart() -> dict[str, Any]:
         name = f"αK = {a:g}, minimum at p = {1 / (1 + a):.3f}"
         series.append({"name": name, "points": [(p, above) for p, above in points if above < 2], "smooth": True})
     return {
-        "title": "L_extra: the effect of αK positives on a centre",
+        "title": "L_extra: the effect of αK positives on a center",
         "y_label": "−log p − αK·log(1 − p), above its minimum",
-        "x_label": "p, probability of the own centre",
+        "x_label": "p, probability of the own center",
         "series": series,
     }
 
@@ -294,12 +294,12 @@ def minima_chart(optima: list[dict[str, Any]]) -> dict[str, Any]:
     formulas = [
         ("SupCon, a sample: 1/K", [(k, 1 / k) for k in grid]),
         ("PaCo, a sample: α/(1+αK)", [(k, ALPHA / (1 + ALPHA * k)) for k in grid]),
-        ("PaCo, the centre: 1/(1+αK)", [(k, 1 / (1 + ALPHA * k)) for k in grid]),
+        ("PaCo, the center: 1/(1+αK)", [(k, 1 / (1 + ALPHA * k)) for k in grid]),
     ]
     numerical = [(float(row["what"].split()[-2]), row["found"]) for row in optima if row["what"].endswith("positives")]
     return {
         "title": "Probabilities at the minimum",
-        "y_label": "probability of a positive or of the centre",
+        "y_label": "probability of a positive or of the center",
         "x_label": "K, positives of the anchor: few for a rare class",
         "log_x": True,
         "percent": True,
@@ -313,7 +313,7 @@ def minima_chart(optima: list[dict[str, Any]]) -> dict[str, Any]:
 IMBALANCE = Experiment(
     name="imbalance",
     title="Imbalance: SupCon and PaCo",
-    question="Why do frequent classes dominate rare ones, and what do learnable centres change?",
+    question="Why do frequent classes dominate rare ones, and what do learnable centers change?",
     arms=imbalance_arms,
     summarize=summarize_imbalance,
     derive=derive_frequency_results,

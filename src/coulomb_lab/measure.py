@@ -68,10 +68,10 @@ def measure_baselines(run: RunFolder, draws: int) -> dict[str, dict[str, Any]]:
     config, prepared = reopen(run, Objects(), progress=False)
     _, views = _config_and_views(run, prepared)
     encoder = make_encoder(config, prepared, None)
-    normalise = encoder.normalise
+    normalize = encoder.normalize
 
     def pixels(part: Part) -> tuple[Tensor, np.ndarray]:
-        return pixel_features(part.images, part.indices, lambda canvas, aspect: normalise(views.plain(canvas, aspect)))
+        return pixel_features(part.images, part.indices, lambda canvas, aspect: normalize(views.plain(canvas, aspect)))
 
     untrained = _sides(prepared, lambda part: extract_features(encoder, part.images, part.indices, views.plain))
     raw = _sides(prepared, pixels)
@@ -79,10 +79,10 @@ def measure_baselines(run: RunFolder, draws: int) -> dict[str, dict[str, Any]]:
 
 
 def _accuracies(sides: Sides, config: Config, draws: int) -> dict[str, Any]:
-    labelled = int((sides[1] >= 0).sum())
+    labeled = int((sides[1] >= 0).sum())
     few = few_shot(*sides, shots=SHOTS, draws=draws, seed=config.seed)["shots"]
     return {
-        "knn": knn_accuracy(*sides, k=min(config.knn_k, labelled), sigma=config.knn_sigma),
+        "knn": knn_accuracy(*sides, k=min(config.knn_k, labeled), sigma=config.knn_sigma),
         "linear": linear_probe(*sides, seed=config.seed)["accuracy"],
         **{f"few_{shots}": few[str(shots)]["mean"] for shots in SHOTS},
         "rank": effective_rank(sides[2]),

@@ -50,8 +50,8 @@ def summarize_methods(rows: Rows, settings: Settings) -> dict[str, Any]:
         claim = (
             f"Every self-supervised method is at least {100 * ABOVE_UNTRAINED:.0f} points above the untrained encoder."
         )
-        unlabelled = [name for name in trained if not needs_labels(name)]
-        claims.append(all_at_least(rows, unlabelled, "knn", bound, claim, "target of this project for photos"))
+        unlabeled = [name for name in trained if not needs_labels(name)]
+        claims.append(all_at_least(rows, unlabeled, "knn", bound, claim, "target of this project for photos"))
     claim = "SimCLR, MoCo and BYOL differ by at most 6 points."
     claims.append(all_within(rows, ("simclr", "moco", "byol"), "knn", 0.06, claim, LIGHTLY))
     claim = "No method collapses: the effective rank of the embeddings is far above 1."

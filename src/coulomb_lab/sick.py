@@ -64,7 +64,7 @@ class Mispaired(SimCLR):
         return super().forward([views[0], views[1].roll(1, 0)], labels, index)
 
 
-class Unnormalised(SimCLR):
+class Unnormalized(SimCLR):
     """Cross-entropy of inner products without normalization, a common first implementation."""
 
     def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
@@ -152,7 +152,7 @@ SICK = (
     Case("two-kinds", "false-negatives", {"batch_size": 64}, data=two_kinds),
     Case("fast", "learning-rate-too-high", {"lr": 3.0}),
     Case("still", "learning-rate-too-low", {"lr": 1e-7}),
-    Case("unnormalised", "head-not-normalised", SHORT, Unnormalised),
+    Case("unnormalized", "head-not-normalized", SHORT, Unnormalized),
     Case("frozen-keys", "momentum-wrong", {"method": "moco", "lr": 2e-3, "method_options": {"momentum": 0.9999}}),
     Case("jumping-keys", "momentum-wrong", {"method": "moco", "lr": 2e-3, "method_options": {"momentum": 0.0}}),
     Case(

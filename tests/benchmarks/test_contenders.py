@@ -137,7 +137,7 @@ def test_memory_of_a_process_that_fails_is_unknown():
 
 @pytest.mark.slow
 def test_memory_of_the_largest_case():
-    # Speed is for `coulomb bench losses` on a quiet machine: on a busy one a test of it measures the neighbours.
+    # Speed is for `coulomb bench losses` on a quiet machine: on a busy one a test of it measures the neighbors.
     assert contenders.peak_of_fresh_process("coulomb", BY_NAME["ntxent-8192x128"]) <= 100
 
 

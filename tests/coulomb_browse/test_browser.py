@@ -288,8 +288,8 @@ def test_images_are_found_and_filtered(visit, small):
     assert shown(page)[0] == page.session.places[page.session.index.outliers(1)[0]["id"]]
 
 
-def canvas_colours(page):
-    """The number of colours of the map."""
+def canvas_colors(page):
+    """The number of colors of the map."""
     picture = Image.open(io.BytesIO(page.locator("#map-canvas").screenshot())).convert("RGB")
     return len(picture.getcolors(1 << 24))
 
@@ -298,7 +298,7 @@ def test_the_map_a_lasso_and_the_grid_beside_it(visit, small):
     page = visit(small, "map")
     page.locator("#map-canvas").wait_for(timeout=60_000)
     page.wait_for_timeout(300)
-    assert canvas_colours(page) > 20  # six groups, drawn with transparency
+    assert canvas_colors(page) > 20  # six groups, drawn with transparency
     page.locator("#layout").select_option("pca")
     page.wait_for_timeout(300)
     box = page.locator("#map-canvas").bounding_box()
@@ -329,11 +329,11 @@ def test_the_map_by_mouse_legend_and_clusters(visit, small):
     page = visit(small, "map")
     page.locator(".legend button").first.wait_for(timeout=60_000)
     assert page.locator(".legend button").count() == 6
-    before = canvas_colours(page)
+    before = canvas_colors(page)
     page.locator(".legend button").first.click()
     page.wait_for_timeout(100)
-    assert canvas_colours(page) != before
-    page.locator("#colour").select_option("cluster")
+    assert canvas_colors(page) != before
+    page.locator("#color").select_option("cluster")
     until(page, "document.querySelectorAll('.legend button').length === 12")
     box = page.locator("#map-canvas").bounding_box()
     x, y = (np.frombuffer(positions(page.session.folder / "maps.npz", "tsne"), "<u2")[20:22] / 65535 - 0.5) * min(
@@ -404,10 +404,10 @@ def test_label_errors_by_keyboard(visit, flipped):
     found = page.session.jobs.status("label_errors", {})["answer"]
     assert page.locator(".option.given b").inner_text() == found[0]["label"]
     assert page.locator(".option.suggested b").inner_text() == found[0]["suggested"]
-    page.locator(".neighbour").first.wait_for()
+    page.locator(".neighbor").first.wait_for()
     shown = "document.querySelector('.card .large').getBoundingClientRect().height"
     frame = "document.querySelector('.card .frame').getBoundingClientRect().height"
-    assert page.evaluate(shown) <= page.evaluate(frame)  # the whole picture, not its centre
+    assert page.evaluate(shown) <= page.evaluate(frame)  # the whole picture, not its center
     page.keyboard.press("a")
     settled(page, "Saved")
     page.keyboard.press("k")
@@ -458,7 +458,7 @@ def test_label_a_few_then_classify_the_rest(visit, tmp_path):
     page.keyboard.press("2")
     settled(page, "Saved")
     assert len(page.session.decisions()["decided"]["label"]) == 31
-    page.get_by_role("button", name="Back to labelling").click()
+    page.get_by_role("button", name="Back to labeling").click()
     page.locator(".option").first.wait_for()
 
 

@@ -1,4 +1,4 @@
-"""Positions of all images: neighbours stay neighbours, computed once, again for another index."""
+"""Positions of all images: neighbors stay neighbors, computed once, again for another index."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def places_of(path, key):
     return np.frombuffer(positions(path, key), "<u2").reshape(-1, 2).astype(float)
 
 
-def kept_neighbours(index, places, k=10):
+def kept_neighbors(index, places, k=10):
     """The share of each image's 10 nearest on the map that are of its label."""
     labels = np.array(index.labels)
     distance = ((places[:, None] - places[None]) ** 2).sum(-1)
@@ -37,7 +37,7 @@ def test_images_are_beside_images_like_them(tmp_path, monkeypatch, landmarks):
         places = places_of(tmp_path / "maps.npz", one["key"])
         assert places.shape == (300, 2)
         assert places.max() - places.min() > 40_000
-    assert kept_neighbours(index, places_of(tmp_path / "maps.npz", "tsne")) > 0.8  # by chance: 1/6
+    assert kept_neighbors(index, places_of(tmp_path / "maps.npz", "tsne")) > 0.8  # by chance: 1/6
 
 
 def test_the_projection_of_all_images_is_their_principal_components(small, tmp_path, monkeypatch):

@@ -270,20 +270,20 @@ def test_planted_label_errors_are_found_with_the_right_suggestion(open_app, tmp_
         assert (first[at]["label"], first[at]["suggested"]) == (given, labels[at])
 
 
-@pytest.mark.parametrize("unlabelled", [0, 12, 300], ids=["all labelled", "some", "none labelled"])
-def test_choose_label_classify_export(open_app, tmp_path, unlabelled):
+@pytest.mark.parametrize("unlabeled", [0, 12, 300], ids=["all labeled", "some", "none labeled"])
+def test_choose_label_classify_export(open_app, tmp_path, unlabeled):
     write_index(tmp_path / "clean", 300, clusters=6)
     truth = Index.open(tmp_path / "clean").labels
-    labels = [None if at < unlabelled else label for at, label in enumerate(truth)]
+    labels = [None if at < unlabeled else label for at, label in enumerate(truth)]
     app, session = open_app(write_index(tmp_path / "i", 300, labels=labels, clusters=6))
     chosen = answer_of(app, "choose", {"number": 60})["answer"]
-    assert len(set(chosen)) == len(chosen) == (min(60, unlabelled) or 60)
-    if unlabelled:
-        assert max(chosen) < unlabelled
+    assert len(set(chosen)) == len(chosen) == (min(60, unlabeled) or 60)
+    if unlabeled:
+        assert max(chosen) < unlabeled
     for at in chosen[:40]:
         post(app, "/decide", {"kind": "label", "set": {str(at): truth[at]}})
     told = answer_of(app, "classify", {"labels": "first"})["answer"]
-    if unlabelled != 12:
+    if unlabeled != 12:
         assert len(told["positions"]) == 300 - len(chosen[:40])
         right = np.mean(
             [

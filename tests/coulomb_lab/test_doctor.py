@@ -106,7 +106,7 @@ def test_a_case_that_there_is_not_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bottleneck", "mispaired", "weak-views", "hot", "still", "unnormalised", "leak"])
+@pytest.mark.parametrize("name", ["bottleneck", "mispaired", "weak-views", "hot", "still", "unnormalized", "leak"])
 def test_sicknesses_are_found(name, tmp_path):
     (case,) = [case for case in SICK if case.name == name]
     assert case.expected in [verdict["name"] for verdict in run_case(case, tmp_path)["verdicts"]]

@@ -117,7 +117,7 @@ def test_imbalance(monkeypatch):
 def test_augmentations():
     parts = list(removable_augmentations(PRESETS["digits"]()))
     assert parts == ["affine", "elastic", "jitter", "blur", "noise", "cutout"]
-    assert list(removable_augmentations(PRESETS["small-natural"]())) == ["crop", "flip", "jitter", "grey"]
+    assert list(removable_augmentations(PRESETS["small-natural"]())) == ["crop", "flip", "jitter", "gray"]
     rows = few(all=0.9, none=0.5) | {f"no-{part}": {"few_5": 0.85} for part in parts} | few(no_jitter=0.6)
     claims, judged = held("augmentations", rows)
     assert set(claims.values()) == {True} and judged["tables"][0]["rows"][0] == ["jitter", "60.0%", "−30.0"]

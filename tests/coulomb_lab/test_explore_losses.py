@@ -23,8 +23,8 @@ from coulomb_lab.explore import build_explorer
 
 pytestmark = MARKS
 DEFAULTS = {
-    "weight": 0.1, "topK": 3, "tauPlus": 0.1, "beta": 1.0, "alpha": 0.05, "centreWeight": 1.0, "gamma": 1.0,
-    "centreTemperature": 1.0, "counts": None,
+    "weight": 0.1, "topK": 3, "tauPlus": 0.1, "beta": 1.0, "alpha": 0.05, "centerWeight": 1.0, "gamma": 1.0,
+    "centerTemperature": 1.0, "counts": None,
 }  # fmt: skip
 LOSSES = ("infonce", "simple", "hard", "debiased", "hcl", "supcon", "paco")
 
@@ -39,7 +39,7 @@ def page(tmp_path_factory):
 
 
 def scene_and_options(loss, seed):
-    """Random rows, labels, centres and settings; on the circle for every third seed, and crowded for every fourth."""
+    """Random rows, labels, centers and settings; on the circle for every third seed, and crowded for every fourth."""
     draw = torch.Generator().manual_seed(seed)
     images, classes = 3 + seed % 5, 2 + seed % 2
 
@@ -56,13 +56,13 @@ def scene_and_options(loss, seed):
     options = DEFAULTS | {
         "loss": loss, "temperature": math.exp(number(math.log(0.03), math.log(8))), "weight": number(0, 1.5),
         "topK": 1 + seed % 6, "tauPlus": (0.0, 0.03, 0.1, 0.4)[seed % 4], "beta": (0.0, 0.5, 1.0, 3.0)[(seed // 4) % 4],
-        "alpha": number(0, 1), "gamma": (1.0, 0.5)[seed % 2], "centreTemperature": number(0.1, 1.5),
+        "alpha": number(0, 1), "gamma": (1.0, 0.5)[seed % 2], "centerTemperature": number(0.1, 1.5),
         "counts": [100, 10, 1] if seed % 2 else None,
     }  # fmt: skip
     return rows(2 * images), labels, rows(classes), options
 
 
-def anchor_value(loss, points, labels, centres, anchor, options):
+def anchor_value(loss, points, labels, centers, anchor, options):
     """The same by the library: the loss of one anchor."""
     n = len(points) // 2
     partner = (anchor + n) % (2 * n)
@@ -83,33 +83,33 @@ def anchor_value(loss, points, labels, centres, anchor, options):
     if loss == "supcon":
         views = torch.stack([points[:n], points[n:]], dim=1)
         return SupConLoss(tau, reduction="none")(views, labels[:n])[anchor]
-    counts = options["counts"] and options["counts"][: len(centres)]
+    counts = options["counts"] and options["counts"][: len(centers)]
     made = PaCoLoss(
-        counts, options["alpha"], options["centreWeight"], options["gamma"], options["centreTemperature"], tau,
+        counts, options["alpha"], options["centerWeight"], options["gamma"], options["centerTemperature"], tau,
         reduction="none",
     )  # fmt: skip
-    return made(points, labels, normalize(points) @ normalize(centres).T)[anchor]
+    return made(points, labels, normalize(points) @ normalize(centers).T)[anchor]
 
 
-def as_scene(points, labels, centres):
-    return {"points": points.tolist(), "labels": labels.tolist(), "centres": centres.tolist()}
+def as_scene(points, labels, centers):
+    return {"points": points.tolist(), "labels": labels.tolist(), "centers": centers.tolist()}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_and_its_gradient_equal_the_library(page, loss):
     bounded = 0
     for seed in range(40):
-        points, labels, centres, options = scene_and_options(loss, seed)
+        points, labels, centers, options = scene_and_options(loss, seed)
         anchor = seed % len(points)
-        leaves = [points.clone().requires_grad_(), centres.clone().requires_grad_()]
+        leaves = [points.clone().requires_grad_(), centers.clone().requires_grad_()]
         value = anchor_value(loss, leaves[0], labels, leaves[1], anchor, options).sum()
         gradients = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
         value = value.item()
-        scene = as_scene(points, labels, centres)
+        scene = as_scene(points, labels, centers)
         found = page.evaluate("([s, o, a]) => batchLoss(s, o, a)", [scene, options, anchor])
         size = max(1.0, 1 / options["temperature"])
         assert abs(found["value"] - value) <= 1e-9 * max(1, abs(value)), (seed, options)
-        for name, expected in zip(("points", "centres"), gradients, strict=True):
+        for name, expected in zip(("points", "centers"), gradients, strict=True):
             got = torch.tensor(found[name], dtype=torch.float64)
             assert float((got - expected).abs().max()) <= 1e-9 * size, (seed, name, options)
         bounded += page.evaluate("([s, o, a]) => anchorLoss(s, a, o).bounded", [scene, options, anchor])
@@ -119,11 +119,11 @@ def test_every_loss_and_its_gradient_equal_the_library(page, loss):
 
 def test_the_batch_is_nt_xent(page):
     for seed in range(6):
-        points, labels, centres, options = scene_and_options("infonce", seed)
+        points, labels, centers, options = scene_and_options("infonce", seed)
         leaf, n = points.clone().requires_grad_(), len(points) // 2
         value = NTXentLoss(options["temperature"])(leaf[:n], leaf[n:])
         (gradient,) = torch.autograd.grad(value, leaf)
-        found = page.evaluate("([s, o]) => batchLoss(s, o)", [as_scene(points, labels, centres), options])
+        found = page.evaluate("([s, o]) => batchLoss(s, o)", [as_scene(points, labels, centers), options])
         assert found["value"] == pytest.approx(value.item(), rel=1e-9, abs=1e-12)
         got = torch.tensor(found["points"], dtype=torch.float64)
         assert float((got - gradient).abs().max()) <= 1e-9 / min(1, options["temperature"])
@@ -131,8 +131,8 @@ def test_the_batch_is_nt_xent(page):
 
 def test_measures_equal_the_library(page):
     for seed in range(12):
-        points, labels, centres, options = scene_and_options("infonce", seed)
-        n, scene = len(points) // 2, as_scene(points, labels, centres)
+        points, labels, centers, options = scene_and_options("infonce", seed)
+        n, scene = len(points) // 2, as_scene(points, labels, centers)
         assert page.evaluate("p => alignmentOf(p)", scene["points"]) == pytest.approx(
             float(AlignmentLoss()(points[:n], points[n:])), rel=1e-9, abs=1e-12
         )
@@ -147,12 +147,12 @@ def test_measures_equal_the_library(page):
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "simple"])
 def test_the_limits_are_those_of_the_loss(page, loss):
     for seed in range(12):
-        points, labels, centres, options = scene_and_options(loss, seed)
-        scene = as_scene(points, labels, centres)
+        points, labels, centers, options = scene_and_options(loss, seed)
+        scene = as_scene(points, labels, centers)
         limits = page.evaluate("([s, o]) => limitsOf(s, 0, o)", [scene, options])
         cold, hot = 1e-6, 1e4
         at = lambda tau: float(  # noqa: E731
-            anchor_value(loss, points, labels, centres, 0, options | {"temperature": tau}).sum()
+            anchor_value(loss, points, labels, centers, 0, options | {"temperature": tau}).sum()
         )
         assert cold * at(cold) == pytest.approx(limits["cold"], abs=1e-4)
         assert at(hot) == pytest.approx(limits["hot"]["level"] - limits["hot"]["slope"] / hot, abs=2e-7)
@@ -163,9 +163,9 @@ def test_the_limits_are_those_of_the_loss(page, loss):
 def test_push_equals_pull(page, loss):
     """In logits, unless the bound or λ say otherwise; the simple loss balances at λ = 1/number of negatives."""
     for seed in range(12):
-        points, labels, centres, options = scene_and_options(loss, seed)
+        points, labels, centers, options = scene_and_options(loss, seed)
         options["weight"] = 1 / (len(points) - 2)
-        scene = as_scene(points, labels, centres)
+        scene = as_scene(points, labels, centers)
         found = page.evaluate("([s, o]) => ({...anchorLoss(s, 1, o)})", [scene, options])
         if not found["bounded"]:
-            assert math.fsum(found["weights"] + found["centreWeights"]) == pytest.approx(0, abs=1e-12)
+            assert math.fsum(found["weights"] + found["centerWeights"]) == pytest.approx(0, abs=1e-12)

@@ -169,7 +169,7 @@ def test_every_loss_shows_its_own_figures(visit):
         page.get_by_role("radio", name=name, exact=True).check()
         seen[name] = shown(page, "value") + shown(page, "formula")
     assert len(set(seen.values())) == 7
-    assert settled(page).get_by_role("button", name="centre of class A").is_visible()
+    assert settled(page).get_by_role("button", name="center of class A").is_visible()
     page.locator("#longtail").check()
     assert page.evaluate("app.options.counts") == [100, 10, 1]
     page.get_by_role("radio", name="Hard", exact=True).check()
@@ -267,7 +267,7 @@ def test_light_and_dark_are_readable(visit, scheme):
         const probe = document.createElement("i");
         document.body.append(probe);
         const light = (name) => {
-            const rgb = pageColour(name).map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+            const rgb = pageColor(name).map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
             return .2126 * rgb[0] + .7152 * rgb[1] + .0722 * rgb[2];
         };
         const ratio = (a, b) => (Math.max(light(a), light(b)) + .05) / (Math.min(light(a), light(b)) + .05);

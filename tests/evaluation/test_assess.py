@@ -27,7 +27,7 @@ def run(digit_tree, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """Colour squares of three classes, another size."""
+    """Color squares of three classes, another size."""
     draw, path = np.random.default_rng(0), tmp_path_factory.mktemp("other") / "other data.npz"
     labels = np.arange(60) % 3
     images = draw.integers(0, 120, (60, 20, 20, 3), dtype=np.uint8) + (labels * 60)[:, None, None, None].astype(

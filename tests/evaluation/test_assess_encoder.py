@@ -14,7 +14,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import coulomb
-from coulomb.evaluation.assess_encoder import standardised
+from coulomb.evaluation.assess_encoder import standardized
 from coulomb.ground.errors import InputError
 from coulomb.training.plan.plan import plan
 
@@ -95,10 +95,10 @@ def test_cifar10_agrees_with_scikit_learn(tmp_path):
     assert result["starting_point"]["knn"] > 0.4
 
 
-def test_raw_pixels_are_normalised_per_channel_by_the_training_images():
+def test_raw_pixels_are_normalized_per_channel_by_the_training_images():
     train, test = torch.rand(9, 3, 4, 4) * torch.tensor([1, 2, 5.0]).view(3, 1, 1), torch.rand(2, 3, 4, 4)
     train[:, 1] = 7  # a constant channel
-    rows, held_out = standardised(train, test)
+    rows, held_out = standardized(train, test)
     assert rows.shape == (9, 48) and held_out.shape == (2, 48)
     channels = rows.view(9, 3, 16).transpose(0, 1).flatten(1)
     torch.testing.assert_close(channels.mean(1), torch.zeros(3), atol=1e-5, rtol=0)
@@ -109,7 +109,7 @@ def test_raw_pixels_are_normalised_per_channel_by_the_training_images():
 
 @pytest.fixture
 def photos(tmp_path):
-    """Two classes of 12 photos that differ in colour."""
+    """Two classes of 12 photos that differ in color."""
     draw = np.random.default_rng(0)
     for label, base in (("blue", 40), ("red", 200)):
         (tmp_path / "photos" / label).mkdir(parents=True)
@@ -147,7 +147,7 @@ def test_the_image_size_is_that_of_a_run_on_the_same_images(photos, side, caplog
         result = coulomb.evaluate("lite0", on=photos, progress=False)
     assert result["protocol"]["image_size"] == wanted.image_size == {50: 96, 140: 128}[side]
     assert f"lite0 at {wanted.image_size} pixels, which train chooses for these images" in caplog.text
-    assert f"centre crop of {wanted.image_size}" in result["protocol"]["preprocessing"]
+    assert f"center crop of {wanted.image_size}" in result["protocol"]["preprocessing"]
     assert result["starting_point"]["protocol"]["knn"]["k_asked"] == wanted.knn_k
 
 
@@ -191,7 +191,7 @@ def test_images_without_labels_get_a_remedy_for_their_kind(photos, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"on": None}, "an encoder is evaluated on labelled images"),
+        ({"on": None}, "an encoder is evaluated on labeled images"),
         ({"full": True}, "full=True: belongs to a run"),
         ({"data": "digits"}, "data='digits': belongs to a run"),
         ({"knn_q": 3}, "no such option"),

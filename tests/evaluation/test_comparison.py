@@ -134,8 +134,8 @@ def test_view_retrieval_is_overall_only_without_labels():
     views = {"view_retrieval": correct(500, 0.6, 1)}, {"view_retrieval": correct(500, 0.2, 2)}
     alone = compare("raw_pixels", *views)
     assert alone["overall"]["of"] == ["view_retrieval"] and alone["overall"]["outcome"] == "better"
-    labelled = {"knn": correct(100, 0.5, 3)}, {"knn": correct(100, 0.5, 3)}
-    both = compare("raw_pixels", labelled[0] | views[0], labelled[1] | views[1])
+    labeled = {"knn": correct(100, 0.5, 3)}, {"knn": correct(100, 0.5, 3)}
+    both = compare("raw_pixels", labeled[0] | views[0], labeled[1] | views[1])
     assert both["overall"]["of"] == ["knn"] and both["overall"]["n"] == 100
     row = both["measurements"]["view_retrieval"]
     assert row["n"] == 500 and row == alone["measurements"]["view_retrieval"]

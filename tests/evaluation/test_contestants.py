@@ -14,7 +14,7 @@ from coulomb.evaluation.doctor import render
 from coulomb.kinds.image.views import make_views
 from coulomb.metrics.features import extract_features
 from coulomb.models import load_encoder
-from coulomb.models.encoder import Normalisation
+from coulomb.models.encoder import Normalization
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Images
 from coulomb.training.plan.folder import RunFolder
@@ -64,11 +64,11 @@ def test_starting_point_is_the_untouched_network_and_random_init_is_random(run, 
     assert not any(torch.equal(trained[name], start[name]) for name in filters)
 
 
-def test_all_encoders_normalise_alike(run):
+def test_all_encoders_normalize_alike(run):
     config, prepared, views = opened(run)
     found = contestants(config, RunFolder(run.path), prepared, views, None)
-    mean = found["trained"].encoder.normalise.mean
-    assert all(torch.equal(each.encoder.normalise.mean, mean) for each in found.values())
+    mean = found["trained"].encoder.normalize.mean
+    assert all(torch.equal(each.encoder.normalize.mean, mean) for each in found.values())
     assert found["raw_pixels"].pixels.mean.shape == mean.shape
 
 
@@ -196,13 +196,13 @@ def test_doctor_reads_the_drift(run):
 
 
 def test_seeds_have_the_starting_point(run, tmp_path):
-    from coulomb.training.plan.seeds import plan, summarise
+    from coulomb.training.plan.seeds import plan, summarize
 
     out = tmp_path / "seeds"
     plan(out, [0, 1], {})
     for seed in (0, 1):
         shutil.copytree(run.path, out / f"seed{seed}")
-    summary = summarise(out)
+    summary = summarize(out)
     assert summary["figures"]["starting_point"]["knn"]["std"] == 0
     assert summary["figures"]["drift"]["cka"]["mean"] == pytest.approx(run.evaluation["drift"]["cka"])
     text = summary_table(summary)
@@ -214,7 +214,7 @@ def test_raw_pixels_of_large_images_are_averaged():
     torch.manual_seed(0)
     views = make_views("natural", size=96, channels=3)
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.1])
-    raw = Contestant(None, views, torch.device("cpu"), pixels=Normalisation(3, mean, std))
+    raw = Contestant(None, views, torch.device("cpu"), pixels=Normalization(3, mean, std))
     view = torch.rand(2, 3, 96, 96)
     expected = (view.view(2, 3, 32, 3, 32, 3).mean((3, 5)) - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     torch.testing.assert_close(raw.embed(view), expected.flatten(1), rtol=1e-4, atol=1e-5)

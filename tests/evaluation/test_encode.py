@@ -20,7 +20,7 @@ from coulomb.training.plan.config import load_config
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.reopen import reopen
 
-KINDS = ("rgb", "palette", "sixteen", "rgba", "rotated", "cmyk", "grey", "jpeg", "two", "square")
+KINDS = ("rgb", "palette", "sixteen", "rgba", "rotated", "cmyk", "gray", "jpeg", "two", "square")
 OPTIONS = {"epochs": 1, "batch_size": 4, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}
 
 
@@ -41,7 +41,7 @@ def save(kind, path, seed):
         options["exif"][0x0112] = 6
     elif kind == "cmyk":
         image = image.convert("CMYK")
-    elif kind == "grey":
+    elif kind == "gray":
         image = image.convert("L")
     elif kind == "two":
         image = image.convert("1")
@@ -138,12 +138,12 @@ def test_arrays_and_tensors_in_every_layout(run, side):
             equal(run.encode(floats), run.encoder(floats))
 
 
-def test_grey_arrays(run):
-    grey = np.random.default_rng(0).integers(0, 256, (20, 24, 30), dtype=np.uint8)
-    wanted = run.encode([Image.fromarray(image) for image in grey])
-    equal(run.encode(grey), wanted)
-    equal(run.encode(grey[0]), wanted[:1])
-    equal(run.encode(torch.from_numpy(grey)[:, None]), wanted)
+def test_gray_arrays(run):
+    gray = np.random.default_rng(0).integers(0, 256, (20, 24, 30), dtype=np.uint8)
+    wanted = run.encode([Image.fromarray(image) for image in gray])
+    equal(run.encode(gray), wanted)
+    equal(run.encode(gray[0]), wanted[:1])
+    equal(run.encode(torch.from_numpy(gray)[:, None]), wanted)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_grey_arrays(run):
         (torch.rand(2, 3, 8, 8) * 255, r"images\[0\]: float pixels range from .*divide by 255"),
         ([torch.rand(3, 8, 8), torch.randn(3, 8, 8)], r"images\[1\]: float pixels range from -"),
         (np.zeros((8, 8, 3), np.int64), r"images\[0\].*type int64"),
-        (np.zeros((3, 8, 8), np.uint8), r"one image \[C, H, W\] or 3 grey ones"),
+        (np.zeros((3, 8, 8), np.uint8), r"one image \[C, H, W\] or 3 gray ones"),
         (np.zeros((2, 30, 8, 8), np.uint8), "which axis"),
         (np.zeros((1, 1, 2, 8, 8), np.uint8), r"one image is \[H, W\]"),
         (torch.zeros(40, 8, 8), r"one image is \[C, H, W\]"),
@@ -195,7 +195,7 @@ def test_truncated_file_and_folder_among_files(run, files, tmp_path):
         (torch.full((1, 3, 16, 16), torch.nan), "values from nan"),
         (Image.new("RGB", (16, 16)), "must be a tensor, got Image; run.encode"),
     ],
-    ids=("bytes", "normalised", "size", "channels", "integers", "nan", "pillow"),
+    ids=("bytes", "normalized", "size", "channels", "integers", "nan", "pillow"),
 )
 def test_encoder_refuses_other_input(run, images, words):
     with pytest.raises(InputError, match=words):
@@ -242,7 +242,7 @@ def test_classes_without_names(tmp_path):
     shutil.copytree(run.path, tmp_path / "plain")
     (tmp_path / "plain" / "classifier.json").unlink()
     with pytest.raises(
-        InputError, match=r"has no classifier; train on labelled images by a method.*--method supcon.*run.encode"
+        InputError, match=r"has no classifier; train on labeled images by a method.*--method supcon.*run.encode"
     ):
         coulomb.load(tmp_path / "plain").classify(images)
 

@@ -55,7 +55,7 @@ def test_doctor_json_is_the_returned_value(folder, found):
 
 def test_network_figures_are_measured(found):
     known = states(found)
-    for name in ("learning-rate-too-high", "head-not-normalised", "augmentation-too-weak", "temperature-too-low"):
+    for name in ("learning-rate-too-high", "head-not-normalized", "augmentation-too-weak", "temperature-too-low"):
         assert known[name] == "well"
 
 
@@ -66,7 +66,7 @@ def test_quick_opens_neither_images_nor_checkpoint(folder, monkeypatch):
     monkeypatch.setattr("coulomb.evaluation.examine.reopen", refuse)
     monkeypatch.setattr("coulomb.evaluation.examine.network_figures", refuse)
     known = states(examine(folder, quick=True))
-    assert known["duplicates"] == known["head-not-normalised"] == "unknown"
+    assert known["duplicates"] == known["head-not-normalized"] == "unknown"
     assert known["temperature-too-low"] == "well"
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from coulomb.evaluation import fine_tuning as module
 from coulomb.evaluation.fine_tuning import (
-    LabelledImages,
+    LabeledImages,
     Tuned,
     epoch_order,
     fine_tune,
@@ -50,7 +50,7 @@ def encoder():
 
 def sides(train=300):
     y, images = load_digits().target, Digits()
-    return LabelledImages(images, np.arange(train), y[:train]), LabelledImages(images, np.arange(1500, 1797), y[1500:])
+    return LabeledImages(images, np.arange(train), y[:train]), LabeledImages(images, np.arange(1500, 1797), y[1500:])
 
 
 VIEWS = make_views("single-channel", size=8, channels=1, flip=0)
@@ -106,7 +106,7 @@ def test_learning_rate_is_not_chosen_by_test_images_or_further_labels(fine_tunin
     assert len(read) - len(set(read)) > 0 and read[-297:] == list(range(1500, 1797))
     assert max(read[:-297]) < 300  # before the last, the only look at test images
     assert len(set(read[:-297])) == first["fractions"]["0.1"]["labels"]
-    wrong = LabelledImages(test.images, test.positions, (test.labels + 1) % 10)
+    wrong = LabeledImages(test.images, test.positions, (test.labels + 1) % 10)
     other = fine_tune(encoder(), 256, train, wrong, VIEWS, fractions=(0.1,))
     for found in (first, other):
         found["fractions"]["0.1"].pop("accuracy")
@@ -130,7 +130,7 @@ def test_same_seed_same_result(run):
     assert run(fractions=(0.1,), seed=3) == run(fractions=(0.1,), seed=3)
 
 
-def test_unlabelled_images_are_left_out(fine_tuning_updates):
+def test_unlabeled_images_are_left_out(fine_tuning_updates):
     fine_tuning_updates(2)
     train, test = sides()
     train.labels[:100] = -1
@@ -141,7 +141,7 @@ def test_unlabelled_images_are_left_out(fine_tuning_updates):
 
 def test_bad_input():
     train, test = sides()
-    one = LabelledImages(train.images, train.positions, np.zeros(300, dtype=np.int64))
+    one = LabeledImages(train.images, train.positions, np.zeros(300, dtype=np.int64))
     with pytest.raises(InputError, match="two classes"):
         fine_tune(encoder(), 256, one, test, VIEWS)
     with pytest.raises(InputError, match=r"fraction=0\.0 "):
@@ -166,7 +166,7 @@ def test_label_fractions_are_stratified_and_nested():
         label_fraction(np.full(4, -1), 0.5, 0)
 
 
-def test_geometric_views_keep_colours_and_user_views_are_plain():
+def test_geometric_views_keep_colors_and_user_views_are_plain():
     canvas = torch.rand(4, 3, 16, 16)
     mild, words = geometric_view(make_views("small-natural", size=16))
     draw = torch.Generator().manual_seed(0)

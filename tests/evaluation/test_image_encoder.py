@@ -87,29 +87,29 @@ def test_unreadable_images_are_listed(lite0, photos, tmp_path):
         lite0.encode(tmp_path / "some")
 
 
-def colour(seed=0):
+def color(seed=0):
     small = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (6, 8, 4), dtype=np.uint8))
     return np.asarray(small.resize((130, 90), Image.Resampling.BICUBIC))
 
 
 def test_features_of_every_kind_of_image_are_those_of_its_rgb_version(lite0, tmp_path):
-    rgba = colour()
-    rgb, grey = np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 0])
-    wanted, wanted_grey = lite0.encode(rgb), lite0.encode(np.repeat(grey[..., None], 3, axis=2))
+    rgba = color()
+    rgb, gray = np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 0])
+    wanted, wanted_gray = lite0.encode(rgb), lite0.encode(np.repeat(gray[..., None], 3, axis=2))
     opaque = np.dstack([rgb, np.full(rgb.shape[:2], 255, np.uint8)])
-    colours = [Image.fromarray(opaque, "RGBA"), rgb.astype(np.float32) / 255, torch.from_numpy(rgb).permute(2, 0, 1)]
-    colours += [rgb.astype(np.uint16) * 257, torch.from_numpy(rgb).permute(2, 0, 1) / 255]
-    for same in colours:
+    colors = [Image.fromarray(opaque, "RGBA"), rgb.astype(np.float32) / 255, torch.from_numpy(rgb).permute(2, 0, 1)]
+    colors += [rgb.astype(np.uint16) * 257, torch.from_numpy(rgb).permute(2, 0, 1) / 255]
+    for same in colors:
         assert torch.equal(lite0.encode([same]), wanted)
-    greys = [
-        grey,
-        Image.fromarray(grey),
-        Image.fromarray(grey.astype(np.uint16) * 257),
-        grey / 255,
-        Image.fromarray(grey).convert("LA"),
+    grays = [
+        gray,
+        Image.fromarray(gray),
+        Image.fromarray(gray.astype(np.uint16) * 257),
+        gray / 255,
+        Image.fromarray(gray).convert("LA"),
     ]
-    for same in greys:
-        assert torch.equal(lite0.encode([same]), wanted_grey)
+    for same in grays:
+        assert torch.equal(lite0.encode([same]), wanted_gray)
     over_white = Image.alpha_composite(Image.new("RGBA", (130, 90), "white"), Image.fromarray(rgba, "RGBA")).convert(
         "RGB"
     )

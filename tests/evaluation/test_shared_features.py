@@ -21,8 +21,8 @@ def test_shares_put_together_are_the_features_of_one_process(digit_tree, monkeyp
     images = Images(open_source(digit_tree), size=16, channels=1)
     part = Part(images, np.arange(3, 50), None)
     encoder = build_encoder("convnet", channels=1, image_size=16, width=4, seed=0)
-    normalise = encoder.normalise if pixels else None
-    contestant = Contestant(encoder, make_views("digits", size=16, channels=1), torch.device("cpu"), pixels=normalise)
+    normalize = encoder.normalize if pixels else None
+    contestant = Contestant(encoder, make_views("digits", size=16, channels=1), torch.device("cpu"), pixels=normalize)
     found = []
     for rank in range(world):
         team = SimpleNamespace(world=world, rank=rank, to_first=lambda work: [work()])

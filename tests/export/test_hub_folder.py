@@ -79,7 +79,7 @@ def test_the_card_is_honest(tmp_path):
     assert "| this encoder | 60.0% | 70.0% | – | 50.0% ± 2.0% | – |" in card and "| raw pixels | 60.0%" in card
     assert "**Use the published weights.** They are ahead." in card and "as good or better" in card
     assert "20 of 100 images held out" in card and "k=20" in card and "20 held-out images of one data set" in card
-    assert "recognises worst: &lt;b&gt;cat|&lt;/b&gt; (10%), dog (90%)" in card, (
+    assert "recognizes worst: &lt;b&gt;cat|&lt;/b&gt; (10%), dog (90%)" in card, (
         "class names have no effect on the page"
     )
     assert "someone" not in card and "someone" not in (tmp_path / "hub" / "config.json").read_text()

@@ -53,7 +53,7 @@ def test_published_weights_keep_their_preprocessing_and_unit_length(tmp_path):
     model = onnx.load(tmp_path / "m.onnx")
     onnx.checker.check_model(model)
     about = {entry.key: entry.value for entry in model.metadata_props}
-    assert about["preparation"] == "bicubic, short side to 36 pixels, centre crop of 32"
+    assert about["preparation"] == "bicubic, short side to 36 pixels, center crop of 32"
     assert b"/src/" not in model.SerializeToString(), "a path of this machine"
 
 
@@ -105,7 +105,7 @@ def test_eight_bits_are_smaller_and_their_loss_is_measured(tmp_path):
     result = to_onnx(loaded, tmp_path / "i.onnx", int8=True, on=(images, classes))
     assert result["bytes"] < whole["bytes"] and (tmp_path / "i.onnx").stat().st_size == result["bytes"]
     loss = result["int8"]
-    assert loss["images"] == 120 and 0.3 < loss["neighbours_kept"] < 1
+    assert loss["images"] == 120 and 0.3 < loss["neighbors_kept"] < 1
     assert loss["knn"] == {"float": 1.0, "int8": pytest.approx(1, abs=0.1), "k": 20}
     with pytest.raises(InputError, match="int8=True: needs photos"):
         to_onnx(loaded, tmp_path / "other.onnx", int8=True)

@@ -59,7 +59,7 @@ def test_batches_are_prepared_like_single_photos():
     np.testing.assert_array_equal(session.run(None, {"images": photos})[0], expected)
 
 
-def test_grey_encoders_take_colour():
+def test_gray_encoders_take_color():
     chosen = Preprocessing(side=16, resize=16, mean=(0.5,), std=(0.5,))
     photo = noise(30, 20)
     from coulomb.kinds.image.pixels import to_channels

@@ -36,7 +36,7 @@ def test_npz_opens_without_pickle(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_faiss_finds_the_same_neighbours(tmp_path, kind):
+def test_faiss_finds_the_same_neighbors(tmp_path, kind):
     faiss = pytest.importorskip("faiss")
     index = FakeIndex(2000)
     result = to_faiss(index, tmp_path / "x.faiss", kind=kind)
@@ -76,7 +76,7 @@ def test_recall_counts_misses_and_not_ties():
     exact = np.argsort(-recall.queries.numpy() @ index.features.T, axis=1)
     assert recall.of(exact[:, :10]) == 1
     assert recall.of(np.where(np.arange(10) < 4, -1, exact[:, :10])) == pytest.approx(0.6)
-    assert recall.of(exact[:, [0] * 10]) == pytest.approx(0.1), "one neighbour found ten times"
+    assert recall.of(exact[:, [0] * 10]) == pytest.approx(0.1), "one neighbor found ten times"
     index.features[1:] = index.features[0]
     assert Recall(index).of(np.tile(np.arange(40, 50), (50, 1))) == 1
 

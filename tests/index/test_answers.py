@@ -173,7 +173,7 @@ def test_label_errors_of_the_index_and_of_given_labels(index, tmp_path):
     index.features[wrong] = index.features[index.position("b/05.png")]
     (found, *_) = index.label_errors()
     assert (found["id"], found["label"], found["suggested"]) == ("a/04.png", "a", "b")
-    assert "nearest labelled images" in found["reason"]
+    assert "nearest labeled images" in found["reason"]
     given = dict(zip(index.ids, index.labels, strict=True)) | {"a/04.png": "b", "b/07.png": "a"}
     (found, *_) = index.label_errors(given, top=1)
     assert (found["id"], found["label"], found["suggested"]) == ("b/07.png", "a", "b")
@@ -270,7 +270,7 @@ def test_labels_that_do_not_fit_are_refused(index):
     [
         ("", "no column id"),
         ("name,label\na,1\n", "no column id"),
-        ("id,colour\na,1\n", "no column label"),
+        ("id,color\na,1\n", "no column label"),
         ("id,label\n", "has no rows"),
         ("id,label\na,1\na,2\n", "has two labels"),
         ("id,label\na\n", "line 2"),

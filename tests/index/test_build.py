@@ -215,7 +215,7 @@ def test_parquet_is_unchanged_while_its_shard_is(photos, tmp_path):
     assert index.table.column("sha256")[0].as_py() == hashlib.sha256(files[1].read_bytes()).hexdigest()
 
 
-def test_grey_and_many_channels_have_thumbnails(tmp_path):
+def test_gray_and_many_channels_have_thumbnails(tmp_path):
     torch.manual_seed(0)
     for channels in (1, 2, 5):
         encoder = coulomb.ImageEncoder(build_encoder("convnet", channels=channels, image_size=16, width=8), "own")

@@ -192,7 +192,7 @@ def test_values_that_no_sample_sees_stop_a_search(here, large, monkeypatch):
         with pytest.raises(
             InputError, match=r"a similarity of (inf|nan|[\d.e+]+) .* features.npy is damaged; .*--check"
         ):
-            index.neighbours(abs(index.rows(0, 1)))
+            index.neighbors(abs(index.rows(0, 1)))
 
 
 def test_places_of_thumbnails_that_fit_nothing(here):

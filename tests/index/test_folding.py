@@ -9,8 +9,8 @@ from coulomb.models import build_encoder
 from coulomb.models.encoder import wrap_encoder
 
 
-def randomise_norms(encoder):
-    """Gives each batch norm other statistics and scales than those of its initialisation."""
+def randomize_norms(encoder):
+    """Gives each batch norm other statistics and scales than those of its initialization."""
     draw = torch.Generator().manual_seed(0)
     for module in encoder.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -23,7 +23,7 @@ def randomise_norms(encoder):
 @pytest.mark.parametrize("name", ["lite0-random", "resnet10", "convnet"])
 def test_features_are_the_same_and_the_encoder_keeps_its_norms(name):
     encoder = build_encoder(name, channels=3, image_size=32)
-    randomise_norms(encoder)
+    randomize_norms(encoder)
     encoder.train()
     before = {key: value.clone() for key, value in encoder.state_dict().items()}
     quick = folded(encoder)
@@ -63,7 +63,7 @@ class Unusual(nn.Module):
 @pytest.mark.parametrize("case", ["output", "in place", "convolution", "computed"])
 def test_networks_that_cannot_be_folded_stay_as_they_are(case):
     encoder = wrap_encoder(Unusual(case), channels=3, image_size=16)
-    randomise_norms(encoder)
+    randomize_norms(encoder)
     assert folded(encoder) is encoder
 
 

@@ -103,8 +103,8 @@ def test_several_images_are_averaged_and_others_subtracted(index, original):
     ]
 
 
-def test_neighbours_of_many_queries(index):
-    values, rows = index.neighbours(index.rows(0, 12), 3)
+def test_neighbors_of_many_queries(index):
+    values, rows = index.neighbors(index.rows(0, 12), 3)
     assert rows[:, 0].tolist() == list(range(12)) and values.shape == (12, 3)
 
 
@@ -129,7 +129,7 @@ def test_wrong_queries(index, query, message):
 
 def test_features_of_another_encoder_are_refused(index):
     with pytest.raises(InputError, match=r"queries: \[1, 512\]; the index has 1280 features per image"):
-        index.neighbours(torch.zeros(1, 512))
+        index.neighbors(torch.zeros(1, 512))
 
 
 def test_an_index_of_a_newer_version(here):
@@ -225,7 +225,7 @@ def test_moved_photos(tmp_path):
     coulomb.Index.build(photos, tmp_path / "i", encoder=tiny(), workers=0)
     photos.rename(tmp_path / "elsewhere")
     index = coulomb.Index.open(tmp_path / "i")
-    assert len(index.neighbours(index.rows(0, 1))[1]) == 1  # needs no photos
+    assert len(index.neighbors(index.rows(0, 1))[1]) == 1  # needs no photos
     with pytest.raises(InputError, match="photos, no longer exists; give its new place as root .--root FOLDER."):
         index.search(ids="a/00.png")
     moved = coulomb.Index.open(tmp_path / "i", root=tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours, compared with NumPy in float64."""
+"""Exact nearest neighbors, compared with NumPy in float64."""
 
 import sys
 

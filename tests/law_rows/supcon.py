@@ -33,7 +33,7 @@ def same_label(labels, batch):
     return is_positive
 
 
-def labelled_loop(tau, features, labels=None, **options):
+def labeled_loop(tau, features, labels=None, **options):
     return supcon_loop(tau, view_major(features), same_label(labels, len(features)), **options)
 
 
@@ -102,25 +102,25 @@ ROWS = {
     "NTXentLoss": Row(
         NTXentLoss,
         lambda n, d, draw: (draw(n, d), draw(n, d)),
-        lambda tau, x, y: labelled_loop(tau, torch.stack([x, y], 1)),
+        lambda tau, x, y: labeled_loop(tau, torch.stack([x, y], 1)),
         lambda n: math.log(2 * n - 1),
         sharp=True,
     ),
     "NTXentLoss 3 views": Row(
-        NTXentLoss, lambda n, d, draw: (draw(n, 3, d),), labelled_loop, lambda n: math.log(3 * n - 1)
+        NTXentLoss, lambda n, d, draw: (draw(n, 3, d),), labeled_loop, lambda n: math.log(3 * n - 1)
     ),
-    "SupConLoss": Row(SupConLoss, views_and_labels, labelled_loop, lambda n: math.log(2 * n - 1)),
-    "SupConLoss [B, D]": Row(SupConLoss, one_vector_each, labelled_loop, lambda n: math.log(n - 1)),
+    "SupConLoss": Row(SupConLoss, views_and_labels, labeled_loop, lambda n: math.log(2 * n - 1)),
+    "SupConLoss [B, D]": Row(SupConLoss, one_vector_each, labeled_loop, lambda n: math.log(n - 1)),
     "SupConLoss one": Row(
         lambda *a, **k: SupConLoss(*a, contrast_mode="one", **k),
         views_and_labels,
-        lambda tau, f, l: labelled_loop(tau, f, l, anchors=len(f)),
+        lambda tau, f, l: labeled_loop(tau, f, l, anchors=len(f)),
         lambda n: math.log(2 * n - 1),
     ),
     "SupConLoss in": Row(
         lambda *a, **k: SupConLoss(*a, positives="in", **k),
         views_and_labels,
-        lambda tau, f, l: labelled_loop(tau, f, l, inside=True),
+        lambda tau, f, l: labeled_loop(tau, f, l, inside=True),
         lambda n: math.log(2 * n - 1),
     ),
     "SupConLoss mask": Row(

@@ -32,15 +32,15 @@ def triplet_loop(_, embeddings, labels, mining="all", soft=False, euclidean=Fals
     return out
 
 
-def labelled(n, d, draw):
+def labeled(n, d, draw):
     return draw(n, d), torch.arange(n) % 2
 
 
-def partly_labelled(n, d, draw):
+def partly_labeled(n, d, draw):
     return draw(n, d), (torch.arange(n) % 4 - 1).clamp_max(1)
 
 
-def row(inputs=labelled, constant=None, **options):
+def row(inputs=labeled, constant=None, **options):
     named = {**options, "distance": "euclidean" if options.pop("euclidean", False) else "cosine"}
     loop = {**options, "euclidean": named["distance"] == "euclidean"}
     named.pop("euclidean", None)

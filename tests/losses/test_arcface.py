@@ -18,7 +18,7 @@ def batch():
 
 
 def at_angle(theta, **options):
-    """Returns the target logit t and dt/dθ for one feature at angle θ from its centre."""
+    """Returns the target logit t and dt/dθ for one feature at angle θ from its center."""
     loss = ArcFaceLoss(2, 2, **options).double()
     angle = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
     target = loss._with_margin(angle.cos())
@@ -59,7 +59,7 @@ def test_the_margin_rotates_the_target_and_its_gradient_is_exact():
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_gradients_are_finite_at_the_centre_and_opposite_to_it(sign):
+def test_gradients_are_finite_at_the_center_and_opposite_to_it(sign):
     loss = ArcFaceLoss(3, 4)
     features = (sign * loss.centers.detach()).requires_grad_()
     loss(features, torch.arange(3)).backward()
@@ -81,7 +81,7 @@ def test_training_separates_classes_by_the_margin():
     assert (theta[torch.arange(9), labels] + 0.5 < others).all()
 
 
-def test_diagnosis_compares_the_class_centre_with_the_others():
+def test_diagnosis_compares_the_class_center_with_the_others():
     features, labels = batch()
     loss = made(diagnose=True)
     value, diagnosis = loss(features, labels)
@@ -121,6 +121,6 @@ def test_errors_name_the_argument():
             ArcFaceLoss(**options)
 
 
-def test_the_same_generator_gives_the_same_centres():
+def test_the_same_generator_gives_the_same_centers():
     assert torch.equal(made().centers, made().centers)
     assert len(list(made().parameters())) == 1

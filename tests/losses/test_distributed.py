@@ -66,7 +66,7 @@ def test_a_mask_covers_the_samples_of_each_process(processes):
 
 def test_gather_without_a_group_raises():
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(RuntimeError, match="torch.distributed is not initialised"):
+    with pytest.raises(RuntimeError, match="torch.distributed is not initialized"):
         NTXentLoss(gather=True)(x, x)
     with pytest.raises(ValueError, match="gather must be True, False or 'auto', got 'yes'"):
         NTXentLoss(gather="yes")

@@ -526,7 +526,7 @@ def test_inputs_other_than_dense_real_tensors_raise_an_error_that_names_the_argu
     for which in range(len(drawn(row, 6, 4))):
         inputs = [t.detach() for t in drawn(row, 6, 4)]
         if names[which] == "centers" and kind not in ("sparse", "complex"):
-            continue  # the centres of ArcFace are a parameter
+            continue  # the centers of ArcFace are a parameter
         inputs[which] = REFUSED[kind](inputs[which])
         with pytest.raises(TypeError, match=f"^{names[which]} must be "):
             row.make(0.1)(*inputs)

@@ -50,7 +50,7 @@ def test_noise_need_not_be_uniform():
     torch.testing.assert_close(uniform(*inputs, index), NCELoss(n, normalizer=9.0)(*inputs))
 
 
-def test_the_normaliser_is_estimated_from_the_first_batch():
+def test_the_normalizer_is_estimated_from_the_first_batch():
     n, loss = 50, NCELoss(50)
     assert math.isnan(loss.log_normalizer)
     first = loss(*batch())
@@ -61,7 +61,7 @@ def test_the_normaliser_is_estimated_from_the_first_batch():
     assert loss.log_normalizer.item() == pytest.approx(z.log().item(), rel=1e-6)
 
 
-def test_non_uniform_noise_estimates_the_same_normaliser():
+def test_non_uniform_noise_estimates_the_same_normalizer():
     # The mean over many draws from Pₙ, weighted by 1/Pₙ, estimates the sum of e^s over all instances.
     n, bank, query = 6, normalize(normal(6, 3)), normalize(normal(1, 3, seed=1))
     log_prob = normal(n, seed=2).log_softmax(0)
@@ -72,7 +72,7 @@ def test_non_uniform_noise_estimates_the_same_normaliser():
     assert loss.log_normalizer.exp().item() == pytest.approx(truth.item(), rel=0.03)
 
 
-def test_ema_updates_the_normaliser():
+def test_ema_updates_the_normalizer():
     loss = NCELoss(50, normalizer="ema", momentum=0.75)
     expected = None
     for seed in range(3):
@@ -86,7 +86,7 @@ def test_ema_updates_the_normaliser():
     assert forgetful.log_normalizer.exp().item() == pytest.approx((scores(*batch(seed=1))[1].exp().mean() * 50).item())
 
 
-def test_evaluation_does_not_update_the_normaliser():
+def test_evaluation_does_not_update_the_normalizer():
     loss = NCELoss(50, normalizer="ema").eval()
     value = loss(*batch())
     assert math.isnan(loss.log_normalizer)
@@ -96,7 +96,7 @@ def test_evaluation_does_not_update_the_normaliser():
     assert torch.equal(loss.log_normalizer, known)
 
 
-def test_the_normaliser_is_saved_with_the_model():
+def test_the_normalizer_is_saved_with_the_model():
     loss, resumed = NCELoss(50), NCELoss(50)
     loss(*batch())
     resumed.load_state_dict(loss.state_dict())
@@ -118,7 +118,7 @@ def test_no_gradient_flows_through_the_estimate():
 
 
 @pytest.mark.parametrize("normalizer", [None, "ema"])
-def test_the_compiled_loss_updates_the_normaliser(normalizer):
+def test_the_compiled_loss_updates_the_normalizer(normalizer):
     torch._dynamo.reset()
     loss, eager = NCELoss(50, normalizer=normalizer), NCELoss(50, normalizer=normalizer)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")

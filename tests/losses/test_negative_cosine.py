@@ -49,4 +49,4 @@ def test_rows_whose_product_overflows_raise(dim):
         with pytest.raises(ValueError, match=f"^{name} has 1 of 1 rows with NaN, infinite or too large values"):
             loss(*given)
     assert loss(large / 1e5, large / 1e5).item() == pytest.approx(-dim * 1e30)
-    assert NegativeCosineLoss()(large[:, :1], large[:, :1]) == -1  # normalised rows have no such limit
+    assert NegativeCosineLoss()(large[:, :1], large[:, :1]) == -1  # normalized rows have no such limit

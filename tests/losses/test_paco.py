@@ -15,7 +15,7 @@ def batch(anchors=6, others=8, classes=3):
 
 
 def authors_code(features, labels, center_logits, tau, supt=1.0, alpha=0.05, beta=1.0, gamma=1.0, smooth=0.0):
-    """The authors' order of operations on the whole matrix: masks of weights, with centres first."""
+    """The authors' order of operations on the whole matrix: masks of weights, with centers first."""
     z, n, classes = normalize(features), len(center_logits), center_logits.shape[1]
     logits = torch.cat([center_logits / supt, z[:n] @ z.T / tau], 1)
     own = torch.eye(n, len(z), dtype=torch.bool)
@@ -49,7 +49,7 @@ def test_label_smoothing_is_spread_over_the_other_classes_as_in_the_authors_code
     torch.testing.assert_close(single, PaCoLoss()(features, torch.zeros_like(labels), centers[:, :1]))  # no other class
 
 
-def test_class_counts_give_a_balanced_softmax_over_the_centres():
+def test_class_counts_give_a_balanced_softmax_over_the_centers():
     features, labels, centers = batch()
     counts = [100, 10, 5]
     with_counts = PaCoLoss(counts, temperature=0.3)(features, labels, centers)
@@ -66,7 +66,7 @@ def test_without_features_it_equals_cross_entropy():
     torch.testing.assert_close(balanced, truth)
 
 
-def test_without_centres_it_equals_supcon():
+def test_without_centers_it_equals_supcon():
     features, labels, centers = batch(14, 0)
     nothing = centers - 1e9
     alone = PaCoLoss(alpha=1.0, beta=0.0, temperature=0.3)(features, labels, nothing)
@@ -75,7 +75,7 @@ def test_without_centres_it_equals_supcon():
 
 @pytest.mark.parametrize("positives, alpha", [(4, 0.05), (20, 0.05), (3, 0.5)])
 def test_free_logits_converge_to_the_optimum(positives, alpha):
-    # The keys are orthogonal to each other, so each s_0j can be optimised independently.
+    # The keys are orthogonal to each other, so each s_0j can be optimized independently.
     keys, classes = positives + 30, 5
     labels = torch.cat([torch.zeros(positives + 1), torch.ones(30)]).long()
     scores = torch.zeros(keys, dtype=torch.float64, requires_grad=True)
@@ -124,11 +124,11 @@ def test_unfilled_queue_entries_are_negatives_only():
     torch.testing.assert_close(PaCoLoss()(features, labels, centers), PaCoLoss()(features, as_a_class_of_its_own, wide))
 
 
-def test_unlabelled_anchors_are_excluded_and_counted():
+def test_unlabeled_anchors_are_excluded_and_counted():
     features, labels, centers = batch()
     labels[2] = -1
     features.requires_grad_()
-    with pytest.warns(CoulombWarning, match="1 of 6 anchors have neither centre nor positive"):
+    with pytest.warns(CoulombWarning, match="1 of 6 anchors have neither center nor positive"):
         each = PaCoLoss(reduction="none")(features, labels, centers)
     with pytest.warns(CoulombWarning, match="1 of 6"):
         loss = PaCoLoss()(features, labels, centers)
@@ -157,7 +157,7 @@ def test_losses_near_zero_keep_precision():
     assert loss.item() == pytest.approx(4.248354e-18, rel=1e-4, abs=0)
 
 
-def test_diagnosis_covers_centres_and_features():
+def test_diagnosis_covers_centers_and_features():
     features, labels, centers = batch()
     value, diagnosis = PaCoLoss(diagnose=True)(features, labels, centers)
     torch.testing.assert_close(value, PaCoLoss()(features, labels, centers))

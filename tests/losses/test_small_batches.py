@@ -150,7 +150,7 @@ def test_learned_temperature_equals_the_streamed_loss(name):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES | COLD if name not in ("Debiased", "NegativeCosine")])
-def test_unnormalised_rows_equal_the_streamed_loss(name):
+def test_unnormalized_rows_equal_the_streamed_loss(name):
     make, inputs = (CASES | COLD)[name]
     loss, given = make(normalize=False), inputs()
     assert_alike(step(loss, given), streamed(loss, given), rtol=1e-9, atol=1e-9)

@@ -37,7 +37,7 @@ def test_equals_torchs_cross_entropy(elements, smoothing):
         torch.testing.assert_close(SoftmaxLoss(smoothing, 0.5)(features, labels, centers, bias), tempered)
 
 
-def test_unnormalised_features_of_any_length():
+def test_unnormalized_features_of_any_length():
     features, labels, centers, _ = batch(torch.float32)
     features = (300 * features).requires_grad_()
     loss = SoftmaxLoss()(features, labels, centers)
@@ -145,7 +145,7 @@ print(memory("VmHWM:") - before)
     ],
 )
 def test_logits_are_not_stored(loss, call, limit):
-    # 512 × 200,000 logits take 391 MiB, three times in cross-entropy; centres and their gradient take 98 MiB.
+    # 512 × 200,000 logits take 391 MiB, three times in cross-entropy; centers and their gradient take 98 MiB.
     code = MEMORY.format(loss=loss, call=call)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 90 < float(run.stdout) < limit

@@ -12,15 +12,15 @@ def test_starts_at_the_initial_value_and_is_a_parameter_of_the_loss():
 
 def test_a_clamped_temperature_can_return_into_the_range():
     temperature = LearnableTemperature(0.02, minimum=0.01)
-    optimiser = torch.optim.SGD(temperature.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(temperature.parameters(), lr=1.0)
     for _ in range(5):  # push τ below its minimum
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         temperature().log().backward()
-        optimiser.step()
+        optimizer.step()
     assert temperature().item() == pytest.approx(0.01)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     (-temperature().log()).backward()
-    optimiser.step()
+    optimizer.step()
     assert temperature().item() == pytest.approx(0.01 * 2.71828, rel=1e-4)
 
 

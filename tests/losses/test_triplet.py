@@ -135,7 +135,7 @@ def test_excluded_anchors_are_counted(mining):
         assert (torch.autograd.grad(value, x)[0] == 0).all()
 
 
-def test_unlabelled_samples_are_not_negatives():
+def test_unlabeled_samples_are_not_negatives():
     x, labels = torch.eye(4)[[0, 0, 0, 1]], torch.tensor([0, 0, -1, 1])
     with pytest.warns(CoulombWarning, match="2 of 4"):
         each = TripletLoss(1.25, "hard", reduction="none")(x, labels)

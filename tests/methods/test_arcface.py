@@ -11,7 +11,7 @@ def made(**options):
     return ArcFace(encoder(), num_classes=3, embedding_dim=5, **{"scale": 8.0} | options)
 
 
-def test_loss_is_arcface_of_the_labelled_embeddings():
+def test_loss_is_arcface_of_the_labeled_embeddings():
     method, labels = made().eval(), torch.tensor([0, 2, -1, 1, 0, -1])
     kept = labels >= 0
     rows = torch.cat([method.head(method.encoder(view[kept])) for view in views()])
@@ -24,7 +24,7 @@ def test_no_signal_is_the_smallest_loss_of_equal_embeddings():
     method = made()
     value = method.no_signal(6, 2)
     angles = torch.linspace(0, math.pi, 2001, dtype=torch.float64)
-    for angle in angles:  # one embedding for all, at the same angle from each centre
+    for angle in angles:  # one embedding for all, at the same angle from each center
         own = method.criterion.scale * method.criterion._with_margin(angle.cos())
         loss = torch.log1p(2 * (8 * angle.cos() - own).exp())
         assert float(loss) >= value - 1e-9

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from coulomb.ground.errors import CoulombWarning
-from coulomb.methods.interface import labelled_rows, positive_counts
+from coulomb.methods.interface import labeled_rows, positive_counts
 from coulomb.methods.simclr import SimCLR
 from method_cases import encoder
 
@@ -13,8 +13,8 @@ def test_absent_classes_are_counted():
         assert positive_counts(torch.tensor([0, 3, 0])).tolist() == [1, 3, 1]
 
 
-def test_labelled_rows_of_all_views():
-    rows, labels = labelled_rows(torch.arange(6)[:, None], torch.tensor([4, -1, 2]), views=2)
+def test_labeled_rows_of_all_views():
+    rows, labels = labeled_rows(torch.arange(6)[:, None], torch.tensor([4, -1, 2]), views=2)
     assert rows[:, 0].tolist() == [0, 2, 3, 5]
     assert labels.tolist() == [4, 2, 4, 2]
 

@@ -73,7 +73,7 @@ def test_a_name_is_checked_without_reading_the_file():
 
 
 SHARED = {"temperature": 0.3, "embedding_dim": 5, "head_layers": 1, "head_hidden_dim": None, "seed": 1}
-UNLABELLED = {"num_images": 20, "class_counts": None}
+UNLABELED = {"num_images": 20, "class_counts": None}
 
 
 class OpenEnded(nn.Module):
@@ -98,7 +98,7 @@ def test_defaults_complete_the_given_options():
     found = complete_options("moco", MoCo, {"queue_size": 64})
     assert found["queue_size"] == 64 and found["momentum"] == 0.99 and set(found) == set(own_options(MoCo))
     assert complete_options("x", Strict, {"strength": 2}) == {"strength": 2, "depth": None}
-    assert complete_options("x", OpenEnded, {"strength": 1.0, "colour": "red"})["colour"] == "red"
+    assert complete_options("x", OpenEnded, {"strength": 1.0, "color": "red"})["color"] == "red"
 
 
 @pytest.mark.parametrize(
@@ -127,19 +127,19 @@ def test_a_method_receives_the_arguments_that_it_declares():
         check_method("own", OpenEnded),
         encoder(),
         shared=SHARED,
-        **UNLABELLED,
-        own={"strength": 2.0, "colour": 1},
+        **UNLABELED,
+        own={"strength": 2.0, "color": 1},
     )
-    assert made.given == {"num_images": 20, "strength": 2.0, "kind": "a", "counts": None, "colour": 1}
+    assert made.given == {"num_images": 20, "strength": 2.0, "kind": "a", "counts": None, "color": 1}
 
 
 def test_methods_that_declare_classes_need_labels():
     with pytest.raises(InputError, match=r"softmax.*needs labels \(class_counts\)"):
-        build_method("softmax", Softmax, encoder(), shared=SHARED, **UNLABELLED, own={})
+        build_method("softmax", Softmax, encoder(), shared=SHARED, **UNLABELED, own={})
 
 
 def test_values_that_a_method_refuses_are_input_errors():
-    facts = UNLABELLED | {"class_counts": torch.tensor([3, 4])}
+    facts = UNLABELED | {"class_counts": torch.tensor([3, 4])}
     with pytest.raises(InputError, match="method 'paco'.*alpha"):
         build_method("paco", PaCo, encoder(), shared=SHARED, **facts, own={"alpha": -1.0})
 
@@ -186,4 +186,4 @@ def test_a_submodule_with_the_name_of_a_hook_is_refused():
 
     method = check_method("mine", Hiding)
     with pytest.raises(InputError, match="attribute 'classifier' has the name of a hook"):
-        build_method("mine", method, encoder(), shared=SHARED, **UNLABELLED, own={})
+        build_method("mine", method, encoder(), shared=SHARED, **UNLABELED, own={})

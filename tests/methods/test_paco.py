@@ -31,7 +31,7 @@ def test_loss_is_paco_of_queries_keys_and_queue(balanced):
     torch.testing.assert_close(method([a, b], LABELS), expected)
 
 
-def test_generalised_every_view_is_an_anchor_with_a_gradient():
+def test_generalized_every_view_is_an_anchor_with_a_gradient():
     method, seen = made(generalized=True, queue_size=0, label_smoothing=0.1).eval(), views()
     assert method.momentum_encoder is None and method.queue is None
     features, labels = torch.cat([method.encoder(view) for view in seen]), LABELS.clamp_min(0)

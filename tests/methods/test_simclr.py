@@ -87,8 +87,8 @@ def test_simclr_needs_two_views():
 
 def simplex(n):
     """Returns n unit vectors with cosines −1/(n − 1)."""
-    centred = torch.eye(n, dtype=torch.float64) - 1 / n
-    return centred / centred.norm(dim=1, keepdim=True)
+    centered = torch.eye(n, dtype=torch.float64) - 1 / n
+    return centered / centered.norm(dim=1, keepdim=True)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 40])

@@ -12,7 +12,7 @@ from method_cases import encoder, views
 COUNTS = torch.tensor([30, 10, 10])
 
 
-def test_loss_is_cross_entropy_of_the_labelled_views():
+def test_loss_is_cross_entropy_of_the_labeled_views():
     method, labels = Softmax(encoder(), class_counts=COUNTS).eval(), torch.tensor([0, 2, -1, 1, 0, -1])
     kept = labels >= 0
     logits = torch.cat([method.head(method.encoder(view[kept])) for view in views()])

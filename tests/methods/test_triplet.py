@@ -11,7 +11,7 @@ LABELS = torch.tensor([0, 2, -1, 1, 0, -1])
 
 
 @pytest.mark.parametrize("mining", ["all", "semihard", "hard"])
-def test_loss_is_of_all_labelled_views(mining):
+def test_loss_is_of_all_labeled_views(mining):
     method = Triplet(encoder(), embedding_dim=5, mining=mining, margin=0.7).eval()
     kept = LABELS >= 0
     rows = torch.cat([method.head(method.encoder(view[kept])) for view in views()])

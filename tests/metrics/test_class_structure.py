@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.class_structure import false_negative_rate, neighbourhood_purity, tolerance
+from coulomb.metrics.class_structure import false_negative_rate, neighborhood_purity, tolerance
 from metrics_oracles import cosines, normal, random_labels
 
 CASES = [(5, 3, 0), (40, 4, 1), (90, 9, 2)]
@@ -34,7 +34,7 @@ def test_purity_is_the_loop(n, d, seed, k):
     np.fill_diagonal(table, -9)
     nearest = np.argsort(-table, axis=1)[:, : min(k, len(classes) - 1)]
     shares = (classes[nearest] == classes[:, None]).mean(1)
-    mean, by_class = neighbourhood_purity(x, labels, k)
+    mean, by_class = neighborhood_purity(x, labels, k)
     assert mean == pytest.approx(shares.mean())
     assert len(by_class) == max(classes) + 1
     for c, found in enumerate(by_class):
@@ -44,8 +44,8 @@ def test_purity_is_the_loop(n, d, seed, k):
 def test_separate_classes():
     x, labels = torch.eye(3, dtype=torch.float64).repeat(5, 1), torch.arange(3).repeat(5)
     assert tolerance(x, labels) == 1.0
-    assert neighbourhood_purity(x, labels, 4) == (1.0, [1.0, 1.0, 1.0])
-    assert neighbourhood_purity(x, torch.where(labels == 1, 3, labels), 4)[1] == [1.0, None, 1.0, 1.0]
+    assert neighborhood_purity(x, labels, 4) == (1.0, [1.0, 1.0, 1.0])
+    assert neighborhood_purity(x, torch.where(labels == 1, 3, labels), 4)[1] == [1.0, None, 1.0, 1.0]
 
 
 def test_none_without_pairs_of_one_class():
@@ -53,11 +53,11 @@ def test_none_without_pairs_of_one_class():
     for labels in (torch.full((4,), -1), torch.tensor([0, 1, 2, -1])):
         assert tolerance(x, labels) is None
     assert false_negative_rate(torch.tensor([-1, 2])) is None
-    assert neighbourhood_purity(x, torch.tensor([0, -1, -1, -1])) == (None, [])
+    assert neighborhood_purity(x, torch.tensor([0, -1, -1, -1])) == (None, [])
 
 
 def test_bad_input():
     with pytest.raises(InputError, match="labels must be 4 integers"):
         tolerance(normal(4, 3), torch.tensor([1, 2]))
     with pytest.raises(InputError, match="k=0"):
-        neighbourhood_purity(normal(4, 3), torch.zeros(4, dtype=torch.long), 0)
+        neighborhood_purity(normal(4, 3), torch.zeros(4, dtype=torch.long), 0)

@@ -13,8 +13,8 @@ from coulomb.metrics.clustering import clustering
 def blobs(n=240, seed=0, noise=0.5):
     draw = np.random.default_rng(seed)
     y = np.arange(n) % 4
-    centres = np.array([[3, 0, 0], [0, 3, 0], [0, 0, 3], [-2, -2, -2]], dtype=float)
-    return (centres[y] + noise * draw.normal(size=(n, 3))).astype(np.float32), y
+    centers = np.array([[3, 0, 0], [0, 3, 0], [0, 0, 3], [-2, -2, -2]], dtype=float)
+    return (centers[y] + noise * draw.normal(size=(n, 3))).astype(np.float32), y
 
 
 def by_hand(y, found):
@@ -61,7 +61,7 @@ def test_raw_digits_are_where_others_found_them():
     assert 0.6 < found["nmi"] < 0.85 and 0.55 < found["accuracy"] < 0.9
 
 
-def test_seed_limit_and_unlabelled_rows(monkeypatch):
+def test_seed_limit_and_unlabeled_rows(monkeypatch):
     x, y = blobs(noise=3)
     assert clustering(x, y, seed=1) == clustering(x, y, seed=1)
     y[:10] = -1

@@ -34,7 +34,7 @@ def test_all_metrics_with_their_protocol():
     assert set(found["few_shot"]) == {"1", "3"}
     protocol = found["protocol"]
     assert (protocol["train"], protocol["test"]) == (490, 293)
-    assert (protocol["train_unlabelled"], protocol["test_unlabelled"]) == (10, 7)
+    assert (protocol["train_unlabeled"], protocol["test_unlabeled"]) == (10, 7)
     assert protocol["knn"]["k"] == protocol["knn"]["k_asked"] == 5
     assert protocol["knn"]["sigma"] == 0.07
     assert (protocol["classes"], protocol["features"], protocol["seed"]) == (10, 64, 2)

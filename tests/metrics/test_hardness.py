@@ -12,7 +12,7 @@ from metrics_oracles import cosines, normal, random_labels, two_views
 TAUS = (0.01, 0.1, 0.5, 5.0)
 
 
-def oracle(table, counts, tau, alike=None, labelled=None):
+def oracle(table, counts, tau, alike=None, labeled=None):
     """Every figure by a loop over anchors."""
     rows = []
     for i in range(len(table)):
@@ -24,7 +24,7 @@ def oracle(table, counts, tau, alike=None, labelled=None):
         entropy = -sum(p * math.log(p) for p in r if p > 0)
         ordered = np.sort(r)[::-1]
         top1pct, top10pct = (ordered[: math.ceil(len(r) * percent / 100)].sum() for percent in (1, 10))
-        false = r[alike[i][counts[i]]].sum() if alike is not None and labelled[i] else math.nan
+        false = r[alike[i][counts[i]]].sum() if alike is not None and labeled[i] else math.nan
         rows.append([len(r), entropy, math.exp(entropy), ordered[0], top1pct, top10pct, false])
     return len(rows), np.nanmean(rows, axis=0)
 

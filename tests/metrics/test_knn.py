@@ -11,9 +11,9 @@ from coulomb.metrics.knn import knn_accuracy
 
 def clusters(n, seed, dim=6, classes=5, noise=1.0):
     generator = np.random.default_rng(seed)
-    centres = np.random.default_rng(99).normal(size=(classes, dim))
+    centers = np.random.default_rng(99).normal(size=(classes, dim))
     y = generator.integers(0, classes, n)
-    return (centres[y] + noise * generator.normal(size=(n, dim))).astype(np.float32), y
+    return (centers[y] + noise * generator.normal(size=(n, dim))).astype(np.float32), y
 
 
 def by_hand(train_x, train_y, test_x, test_y, k, sigma):
@@ -56,7 +56,7 @@ def test_block_size_does_not_matter(monkeypatch):
     assert knn_accuracy(*train, *test, k=15) == whole
 
 
-def test_small_sigma_is_the_nearest_neighbour():
+def test_small_sigma_is_the_nearest_neighbor():
     train, test = clusters(300, 0), clusters(200, 1)
     assert knn_accuracy(*train, *test, k=300, sigma=1e-6) == knn_accuracy(*train, *test, k=1)
 
@@ -69,7 +69,7 @@ def test_knn_ignores_scale_and_accepts_half_precision():
     assert abs(knn_accuracy(half, train[1], test[0], test[1], k=15) - plain) < 0.05
 
 
-def test_unlabelled_rows_are_left_out():
+def test_unlabeled_rows_are_left_out():
     train, test = clusters(100, 0), clusters(50, 1)
     plain = knn_accuracy(*train, *test, k=9)
     more_train = np.concatenate([train[0], test[0]]), np.concatenate([train[1], np.full(50, -1)])
@@ -86,7 +86,7 @@ def test_labels_may_have_gaps():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"k": 11}, "k=11 must be from 1 to the 10 labelled"),
+        ({"k": 11}, "k=11 must be from 1 to the 10 labeled"),
         ({"k": 0}, "k=0"),
         ({"sigma": 0.0}, "sigma=0.0"),
         ({"train_y": torch.full((10,), -1)}, "no label other than −1"),

@@ -13,12 +13,12 @@ from coulomb.metrics.linear import FEW_SHOT_C, class_orders, few_shot, fit_logis
 
 def gaussians(n, seed, dim=8, classes=4, noise=1.5):
     generator = np.random.default_rng(seed)
-    centres = np.random.default_rng(99).normal(size=(classes, dim))
+    centers = np.random.default_rng(99).normal(size=(classes, dim))
     y = generator.integers(0, classes, n)
-    return (3 * (centres[y] + noise * generator.normal(size=(n, dim))) + 7).astype(np.float32), y
+    return (3 * (centers[y] + noise * generator.normal(size=(n, dim))) + 7).astype(np.float32), y
 
 
-def test_probe_is_logistic_regression_on_standardised_features():
+def test_probe_is_logistic_regression_on_standardized_features():
     train, test = gaussians(600, 0), gaussians(400, 1)
     found = linear_probe(*train, *test, seed=3)
     mean, std = train[0].mean(0), train[0].std(0)

@@ -35,9 +35,9 @@ def flat(found):
 
 def clusters(n, seed=0, classes=6, noise=1.2):
     draw = np.random.default_rng(seed)
-    centres = np.random.default_rng(7).normal(size=(classes, 5))
+    centers = np.random.default_rng(7).normal(size=(classes, 5))
     y = draw.choice(classes, n, p=np.arange(1, classes + 1) / sum(range(1, classes + 1)))
-    return centres[y] + noise * draw.normal(size=(n, 5)), y
+    return centers[y] + noise * draw.normal(size=(n, 5)), y
 
 
 def test_class_retrieval_is_the_double_loop(monkeypatch):

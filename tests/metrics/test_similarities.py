@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.class_structure import neighbourhood_purity, tolerance
+from coulomb.metrics.class_structure import neighborhood_purity, tolerance
 from coulomb.metrics.duplicates import near_duplicates
 from coulomb.metrics.hardness import hardness, temperature_sweep
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
@@ -79,7 +79,7 @@ STREAMING = {
     "temperature_sweep": lambda x: temperature_sweep(x, (0.1, 0.5)),
     "near_duplicates": near_duplicates,
     "tolerance": about_labels(tolerance),
-    "neighbourhood_purity": about_labels(neighbourhood_purity),
+    "neighborhood_purity": about_labels(neighborhood_purity),
 }
 
 

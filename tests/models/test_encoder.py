@@ -33,7 +33,7 @@ def test_every_parameter_learns(name):
     encoder = small(name, channels=3, image_size=16)
     with (
         torch.no_grad()
-    ):  # with zero-initialised branches, the convolutions before them have no gradient in the first step
+    ):  # with zero-initialized branches, the convolutions before them have no gradient in the first step
         for module in encoder.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.weight.fill_(1.0)
@@ -63,13 +63,13 @@ def test_seeded_weights_without_changing_the_global_generator():
     assert not torch.equal(first["backbone.stem.0.weight"], other["backbone.stem.0.weight"])
 
 
-def test_normalisation_is_inside():
+def test_normalization_is_inside():
     plain = small("convnet", channels=3, image_size=8).eval()
     inside = small("convnet", channels=3, image_size=8, mean=[0.1, 0.5, 0.4], std=[0.2, 0.3, 0.25]).eval()
     images = torch.rand(2, 3, 8, 8)
     by_hand = (images - torch.tensor([0.1, 0.5, 0.4]).view(3, 1, 1)) / torch.tensor([0.2, 0.3, 0.25]).view(3, 1, 1)
     torch.testing.assert_close(inside(images), plain(by_hand))
-    assert "normalise.mean" in inside.state_dict()
+    assert "normalize.mean" in inside.state_dict()
 
 
 @pytest.mark.parametrize(

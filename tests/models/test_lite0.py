@@ -30,10 +30,10 @@ def test_every_published_tensor_has_its_place():
 
 
 @needs_package
-def test_its_own_normalisation_wins_and_it_has_a_preprocessing():
+def test_its_own_normalization_wins_and_it_has_a_preprocessing():
     encoder = build_encoder("lite0", channels=3, image_size=128, mean=[0.1] * 3, std=[0.2] * 3).eval()
-    torch.testing.assert_close(encoder.normalise.mean.flatten(), torch.full((3,), 127 / 255))
-    torch.testing.assert_close(encoder.normalise.std.flatten(), torch.full((3,), 128 / 255))
+    torch.testing.assert_close(encoder.normalize.mean.flatten(), torch.full((3,), 127 / 255))
+    torch.testing.assert_close(encoder.normalize.std.flatten(), torch.full((3,), 128 / 255))
     assert (encoder.preprocessing.side, encoder.preprocessing.resize) == (128, 146)
     pixels = torch.randint(0, 256, (2, 3, 128, 128)).float()
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_random_weights_are_the_same_architecture():
     assert one.name == two.name == "lite0-random" and one.preprocessing is None
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
     assert sum(p.numel() for p in one.parameters()) == 4_652_008 - 1_281_000  # published, without the classifier
-    torch.testing.assert_close(one.normalise.std.flatten(), torch.full((3,), 0.1))
+    torch.testing.assert_close(one.normalize.std.flatten(), torch.full((3,), 0.1))
 
 
 @pytest.mark.parametrize("size", [32, 33, 47, 96])
@@ -136,7 +136,7 @@ def test_top_1_on_photos():
     import pyarrow.parquet as pq
     from PIL import Image
 
-    # 250 photos, every fourth. On all 1,000: .823 with the authors' normalisation, .712 with ImageNet's mean and deviation.
+    # 250 photos, every fourth. On all 1,000: .823 with the authors' normalization, .712 with ImageNet's mean and deviation.
     rows = pq.read_table(PHOTOS).to_pylist()[::4]
     encoder, classifier = build_encoder("lite0", channels=3, image_size=224).eval(), weights.classifier()
     encoder.to(memory_format=torch.channels_last)  # several times faster on a CPU
@@ -152,8 +152,8 @@ def test_top_1_on_photos():
         return (torch.cat(logits).argmax(1) == labels).float().mean().item()
 
     assert top1() == pytest.approx(0.856, abs=0.01)
-    encoder.normalise.mean[:] = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
-    encoder.normalise.std[:] = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
+    encoder.normalize.mean[:] = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1)
+    encoder.normalize.std[:] = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1)
     assert top1() == pytest.approx(0.740, abs=0.01)
 
 

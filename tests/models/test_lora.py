@@ -123,8 +123,8 @@ def test_other_layers_are_left_as_they_are_and_counted():
     assert sentence.startswith("0 linear layers and 1 convolutions adapted with rank 2, 3 (")
 
 
-class Standardised(nn.Conv2d):
-    """A convolution that standardises its weight, so that additions to it cannot be merged."""
+class Standardized(nn.Conv2d):
+    """A convolution that standardizes its weight, so that additions to it cannot be merged."""
 
     def forward(self, x):
         weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
@@ -134,7 +134,7 @@ class Standardised(nn.Conv2d):
 @pytest.mark.parametrize(
     ("module", "part"),
     [
-        (nn.Sequential(Standardised(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), "after merging"),
+        (nn.Sequential(Standardized(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), "after merging"),
         (nn.Sequential(nn.Conv2d(3, 6, 3, groups=3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), "no linear layer"),
     ],
 )

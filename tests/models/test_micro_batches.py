@@ -25,7 +25,7 @@ class Depth(nn.Module):
 
 
 class Power(nn.Module):
-    """A buffer that changes in every forward pass and determines the output, as in spectral normalisation."""
+    """A buffer that changes in every forward pass and determines the output, as in spectral normalization."""
 
     def __init__(self):
         super().__init__()

@@ -18,7 +18,7 @@ def photo(height, width, channels=3):
 @pytest.mark.parametrize("size", [(40, 40), (61, 40), (40, 67), (33, 90), (7, 5)])
 @pytest.mark.parametrize("offset_down", [False, True])
 @pytest.mark.parametrize("resample", ["bilinear", "bicubic", "nearest"])
-def test_short_side_then_centre_crop(size, offset_down, resample):
+def test_short_side_then_center_crop(size, offset_down, resample):
     picture, height, width = photo(*size), *size
     image = Preprocessing(16, 21, resample=resample, offset_down=offset_down)(picture)
     new = (21, int(21 * height / width)) if width <= height else (int(21 * width / height), 21)
@@ -41,18 +41,16 @@ def test_a_photo_of_the_right_size_is_not_resampled():
     np.testing.assert_array_equal((Preprocessing(16, 16)(picture) * 255).numpy().round(), picture.transpose(2, 0, 1))
 
 
-def test_grey_and_transparent_photos_are_those_of_their_rgb_version():
-    grey, prepare = photo(20, 30, 1), Preprocessing(8, 9)
-    repeated = prepare(np.repeat(grey, 3, axis=2))
-    assert torch.equal(prepare(grey), repeated) and torch.equal(prepare(grey[..., 0]), repeated)
-    assert torch.equal(prepare(Image.fromarray(grey[..., 0])), repeated)
-    colour = photo(20, 30)
-    rgba = Image.fromarray(np.concatenate([colour, photo(20, 30, 1)], axis=2))
-    assert torch.equal(prepare(rgba), prepare(colour)) and torch.equal(
-        prepare(Image.fromarray(colour)), prepare(colour)
-    )
+def test_gray_and_transparent_photos_are_those_of_their_rgb_version():
+    gray, prepare = photo(20, 30, 1), Preprocessing(8, 9)
+    repeated = prepare(np.repeat(gray, 3, axis=2))
+    assert torch.equal(prepare(gray), repeated) and torch.equal(prepare(gray[..., 0]), repeated)
+    assert torch.equal(prepare(Image.fromarray(gray[..., 0])), repeated)
+    color = photo(20, 30)
+    rgba = Image.fromarray(np.concatenate([color, photo(20, 30, 1)], axis=2))
+    assert torch.equal(prepare(rgba), prepare(color)) and torch.equal(prepare(Image.fromarray(color)), prepare(color))
     one = Preprocessing(8, 9, mean=(0.5,), std=(0.5,))
-    assert one(colour).shape == (1, 8, 8) and torch.equal(one(grey), repeated[:1])
+    assert one(color).shape == (1, 8, 8) and torch.equal(one(gray), repeated[:1])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +63,7 @@ def test_another_size_keeps_the_ratio(native, side, resize):
 
 
 def test_one_line_of_description():
-    assert Preprocessing(224, 256).describe() == "bicubic, short side to 256 pixels, centre crop of 224"
+    assert Preprocessing(224, 256).describe() == "bicubic, short side to 256 pixels, center crop of 224"
     assert Preprocessing(8, 8, squash=True, resample="bilinear").describe() == "bilinear, to 8×8 pixels"
 
 

@@ -108,17 +108,17 @@ def test_features_are_those_of_the_library(made, tmp_path):
     assert encoders[0].preprocessing == encoders[1].preprocessing == encoders[2].preprocessing
 
 
-def test_normalisation_of_the_processor_is_kept_whatever_its_factors(folder):
+def test_normalization_of_the_processor_is_kept_whatever_its_factors(folder):
     processor = T.ViTImageProcessorPil(
         size=SQUARE, rescale_factor=1 / 127.5, image_mean=[1, 1, 1], image_std=[0.5, 1, 2]
     )
     processor.save_pretrained(folder)
     encoder = build_encoder(str(folder), channels=3, image_size=32)
-    np.testing.assert_allclose(encoder.normalise.mean.flatten(), [0.5] * 3)
-    np.testing.assert_allclose(encoder.normalise.std.flatten(), [0.25, 0.5, 1])
+    np.testing.assert_allclose(encoder.normalize.mean.flatten(), [0.5] * 3)
+    np.testing.assert_allclose(encoder.normalize.std.flatten(), [0.25, 0.5, 1])
     T.ViTImageProcessorPil(size=SQUARE, do_normalize=False).save_pretrained(folder)
     encoder = build_encoder(str(folder), channels=3, image_size=32)
-    assert encoder.normalise.mean.abs().sum() == 0 and (encoder.normalise.std == 1).all()
+    assert encoder.normalize.mean.abs().sum() == 0 and (encoder.normalize.std == 1).all()
 
 
 def test_another_image_size_resizes_and_crops_in_proportion(tmp_path):
@@ -137,7 +137,7 @@ def test_without_weights_the_architecture_stays(folder):
     assert all(
         torch.equal(a, b) for a, b in zip(random.state_dict().values(), again.state_dict().values(), strict=True)
     )
-    torch.testing.assert_close(random.normalise.mean.flatten(), torch.tensor([0.3]))
+    torch.testing.assert_close(random.normalize.mean.flatten(), torch.tensor([0.3]))
 
 
 def test_half_precision_files_are_computed_in_float32(tmp_path):
@@ -216,7 +216,7 @@ def test_weights_for_other_channels(folder, tmp_path):
         ({"size": {"shortest_edge": 32}}, "does not give squares"),
         ({"do_resize": False}, "does not give squares"),
         ({"do_center_crop": True, "crop_size": {"height": 8, "width": 9}}, "not square"),
-        ({"image_processor_type": "EfficientNetImageProcessor"}, "does more than resize, crop and normalise"),
+        ({"image_processor_type": "EfficientNetImageProcessor"}, "does more than resize, crop and normalize"),
         ({"image_processor_type": "NoSuchProcessor"}, "no readable preprocessor_config.json"),
     ],
 )
@@ -226,9 +226,9 @@ def test_preprocessing_that_is_not_supported_is_refused_by_name(folder, change, 
     assert message in refusal(folder)
 
 
-def test_unknown_normalisation_is_refused(folder):
+def test_unknown_normalization_is_refused(folder):
     (folder / "preprocessor_config.json").unlink()
-    assert "normalisation of its weights is unknown" in refusal(folder)
+    assert "normalization of its weights is unknown" in refusal(folder)
 
 
 def test_wrong_paths_and_files(folder, tmp_path):
@@ -268,7 +268,7 @@ def test_encoder_of_an_earlier_run(tmp_path, prefix, size):
     second = build_encoder(f"{prefix}{tmp_path / 'run'}", channels=3, image_size=size, mean=[0.9] * 3, std=[0.9] * 3)
     assert second.training and second.image_size == size and second.name == "convnet"
     images = torch.rand(2, 3, size, size)
-    assert torch.equal(second.eval()(images), first(images))  # also the normalisation
+    assert torch.equal(second.eval()(images), first(images))  # also the normalization
     save_encoder(second, tmp_path / "second")
     loaded = load_encoder(tmp_path / "second")
     assert torch.equal(loaded(images), first(images)) and loaded.config == second.config
@@ -276,7 +276,7 @@ def test_encoder_of_an_earlier_run(tmp_path, prefix, size):
         f"{prefix}{tmp_path / 'run'}", channels=3, image_size=size, weights=False, mean=[0.9] * 3, std=[1] * 3
     )
     assert random.feature_dim == first.feature_dim and not torch.equal(random.eval()(images), first(images))
-    torch.testing.assert_close(random.normalise.mean.flatten(), torch.full((3,), 0.9))
+    torch.testing.assert_close(random.normalize.mean.flatten(), torch.full((3,), 0.9))
 
 
 def test_earlier_runs_that_do_not_fit(tmp_path):

@@ -80,7 +80,7 @@ def test_uniform_noise_is_uniform_and_seeded():
 def test_weighted_noise_follows_its_distribution():
     bank = MemoryBank(11, 3)
     weights = torch.tensor([0, 1, 2, 3, 4, 0, 5, 6, 7, 8, 0], dtype=torch.float64)
-    slots = bank.sample(40_000, torch.Generator().manual_seed(0), weights.log() + 700)  # unnormalised, large
+    slots = bank.sample(40_000, torch.Generator().manual_seed(0), weights.log() + 700)  # unnormalized, large
     counts = torch.bincount(slots, minlength=11).double()
     assert counts[weights == 0].sum() == 0
     expected = (40_000 * weights / weights.sum())[weights > 0]

@@ -94,7 +94,7 @@ def test_wrong_types_and_zero_rows():
         Queue(2.5, 3)
     with pytest.raises(TypeError, match="labels must be an integer tensor"):
         Queue(3, 3).enqueue(torch.ones(2, 3), labels=torch.ones(2))
-    with pytest.raises(RuntimeError, match="torch.distributed is not initialised"):
+    with pytest.raises(RuntimeError, match="torch.distributed is not initialized"):
         Queue(3, 3, gather=True).enqueue(torch.ones(2, 3))
     with pytest.warns(CoulombWarning, match="1 of 2 rows of keys are zero vectors"):
         Queue(3, 3).enqueue(torch.tensor([[0.0, 0, 0], [1, 0, 0]]))

@@ -43,7 +43,7 @@ EVALUATION = {
     "raw_pixels": result(0.961, 0.953, (0.651, 0.865, 0.902)),
     "protocol": protocol(360),
 }
-UNLABELLED = {
+UNLABELED = {
     "trained": {"knn": None, "linear": None, "few_shot": None, "view_retrieval": 0.931},
     "random_init": {"knn": None, "linear": None, "few_shot": None, "view_retrieval": 0.402},
     "raw_pixels": {"knn": None, "linear": None, "few_shot": None, "view_retrieval": 0.553},
@@ -105,7 +105,7 @@ def write_lines(path: Path, lines: list[dict]) -> None:
 
 
 def make_run(folder: Path, n: int = 120) -> Path:
-    """A complete, labelled run."""
+    """A complete, labeled run."""
     folder.mkdir(parents=True)
     config = {
         "data": "digits", "out": f"runs/{folder.name}", "method": "simclr", "encoder": "convnet", "epochs": 30,
@@ -114,7 +114,7 @@ def make_run(folder: Path, n: int = 120) -> Path:
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     data = {
-        "source": {"name": "digits", "kind": "digits"}, "train": 1437, "test": 360, "labelled": 1797,
+        "source": {"name": "digits", "kind": "digits"}, "train": 1437, "test": 360, "labeled": 1797,
         "classes": [str(i) for i in range(10)], "image_size": 16, "channels": 1, "kind": "digits", "corrupt": [],
         "split": "Stratified split: 20 % of each class held out, seed 0.",
     }  # fmt: skip
@@ -145,9 +145,9 @@ def edit_samples(folder: Path, **changes: np.ndarray) -> None:
     np.savez(folder / "samples.npz", **(kept | changes))
 
 
-def unlabelled(folder: Path) -> None:
-    edit_json(folder / "data.json", labelled=0, classes=None)
-    write_json(folder / "evaluation.json", UNLABELLED)
+def unlabeled(folder: Path) -> None:
+    edit_json(folder / "data.json", labeled=0, classes=None)
+    write_json(folder / "evaluation.json", UNLABELED)
     write_lines(
         folder / "metrics.jsonl",
         training_lines() + [{k: v for k, v in line.items() if k != "knn"} for line in measure_lines()],
@@ -286,7 +286,7 @@ def hostile(folder: Path) -> None:
 
 
 CHANGES: dict[str, Callable[[Path], None]] = {
-    "labelled": lambda folder: None, "unlabelled": unlabelled, "partial": partial, "stopped": stopped, "hostile": hostile,
+    "labeled": lambda folder: None, "unlabeled": unlabeled, "partial": partial, "stopped": stopped, "hostile": hostile,
     "figures": figures, "weights": weights,
 }  # fmt: skip
 

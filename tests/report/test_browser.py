@@ -24,7 +24,7 @@ def reports(pristine, maker, tmp_path_factory):
         folder = Path(shutil.copytree(pristine, tmp_path_factory.mktemp("pages") / kind))
         change(folder)
         made[kind] = build_report(folder)
-    folders = [made[kind].parent for kind in ("labelled", "figures", "stopped", "hostile")]
+    folders = [made[kind].parent for kind in ("labeled", "figures", "stopped", "hostile")]
     made["comparison"] = build_comparison(folders, tmp_path_factory.mktemp("compared") / "report.html")
     return made
 
@@ -34,7 +34,7 @@ def visit(browser, reports):
     """Open a report; at the end the page must have asked for nothing and complained about nothing."""
     pages, requests, complaints = [], [], []
 
-    def open_page(kind="labelled", **options):
+    def open_page(kind="labeled", **options):
         page = browser.new_page(**({"viewport": WIDE} | options))
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: complaints.append(message.text))
@@ -55,7 +55,7 @@ def visit(browser, reports):
 
 
 @pytest.mark.parametrize(
-    "kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures", "weights", "comparison"]
+    "kind", ["labeled", "unlabeled", "partial", "stopped", "hostile", "figures", "weights", "comparison"]
 )
 @pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
 def test_it_opens_quietly_and_fits(visit, kind, viewport):
@@ -136,7 +136,7 @@ def test_classes_layouts_and_pictures_can_be_chosen(visit):
 LOOP = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.5), (0.02, 0.5)]  # the upper half of the map
 
 
-def centres(page):
+def centers(page):
     """Where the marks are, in shares of the map."""
     return page.evaluate("""() => [...document.querySelectorAll("#atlas use")].map(
         e => [parseFloat(e.getAttribute("x")) / 100, parseFloat(e.getAttribute("y")) / 100])""")
@@ -156,7 +156,7 @@ def draw(page, corners=LOOP):
 def test_a_loop_drawn_with_the_mouse_lists_what_it_encloses(visit):
     page = visit()
     assert page.locator("#selected").is_hidden()
-    expected = [i for i, (x, y) in enumerate(centres(page)) if 0.02 < x < 0.98 and 0.02 < y < 0.5]
+    expected = [i for i, (x, y) in enumerate(centers(page)) if 0.02 < x < 0.98 and 0.02 < y < 0.5]
     draw(page)
     names = page.evaluate("JSON.parse(document.getElementById('page-data').textContent).map.ids")
     assert 10 < len(expected) < 110
@@ -170,7 +170,7 @@ def test_a_loop_drawn_with_the_mouse_lists_what_it_encloses(visit):
     assert page.locator("#atlas use.selected").count() == 0
 
 
-def test_a_loop_takes_only_what_is_singled_out_and_the_choice_outlives_another_map_and_colour(visit):
+def test_a_loop_takes_only_what_is_singled_out_and_the_choice_outlives_another_map_and_color(visit):
     page = visit("figures", reduced_motion="reduce")
     legend = page.locator(".legend button")
     legend.nth(0).click()
@@ -187,7 +187,7 @@ def test_a_loop_takes_only_what_is_singled_out_and_the_choice_outlives_another_m
     assert page.locator("#atlas use.off").count() == 120
     page.get_by_role("button", name="cluster", exact=True).click()
     assert page.locator("#atlas use.off").count() == 0
-    assert "k-means with 10 clusters" in page.locator("#colournote").inner_text()
+    assert "k-means with 10 clusters" in page.locator("#colornote").inner_text()
 
 
 def test_a_finger_draws_only_with_the_lasso(visit):
@@ -241,7 +241,7 @@ def test_controls_are_reached_by_tab_and_show_their_focus(visit):
         window.reached = [];
         document.addEventListener("focusin", ({ target }) => {
             const style = getComputedStyle(target), data = target.dataset;
-            const name = target.id || data.layout || data.colouring || target.tagName + " " + target.className;
+            const name = target.id || data.layout || data.coloring || target.tagName + " " + target.className;
             window.reached.push([name, style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0]);
         });
     }""")
@@ -339,14 +339,14 @@ def test_light_and_dark_are_readable(visit, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_starting_weights_have_a_colour_of_their_own(visit, scheme):
+def test_starting_weights_have_a_color_of_their_own(visit, scheme):
     page = visit("weights", color_scheme=scheme)
-    colours = (
+    colors = (
         page.locator(".bars .group")
         .first.locator(".bar i")
         .evaluate_all("bars => bars.map(bar => getComputedStyle(bar).backgroundColor)")
     )
-    assert len(colours) == len(set(colours)) == 4
+    assert len(colors) == len(set(colors)) == 4
     widths = (
         page.locator(".bars .group").first.locator(".bar i").evaluate_all("bars => bars.map(bar => bar.offsetWidth)")
     )
@@ -363,7 +363,7 @@ def test_it_reads_without_script_and_prints(visit, tmp_path):
 
 def test_the_policy_stops_what_slips_in(browser, reports, tmp_path):
     """Were a name ever written unescaped, the browser would still run and fetch nothing."""
-    source = reports["labelled"].read_text(encoding="utf-8")
+    source = reports["labeled"].read_text(encoding="utf-8")
     bad = '<script>document.title="owned"</script><img src="http://127.0.0.1:9/x" onerror="document.title=\'owned\'">'
     (tmp_path / "page.html").write_text(source.replace("<main>", bad + "<main>"), encoding="utf-8")
     page, failed = browser.new_page(), []

@@ -60,7 +60,7 @@ def page_of(run_folder, maker):
     return build
 
 
-@pytest.mark.parametrize("kind", ["labelled", "unlabelled", "partial", "stopped", "hostile", "figures", "weights"])
+@pytest.mark.parametrize("kind", ["labeled", "unlabeled", "partial", "stopped", "hostile", "figures", "weights"])
 def test_every_kind_of_run_gives_a_page_that_asks_for_nothing(page_of, maker, kind):
     page = page_of(maker.changes[kind])
     assert len(page.source.encode()) < 8_000_000
@@ -108,7 +108,7 @@ def test_starting_weights_are_in_every_part_of_the_page(page_of, maker):
         "coulomb embed lite0 digits --image-size 96 --out features.parquet",
         "starting weights 99.1 %",  # line of the kNN chart
         "the same network with the weights that it started from, unchanged; raw pixels; and the same network with random "
-        "weights. k nearest neighbours",
+        "weights. k nearest neighbors",
         "moved the features of an image by 0.48",
         "recovers 32 % of the starting features from the trained ones, 1 % from those of the untrained network",
     ):
@@ -126,7 +126,7 @@ def test_runs_from_scratch_have_no_starting_weights(page_of):
     assert len(re.findall(r'<th scope="col"><i class="key', page.source)) == 3
 
 
-def test_wrong_neighbours_are_marked_and_only_those(page_of, run_folder):
+def test_wrong_neighbors_are_marked_and_only_those(page_of, run_folder):
     page = page_of()
     run = read_run(run_folder)
     thumbs = [a for t, a in page.tags if "thumb" in (a.get("class") or "").split() and "aria-label" in a]
@@ -145,25 +145,25 @@ def test_wrong_neighbours_are_marked_and_only_those(page_of, run_folder):
 
 
 def test_without_labels_nothing_is_marked_and_nothing_is_claimed(page_of, maker):
-    page = page_of(maker.changes["unlabelled"])
+    page = page_of(maker.changes["unlabeled"])
     assert "thumb sheet wrong" not in page.source.split("<script")[0]
     assert "other view of an unseen image" in page.text
     assert "View retrieval during training" in page.text
     assert "marks another class" not in page.text
     assert page.data["map"]["classes"] == []
-    assert [one["key"] for one in page.data["map"]["colourings"]] == ["cluster"]
+    assert [one["key"] for one in page.data["map"]["colorings"]] == ["cluster"]
 
 
 def test_partial_labels(page_of, maker):
     page = page_of(maker.changes["partial"])
-    assert -1 in page.data["map"]["colourings"][0]["of"]
+    assert -1 in page.data["map"]["colorings"][0]["of"]
     assert 'class="none"' in page.source
 
 
 def test_a_run_that_was_killed(page_of, maker):
     page = page_of(maker.changes["stopped"])
     for expected in (
-        "Not evaluated yet", "epoch 7", "1 line(s) cannot be read", "no neighbours and no map", "has not been evaluated yet",
+        "Not evaluated yet", "epoch 7", "1 line(s) cannot be read", "no neighbors and no map", "has not been evaluated yet",
     ):  # fmt: skip
         assert expected in page.text, expected
 
@@ -337,10 +337,10 @@ def test_all_figures_of_a_run_are_shown(page_of, maker):
         assert expected in page.text, expected
     assert page.text.index("The doctor found") < page.text.index("Training loss")
     shown = page.data["map"]
-    assert [one["key"] for one in shown["colourings"]] == ["class", "cluster", "neighbours", "split"]
-    split = shown["colourings"][3]
+    assert [one["key"] for one in shown["colorings"]] == ["class", "cluster", "neighbors", "split"]
+    split = shown["colorings"][3]
     assert [mark[3] for mark in split["marks"]] == [120, 40]
-    assert all(max(row) < 120 for row in shown["neighbours"])  # held-out ones alone
+    assert all(max(row) < 120 for row in shown["neighbors"])  # held-out ones alone
     assert len(page.data["similarity"]) == 11
 
 

@@ -29,12 +29,12 @@ def test_common_starting_weights_are_a_baseline(pair, maker):
     for folder, start in zip(pair, (starts[0], starts[0]), strict=True):
         maker.edit_json(folder / "evaluation.json", **start)
     runs = [read_run(folder) for folder in pair]
-    (row,) = [row for row in dict(results(runs))["Trained encoders"] if row.label == "k nearest neighbours"]
+    (row,) = [row for row in dict(results(runs))["Trained encoders"] if row.label == "k nearest neighbors"]
     assert row.shared == {"starting_point": "70.0\u202f%", "raw_pixels": "96.1\u202f%"}
     assert "starting weights" in render_comparison(runs)
     maker.edit_json(pair[1] / "evaluation.json", **starts[1])
     runs = [read_run(folder) for folder in pair]
-    (row,) = [row for row in dict(results(runs))["Trained encoders"] if row.label == "k nearest neighbours"]
+    (row,) = [row for row in dict(results(runs))["Trained encoders"] if row.label == "k nearest neighbors"]
     assert row.shared == {"raw_pixels": "96.1\u202f%"}
     assert "starting weights" not in render_comparison(runs)
 
@@ -46,8 +46,8 @@ def test_differences_leave_out_the_output_folder(pair):
 def test_results_mark_the_best_run(pair):
     groups = dict(results([read_run(folder) for folder in pair]))
     rows = {row.label: row for row in groups["Trained encoders"]}
-    assert rows["k nearest neighbours"].cells == [("98.1\u202f%", "", True), ("90.0\u202f%", "", False)]
-    assert rows["k nearest neighbours"].shared == {"raw_pixels": "96.1\u202f%"}
+    assert rows["k nearest neighbors"].cells == [("98.1\u202f%", "", True), ("90.0\u202f%", "", False)]
+    assert rows["k nearest neighbors"].shared == {"raw_pixels": "96.1\u202f%"}
     assert rows["5 labels per class"].cells == [("93.4\u202f%", "± 1.1", False)] * 2  # equal: none is the best
     live = {row.label: row for row in groups["Last live evaluation"]}
     assert [text for text, *_ in live["separation"].cells] == ["–", "98.0\u202f%"]

@@ -1,4 +1,4 @@
-"""Maps of the features and their colours."""
+"""Maps of the features and their colors."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 
 from coulomb.report import feature_map
 from coulomb.report.collect import RunData, Samples
-from coulomb.report.feature_map import COLOURS, MIN_TSNE, SHAPES, feature_maps, group_marks, map_colourings
-from coulomb.report.gallery import nearest_neighbours
+from coulomb.report.feature_map import COLORS, MIN_TSNE, SHAPES, feature_maps, group_marks, map_colorings
+from coulomb.report.gallery import nearest_neighbors
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_every_map_lies_in_its_square(features):
         assert layout.places.max() <= 96
 
 
-def test_too_many_or_too_few_for_neighbourhoods_have_pca(features, monkeypatch):
+def test_too_many_or_too_few_for_neighborhoods_have_pca(features, monkeypatch):
     assert [layout.key for layout in feature_maps(features[:20])] == ["pca"]
     monkeypatch.setattr(feature_map, "MAX_TSNE", 30)
     assert [layout.key for layout in feature_maps(features)] == ["pca"]
@@ -68,41 +68,41 @@ def three_blobs(labels, held_out=None, n=30):
     return Samples(np.zeros((n, 1, 1, 3), np.uint8), features.astype(np.float32), labels, ["x"] * n, seen)
 
 
-def colours_by_key(samples):
+def colors_by_key(samples):
     run = RunData(Path("x"), data={"classes": ["a", "b", "c"]})
-    return {one.key: one for one in map_colourings(run, samples, nearest_neighbours(samples.features), 0)}
+    return {one.key: one for one in map_colorings(run, samples, nearest_neighbors(samples.features), 0)}
 
 
 def test_clusters_find_the_blobs_and_are_named_by_their_majority():
     labels = np.repeat([0, 1, 2], 10)
-    labels[0] = 1  # a mislabelled image
-    one = colours_by_key(three_blobs(labels))
+    labels[0] = 1  # a mislabeled image
+    one = colors_by_key(three_blobs(labels))
     named = {mark.name.split(": ")[1] for mark in one["cluster"].marks}
     assert named == {"mostly a (90\u202f%)", "mostly b (100\u202f%)", "mostly c (100\u202f%)"}
     assert len({(c, b) for c, b in zip(one["cluster"].of_sample, np.repeat([0, 1, 2], 10), strict=True)}) == 3
-    assert one["neighbours"].of_sample == [1] + [0] * 29
+    assert one["neighbors"].of_sample == [1] + [0] * 29
 
 
 def test_without_labels_there_are_clusters_alone():
-    assert list(colours_by_key(three_blobs(np.full(30, -1)))) == ["cluster"]
+    assert list(colors_by_key(three_blobs(np.full(30, -1)))) == ["cluster"]
 
 
-def test_split_is_a_colouring_where_training_images_are_there():
+def test_split_is_a_coloring_where_training_images_are_there():
     held_out = np.arange(30) < 20
-    one = colours_by_key(three_blobs(np.repeat([0, 1, 2], 10), held_out))["split"]
+    one = colors_by_key(three_blobs(np.repeat([0, 1, 2], 10), held_out))["split"]
     assert [(mark.name, mark.count) for mark in one.marks] == [("held out", 20), ("training images", 10)]
 
 
 def test_samples_that_are_all_alike_have_no_clusters():
     samples = three_blobs(np.repeat([0, 1, 2], 10))
     samples.features[:] = 1
-    assert list(colours_by_key(samples)) == ["class", "neighbours"]
+    assert list(colors_by_key(samples)) == ["class", "neighbors"]
 
 
 def test_more_groups_than_marks_share_the_last():
     groups = np.repeat(np.arange(30), np.arange(1, 31))
     marks = group_marks(groups, {i: str(i) for i in range(30)})
-    assert len(marks) == COLOURS * SHAPES
+    assert len(marks) == COLORS * SHAPES
     assert marks[-1].label == -1
     assert sum(mark.count for mark in marks) == len(groups)
 
@@ -124,8 +124,8 @@ def test_pca_keeps_distances_of_planar_data_and_is_reproducible():
 
 def test_tsne_comes_first_where_it_is_possible_and_separates_clusters():
     rng = np.random.default_rng(0)
-    centres = np.repeat(np.eye(10)[:3], 15, axis=0)
-    maps = feature_maps(centres + 0.02 * rng.standard_normal(centres.shape))
+    centers = np.repeat(np.eye(10)[:3], 15, axis=0)
+    maps = feature_maps(centers + 0.02 * rng.standard_normal(centers.shape))
     assert [found.key for found in maps] == ["tsne", "pca"]
     places = maps[0].places
     assert places.min() >= 3

@@ -43,7 +43,7 @@ def test_further_rows_in_order():
 
 def test_frequencies_need_two_groups():
     heads, rows = frequencies({"trained": TRAINED})
-    assert heads == ["many: 1 class", "few: 2 classes"] and rows == [("k nearest neighbours", [0.9, 0.1])]
+    assert heads == ["many: 1 class", "few: 2 classes"] and rows == [("k nearest neighbors", [0.9, 0.1])]
     assert frequencies({"trained": {"by_frequency": {"many": {"classes": 3, "knn": 1}, "few": None}}}) == ([], [])
 
 
@@ -84,7 +84,7 @@ def test_a_long_tail_is_shown_in_groups_by_training_images():
 def test_classes_of_about_one_size_stay_in_their_order():
     found = class_bars(run_with_classes([50, 60, 55]))
     assert [(name, [bar.name for bar in bars]) for name, bars in found.groups] == [("", ["c0", "c1", "c2"])]
-    assert found.classifier == "k nearest neighbours"
+    assert found.classifier == "k nearest neighbors"
 
 
 def test_the_runs_own_classifier_comes_first_and_many_classes_show_the_worst():
@@ -121,11 +121,11 @@ def test_an_older_run_is_judged_by_its_held_out_samples():
     samples = Samples(
         np.zeros((5, 1, 1, 3), np.uint8), np.ones((5, 2)), labels, list("abcde"), np.array([1, 1, 1, 1, 0], bool)
     )
-    neighbours = np.array([[1, 3], [2, 0], [3, 3], [0, 1], [0, 0]])  # b: one of each class, the nearer is a dog
-    found = confusion_matrix(run_with_names(samples=samples), neighbours)
+    neighbors = np.array([[1, 3], [2, 0], [3, 3], [0, 1], [0, 0]])  # b: one of each class, the nearer is a dog
+    found = confusion_matrix(run_with_names(samples=samples), neighbors)
     assert found is None  # only cats can be judged: nothing to confuse
-    neighbours[2] = [0, 1]
-    found = confusion_matrix(run_with_names(samples=samples), neighbours)
+    neighbors[2] = [0, 1]
+    found = confusion_matrix(run_with_names(samples=samples), neighbors)
     assert found.errors == [("dog", "cat", "1 of 1"), ("cat", "dog", "1 of 2")]
     assert "samples of this page" in found.note
 

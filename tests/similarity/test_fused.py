@@ -88,7 +88,7 @@ def test_the_fused_path_applies_if_keys_require_grad_and_memory_allows():
 
 
 def classes(n, m, dim, *, frozen=(), backend="streaming"):
-    """Contrasts rows with class centres with a bias. Rows of unknown class have a loss of 0."""
+    """Contrasts rows with class centers with a bias. Rows of unknown class have a loss of 0."""
     draw = torch.Generator().manual_seed(n + m)
     made = {
         "queries": torch.randn(n, dim, dtype=torch.float64, generator=draw),
@@ -112,7 +112,7 @@ def classes(n, m, dim, *, frozen=(), backend="streaming"):
 
 @pytest.mark.parametrize("frozen", [(), ("queries",), ("queries", "scale"), ("bias", "own"), ("keys",), ("scale",)])
 @pytest.mark.parametrize(("n", "m"), [(13, 7), (1, 1), (4, 1), (5, 31)])
-def test_class_centres_with_a_bias_and_unknown_classes(frozen, n, m, recomputed):
+def test_class_centers_with_a_bias_and_unknown_classes(frozen, n, m, recomputed):
     loss, grads, _, _ = classes(n, m, 6, frozen=frozen)
     expected, wanted, _, _ = classes(n, m, 6, frozen=frozen, backend="dense")
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)

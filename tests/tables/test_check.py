@@ -77,7 +77,7 @@ def test_workers_change_nothing(tree):
 def test_partial_and_no_labels():
     images = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
     result = check(ArraySource(images, [0, 0, -1, -1, 3, -1]), batch_size=3)
-    assert (result["labels"]["labelled"], result["labels"]["unlabelled"]) == (3, 3)
+    assert (result["labels"]["labeled"], result["labels"]["unlabeled"]) == (3, 3)
     assert [entry["label"] for entry in result["labels"]["classes"]] == [0, 3]
     assert any("a single image" in finding for finding in result["findings"])
     nothing = check(ArraySource(images))
@@ -85,7 +85,7 @@ def test_partial_and_no_labels():
     assert "labels    none" in render_check(nothing)
 
 
-def test_unlabelled_copies_have_no_conflict():
+def test_unlabeled_copies_have_no_conflict():
     result = check(ArraySource(np.zeros((3, 4, 4), np.uint8), [1, -1, 1]))
     assert result["duplicates"]["redundant"] == 2
     assert result["duplicates"]["cross_label"] == 0

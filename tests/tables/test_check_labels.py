@@ -133,7 +133,7 @@ def test_columns_that_could_be_labels_are_listed(make, paths, tmp_path):
     assert source.labels is None
     result = label_like(pickle.loads(pickle.dumps(source)) if make is not hub else source)
     assert [(entry["name"], entry["values"]) for entry in result] == [("breed", 3), ("house", 4)]
-    assert result[0]["examples"] == ["dachshund", "poodle", "pug"] and result[0]["unlabelled"] == 1
+    assert result[0]["examples"] == ["dachshund", "poodle", "pug"] and result[0]["unlabeled"] == 1
     used = open_source(data, labels="breed")
     assert used.class_names == ["dachshund", "poodle", "pug"]
     assert [entry["name"] for entry in label_like(used)] == ["house"]

@@ -16,7 +16,7 @@ from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables import Images, check, open_source
 
 RAMP = np.arange(12 * 10, dtype=np.uint8).reshape(12, 10)
-COLOUR = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)
+COLOR = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -35,11 +35,11 @@ def pixels(data: bytes | Path) -> np.ndarray:
     return image
 
 
-def test_grey_and_colour_are_exact():
+def test_gray_and_color_are_exact():
     assert np.array_equal(pixels(encoded(Image.fromarray(RAMP)))[..., 0], RAMP)
-    assert np.array_equal(pixels(encoded(Image.fromarray(COLOUR))), COLOUR)
+    assert np.array_equal(pixels(encoded(Image.fromarray(COLOR))), COLOR)
     for kind in ("BMP", "TIFF", "PPM", "TGA"):
-        assert np.array_equal(pixels(encoded(Image.fromarray(COLOUR), kind)), COLOUR), kind
+        assert np.array_equal(pixels(encoded(Image.fromarray(COLOR), kind)), COLOR), kind
 
 
 def test_one_bit_is_black_and_white():
@@ -49,41 +49,41 @@ def test_one_bit_is_black_and_white():
 
 @pytest.mark.parametrize("alpha", [0, 128, 255])
 def test_transparency_is_composited_over_white(alpha):
-    rgba = np.dstack([COLOUR, np.full(RAMP.shape, alpha, np.uint8)])
-    expected = COLOUR * (alpha / 255) + 255 * (1 - alpha / 255)
+    rgba = np.dstack([COLOR, np.full(RAMP.shape, alpha, np.uint8)])
+    expected = COLOR * (alpha / 255) + 255 * (1 - alpha / 255)
     data = encoded(Image.fromarray(rgba))
     assert read_header(data, "it").transparent
     assert np.abs(pixels(data) - expected).max() <= 1
     la = encoded(Image.merge("LA", [Image.fromarray(RAMP), Image.fromarray(rgba[..., 3])]))
-    grey = pixels(la)
-    assert grey.shape == (12, 10, 1)
-    assert np.abs(grey[..., 0] - (RAMP * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
+    gray = pixels(la)
+    assert gray.shape == (12, 10, 1)
+    assert np.abs(gray[..., 0] - (RAMP * (alpha / 255) + 255 * (1 - alpha / 255))).max() <= 1
 
 
-def test_palette_grey_colour_and_transparent():
-    grey = Image.fromarray(RAMP)
-    grey.putpalette([value for value in range(256) for _ in range(3)])
-    assert grey.mode == "P"
-    assert np.array_equal(pixels(encoded(grey))[..., 0], RAMP)
-    colour = Image.fromarray(RAMP)
-    colour.putpalette([part for value in range(256) for part in (value, 255 - value, 7)])
+def test_palette_gray_color_and_transparent():
+    gray = Image.fromarray(RAMP)
+    gray.putpalette([value for value in range(256) for _ in range(3)])
+    assert gray.mode == "P"
+    assert np.array_equal(pixels(encoded(gray))[..., 0], RAMP)
+    color = Image.fromarray(RAMP)
+    color.putpalette([part for value in range(256) for part in (value, 255 - value, 7)])
     expected = np.dstack([RAMP, 255 - RAMP, np.full_like(RAMP, 7)])
-    assert np.array_equal(pixels(encoded(colour)), expected)
-    clear = pixels(encoded(colour, transparency=5))
+    assert np.array_equal(pixels(encoded(color)), expected)
+    clear = pixels(encoded(color, transparency=5))
     assert (clear[RAMP == 5] == 255).all()
     assert np.array_equal(clear[RAMP != 5], expected[RAMP != 5])
 
 
-def test_transparent_value_of_grey_png():
+def test_transparent_value_of_gray_png():
     image = pixels(encoded(Image.fromarray(RAMP), transparency=3))
     assert image.shape == (12, 10, 1)
     assert image[RAMP == 3].tolist() == [[255]]
 
 
 def test_cmyk_becomes_rgb():
-    image = pixels(encoded(Image.fromarray(COLOUR).convert("CMYK"), "TIFF"))
-    assert np.abs(image.astype(int) - COLOUR).max() <= 1
-    assert read_header(encoded(Image.fromarray(COLOUR).convert("CMYK"), "TIFF"), "it").mode == "CMYK"
+    image = pixels(encoded(Image.fromarray(COLOR).convert("CMYK"), "TIFF"))
+    assert np.abs(image.astype(int) - COLOR).max() <= 1
+    assert read_header(encoded(Image.fromarray(COLOR).convert("CMYK"), "TIFF"), "it").mode == "CMYK"
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
@@ -115,20 +115,20 @@ def test_float_tiff_in_unit_range_only():
 def test_exif_orientation_is_applied(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    image = pixels(encoded(Image.fromarray(COLOUR), "PNG", exif=exif))
+    image = pixels(encoded(Image.fromarray(COLOR), "PNG", exif=exif))
     # EXIF orientation: stored rows and columns → upright rows and columns.
     upright = {
-        1: COLOUR, 2: COLOUR[:, ::-1], 3: COLOUR[::-1, ::-1], 4: COLOUR[::-1],
-        5: COLOUR.transpose(1, 0, 2), 6: np.rot90(COLOUR, -1), 7: COLOUR[::-1, ::-1].transpose(1, 0, 2),
-        8: np.rot90(COLOUR),
+        1: COLOR, 2: COLOR[:, ::-1], 3: COLOR[::-1, ::-1], 4: COLOR[::-1],
+        5: COLOR.transpose(1, 0, 2), 6: np.rot90(COLOR, -1), 7: COLOR[::-1, ::-1].transpose(1, 0, 2),
+        8: np.rot90(COLOR),
     }  # fmt: skip
     assert np.array_equal(image, upright[orientation])
-    jpeg = encoded(Image.fromarray(COLOUR), "JPEG", exif=exif, quality=95)
+    jpeg = encoded(Image.fromarray(COLOR), "JPEG", exif=exif, quality=95)
     assert pixels(jpeg).shape[:2] == ((10, 12) if orientation >= 5 else (12, 10))
 
 
 def test_first_frame_of_an_animation():
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert (pixels(data) == [255, 0, 0]).all()
 
@@ -157,7 +157,7 @@ def test_error_for_items_that_are_not_images(data, reason):
 def test_programs_are_not_decoded():
     # Pillow would run Ghostscript for these, for any extension.
     with pytest.raises(CorruptImage, match="not an image"):
-        read_header(encoded(Image.fromarray(COLOUR), "EPS"), "it")
+        read_header(encoded(Image.fromarray(COLOR), "EPS"), "it")
     assert not {".eps", ".ps", ".wmf", ".emf", ".pdf"} & image_extensions()
     assert {".jpg", ".jpeg", ".png", ".tif", ".webp", ".gif", ".bmp"} <= image_extensions()
 

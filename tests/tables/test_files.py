@@ -12,11 +12,11 @@ from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables import open_source
 
 
-def put(folder, *names, colour=7):
+def put(folder, *names, color=7):
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (4, 4), colour).save(path, "PNG")
+        Image.new("L", (4, 4), color).save(path, "PNG")
 
 
 def ids(source):
@@ -52,7 +52,7 @@ def test_class_folders(tmp_path):
     assert source.image(0).shape == (4, 4, 1)
 
 
-def test_images_next_to_class_folders_are_unlabelled(tmp_path):
+def test_images_next_to_class_folders_are_unlabeled(tmp_path):
     put(tmp_path, "dog/a.png", "cat/x.png", "loose.png")
     source = open_source(tmp_path)
     assert dict(zip(ids(source), source.labels.tolist(), strict=True)) == {
@@ -226,8 +226,8 @@ def test_csv_with_and_without_labels(data):
 def test_label_column_by_name(data):
     path = listed(data, "path,label,breed\na.png,0,pug\n")
     assert open_source(path, labels="breed").class_names == ["pug"]
-    with pytest.raises(InputError, match="no label column 'colour'; there are path, label, breed"):
-        open_source(path, labels="colour")
+    with pytest.raises(InputError, match="no label column 'color'; there are path, label, breed"):
+        open_source(path, labels="color")
 
 
 def test_parquet_list(data):

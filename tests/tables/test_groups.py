@@ -114,12 +114,12 @@ CASES = st.integers(0, 5).flatmap(
 
 
 @given(CASES, st.booleans(), st.booleans())
-def test_a_grouped_split_divides_no_group(case, labelled, nested):
+def test_a_grouped_split_divides_no_group(case, labeled, nested):
     seed, images, count, classes, fraction = case
     draw = np.random.default_rng(seed)
     ids = np.unique(draw.integers(0, count, images), return_inverse=True)[1]
     labels = ids % classes if nested else draw.integers(-1, classes, images)
-    labels = labels if labelled else None
+    labels = labels if labeled else None
     groups = groups_of(ids)
     try:
         train, test = grouped_split(labels, groups, fraction, seed)
@@ -138,8 +138,8 @@ def test_a_grouped_split_divides_no_group(case, labelled, nested):
         members = ids[known == label]
         if fraction * len(members) >= 1 and len(np.unique(members)) > 1 and labels is not None and nested:
             assert (known[test] == label).any()
-    only_unlabelled = np.setdiff1d(ids, ids[known >= 0])
-    assert not set(only_unlabelled) & set(ids[test])
+    only_unlabeled = np.setdiff1d(ids, ids[known >= 0])
+    assert not set(only_unlabeled) & set(ids[test])
 
 
 def test_a_grouped_split_is_exact_where_groups_allow_it():
@@ -183,7 +183,7 @@ def test_each_class_is_tested_if_groups_have_one_class_each():
     [
         ([0] * 9, None, "all 9 images are in one group, '0'"),
         (list(range(9)), None, "no two of the 9 images share a house"),
-        ([0] * 95 + [1] * 5, None, "only 5 of 100 labelled images.*'0' alone has 95% of the images"),
+        ([0] * 95 + [1] * 5, None, "only 5 of 100 labeled images.*'0' alone has 95% of the images"),
         ([0] * 9 + [1] * 9, [0] * 9 + [1] * 9, "only 0 of 18.*most classes have one house only"),
     ],
 )

@@ -116,10 +116,10 @@ def test_images_with_more_than_8_bits_become_float():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_16_bit_image_among_others_has_the_pixels_of_its_8_bit_version(tmp_path, workers):
-    grey = np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
-    Image.fromarray(grey).save(tmp_path / "a.png")
-    Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "b.png")
-    Image.fromarray(grey).save(tmp_path / "c.png")
+    gray = np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
+    Image.fromarray(gray).save(tmp_path / "a.png")
+    Image.fromarray(gray.astype(np.uint16) * 257).save(tmp_path / "b.png")
+    Image.fromarray(gray).save(tmp_path / "c.png")
     for cached in (True, False):
         images = Images(open_source(tmp_path), size=16, workers=workers, cache_bytes=2**20 if cached else 0)
         assert images.dtype == "uint8" and images.load(progress=False) == cached
@@ -129,13 +129,13 @@ def test_a_16_bit_image_among_others_has_the_pixels_of_its_8_bit_version(tmp_pat
         assert images.rounded == {1}  # once, however often it is read
 
 
-def test_only_grey_and_colour_are_converted():
-    grey = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
-    assert np.array_equal(to_channels(grey, 3), np.repeat(grey, 3, axis=2))
-    colour = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    assert np.array_equal(to_channels(colour, 1)[..., 0], np.asarray(Image.fromarray(colour).convert("L")))
-    unit = (colour / 255).astype(np.float32)
-    assert np.abs(to_channels(unit, 1) * 255 - to_channels(colour, 1)).max() <= 0.51
+def test_only_gray_and_color_are_converted():
+    gray = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
+    assert np.array_equal(to_channels(gray, 3), np.repeat(gray, 3, axis=2))
+    color = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    assert np.array_equal(to_channels(color, 1)[..., 0], np.asarray(Image.fromarray(color).convert("L")))
+    unit = (color / 255).astype(np.float32)
+    assert np.abs(to_channels(unit, 1) * 255 - to_channels(color, 1)).max() <= 0.51
     for channels in (1, 2, 3):
         with pytest.raises(InputError, match=f"4 channels instead of {channels}; set channels=4"):
             to_channels(np.zeros((4, 4, 4), np.uint8), channels)
@@ -161,7 +161,7 @@ def test_downsizing_is_antialiased():
     stripes = np.zeros((64, 64, 1), np.uint8)
     stripes[:, ::2] = 255
     canvas, _ = to_canvas(stripes, 8, 1, "uint8")
-    assert abs(canvas.astype(int) - 127).max() <= 12  # nearest-neighbour sampling would give 0 or 255
+    assert abs(canvas.astype(int) - 127).max() <= 12  # nearest-neighbor sampling would give 0 or 255
 
 
 def test_wrong_array_of_a_source_is_an_error():
@@ -173,26 +173,26 @@ def test_wrong_array_of_a_source_is_an_error():
         Images(Odd(np.zeros((2, 4, 4), np.uint8)), dtype="uint8").__getitems__([1])
 
 
-def test_normalisation_against_numpy(folder):
+def test_normalization_against_numpy(folder):
     array = np.random.default_rng(0).integers(0, 256, (300, 3, 6, 6), dtype=np.uint8)
     images = Images(open_source(array), size=6)
-    mean, deviation = images.normalisation()
+    mean, deviation = images.normalization()
     assert mean.numpy() == pytest.approx((array / 255).mean((0, 2, 3)), abs=1e-6)
     assert deviation.numpy() == pytest.approx((array / 255).std((0, 2, 3)), abs=1e-6)
-    of_some, _ = images.normalisation(indices=[3, 4])
+    of_some, _ = images.normalization(indices=[3, 4])
     assert of_some.numpy() == pytest.approx((array[3:5] / 255).mean((0, 2, 3)), abs=1e-6)
-    first, again, other = (images.normalisation(sample=50, seed=seed)[0] for seed in (0, 0, 1))
+    first, again, other = (images.normalization(sample=50, seed=seed)[0] for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert Images(open_source(folder), size=8).normalisation()[1].min() > 0
-    flat = Images(open_source(np.zeros((3, 4, 4), np.uint8)), size=4, channels=1).normalisation()[1]
+    assert Images(open_source(folder), size=8).normalization()[1].min() > 0
+    flat = Images(open_source(np.zeros((3, 4, 4), np.uint8)), size=4, channels=1).normalization()[1]
     assert flat.item() == pytest.approx(1 / 255)
 
 
 def test_nothing_readable(tmp_path):
     (tmp_path / "a.png").write_bytes(b"torn")
     with pytest.raises(InputError, match="none of 1 images can be decoded"):
-        Images(open_source(tmp_path)).normalisation()
+        Images(open_source(tmp_path)).normalization()
 
 
 @pytest.mark.parametrize("options", [{"size": 0}, {"channels": 0}, {"workers": -1}, {"dtype": "int8"}])

@@ -27,18 +27,18 @@ class Listed(Dataset):
         return self.items[index]
 
 
-GREY = np.arange(20, dtype=np.uint8).reshape(4, 5)
+GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5)
 
 
 @pytest.mark.parametrize(
     ("image", "shape"),
     [
-        (Image.fromarray(GREY), (4, 5, 1)),
-        (Image.fromarray(GREY).convert("RGBA"), (4, 5, 3)),
-        (GREY, (4, 5, 1)),
-        (np.dstack([GREY] * 3), (4, 5, 3)),
-        (torch.from_numpy(GREY), (4, 5, 1)),
-        (torch.from_numpy(GREY)[None], (4, 5, 1)),
+        (Image.fromarray(GRAY), (4, 5, 1)),
+        (Image.fromarray(GRAY).convert("RGBA"), (4, 5, 3)),
+        (GRAY, (4, 5, 1)),
+        (np.dstack([GRAY] * 3), (4, 5, 3)),
+        (torch.from_numpy(GRAY), (4, 5, 1)),
+        (torch.from_numpy(GRAY)[None], (4, 5, 1)),
         (torch.zeros(13, 4, 5, dtype=torch.uint8), (4, 5, 13)),
         (torch.rand(3, 4, 5), (4, 5, 3)),
     ],
@@ -49,12 +49,12 @@ def test_kinds_of_images(image, shape):
         assert source.image(1).shape == shape
         assert source.labels is None if item is image else source.labels.tolist() == [1, 1]
     if shape == (4, 5, 1):
-        assert np.array_equal(source.image(0)[..., 0], GREY)
+        assert np.array_equal(source.image(0)[..., 0], GRAY)
 
 
 def test_errors_of_reading_are_no_corrupt_images():
     source = open_source(
-        Listed([GREY, InputError("shard 7 is gone"), OSError(errno.EIO, "Input/output error"), ValueError("no image")])
+        Listed([GRAY, InputError("shard 7 is gone"), OSError(errno.EIO, "Input/output error"), ValueError("no image")])
     )
     with pytest.raises(InputError, match="^shard 7 is gone$") as raised:
         source.image(1)
@@ -66,7 +66,7 @@ def test_errors_of_reading_are_no_corrupt_images():
 
 
 def test_labels_come_from_targets_without_a_pass():
-    items = [(GREY, 0), (GREY, 1), (GREY, 1)]
+    items = [(GRAY, 0), (GRAY, 1), (GRAY, 1)]
     dataset = Listed(items, targets=torch.tensor([0, 1, 1]), classes=["cat", "dog"])
     source = open_source(dataset)
     assert source.labels.tolist() == [0, 1, 1]
@@ -78,7 +78,7 @@ def test_labels_come_from_targets_without_a_pass():
 
 
 def test_labels_from_one_pass_are_noted_and_can_be_skipped():
-    items = [(GREY, "dog"), OSError("torn"), (GREY, "cat")]
+    items = [(GRAY, "dog"), OSError("torn"), (GRAY, "cat")]
     source = open_source(Listed(items))
     assert source.labels.tolist() == [1, -1, 0]
     assert "one pass" in source.notes[0]
@@ -96,9 +96,9 @@ def test_tensor_dataset():
 
 def test_failing_items_are_corrupt_and_bugs_are_raised():
     with pytest.raises(CorruptImage, match="1: OSError: torn"):
-        open_source(Listed([GREY, OSError("torn")])).image(1)
+        open_source(Listed([GRAY, OSError("torn")])).image(1)
     with pytest.raises(AttributeError):
-        open_source(Listed([GREY, AttributeError("typo")])).image(1)
+        open_source(Listed([GRAY, AttributeError("typo")])).image(1)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_failing_items_are_corrupt_and_bugs_are_raised():
     [
         (torch.zeros(3, 4, 4, dtype=torch.int64), "type int64"),
         ("path.png", "a str is not an image"),
-        ({"picture": GREY}, "without 'image'"),
+        ({"picture": GRAY}, "without 'image'"),
         (np.full((4, 4), 7.0), "scale them to"),
     ],
 )
@@ -118,7 +118,7 @@ def test_items_that_are_not_images(image, message):
 def test_not_map_style_or_empty():
     class Stream(IterableDataset):
         def __iter__(self):
-            return iter([GREY])
+            return iter([GRAY])
 
     with pytest.raises(InputError, match="not a map-style data set"):
         open_source(Stream())

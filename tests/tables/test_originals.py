@@ -60,7 +60,7 @@ def test_a_batch_without_any_readable_image(tmp_path):
     assert len(batches[0]["index"]) == 0 and len(batches[0]["failed"]) == 1
 
 
-def test_grey_colour_and_other_channels():
+def test_gray_color_and_other_channels():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 9, 9, 3), dtype=np.uint8)
     _, (batch,) = read(ArraySource(pixels[..., :1]))
     assert torch.equal(batch["image"][:, 0], batch["image"][:, 2])

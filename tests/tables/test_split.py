@@ -114,7 +114,7 @@ def test_counts_follow_the_profile(sizes, profile, factor):
 
 
 @given(CLASS_SIZES, st.integers(0, 5), PROFILES, st.floats(1, 50), st.integers(0, 3))
-def test_subset_has_the_counts_and_keeps_unlabelled_images(sizes, unknown, profile, factor, seed):
+def test_subset_has_the_counts_and_keeps_unlabeled_images(sizes, unknown, profile, factor, seed):
     labels = np.concatenate([np.full(size, label) for label, size in enumerate(sizes)] + [np.full(unknown, -1)])
     labels = np.random.default_rng(seed).permutation(labels)
     indices = np.arange(len(labels))

@@ -56,7 +56,7 @@ def test_sample_is_seeded_and_bounded():
 
 
 class SomeDeep(ArraySource):
-    """Grey images, some of which have 16 bits."""
+    """Gray images, some of which have 16 bits."""
 
     def __init__(self, deep):
         super().__init__(np.zeros((len(deep), 4, 4), np.uint8))
@@ -117,9 +117,9 @@ def natural(seed, side):
     draw = np.random.default_rng(seed)
     f = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None])
     f[0, 0] = 1
-    grey = np.fft.ifft2(np.fft.fft2(draw.normal(size=(side, side))) / f).real
-    grey = (grey - grey.mean()) / grey.std() * 50 + 128
-    return np.repeat(np.clip(grey, 0, 255).astype(np.uint8)[..., None], 3, 2)
+    gray = np.fft.ifft2(np.fft.fft2(draw.normal(size=(side, side))) / f).real
+    gray = (gray - gray.mean()) / gray.std() * 50 + 128
+    return np.repeat(np.clip(gray, 0, 255).astype(np.uint8)[..., None], 3, 2)
 
 
 def enlarged(picture, side, kind, quality=None):
@@ -148,7 +148,7 @@ def test_images_with_detail_side_their_own_size(side):
 def test_enlarged_images(small, large, kind, quality):
     result = measured([enlarged(natural(seed, small), large, kind, quality) for seed in range(12)])
     if kind == Image.Resampling.NEAREST and large % small:
-        return  # blocks of unequal sizes are not recognised
+        return  # blocks of unequal sizes are not recognized
     assert result["enlarged"] >= 0.9
     assert 0.8 * small <= result["detail"] <= 1.45 * small
 

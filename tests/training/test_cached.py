@@ -11,7 +11,7 @@ from coulomb.training import cached_step
 views = [torch.rand(9, 1, 8, 8, dtype=torch.double, generator=torch.Generator().manual_seed(k)) for k in range(2)]
 
 
-class Labelled(nn.Module):
+class Labeled(nn.Module):
     """A loss with labels, for `cached_step`."""
 
     def __init__(self, loss):
@@ -48,8 +48,8 @@ def test_the_gradient_is_that_of_the_whole_batch(size):
 
 def test_losses_with_parameters_and_labels():
     same_gradients(SigmoidLoss().double(), views, 4)
-    same_gradients(Labelled(ArcFaceLoss(3, 5).double()), views[:1], 4)
-    same_gradients(Labelled(SupConLoss()), views, 4)
+    same_gradients(Labeled(ArcFaceLoss(3, 5).double()), views[:1], 4)
+    same_gradients(Labeled(SupConLoss()), views, 4)
 
 
 def test_gradients_are_added_and_a_tuple_begins_with_the_loss():

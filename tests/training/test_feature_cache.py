@@ -12,7 +12,7 @@ from coulomb.models import build_encoder
 from coulomb.tables import Images, open_source
 from coulomb.training import feature_cache
 from coulomb.training.feature_cache import CachedViews, FeatureCache
-from coulomb.training.neighbours import nearest_images
+from coulomb.training.neighbors import nearest_images
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.folder import RunFolder
 
@@ -146,9 +146,9 @@ def test_other_processes_wait_for_the_first(parts, monkeypatch):
 class Filled:
     """An opened cache of given features [N, V, F]."""
 
-    def __init__(self, rows, neighbours=None):
+    def __init__(self, rows, neighbors=None):
         self.rows, self.shape = rows.numpy(), tuple(rows.shape)
-        self.neighbours = torch.empty(0, 0, dtype=torch.int32) if neighbours is None else neighbours
+        self.neighbors = torch.empty(0, 0, dtype=torch.int32) if neighbors is None else neighbors
 
 
 def test_drawn_views_are_different_views_of_each_image_and_stateless():
@@ -162,19 +162,19 @@ def test_drawn_views_are_different_views_of_each_image_and_stateless():
     assert views.size == 16 and views.describe() == VIEWS.describe() and views.to_config() == VIEWS.to_config()
 
 
-def test_with_neighbours_all_views_but_the_first_are_those_of_neighbours():
-    neighbours = torch.tensor([[1, 2], [2, 3], [3, 4], [4, 0], [0, 1]], dtype=torch.int32)
-    views = CachedViews(VIEWS, Filled(torch.arange(5.0)[:, None, None].expand(5, 3, 1), neighbours))
+def test_with_neighbors_all_views_but_the_first_are_those_of_neighbors():
+    neighbors = torch.tensor([[1, 2], [2, 3], [3, 4], [4, 0], [0, 1]], dtype=torch.int32)
+    views = CachedViews(VIEWS, Filled(torch.arange(5.0)[:, None, None].expand(5, 3, 1), neighbors))
     rows = torch.arange(5).repeat(20)
     first, *others = views(rows, generator(0), n=3)
     assert torch.equal(first[:, 0], rows.float())
     for other in others:
         drawn = {(int(row), int(image)) for row, image in zip(rows, other[:, 0], strict=True)}
-        assert drawn == {(row, int(image)) for row in range(5) for image in neighbours[row]}
+        assert drawn == {(row, int(image)) for row in range(5) for image in neighbors[row]}
     assert not torch.equal(*others)
 
 
-def test_neighbours_are_the_nearest_other_images():
+def test_neighbors_are_the_nearest_other_images():
     draw = np.random.default_rng(3)
     rows = draw.standard_normal((300, 4, 6)).astype(np.float32)
     rows[7] = rows[8] = rows[9]  # copies
@@ -188,25 +188,25 @@ def test_neighbours_are_the_nearest_other_images():
     for row in {*range(300)} - {20}:
         assert row not in found[row] and 20 not in found[row] and len(set(found[row])) == 5
         np.testing.assert_allclose(np.sort(cosines[row][found[row]]), np.sort(cosines[row])[-5:], atol=1e-6)
-    with pytest.raises(InputError, match="neighbours=299: there are 299 readable training images"):
+    with pytest.raises(InputError, match="neighbors=299: there are 299 readable training images"):
         nearest_images(rows, 299)
 
 
-def test_neighbours_are_computed_once_and_deleted_with_the_features(parts, monkeypatch):
+def test_neighbors_are_computed_once_and_deleted_with_the_features(parts, monkeypatch):
     cache = parts[0]
-    cache.n_neighbours = 2
-    assert fill(parts).neighbours.shape == (20, 2)
+    cache.n_neighbors = 2
+    assert fill(parts).neighbors.shape == (20, 2)
     expected = torch.from_numpy(nearest_images(cache.rows, 2))
-    assert torch.equal(cache.neighbours, expected)
+    assert torch.equal(cache.neighbors, expected)
     monkeypatch.setattr(feature_cache, "nearest_images", None)
-    assert torch.equal(fill(parts).neighbours, expected)
+    assert torch.equal(fill(parts).neighbors, expected)
     cache.delete()
     assert not list(cache.path.parent.iterdir())
 
 
-def test_other_processes_wait_for_the_neighbours_too(parts, monkeypatch):
+def test_other_processes_wait_for_the_neighbors_too(parts, monkeypatch):
     cache = fill(parts)
-    cache.n_neighbours = 2
+    cache.n_neighbors = 2
     monkeypatch.setattr(feature_cache, "PATIENCE", 0.3)
-    with pytest.raises(LostProcessError, match="neighbours.npy: not written"):
+    with pytest.raises(LostProcessError, match="neighbors.npy: not written"):
         cache.opened()

@@ -251,7 +251,7 @@ def test_an_image_with_16_bits_among_others_is_counted_and_named(tmp_path, digit
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_too_few_images_are_counted_and_the_missing_files_named(tmp_path, digit_tree, missing):
-    """It said "neighbours=1: there are 1 training images", of an option that nobody had set."""
+    """It said "neighbors=1: there are 1 training images", of an option that nobody had set."""
     files = [str(path) for path in sorted((digit_tree / "digit-0").glob("*.png"))[: 2 - missing]]
     rows = files + [str(digit_tree / f"missing{number}.png") for number in range(missing)]
     (digit_tree / "few.csv").write_text("\n".join(["path", *rows]))

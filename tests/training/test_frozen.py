@@ -172,16 +172,16 @@ def weights_dim(run):
     return json.loads((run.path / "encoder.json").read_text())["adapter"]["in"]
 
 
-def test_neighbours_are_chosen_without_labels_only(pictures, weights, tmp_path):
-    assert train(pictures, weights, tmp_path / "simclr", tune="none").config.neighbours == 1  # 1% of 160
-    assert train(pictures, weights, tmp_path / "supcon", tune="none", method="supcon").config.neighbours == 0
-    assert train(pictures, weights, tmp_path / "head", tune="head").config.neighbours == 0
-    with pytest.raises(InputError, match="neighbours=3: the positives of method='supcon' are chosen by labels"):
-        train(pictures, weights, tmp_path / "run", tune="none", method="supcon", neighbours=3)
-    with pytest.raises(InputError, match="neighbours=3: needs tune='none'"):
-        train(pictures, weights, tmp_path / "run", tune="head", neighbours=3)
-    with pytest.raises(InputError, match="neighbours=500: there are 160 training images"):
-        train(pictures, weights, tmp_path / "run", tune="none", neighbours=500)
+def test_neighbors_are_chosen_without_labels_only(pictures, weights, tmp_path):
+    assert train(pictures, weights, tmp_path / "simclr", tune="none").config.neighbors == 1  # 1% of 160
+    assert train(pictures, weights, tmp_path / "supcon", tune="none", method="supcon").config.neighbors == 0
+    assert train(pictures, weights, tmp_path / "head", tune="head").config.neighbors == 0
+    with pytest.raises(InputError, match="neighbors=3: the positives of method='supcon' are chosen by labels"):
+        train(pictures, weights, tmp_path / "run", tune="none", method="supcon", neighbors=3)
+    with pytest.raises(InputError, match="neighbors=3: needs tune='none'"):
+        train(pictures, weights, tmp_path / "run", tune="head", neighbors=3)
+    with pytest.raises(InputError, match="neighbors=500: there are 160 training images"):
+        train(pictures, weights, tmp_path / "run", tune="none", neighbors=500)
     assert not (tmp_path / "run").exists()
 
 

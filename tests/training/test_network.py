@@ -62,9 +62,9 @@ def test_a_run_on_partial_labels(tmp_path, quick):
 
 def blobs(classes, per_class=30, dim=6, seed=0):
     draw = torch.Generator().manual_seed(seed)
-    centres = 4 * torch.randn(classes, dim, generator=draw)
+    centers = 4 * torch.randn(classes, dim, generator=draw)
     labels = torch.arange(classes).repeat_interleave(per_class)
-    return 3 + centres[labels] + torch.randn(len(labels), dim, generator=draw), labels
+    return 3 + centers[labels] + torch.randn(len(labels), dim, generator=draw), labels
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -76,7 +76,7 @@ def test_the_second_stage_is_the_linear_probe_on_unscaled_features(classes):
     assert accuracy == linear_probe(x[train], y[train], x[test], y[test])["accuracy"] > 0.9
 
 
-def test_unlabelled_images_are_left_out_and_absent_classes_never_predicted():
+def test_unlabeled_images_are_left_out_and_absent_classes_never_predicted():
     x, y = blobs(3)
     partial = torch.where(torch.arange(len(y)) % 2 == 0, y, -1)
     some = linear_classifier(x, partial, 5, seed=0)

@@ -10,7 +10,7 @@ from torch import nn
 
 from coulomb.models import build_encoder
 from coulomb.models.tuning import Tune
-from coulomb.training.optimizers import LARS, Muon, build_optimizer, orthogonalised, parameter_groups, rate
+from coulomb.training.optimizers import LARS, Muon, build_optimizer, orthogonalized, parameter_groups, rate
 from coulomb.training.plan.config import SCHEDULES, Config
 
 
@@ -35,7 +35,7 @@ def test_frozen_parameters_are_left_out():
 @pytest.mark.parametrize(
     ("name", "kind"), [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("lars", LARS), ("muon", Muon)]
 )
-def test_optimisers_by_name(name, kind):
+def test_optimizers_by_name(name, kind):
     optimizer = build_optimizer(small_network(), Config(optimizer=name, lr=0.3, weight_decay=0.2))
     assert type(optimizer) is kind
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
@@ -74,16 +74,16 @@ def test_lars_moves_a_zero_weight():
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (4, 30), (30, 4), (1, 5), (5, 1)])
-def test_orthogonalised_keeps_directions_and_equalises_singular_values(shape):
+def test_orthogonalized_keeps_directions_and_equalizes_singular_values(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    found = orthogonalised(matrix)
+    found = orthogonalized(matrix)
     directions = u.T @ found @ v.T
     values = directions.diagonal()
     large = s > 0.05 * s.max()
     assert ((values > 0.65) & (values < 1.25))[large].all()
     torch.testing.assert_close(directions, values.diag(), atol=2e-3, rtol=0)
-    torch.testing.assert_close(orthogonalised(7 * matrix), found, atol=1e-4, rtol=0)
+    torch.testing.assert_close(orthogonalized(7 * matrix), found, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 2, 3, 3), (8, 1, 3, 3)])
@@ -101,7 +101,7 @@ def test_muon_follows_the_formula(shape):
         average = 0.9 * average + 0.1 * gradient
         update = 0.1 * gradient + 0.9 * average
         rows, columns = shape[0], start[0].numel()
-        matrix = orthogonalised(update.reshape(rows, columns).float()).double().reshape(shape)
+        matrix = orthogonalized(update.reshape(rows, columns).float()).double().reshape(shape)
         expected = (1 - 0.02 * 0.5) * expected - 0.02 * max(1, rows / columns) ** 0.5 * matrix
     torch.testing.assert_close(weight.detach().double(), expected, atol=1e-4, rtol=1e-4)
 

@@ -82,7 +82,7 @@ def test_a_checkpoint_of_another_batch_is_refused():
 
 
 def batch_of(order, step, failed=()):
-    """Returns a batch as a loader does: the image of index i is of colour i."""
+    """Returns a batch as a loader does: the image of index i is of color i."""
     index = torch.tensor([each for each in list(order)[step] if each not in failed])
     return {
         "image": (index.to(torch.uint8) * 5)[:, None, None, None].expand(-1, 3, 16, 16),

@@ -63,13 +63,13 @@ def duplicates(
 def outliers(
     index: Annotated[Path, INDEX],
     top: Annotated[int, typer.Option(help="number of images", min=1)] = 100,
-    neighbours: Annotated[int | None, typer.Option(help="neighbours of each image; default: 10", min=1)] = None,
+    neighbors: Annotated[int | None, typer.Option(help="neighbors of each image; default: 10", min=1)] = None,
     root: Annotated[Path | None, ROOT] = None,
     out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
     """List the images that belong to the others the least, with the reason."""
-    found = _open(index, root, out).outliers(top, neighbours=neighbours)
+    found = _open(index, root, out).outliers(top, neighbors=neighbors)
     _finish(found, out, as_json, partial(_table, columns={"score": "{:6.1f}", "id": "{}", "reason": "{}"}))
 
 
@@ -257,7 +257,7 @@ def _accuracy_text(found: dict[str, Any]) -> str:
             f"(wanted: {found['target']:.1%})"
         )
     return (
-        f"{len(found['images']):,} images classified from {found['labelled']:,} labels of {len(found['classes'])} classes; "
+        f"{len(found['images']):,} images classified from {found['labeled']:,} labels of {len(found['classes'])} classes; "
         f"{unsure:,} unsure ({measured})"
     )
 

@@ -41,7 +41,7 @@ def export(
     on: Annotated[
         str | None,
         typer.Option(
-            help="onnx: photos to check the file on, and for --int8 to measure the loss; hub: labelled photos on which "
+            help="onnx: photos to check the file on, and for --int8 to measure the loss; hub: labeled photos on which "
             "published weights are measured for the card",
             rich_help_panel="Encoder",
         ),
@@ -134,14 +134,14 @@ def summary(to: str, result: dict[str, Any]) -> str:
         effort = "".join(f", {name}={value}" for name, value in result["effort"].items())
         lines.append(f"{result['kind']}{effort}; ids of its rows: {result['ids']}")
     if "recall" in result:
-        lines.append(f"recall of the 10 nearest neighbours: {result['recall']:.1%}")
+        lines.append(f"recall of the 10 nearest neighbors: {result['recall']:.1%}")
     return "\n".join(lines)
 
 
 def loss_line(loss: dict[str, Any]) -> str:
     """Returns what 8-bit integers cost, in one line."""
-    kept = loss["neighbours_kept"]
-    parts = [] if kept is None else [f"{kept:.1%} of the 10 nearest neighbours are the same"]
+    kept = loss["neighbors_kept"]
+    parts = [] if kept is None else [f"{kept:.1%} of the 10 nearest neighbors are the same"]
     if knn := loss.get("knn"):
         parts.append(
             f"kNN {knn['float']:.1%} in floats, {knn['int8']:.1%} in 8 bits ({knn['int8'] - knn['float']:+.1%})"

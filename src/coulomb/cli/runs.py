@@ -42,14 +42,14 @@ def evaluate(
         typer.Argument(help="run folder, or a folder of several seeds; with --on, also published weights: lite0, …"),
     ],
     full: Annotated[bool, typer.Option("--full", help="also fine-tune with 1%, 10%, 100% of the labels: slow")] = False,
-    on: Annotated[str | None, typer.Option(help="other labelled images to evaluate the frozen encoder on")] = None,
+    on: Annotated[str | None, typer.Option(help="other labeled images to evaluate the frozen encoder on")] = None,
     on_test: Annotated[str | None, ON_TEST] = None,
     on_labels: Annotated[str | None, ON_LABELS] = None,
     on_group: Annotated[str | None, ON_GROUP] = None,
     knn_k: Annotated[
         int | None,
         typer.Option(
-            help="neighbours of the kNN; default: the run's, with --on by the number of images: 200 or 20", min=1
+            help="neighbors of the kNN; default: the run's, with --on by the number of images: 200 or 20", min=1
         ),
     ] = None,
     many_above: Annotated[
@@ -73,7 +73,7 @@ def evaluate(
 
     All are measured on frozen features of the same images.
 
-    Measures kNN, linear probe (regularisation chosen on a held-out part of the training images), few-shot, retrieval by class
+    Measures kNN, linear probe (regularization chosen on a held-out part of the training images), few-shot, retrieval by class
     (R@k, MAP@R, R-precision), clustering (NMI, ARI, accuracy) and the run's classifier, if any; overall, per class, and for
     classes with many, a medium number of and few training images. Results go to evaluation.json with their protocol, and
     into the report.
@@ -222,7 +222,7 @@ def classify(
     RUN IMAGE... prints the three most probable classes of each image; methods with a classifier: supcon, paco, softmax,
     balanced_softmax, arcface. Unreadable images are skipped with a warning; the exit code is 1 if none can be read.
 
-    INDEX --labels FILE trains a linear probe on the labelled images, classifies all others, and marks those as unsure whose
+    INDEX --labels FILE trains a linear probe on the labeled images, classifies all others, and marks those as unsure whose
     margin is below a threshold, chosen by cross-validation for the given accuracy.
     """
     if (Path(run).expanduser() / "index.json").is_file():

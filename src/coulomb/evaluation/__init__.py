@@ -1,7 +1,7 @@
 """Evaluation of encoders: kNN, linear probe, few-shot, retrieval, clustering, fine-tuning, each with its protocol."""
 
 from coulomb.evaluation.comparison import compare
-from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
+from coulomb.evaluation.fine_tuning import LabeledImages, fine_tune
 from coulomb.evaluation.verdict import verdict
 from coulomb.metrics.class_accuracy import by_frequency, class_table
 from coulomb.metrics.clustering import clustering
@@ -12,7 +12,7 @@ from coulomb.metrics.linear import few_shot, linear_probe
 from coulomb.metrics.retrieval import class_retrieval, view_retrieval, views_retrieved
 
 __all__ = [
-    "LabelledImages",
+    "LabeledImages",
     "by_frequency",
     "class_retrieval",
     "class_table",

@@ -16,7 +16,7 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.team import Team
 from coulomb.ground.text import visible
 from coulomb.kinds.image.views import ViewMaker
-from coulomb.metrics.knn import default_neighbours
+from coulomb.metrics.knn import default_neighbors
 from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description, write_atomically
@@ -33,7 +33,7 @@ from coulomb.training.plan.reopen import reopen
 log = logging.getLogger("coulomb")
 
 RAW = (
-    f"the evaluation view, averaged to at most {PIXELS}×{PIXELS} pixels, normalised per channel by the training images"
+    f"the evaluation view, averaged to at most {PIXELS}×{PIXELS} pixels, normalized per channel by the training images"
 )
 START = "the network before training, with the weights that the run started from"
 SAMPLES = 1_500  # held-out images shown in the report
@@ -138,7 +138,7 @@ def transfer(
 
     Args:
         folder: the run.
-        data: labelled images: a name as for training, an array, a torch ``Dataset``.
+        data: labeled images: a name as for training, an array, a torch ``Dataset``.
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
         objects: the Python objects passed to the run (encoder, views).
         labels: the column of a table that holds the labels.
@@ -162,9 +162,9 @@ def transfer(
         "sampler": "uniform",
     }
     config = dataclasses.replace(own, **names, **split)
-    sources = open_labelled(config, data, test)
+    sources = open_labeled(config, data, test)
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    k = default_neighbours(len(prepared.train.indices))
+    k = default_neighbors(len(prepared.train.indices))
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
     views = objects.build_views(own, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, objects.encoder)
@@ -177,7 +177,7 @@ def transfer(
         "seed": config.seed,
         "image_size": prepared.facts.image_size,
         "channels": prepared.facts.channels,
-        "encoders": "frozen; they normalise by the images they were trained on",
+        "encoders": "frozen; they normalize by the images they were trained on",
         **described_adapter(compared["trained"].encoder),
         **({"starting_point": START} if "starting_point" in result else {}),
         "raw_pixels": f"{RAW} of this data",
@@ -189,8 +189,8 @@ def transfer(
     return result
 
 
-def open_labelled(config: Config, data: Any, test: Any) -> tuple[Source, Source | None]:
-    """Opens labelled ``data`` and ``test``, which ``config`` names; raises `InputError` if one has no labels."""
+def open_labeled(config: Config, data: Any, test: Any) -> tuple[Source, Source | None]:
+    """Opens labeled ``data`` and ``test``, which ``config`` names; raises `InputError` if one has no labels."""
     sources = open_data(config, *(None if isinstance(given, str | Path) else given for given in (data, test)))
     for name, source in zip(("data", "test"), sources, strict=True):
         if source is not None and source.labels is None:
@@ -247,8 +247,8 @@ def _columns(
 
 
 def thumbnails(plain: Tensor, largest: int = 48) -> np.ndarray:
-    """Images [B, C, S, S] in [0, 1] → uint8 [B, s, s, 3], s at most ``largest``; the first three channels, or grey."""
+    """Images [B, C, S, S] in [0, 1] → uint8 [B, s, s, 3], s at most ``largest``; the first three channels, or gray."""
     if plain.shape[-1] > largest:
         plain = nn.functional.interpolate(plain, size=largest, mode="bilinear", antialias=True, align_corners=False)
-    colour = plain[:, :3] if plain.shape[1] >= 3 else plain[:, :1].expand(-1, 3, -1, -1)
-    return (colour.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    color = plain[:, :3] if plain.shape[1] >= 3 else plain[:, :1].expand(-1, 3, -1, -1)
+    return (color.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.evaluation.assess import data_name, open_labelled
+from coulomb.evaluation.assess import data_name, open_labeled
 from coulomb.evaluation.contestants import PIXELS, averaged, measuring
 from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.features import frozen
-from coulomb.metrics.knn import default_neighbours
+from coulomb.metrics.knn import default_neighbors
 from coulomb.models import build_encoder
 from coulomb.tables.originals import Originals, images_per_batch
 from coulomb.tables.workers import cores, progress_bar
@@ -37,16 +37,16 @@ def assess_encoder(
     options: dict[str, Any] | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Measures the features of an encoder on labelled images, without training it; writes nothing.
+    """Measures the features of an encoder on labeled images, without training it; writes nothing.
 
     ``starting_point``, ``random_init`` and ``raw_pixels`` hold the metrics of `evaluate_features`: for the encoder, for its
     architecture with random weights, and for the prepared images themselves, averaged to at most 32×32 pixels and
-    normalised per channel by the training images. Each image is read once, at its original resolution, and prepared by the
+    normalized per channel by the training images. Each image is read once, at its original resolution, and prepared by the
     encoder's own preprocessing, so that its features are those that `embed` writes.
 
     Args:
         published: the name of an encoder with weights, or what `coulomb.load` returns.
-        data: labelled images, as for training.
+        data: labeled images, as for training.
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
         image_size: of an encoder by name, in pixels; default: what ``train`` chooses for these images and weights, see
             `choose_start`, so that the figures are those of the run's starting point.
@@ -66,7 +66,7 @@ def assess_encoder(
         size = {"image_size": published.encoder.image_size, "channels": published.encoder.channels}
     names: dict[str, Any] = {"data": data_name(data), "test": None if test is None else data_name(test)}
     config = Config(**names, **size, labels=labels, group=group, **(options or {}))
-    sources = open_labelled(config, data, test)
+    sources = open_labeled(config, data, test)
     facts = measure(config, *sources)
     if isinstance(published, str):
         if image_size is None:
@@ -84,12 +84,12 @@ def assess_encoder(
         published.name,
         channels=encoder.channels,
         image_size=encoder.image_size,
-        mean=encoder.normalise.mean.flatten().tolist(),
-        std=encoder.normalise.std.flatten().tolist(),
+        mean=encoder.normalize.mean.flatten().tolist(),
+        std=encoder.normalize.std.flatten().tolist(),
         seed=derive_seed(config.seed, "encoder"),
         weights=False,
     )
-    config = dataclasses.replace(config, **{"knn_k": default_neighbours(len(prepared.train.indices))} | (options or {}))
+    config = dataclasses.replace(config, **{"knn_k": default_neighbors(len(prepared.train.indices))} | (options or {}))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     networks: dict[str, nn.Module] = {"starting_point": encoder.to(device), "random_init": untrained.to(device)}
     failed: list[dict[str, str]] = []
@@ -99,7 +99,7 @@ def assess_encoder(
         for part in (prepared.train, prepared.test):
             sides.append(_features(part, encoder, networks, device, failed, advance))
     (train, train_y), (test_x, test_y) = sides
-    train["raw_pixels"], test_x["raw_pixels"] = standardised(train["raw_pixels"], test_x["raw_pixels"])
+    train["raw_pixels"], test_x["raw_pixels"] = standardized(train["raw_pixels"], test_x["raw_pixels"])
     measured = {}
     for name in train:
         with progress_bar(MEASUREMENTS, f"evaluating {name}", progress) as advance:
@@ -126,7 +126,7 @@ def assess_encoder(
         "channels": encoder.channels,
         "preprocessing": preprocessing.describe(),
         "encoders": "frozen; images at their original resolution, prepared as the library of the weights does",
-        "raw_pixels": f"the prepared images, averaged to at most {PIXELS}×{PIXELS} pixels, normalised per channel",
+        "raw_pixels": f"the prepared images, averaged to at most {PIXELS}×{PIXELS} pixels, normalized per channel",
         "versions": environment(),
     }
     return measured | {"protocol": protocol, "failed": failed}
@@ -165,7 +165,7 @@ def _features(
     return {name: torch.cat(column) for name, column in columns.items()}, torch.from_numpy(part.labels[rows])
 
 
-def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns images [n, C, s, s] as rows [n, C·s·s], normalised per channel by the training images."""
+def standardized(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns images [n, C, s, s] as rows [n, C·s·s], normalized per channel by the training images."""
     mean, std = train.mean((0, 2, 3), keepdim=True), train.std((0, 2, 3), keepdim=True).clamp_min(1 / 255)
     return ((train - mean) / std).flatten(1), ((test - mean) / std).flatten(1)

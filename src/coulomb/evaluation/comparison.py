@@ -87,11 +87,11 @@ def bootstrap(differences: Mapping[str, np.ndarray], seed: int) -> dict[str, np.
 
 def intervals(means: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
     """Simultaneous intervals: mean ± t·deviation, t the 95% quantile of the largest |replicate − mean| / deviation."""
-    centre = {name: float(values.mean()) for name, values in means.items()}
+    center = {name: float(values.mean()) for name, values in means.items()}
     deviation = {name: float(values.std()) for name, values in means.items()}
-    largest = np.max([np.abs(values - centre[name]) / deviation[name] for name, values in means.items()], axis=0)
+    largest = np.max([np.abs(values - center[name]) / deviation[name] for name, values in means.items()], axis=0)
     t = float(np.quantile(largest, LEVEL))
-    return {name: (centre[name] - t * deviation[name], centre[name] + t * deviation[name]) for name in means}
+    return {name: (center[name] - t * deviation[name], center[name] + t * deviation[name]) for name in means}
 
 
 def comparison_row(trained: float, baseline: float, low: float, high: float, n: int) -> dict[str, Any]:

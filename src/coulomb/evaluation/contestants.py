@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from coulomb.evaluation.comparison import VIEWS, compare
 from coulomb.evaluation.drift import drift_figures
-from coulomb.evaluation.fine_tuning import LabelledImages, fine_tune
+from coulomb.evaluation.fine_tuning import LabeledImages, fine_tune
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed, generator
 from coulomb.ground.team import Team
@@ -22,7 +22,7 @@ from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.retrieval import views_retrieved
 from coulomb.models import Encoder, has_weights, load_encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.encoder import Normalisation
+from coulomb.models.encoder import Normalization
 from coulomb.models.saving import random_encoder
 from coulomb.tables.workers import Progress, differences, progress_bar
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
@@ -61,7 +61,7 @@ def measuring(advance: Progress, title: str) -> Callable[[str], None]:
 
 @dataclass
 class Contestant:
-    """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalised per channel by that.
+    """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalized per channel by that.
 
     Raw pixels are averaged to at most 32×32. ``correct`` holds the correctly classified images of the last `measure`, for
     paired comparisons. An encoder that is an adapter behind a frozen network takes the network's features from ``behind``,
@@ -72,7 +72,7 @@ class Contestant:
     encoder: Encoder
     views: ViewMaker
     device: torch.device
-    pixels: Normalisation | None = None
+    pixels: Normalization | None = None
     classifier: Classifier | None = None
     behind: "Contestant | None" = None
     correct: dict[str, np.ndarray] = field(default_factory=dict)
@@ -150,18 +150,18 @@ class Contestant:
 
         With ``progress``, a bar named ``title`` counts the images, and another one the measurements.
         """
-        labelled = prepared.train.labels is not None and prepared.test.labels is not None
+        labeled = prepared.train.labels is not None and prepared.test.labels is not None
         self.correct = {}
-        sides = self._labelled_features(prepared, title, progress, team) if labelled else []
-        with progress_bar(MEASUREMENTS + 1 if labelled else 1, title, progress) as advance:
+        sides = self._labeled_features(prepared, title, progress, team) if labeled else []
+        with progress_bar(MEASUREMENTS + 1 if labeled else 1, title, progress) as advance:
             doing = measuring(advance, title)
-            result = self._measure_by_labels(sides, prepared, config, doing) if labelled else no_figures()
+            result = self._measure_by_labels(sides, prepared, config, doing) if labeled else no_figures()
             doing("retrieval of views")
             self.correct[VIEWS] = self.views_retrieved(prepared, config.seed)
             result[VIEWS] = float(self.correct[VIEWS].mean())
         return result
 
-    def _labelled_features(
+    def _labeled_features(
         self, prepared: Prepared, title: str, progress: bool | None, team: Team | None
     ) -> list[Tensor]:
         """Returns features and labels of the training images, then those of the test images."""
@@ -209,7 +209,7 @@ class Contestant:
         for part in (prepared.train, prepared.test):
             if part.labels is None:
                 raise InputError("full=True: fine-tuning needs labels, and the data has none.")
-            sides.append(LabelledImages(part.images, part.indices, part.labels[part.indices]))
+            sides.append(LabeledImages(part.images, part.indices, part.labels[part.indices]))
         return fine_tune(
             self.encoder,
             self.encoder.feature_dim,
@@ -239,7 +239,7 @@ def contestants(
     ``module`` may or may not have been given trained weights, which cannot be known: its initial weights are the untrained
     network, and there is no starting point. It is copied, so that its weights and modes do not change.
 
-    All encoders normalise their input as the trained one does. Raw pixels are normalised by the training images of
+    All encoders normalize their input as the trained one does. Raw pixels are normalized by the training images of
     ``prepared``, on which all are to be measured.
     """
     device = torch.device("cuda" if torch.cuda.is_available() and config.accelerator != "cpu" else "cpu")
@@ -249,10 +249,10 @@ def contestants(
     start = None
     if module is None and not has_weights(config.encoder):
         untrained = make_encoder(config, prepared, None)
-        pixels = copy.deepcopy(untrained.normalise)
-        untrained.normalise.load_state_dict(trained.normalise.state_dict())
+        pixels = copy.deepcopy(untrained.normalize)
+        untrained.normalize.load_state_dict(trained.normalize.state_dict())
     else:
-        pixels = Normalisation(prepared.facts.channels, *pixel_statistics(prepared))
+        pixels = Normalization(prepared.facts.channels, *pixel_statistics(prepared))
     if module is not None:
         untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
     elif has_weights(config.encoder):

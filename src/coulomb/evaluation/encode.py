@@ -60,7 +60,7 @@ def source_features(
         source: the images.
         canvas: the canvas of the run: square images of its size or of the network's input are used as they are; all others
             are resized to a square canvas a third larger than the input. Then the evaluation view is applied: short side
-            to ``image_size``, centre crop. Default: ``encoder.preprocessing``, or without one the canvas that a run on
+            to ``image_size``, center crop. Default: ``encoder.preprocessing``, or without one the canvas that a run on
             ``source`` would have.
         indices: which images; default: all.
         batch_size: images per forward pass, fewer if they take more than 16 MB; does not affect the result.

@@ -144,16 +144,16 @@ class _Pictures:
                 self.hashes.append(hashlib.blake2b(row.tobytes(), digest_size=16).digest())
             self.indices += batch["index"].tolist()
             self.blank += int((plain.flatten(1).float().std(1) < FLAT).sum())
-            small.append(_standardise(functional.adaptive_avg_pool2d(plain.float(), SMALL)))
+            small.append(_standardize(functional.adaptive_avg_pool2d(plain.float(), SMALL)))
         self.small = torch.cat(small) if small else torch.empty(0, SMALL**2)
 
     def full(self, positions: np.ndarray) -> Tensor:
-        """Returns the standardised pictures at full size."""
+        """Returns the standardized pictures at full size."""
         batches = self.part.images.batches(np.asarray(self.indices)[positions], 256)
-        return torch.cat([_standardise(self.views.plain(each["image"], each["aspect"]).float()) for each in batches])
+        return torch.cat([_standardize(self.views.plain(each["image"], each["aspect"]).float()) for each in batches])
 
 
-def _standardise(pictures: Tensor) -> Tensor:
+def _standardize(pictures: Tensor) -> Tensor:
     """Flattened pictures with mean 0 and length 1; zeros for flat pictures."""
     rows = pictures.flatten(1)
     rows = rows - rows.mean(1, keepdim=True)

@@ -114,7 +114,7 @@ def _view_figures(method: Any, encoder: Encoder, part: Part, views: ViewMaker, c
         for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
             pair = views(batch["image"], generator(config.seed, "doctor views", number), n=2, aspect=batch["aspect"])
             plain.append(views.plain(batch["image"], batch["aspect"]).float())
-            pixels.append(torch.stack([encoder.normalise(view).flatten(1) for view in pair]))
+            pixels.append(torch.stack([encoder.normalize(view).flatten(1) for view in pair]))
             if hasattr(method, "head"):
                 heads.append(torch.stack([method.head(method.encoder(view)).float() for view in pair]))
     if sum(pair.shape[1] for pair in pixels) < 2:
@@ -179,8 +179,8 @@ def label_figures(encoder: Encoder, prepared: Prepared, views: ViewMaker, config
     """
     most = max(100, BANK_PIXELS // prepared.facts.image_size**2)
     bank, queries = (
-        _labelled_part(prepared.train, min(BANK, most), config),
-        _labelled_part(prepared.test, QUERIES, config),
+        _labeled_part(prepared.train, min(BANK, most), config),
+        _labeled_part(prepared.test, QUERIES, config),
     )
     if bank is None or queries is None:
         return None
@@ -193,11 +193,11 @@ def label_figures(encoder: Encoder, prepared: Prepared, views: ViewMaker, config
     return figures | {"chance": chance, "images": len(query_y)}
 
 
-def _labelled_part(part: Part, most: int, config: Config) -> Part | None:
+def _labeled_part(part: Part, most: int, config: Config) -> Part | None:
     if part.labels is None:
         return None
-    labelled = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
-    return labelled.sample(most, config.seed, "doctor labels") if len(labelled.indices) else None
+    labeled = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
+    return labeled.sample(most, config.seed, "doctor labels") if len(labeled.indices) else None
 
 
 def _pixels_and_features(encoder: Encoder, part: Part, views: ViewMaker) -> tuple[dict[str, Tensor], Tensor]:
@@ -205,7 +205,7 @@ def _pixels_and_features(encoder: Encoder, part: Part, views: ViewMaker) -> tupl
     assert part.labels is not None
     images, readers = part.images, part.images.readers
     pixels, _ = pixel_features(
-        images, part.indices, lambda *given: encoder.normalise(views.plain(*given)), workers=readers
+        images, part.indices, lambda *given: encoder.normalize(views.plain(*given)), workers=readers
     )
     cpu = torch.device("cpu")
     features, indices = extract_features(encoder, images, part.indices, views.plain, device=cpu, workers=readers)

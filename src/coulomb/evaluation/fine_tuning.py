@@ -27,28 +27,28 @@ BATCH = 128
 WEIGHT_DECAY = 1e-4
 WARMUP = 0.1  # of the updates
 CLIP = 1.0  # norm of the gradient
-LEAST_AREA = 0.5  # of a crop; a smaller part of an image often lacks the labelled object
+LEAST_AREA = 0.5  # of a crop; a smaller part of an image often lacks the labeled object
 
 View = Callable[[Tensor, torch.Generator, Tensor | None], Tensor]
 
 
-class LabelledImages(NamedTuple):
+class LabeledImages(NamedTuple):
     """``images``, their indices [n] in use, ``positions``, and the classes [n] of these, −1 = unknown."""
 
     images: Batches
     positions: np.ndarray
     labels: np.ndarray
 
-    def known(self) -> "LabelledImages":
+    def known(self) -> "LabeledImages":
         """Returns the images with a label."""
-        return LabelledImages(self.images, self.positions[self.labels >= 0], self.labels[self.labels >= 0])
+        return LabeledImages(self.images, self.positions[self.labels >= 0], self.labels[self.labels >= 0])
 
 
 def fine_tune(
     encoder: nn.Module,
     feature_dim: int,
-    train: LabelledImages,
-    test: LabelledImages,
+    train: LabeledImages,
+    test: LabeledImages,
     views: ViewMaker,
     *,
     fractions: Sequence[float] = FRACTIONS,
@@ -62,14 +62,14 @@ def fine_tune(
 
     AdamW (weight decay 1e-4, gradient norm clipped at 1) on cross-entropy, batches of 128, warm-up and cosine decay, 30
     epochs but between 200 and 2,000 updates. The peak learning rate is chosen from 3e-4, 1e-3, 3e-3 by the accuracy on a
-    held-out fifth of the labelled fraction, never on test images or further labels, in runs of a quarter of the length
+    held-out fifth of the labeled fraction, never on test images or further labels, in runs of a quarter of the length
     (of equal accuracies, the smaller rate); then the network is trained again on the whole fraction. If a fifth is
     fewer than 20 images, the rate is 1e-3.
 
     Args:
         encoder: images [B,C,S,S] in [0,1] → features [B, ``feature_dim``]; it is not changed.
         feature_dim: width of the features.
-        train, test: labelled images.
+        train, test: labeled images.
         views: the views of the run, see `geometric_view`; test images use ``views.plain``.
         fractions: fractions of the labels, stratified and nested (`label_fraction`).
         seed: seed of all draws.
@@ -88,7 +88,7 @@ def fine_tune(
     classes = np.unique(train.labels)
     if len(classes) < 2 or not len(test.labels):
         raise InputError(
-            f"train, test: fine-tuning needs two classes to train on ({len(classes)}) and labelled test images."
+            f"train, test: fine-tuning needs two classes to train on ({len(classes)}) and labeled test images."
         )
     view, view_text = geometric_view(views)
     device = torch.device(device)
@@ -100,7 +100,7 @@ def fine_tune(
         tune(net, train.images, train.positions[rows], targets, view, device=device, **settings)
         return net
 
-    def accuracy(net: Tuned, part: LabelledImages) -> float:
+    def accuracy(net: Tuned, part: LabeledImages) -> float:
         guess, positions = predict(net, part.images, part.positions, views.plain, device, workers)
         label = dict(zip(part.positions.tolist(), part.labels.tolist(), strict=True))
         return float(np.mean(classes[guess.numpy()] == np.array([label[position] for position in positions.tolist()])))
@@ -109,7 +109,7 @@ def fine_tune(
         if round(len(rows) * HELD_OUT) < LEAST_HELD_OUT:
             return {}
         rest, held_out = stratified_split(train.labels[rows], HELD_OUT, seed)
-        validation = LabelledImages(train.images, train.positions[rows[held_out]], train.labels[rows[held_out]])
+        validation = LabeledImages(train.images, train.positions[rows[held_out]], train.labels[rows[held_out]])
         accuracies = {}
         for lr in GRID:
             try:
@@ -153,7 +153,7 @@ def fine_tune(
 
 
 class Tuned(nn.Module):
-    """A copy of an encoder and a linear layer on its features, initialised with zeros."""
+    """A copy of an encoder and a linear layer on its features, initialized with zeros."""
 
     def __init__(self, encoder: nn.Module, feature_dim: int, classes: int) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ def tune(
     Args:
         net: the network.
         images: the images.
-        positions: indices [n] of the labelled images.
+        positions: indices [n] of the labeled images.
         targets: their class numbers [n], 0…C−1.
         view: the random view that the network sees.
         lr: peak learning rate.
@@ -262,14 +262,14 @@ def geometric_view(views: ViewMaker) -> tuple[View, str]:
     """Returns the view for fine-tuning, (canvas [B,C,H,W], generator, aspect [B]) → [B,C,S,S] in [0,1], and its description.
 
     Of `Views` only the geometry is used (crops of at least half the area, flips, small affine and elastic distortions),
-    nothing that changes light or colour. A user's views may change anything, so the plain view replaces them.
+    nothing that changes light or color. A user's views may change anything, so the plain view replaces them.
     """
     if not isinstance(views, Views):
         return lambda canvas, generator, aspect: views.plain(canvas, aspect), "the plain view"
     spec = views.spec
     low, high = spec.crop_area
     area = (max(low, min(LEAST_AREA, high)), high)
-    geometry = replace(spec, crop_area=area, jitter=0, grey=0, blur=0, solarise=0, noise=0, cutout=0)
+    geometry = replace(spec, crop_area=area, jitter=0, gray=0, blur=0, solarize=0, noise=0, cutout=0)
     made = Views(geometry, views.size, views.channels)
     return (
         lambda canvas, generator, aspect: made(canvas, generator, n=1, aspect=aspect)[0],
@@ -278,7 +278,7 @@ def geometric_view(views: ViewMaker) -> tuple[View, str]:
 
 
 def label_fraction(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Returns the sorted rows of a stratified fraction of the labelled images, at least one per class.
+    """Returns the sorted rows of a stratified fraction of the labeled images, at least one per class.
 
     Fractions are nested: each is the beginning of one seeded order of the images of a class.
 

@@ -59,7 +59,7 @@ class ImageEncoder:
     ) -> Any:
         """Returns the features [N, F] of any images, prepared as for the figures of the run; float32, on the CPU.
 
-        For a run, each image is resized (short side to ``encoder.image_size``, centre crop), converted to the encoder's
+        For a run, each image is resized (short side to ``encoder.image_size``, center crop), converted to the encoder's
         channels and scaled to [0, 1]; an image that already has the encoder's size is not resized. Published weights have
         their own preprocessing, ``encoder.preprocessing``. An image does not depend on the others. `embed` writes the same
         features to a file.
@@ -126,7 +126,7 @@ class ImageEncoder:
     ) -> Classification:
         """Raises `InputError` with what to do: only a run has a classifier."""
         raise InputError(
-            f"{self.name!r}: has no classifier, only features; train one on labelled images: coulomb train DATA "
+            f"{self.name!r}: has no classifier, only features; train one on labeled images: coulomb train DATA "
             f"--method supcon --encoder {self.name}, or fit your own on encode(images)"
         )
 

@@ -31,7 +31,7 @@ HELD_OUT = 0.4  # share of the images that may be held out to measure more preci
 LONG = 400  # epochs beyond which more rarely help
 DETAILED = 64  # pixels per side below which larger images may help
 SEEDS = "See how much of the difference is chance: train again with `--seeds 3`."
-MEASURE = "Measure the encoder on other labelled images: `coulomb evaluate RUN --on OTHER`."
+MEASURE = "Measure the encoder on other labeled images: `coulomb evaluate RUN --on OTHER`."
 AHEAD, EVEN, BEHIND = "ahead", "even", "behind"
 
 RULES = (
@@ -45,7 +45,7 @@ RULES = (
     "“Worse than raw pixels”: behind them. “Nothing measurable”: everything else. The intervals cover the choice of test "
     "images and of labels, not the randomness of training; several seeds show that. A run that starts from weights is "
     "compared with these weights, unchanged, in the same way, and that comparison decides: “use the weights as they are” "
-    "unless it is ahead of them. Being ahead counts as help only with labels, because training optimises view retrieval "
+    "unless it is ahead of them. Being ahead counts as help only with labels, because training optimizes view retrieval "
     "itself."
 )
 
@@ -226,9 +226,9 @@ def describe_gap(entry: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> 
 def remarks(comparison: Sequence[Mapping[str, Any]], views: bool, names: Mapping[str, str] = NAMES) -> list[str]:
     """Returns sentences about single measurements and what the overall figure hides."""
     if views:
-        shown = ["Without labels this shows that views of one image are recognised, not that classes are separated."]
+        shown = ["Without labels this shows that views of one image are recognized, not that classes are separated."]
         if directions(comparison).get(START) == AHEAD:
-            shown.append("Training optimises just that, and may push images of the same kind apart.")
+            shown.append("Training optimizes just that, and may push images of the same kind apart.")
         return shown
     sentences = [count_outcomes(entry, names) for entry in comparison]
     sides = directions(comparison)
@@ -373,7 +373,7 @@ def _longer(options: Mapping[str, Any], updates: int | None) -> list[str]:
 def _views(options: Mapping[str, Any]) -> list[str]:
     views, changed = str(options.get("views")), options.get("view_options") or {}
     if "crop_area" not in changed and views in ("natural", "small-natural", "single-channel"):
-        return ["Crop less, if objects are small or off-centre: `--view crop_area=[0.5,1]`."]
+        return ["Crop less, if objects are small or off-center: `--view crop_area=[0.5,1]`."]
     if "cutout" not in changed and views in ("digits", "documents"):
         return ["Use weaker augmentation: `--view cutout=0`."]
     return []

@@ -77,7 +77,7 @@ def _use(encoder: Encoder, classes: int | None) -> str:
 
 def _evaluation(evaluation: Mapping[str, Any] | None, published: bool) -> str:
     if evaluation is None:
-        return "Not evaluated. `coulomb evaluate FOLDER --on PHOTOS` measures it on labelled photos of yours."
+        return "Not evaluated. `coulomb evaluate FOLDER --on PHOTOS` measures it on labeled photos of yours."
     rows = []
     for name, words in _contestants(published).items():
         figures = evaluation.get(name)
@@ -140,7 +140,7 @@ def _limits(encoder: Encoder, evaluation: Mapping[str, Any] | None, published: b
         weak = sorted(per_class, key=lambda row: row["knn"])[:WEAKEST]
         if len(per_class) > 1:
             named = ", ".join(f"{_plain(str(row.get('class', row['label'])))} ({row['knn']:.0%})" for row in weak)
-            lines.append(f"The classes that kNN recognises worst: {named}.")
+            lines.append(f"The classes that kNN recognizes worst: {named}.")
     side = encoder.image_size
     lines += [
         f"Details that are lost at {side}×{side} pixels, and what lies outside the central square of a photo.",

@@ -34,7 +34,7 @@ def to_hub(
     Args:
         encoder: what `coulomb.load` returns.
         out: folder to create.
-        on: labelled images on which published weights are measured for the card; a run has its own evaluation.
+        on: labeled images on which published weights are measured for the card; a run has its own evaluation.
         labels: the column of a table that holds the labels of ``on``.
         progress: show a progress bar on a terminal.
 
@@ -98,7 +98,7 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
         "Parameters": f"{sum(each.numel() for each in network.parameters()):,}",
     }
     if run is None:
-        return facts | {"Weights": f"as published, {encoder.name}; the licence of its authors applies"}
+        return facts | {"Weights": f"as published, {encoder.name}; the license of its authors applies"}
     if run.folder.config.is_file():
         config = run.config
         facts["Method"] = (

@@ -1,4 +1,4 @@
-"""Networks in 8-bit integers, and what that costs in nearest neighbours."""
+"""Networks in 8-bit integers, and what that costs in nearest neighbors."""
 
 import tempfile
 from pathlib import Path
@@ -10,18 +10,18 @@ import torch
 from coulomb.export.extras import quiet
 from coulomb.export.photos import drawn, session_features
 from coulomb.metrics.knn import knn_accuracy
-from coulomb.metrics.nearest import neighbours
+from coulomb.metrics.nearest import neighbors
 from coulomb.tables import Source
 
 COMPARED = 5_000  # images at most
-NEIGHBOURS, K = 10, 20
+NEIGHBORS, K = 10, 20
 
 
-def quantised(network: Any, prepare: Any, photos: list[np.ndarray]) -> Any:
+def quantized(network: Any, prepare: Any, photos: list[np.ndarray]) -> Any:
     """Returns the network with weights (per channel) and activations in 8-bit integers; the preparation stays in floats.
 
-    Static quantisation of onnxruntime, signed, with ranges of the activations on ``photos``. For lite0, dynamic quantisation
-    is 4 times slower and keeps half as many neighbours.
+    Static quantization of onnxruntime, signed, with ranges of the activations on ``photos``. For lite0, dynamic quantization
+    is 4 times slower and keeps half as many neighbors.
 
     Args:
         network: ONNX model ``pixels`` → ``features``.
@@ -52,29 +52,29 @@ def quantised(network: Any, prepare: Any, photos: list[np.ndarray]) -> Any:
 
 
 def measured_loss(source: Source, floats: Any, integers: Any, channels: int) -> dict[str, Any]:
-    """Returns how the nearest neighbours of images change from one onnxruntime session to another.
+    """Returns how the nearest neighbors of images change from one onnxruntime session to another.
 
     Args:
         source: images, of which at most 5,000 are drawn.
         floats: session of the model in floats.
-        integers: session of the quantised model.
+        integers: session of the quantized model.
         channels: of the encoder.
 
     Returns:
-        ``neighbours_kept``, the mean share of the 10 nearest neighbours by cosine that are the same; ``images``; and with
+        ``neighbors_kept``, the mean share of the 10 nearest neighbors by cosine that are the same; ``images``; and with
         labels ``knn`` of both models, ``{"float", "int8", "k"}``: the accuracy of a kNN for a fifth of the images by the
         labels of the others.
     """
     indices = drawn(source, COMPARED, "int8")
     (before, readable), (after, _) = (session_features(each, source, indices, channels) for each in (floats, integers))
-    k = min(NEIGHBOURS, len(before) - 1)
-    result: dict[str, Any] = {"images": len(before), "neighbours_kept": None}
+    k = min(NEIGHBORS, len(before) - 1)
+    result: dict[str, Any] = {"images": len(before), "neighbors_kept": None}
     if k > 0:
-        near = [neighbours(features.numpy(), k)[1].tolist() for features in (before, after)]
+        near = [neighbors(features.numpy(), k)[1].tolist() for features in (before, after)]
         same = [len({*a} & {*b}) / k for a, b in zip(*near, strict=True)]
-        result["neighbours_kept"] = sum(same) / len(same)
+        result["neighbors_kept"] = sum(same) / len(same)
     labels = None if source.labels is None else torch.from_numpy(source.labels[readable])
-    if labels is not None and int((labels >= 0).sum()) >= 5 * NEIGHBOURS:
+    if labels is not None and int((labels >= 0).sum()) >= 5 * NEIGHBORS:
         test = torch.arange(len(labels)) % 5 == 0
         most = min(K, int((labels[~test] >= 0).sum()))
         accuracy = [knn_accuracy(x[~test], labels[~test], x[test], labels[test], k=most) for x in (before, after)]

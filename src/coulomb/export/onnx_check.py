@@ -67,16 +67,16 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
 def generated_photo(height: int, width: int, channels: int, seed: int) -> np.ndarray:
     """Returns uint8 [H, W, 3] (or C for other numbers of channels than 1): smooth noise of several scales and sharp edges."""
     draw = np.random.default_rng((seed, height, width))
-    colours = 3 if channels == 1 else channels
+    colors = 3 if channels == 1 else channels
     y, x = np.mgrid[:height, :width] / max(height, width)
-    photo = np.zeros((height, width, colours))
+    photo = np.zeros((height, width, colors))
     for octave in range(6):
-        angle, phase, colour = draw.uniform(0, 7), draw.uniform(0, 7), draw.uniform(-1, 1, colours)
+        angle, phase, color = draw.uniform(0, 7), draw.uniform(0, 7), draw.uniform(-1, 1, colors)
         wave = np.sin(2**octave * 3 * (x * np.cos(angle) + y * np.sin(angle)) + phase)
-        photo += wave[..., None] * colour / (octave + 1)
+        photo += wave[..., None] * color / (octave + 1)
     for _ in range(4):
         top, left = draw.uniform(0, 1, 2)
         inside = (np.abs(y - top) < draw.uniform(0.05, 0.3)) & (np.abs(x - left) < draw.uniform(0.05, 0.3))
-        photo[inside] += draw.uniform(-1, 1, colours)
+        photo[inside] += draw.uniform(-1, 1, colors)
     photo += draw.normal(0, 0.1, photo.shape)
     return np.clip(128 + 70 * photo, 0, 255).astype(np.uint8)

@@ -7,7 +7,7 @@ from typing import Any
 from coulomb.evaluation.encode import Canvas
 from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.export.extras import library, new_path
-from coulomb.export.int8 import measured_loss, quantised
+from coulomb.export.int8 import measured_loss, quantized
 from coulomb.export.network_graph import joined, network_graph
 from coulomb.export.onnx_check import check_model
 from coulomb.export.photos import some_photos
@@ -56,7 +56,7 @@ def to_onnx(
     """Writes an encoder as an ONNX file with its preprocessing, and beside it a script that uses it on files.
 
     Input ``images``, uint8 [B, H, W, 3] for any B, H and W (for encoders of other than 1 or 3 channels [B, H, W, C]); output
-    ``features`` float32 [B, F]. The graph resizes with Pillow's filter, crops the centre and normalises, as
+    ``features`` float32 [B, F]. The graph resizes with Pillow's filter, crops the center and normalizes, as
     `ImageEncoder.encode` does for arrays. The file is written only if onnxruntime returns the features of ``encode``,
     see `coulomb.export.onnx_check.check_model`.
 
@@ -64,7 +64,7 @@ def to_onnx(
         encoder: what `coulomb.load` returns.
         out: file to write, such as ``model.onnx``; it must not exist.
         unit: features of unit length, so that their dot product is the cosine similarity.
-        int8: weights and activations of 8 bits, see `coulomb.export.int8.quantised`; needs ``on``.
+        int8: weights and activations of 8 bits, see `coulomb.export.int8.quantized`; needs ``on``.
         on: images as for training, on which the file is also checked; for ``int8`` the calibration and the loss.
         labels: the column of a table that holds the labels of ``on``.
 
@@ -93,7 +93,7 @@ def to_onnx(
     result: dict[str, Any] = {"check": check_model(session, encoder, unit, real[:CHECKED])}
     if int8:
         assert source is not None
-        content = _content(encoder, canvas, quantised(graph, preparation(network, canvas), real))
+        content = _content(encoder, canvas, quantized(graph, preparation(network, canvas), real))
         result["int8"] = measured_loss(source, session, _session(content), network.channels)
     write_atomically(path, content)
     text = SCRIPT.format(
@@ -135,7 +135,7 @@ def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
         assert network.preprocessing is not None
         how = network.preprocessing.describe()
     else:
-        how = f"bilinear, short side to {network.image_size} pixels, centre crop, by way of a square canvas"
+        how = f"bilinear, short side to {network.image_size} pixels, center crop, by way of a square canvas"
     about = {"encoder": network.name, "image_size": str(network.image_size), "preparation": how}
     helper.set_model_props(model, about)
     model.producer_name, model.producer_version = "coulomb", __version__

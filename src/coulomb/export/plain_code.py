@@ -34,7 +34,7 @@ network.eval(), adapter.eval()
 def encode(paths):
     """Features [N, {dim}] of image files."""
     pixels = torch.stack([prepare(path) for path in paths])
-    return adapter(network((pixels - tensors["normalise.mean"]) / tensors["normalise.std"]))
+    return adapter(network((pixels - tensors["normalize.mean"]) / tensors["normalize.std"]))
 '''
 PUBLISHED = '''
 
@@ -52,7 +52,7 @@ def prepare(path):
 CANVAS = '''
 
 def prepare(path):
-    """Pixels [{channels}, {side}, {side}] in [0, 1]: a square canvas, then the short side to {side} pixels, centre crop."""
+    """Pixels [{channels}, {side}, {side}] in [0, 1]: a square canvas, then the short side to {side} pixels, center crop."""
     with Image.open(path, formats=formats()) as image:
         width, height = upright_size(image)
         size = width if width == height and width in {stored} else {margin}
@@ -74,7 +74,7 @@ def reading_code(*further: Any) -> str:
     Args:
         further: functions of `coulomb.tables` that are needed after ``to_channels(pixels(upright(image)), channels)``.
     """
-    constants = [f"{name} = {getattr(pixels, name)}" for name in ("FORMATS", "ALPHA", "GREY")]
+    constants = [f"{name} = {getattr(pixels, name)}" for name in ("FORMATS", "ALPHA", "GRAY")]
     return "\n\n\n".join(["\n".join(constants), *(source(part, checks=True) for part in (*READS, *further))])
 
 
@@ -84,7 +84,7 @@ READS = (
     pixels.upright_size,
     pixels.upright,
     pixels.is_transparent,
-    pixels.has_grey_palette,
+    pixels.has_gray_palette,
     pixels.pixels,
     pixels.sixteen_bits,
     pixels.checked_unit_range,
@@ -97,7 +97,7 @@ def plain_code(encoder: Encoder, canvas: Canvas | None) -> str | None:
     """Returns a program that defines ``encode(paths)``; None for encoders of other libraries, of users, or of other channels.
 
     It is to be run in the folder with ``encoder.safetensors``. Its classes are those of `coulomb.models`, without docstrings,
-    annotations and initialisation. Features equal those of `ImageEncoder.encode` up to rounding.
+    annotations and initialization. Features equal those of `ImageEncoder.encode` up to rounding.
     """
     shown = _network(encoder)
     if shown is None or encoder.channels not in (1, 3) or (canvas is None and encoder.preprocessing is None):
@@ -167,7 +167,7 @@ def _network(encoder: Encoder) -> tuple[list[str], str] | None:
 
 
 def source(definition: Any, *, checks: bool = False) -> str:
-    """Returns the source of a class or function without docstrings, annotations and initialisation.
+    """Returns the source of a class or function without docstrings, annotations and initialization.
 
     Args:
         definition: the class or function.
@@ -177,8 +177,8 @@ def source(definition: Any, *, checks: bool = False) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-LEFT_OUT = ("initialise", "last_norm")  # methods
-INITIALISES = ("nn.init.", "self.initialise(")  # beginnings of statements
+LEFT_OUT = ("initialize", "last_norm")  # methods
+INITIALIZES = ("nn.init.", "self.initialize(")  # beginnings of statements
 
 
 class _Plain(ast.NodeTransformer):
@@ -192,7 +192,7 @@ class _Plain(ast.NodeTransformer):
         return ast.Name("ValueError", node.ctx) if node.id == "InputError" else node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-        """Removes methods of initialisation, docstrings and annotations."""
+        """Removes methods of initialization, docstrings and annotations."""
         if node.name in LEFT_OUT:
             return None
         node.returns = None
@@ -218,11 +218,11 @@ class _Plain(ast.NodeTransformer):
         return ast.Assign(targets=[node.target], value=node.value, lineno=node.lineno)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        """Removes calls that initialise weights."""
-        return None if ast.unparse(node).startswith(INITIALISES) else self.generic_visit(node)
+        """Removes calls that initialize weights."""
+        return None if ast.unparse(node).startswith(INITIALIZES) else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | None:
-        """Removes loops over modules, which initialise weights."""
+        """Removes loops over modules, which initialize weights."""
         return None if ast.unparse(node.iter) == "self.modules()" else self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST | None:

@@ -49,12 +49,12 @@ def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
             f"{encoder.name}: its run does not say how it stored its images; write that with: coulomb evaluate RUN"
         )
     graph("Div", pixels.cast(FLOAT), np.array(255, np.float32), name="pixels")
-    colours = 3 if encoder.channels == 1 else encoder.channels
+    colors = 3 if encoder.channels == 1 else encoder.channels
     return helper.make_model(
         helper.make_graph(
             graph.nodes,
             "prepare",
-            [helper.make_tensor_value_info("images", 2, ["batch", "height", "width", colours])],
+            [helper.make_tensor_value_info("images", 2, ["batch", "height", "width", colors])],
             [helper.make_tensor_value_info("pixels", FLOAT, ["batch", encoder.channels, side, side])],
             graph.constants,
         ),
@@ -152,12 +152,12 @@ def _fixed_point(weights: Value) -> Value:
 def _weights(name: str, length: Value, first: Value, step: Value, count: Value) -> Value:
     """Returns weights [count, length] of the pixels of an axis for outputs ``step`` pixels apart.
 
-    Output j is centred at pixel coordinate (``first`` + j + ½)·``step``. Rows sum to 1. The filter is as wide as the step if
+    Output j is centered at pixel coordinate (``first`` + j + ½)·``step``. Rows sum to 1. The filter is as wide as the step if
     that is more than a pixel (antialiasing).
     """
     graph = length.graph
-    centres = (_range(count) + first + 0.5) * step
-    distances = _range(_whole(length)) - graph("Unsqueeze", centres, np.array([1])) + 0.5
+    centers = (_range(count) + first + 0.5) * step
+    distances = _range(_whole(length)) - graph("Unsqueeze", centers, np.array([1])) + 0.5
     weights = FILTERS[name](distances * graph("Div", 1.0, graph("Max", step, 1.0)))
     return weights / graph("ReduceSum", weights, np.array([1]))
 
@@ -194,7 +194,7 @@ def _sinc(x: Value) -> Value:
     return near.where(1.0, x.graph("Sin", turned) / turned)
 
 
-# Weights at signed distances x from the centre, in units of the filter's width; as in Pillow, cubic with a = −½.
+# Weights at signed distances x from the center, in units of the filter's width; as in Pillow, cubic with a = −½.
 FILTERS: dict[str, Callable[[Value], Value]] = {
     "bilinear": _bilinear,
     "hamming": _hamming,

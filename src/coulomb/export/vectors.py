@@ -1,4 +1,4 @@
-"""What the exports of an index need of it, and its exact neighbours, to measure others by."""
+"""What the exports of an index need of it, and its exact neighbors, to measure others by."""
 
 from typing import Any, Protocol
 
@@ -45,14 +45,14 @@ def require_rows(index: Vectors) -> None:
 
 
 class Recall:
-    """The exact nearest neighbours of a sample of an index, to measure another search.
+    """The exact nearest neighbors of a sample of an index, to measure another search.
 
     Args:
         index: of which 100 images are drawn as queries.
 
     Attributes:
         queries: float32 [Q, D].
-        top: K, 10 unless the index is smaller; the query is its own first neighbour.
+        top: K, 10 unless the index is smaller; the query is its own first neighbor.
     """
 
     def __init__(self, index: Vectors) -> None:
@@ -65,7 +65,7 @@ class Recall:
         self._least = best[:, -1:] - SAME
 
     def of(self, positions: Any) -> float:
-        """Returns the share of found neighbours among the K nearest; equally similar images count as the same.
+        """Returns the share of found neighbors among the K nearest; equally similar images count as the same.
 
         Args:
             positions: [Q, K], rows of the index, −1 where nothing was found.

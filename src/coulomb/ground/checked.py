@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from coulomb.ground.errors import CoulombWarning
 
-# Largest norm of rows that are not normalised: their products then leave a factor of 2¹⁶ for 1/τ and sums over rows.
+# Largest norm of rows that are not normalized: their products then leave a factor of 2¹⁶ for 1/τ and sums over rows.
 LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of labels
 ZERO = 1e-12  # rows of smaller norm are zero vectors
@@ -128,7 +128,7 @@ def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect:
     Args:
         norm: norms of the rows of the arguments, one argument after the other, with the same number of rows each.
         names: of the arguments.
-        normalize: whether rows are normalised; if not, zero vectors are not reported.
+        normalize: whether rows are normalized; if not, zero vectors are not reported.
         effect: end of the warning, after "no direction".
         below: upper limit of all norms.
 

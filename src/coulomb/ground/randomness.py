@@ -28,8 +28,8 @@ def numpy_generator(seed: int, *purpose: int | str) -> np.random.Generator:
 
 
 @contextmanager
-def seeded_initialisation(seed: int, *purpose: int | str) -> Iterator[None]:
-    """Context in which modules are initialised from ``seed`` and ``purpose``; restores the global random state.
+def seeded_initialization(seed: int, *purpose: int | str) -> Iterator[None]:
+    """Context in which modules are initialized from ``seed`` and ``purpose``; restores the global random state.
 
     Layers of torch only use the default generator, whose state is therefore replaced. Modules are built on the CPU,
     because generators of other devices give other weights; within ``torch.device("meta")`` they are built there, without

@@ -180,12 +180,12 @@ class Answers:
                 f"{visible(self.path)}; build both with the same encoder and image_size"
             )
 
-    def outliers(self, top: int | None = 100, *, neighbours: int | None = None, looks: bool = True) -> Rows:
+    def outliers(self, top: int | None = 100, *, neighbors: int | None = None, looks: bool = True) -> Rows:
         """Ranks the images that belong to the others the least (`coulomb.index.curation.outliers`).
 
         Args:
             top: how many; None for all.
-            neighbours: k of the mean similarity and the local density; default 10.
+            neighbors: k of the mean similarity and the local density; default 10.
             looks: whether reasons say how the images look, which reads the thumbnail and the header of each.
 
         Returns:
@@ -195,15 +195,15 @@ class Answers:
             of more than 8 bits per channel.
 
         Raises:
-            InputError: fewer than 3 images, ``neighbours`` out of range.
+            InputError: fewer than 3 images, ``neighbors`` out of range.
         """
-        found = curation.outliers(self.features, neighbours)
+        found = curation.outliers(self.features, neighbors)
         rows = found.order[:top]
         return self.describe(
             rows.tolist(),
             score=np.round(found.score[rows], 3).tolist(),
             similarity=np.round(found.similarity[rows], 6).tolist(),
-            nearest=[self.ids[row] for row in found.neighbour[rows]],
+            nearest=[self.ids[row] for row in found.neighbor[rows]],
             reason=[
                 "; ".join([found.reason(row), *seen])
                 for row, seen in zip(rows, self._looks(rows.tolist()) if looks else [[]] * len(rows), strict=True)
@@ -259,7 +259,7 @@ class Answers:
             suggested=[names[number] for number in found.suggested[shown]],
             confidence=np.round(found.confidence[shown].astype(float), 4).tolist(),
             reason=[
-                f"{agreeing} of the {found.k} nearest labelled images have this label; the linear probe gives it {p:.0%}"
+                f"{agreeing} of the {found.k} nearest labeled images have this label; the linear probe gives it {p:.0%}"
                 for agreeing, p in zip(found.agreeing[shown], found.probe[shown], strict=True)
             ],
         )
@@ -303,7 +303,7 @@ class Answers:
 
         Returns:
             ``[{"id", "path", "cluster", "similarity", "label"}]``: largest cluster first, within each the typical images
-            first (``similarity`` with its centre); images in no cluster, −1, at the end.
+            first (``similarity`` with its center); images in no cluster, −1, at the end.
 
         Raises:
             InputError: ``number`` or ``least`` out of range, or both given.
@@ -316,7 +316,7 @@ class Answers:
             found = curation.hdbscan(self.features, least, seed=seed)
         else:
             found = curation.kmeans(self.features, number, seed=seed)
-        place = np.where(found.cluster < 0, len(found.centres), found.cluster)
+        place = np.where(found.cluster < 0, len(found.centers), found.cluster)
         rows = np.lexsort((-found.similarity, place))
         return self.describe(
             rows.tolist(),
@@ -336,7 +336,7 @@ class Answers:
 
         Returns:
             ``{"images": [{"id", "path", "label", "probability", "margin", "unsure", "probabilities"}],
-            "threshold", "target", "accuracy", "sure_accuracy", "labelled", "classes"}``: all images without a given label,
+            "threshold", "target", "accuracy", "sure_accuracy", "labeled", "classes"}``: all images without a given label,
             the surest first; ``label`` is the predicted class. ``accuracy`` and ``sure_accuracy`` are those of held-out
             labels, and ``target`` what was wanted of the latter, None if there are fewer than 20; ``unsure`` means a margin
             below ``threshold``.
@@ -376,7 +376,7 @@ class Answers:
             target=found.target,
             accuracy=found.accuracy,
             sure_accuracy=found.sure_accuracy,
-            labelled=int((numbers >= 0).sum()),
+            labeled=int((numbers >= 0).sum()),
             classes=names,
         )
 

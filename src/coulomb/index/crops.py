@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from coulomb.index.curation.alignment import FINE, Agreement, agreement
-from coulomb.metrics.nearest import neighbours
+from coulomb.metrics.nearest import neighbors
 
 NEAREST = 3  # images that are compared with each image: of 880 planted copies, 877 were the most similar image
 LEAST_COSINE = 0.65  # of images that are compared
@@ -67,7 +67,7 @@ class Crops:
         rows = rows[self.sizes[rows].min(1) >= FINE]
         if len(rows) < 2:
             return frozenset()
-        values, columns = neighbours(x, min(NEAREST, len(rows) - 1), rows)
+        values, columns = neighbors(x, min(NEAREST, len(rows) - 1), rows)
         first, place = np.nonzero((values >= LEAST_COSINE) & (values < above))
         candidates = np.unique(np.sort(np.stack([rows[first], rows[columns[first, place]]], 1)), axis=0).tolist()
         return frozenset(

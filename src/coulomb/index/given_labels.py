@@ -36,5 +36,5 @@ def read_given_labels(path: Path) -> dict[str, Any]:
         if labels.setdefault(id_, label) != label:
             raise InputError(f"{where}: {visible(id_)} has two labels, {visible(labels[id_])} and {visible(label)}")
     if not labels:
-        raise InputError(f"{where}: has no rows; it needs one per labelled image, with its id and label")
+        raise InputError(f"{where}: has no rows; it needs one per labeled image, with its id and label")
     return labels

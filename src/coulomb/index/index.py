@@ -168,7 +168,7 @@ class Index(Answers):
     def features(self) -> np.ndarray:
         """Memory-mapped array [N, D] of unit length, float16 or float32, which is read and verified on first use.
 
-        `search` and `neighbours` do not wait for that; they refuse similarities that features of unit length cannot have.
+        `search` and `neighbors` do not wait for that; they refuse similarities that features of unit length cannot have.
         """
         self._contents.verify_features()
         return self._contents.features
@@ -312,12 +312,12 @@ class Index(Answers):
                 raise InputError("without: the same images as the query; nothing is left to search by")
             query = functional.normalize(query, dim=0)
         left_out = {*shown, *hidden}
-        values, rows = self.neighbours(query[None], top + len(left_out))
+        values, rows = self.neighbors(query[None], top + len(left_out))
         pairs = zip(values[0].tolist(), rows[0].tolist(), strict=True)
         found = [(value, row) for value, row in pairs if row not in left_out][:top]
         return self.describe([row for _, row in found], similarity=[min(value, 1.0) for value, _ in found])
 
-    def neighbours(self, queries: Tensor, top: int = 20) -> tuple[Tensor, Tensor]:
+    def neighbors(self, queries: Tensor, top: int = 20) -> tuple[Tensor, Tensor]:
         """Returns the largest similarities of each query and the rows of their images, both [Q, min(top, N)].
 
         Exact: the features are streamed in blocks, memory does not grow with their number.
@@ -372,7 +372,7 @@ class Index(Answers):
             )
 
     def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows:
-        """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serialisable."""
+        """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serializable."""
         import pyarrow as pa
 
         found = self.table.select(["id", "path", "label"]).take(pa.array(rows, pa.int64())).to_pydict()

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours of some queries among memory-mapped features, which are converted to float32 block by block.
+"""Exact nearest neighbors of some queries among memory-mapped features, which are converted to float32 block by block.
 
 A block of 2²⁰ elements stays in the cache of a core between its conversion and its product: 1,000,000 × 256 in float16 take
 76 ms in one thread, with blocks of 2²³ elements 284 ms. Threads work on strips of their own (`coulomb.ground.workers`).

@@ -13,10 +13,10 @@ from coulomb.losses.options import Flag, Loss, Reduction, number
 class AlignmentLoss(Loss):
     """L_i = ‖x_i − y_i‖^α   (Wang & Isola, 2020)
 
-    One of the two properties that contrastive losses optimise; the other is `UniformityLoss`. For unit rows and α = 2,
+    One of the two properties that contrastive losses optimize; the other is `UniformityLoss`. For unit rows and α = 2,
     L_i = 2 − 2cos.
 
-    When to use: to optimise or monitor directly what contrastive losses optimise implicitly. For training, add
+    When to use: to optimize or monitor directly what contrastive losses optimize implicitly. For training, add
     `UniformityLoss`, because alignment by itself is minimal when all embeddings are equal.
     Needs: two views of each sample. No labels, no negatives.
     Temperature: none. The gradient of a pair grows as ‖x − y‖^(α−1): with α = 1 all pairs are pulled with equal force,

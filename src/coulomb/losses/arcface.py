@@ -1,4 +1,4 @@
-"""ArcFace: softmax over class centres on the sphere, with an angular margin for the sample's own class."""
+"""ArcFace: softmax over class centers on the sphere, with an angular margin for the sample's own class."""
 
 import math
 from dataclasses import KW_ONLY, InitVar
@@ -24,16 +24,16 @@ def _checked_angle(name: str, value: Any) -> float:
 
 
 class ArcFaceLoss(Loss):
-    """L_i = softplus(LSE_{c≠y} s·cos θ_ic − s·cos(θ_iy + m)),  θ_ic the angle to centre w_c   (Deng et al., 2019)
+    """L_i = softplus(LSE_{c≠y} s·cos θ_ic − s·cos(θ_iy + m)),  θ_ic the angle to center w_c   (Deng et al., 2019)
 
-    The loss owns the centres [C, D]: pass ``loss.parameters()`` to the optimizer as well. Large logits [B, C] are not
+    The loss owns the centers [C, D]: pass ``loss.parameters()`` to the optimizer as well. Large logits [B, C] are not
     stored, so that a million classes fit into memory. For θ + m > π, where cos(θ + m) would rise again, the target is
     s·(cos θ − m·sin m).
 
-    When to use: all samples are labelled, there are many classes, and the angles themselves are used later: faces,
+    When to use: all samples are labeled, there are many classes, and the angles themselves are used later: faces,
     products, retrieval of unseen classes.
-    Needs: labels. The centres belong to the loss.
-    Temperature: s is 1/τ (64: τ = 0.016). The angle to the centre of the sample's class must be smaller than all others by
+    Needs: labels. The centers belong to the loss.
+    Temperature: s is 1/τ (64: τ = 0.016). The angle to the center of the sample's class must be smaller than all others by
     the margin m. A large m may prevent training from starting; a smaller one or ``easy_margin`` helps.
     Cost: 6u with u = B·C·D (8u for ``reduction="none"``). Memory is linear in B and C.
     Reference: Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019,
@@ -46,10 +46,10 @@ class ArcFaceLoss(Loss):
         margin: m in radians, 0.5 as in the paper; 0 is a cosine classifier.
         label_smoothing: ε, 0 for none, on the logits with margin: (1−ε)(LSE − t_y) + ε(LSE − mean_c t_c).
         easy_margin: apply the margin only where cos θ > 0, and use cos θ elsewhere.
-        generator: for the initial centres, normal with standard deviation 0.01 (only the direction matters).
-        normalize: scale features and centres to unit length; False assumes that they already are.
+        generator: for the initial centers, normal with standard deviation 0.01 (only the direction matters).
+        normalize: scale features and centers to unit length; False assumes that they already are.
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
-        diagnose: return (loss, `Diagnosis`); the positive is the centre of the sample's class, the negatives are the others.
+        diagnose: return (loss, `Diagnosis`); the positive is the center of the sample's class, the negatives are the others.
 
     Call with features [B, D] and labels [B] (−1: unknown). `logits` returns s·cos θ without margin, for predictions.
 

@@ -30,12 +30,12 @@ class BarlowTwinsLoss(Loss):
         weight: λ; 0.0051 as in the paper, for D = 8,192.
         reduction: ``"sum"`` over dimensions, L itself; ``"mean"``, or ``"none"`` ([D]).
         gather: compute the statistics over the batches of all processes. True, False, or ``"auto"``: True if
-            torch.distributed is initialised with several processes, which must then all call the loss. L then covers all
+            torch.distributed is initialized with several processes, which must then all call the loss. L then covers all
             samples and is equal on every process.
 
-    Call with view0 [N, D] and view1 [N, D]. The loss standardises them over the batch, so their scale does not matter.
+    Call with view0 [N, D] and view1 [N, D]. The loss standardizes them over the batch, so their scale does not matter.
 
-    Deviation: none. As in the authors' code, 10⁻⁵ is added to the variance by which the views are standardised.
+    Deviation: none. As in the authors' code, 10⁻⁵ is added to the variance by which the views are standardized.
     Degenerate input: a dimension that is constant in a view has c_dd = 0, so equal features give D. N = 1 has no variance:
     the loss is D, and a `CoulombWarning` is issued.
 

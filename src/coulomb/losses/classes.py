@@ -1,4 +1,4 @@
-"""Common parts of the losses over class centres: similarities of samples and centres, and class frequencies."""
+"""Common parts of the losses over class centers: similarities of samples and centers, and class frequencies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from coulomb.similarity import Similarity
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Similarities s_ic of samples and class centres.
+    """Similarities s_ic of samples and class centers.
 
     Attributes:
-        similarity: samples × centres; the centre of a sample's label is its positive, the others are its negatives.
+        similarity: samples × centers; the center of a sample's label is its positive, the others are its negatives.
         known: mask of known labels, [B]; None: all are known.
         own: s_iy, [B]; class 0 takes the place of an unknown label.
         rest: LSE_{c≠y} s_ic, [B], if the similarities are few enough to be stored; else None.
@@ -54,7 +54,7 @@ def class_scores(
     counts: Tensor | None = None,
     normalize: bool,
 ) -> ClassScores:
-    """Checks the arguments and compares features [B, D] with centres [C, D]; ``bias`` and log π of ``counts`` are added."""
+    """Checks the arguments and compares features [B, D] with centers [C, D]; ``bias`` and log π of ``counts`` are added."""
     check_shape("features", features)
     check_shape("centers", centers, like=features)
     labels = class_ids(labels, len(features), features, classes=len(centers))
@@ -64,7 +64,7 @@ def class_scores(
     features = normalized(("features",), features, normalize=normalize)
     centers = normalized(("centers",), centers, normalize=normalize)
     if bias is not None:
-        check_tensor("bias", bias, "a floating", (len(centers),), centers, ", one value per centre")
+        check_tensor("bias", bias, "a floating", (len(centers),), centers, ", one value per center")
         bias = normalized(("bias",), bias[:, None], normalize=False, degree=0)[:, 0]
     if counts is not None:
         prior = log_frequencies(counts, len(centers), centers, "centers")

@@ -31,7 +31,7 @@ class DebiasedLoss(ContrastiveLoss):
     s = cos/τ; k runs over the M = 2N−2 views of other samples; the mean is over all 2N anchors. A fraction τ⁺ of the
     negatives is assumed to have the anchor's class and to be as similar to it as its positive. Computed in log space.
 
-    When to use: unlabelled data in which many negatives are likely to have the anchor's class, because there are few
+    When to use: unlabeled data in which many negatives are likely to have the anchor's class, because there are few
     classes or many duplicates.
     Needs: two views of each sample, and an estimate of τ⁺.
     Temperature: negatives are weighted as in NT-Xent while N_g is above its bound. At a low τ, τ⁺e^{s⁺} exceeds the mean
@@ -47,7 +47,7 @@ class DebiasedLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([2N]: all of view 0, then all of view 1).
         diagnose: return (loss, `DebiasedDiagnosis`).
         gather: use the samples of all processes as negatives (M counts them all). True, False, or ``"auto"``: True if
-            torch.distributed is initialised with several processes, which must then all call the loss. See
+            torch.distributed is initialized with several processes, which must then all call the loss. See
             `coulomb.losses.negatives` for the convention.
 
     Call with view0 [N, D] and view1 [N, D].

@@ -32,7 +32,7 @@ class DecoupledLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([2N]: all of view 0, then all of view 1).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: use the samples of all processes as negatives (and for the mean of the weights). True, False, or ``"auto"``:
-            True if torch.distributed is initialised with several processes, which must then all call the loss. See
+            True if torch.distributed is initialized with several processes, which must then all call the loss. See
             `coulomb.losses.negatives` for the convention.
 
     Call with view0 [N, D] and view1 [N, D].

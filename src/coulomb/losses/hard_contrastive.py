@@ -15,7 +15,7 @@ class HardContrastiveLoss(ContrastiveLoss):
     InfoNCE over the ``top_k`` nearest negatives of each anchor. A streamed threshold selects them, at the cost of one more
     pass over the similarities.
 
-    When to use: many negatives (a long queue), most of them too easy to give a useful gradient. The selection emphasises
+    When to use: many negatives (a long queue), most of them too easy to give a useful gradient. The selection emphasizes
     hard negatives without a low τ.
     Needs: one positive per query, and more negatives than ``top_k``. No labels. If ``top_k`` is small, the selected
     negatives can be much closer to the query than its positive at the start of training; all embeddings may then collapse
@@ -24,7 +24,7 @@ class HardContrastiveLoss(ContrastiveLoss):
     pushed equally. Selecting by rank takes the place of a low τ.
     Cost: 10u with u = N²·D; 6u with u = N·K·D for a queue without gradient; plus one top-k per row. Memory is linear in N
     and K.
-    Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
+    Reference: Wang & Liu, Understanding the Behavior of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
 
     Args:
         temperature: τ, or a `LearnableTemperature`; 0.07 as in `InfoNCELoss`. The paper compares many values.
@@ -34,7 +34,7 @@ class HardContrastiveLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`); the diagnosis covers all negatives.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
-            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. ``negatives`` are never gathered: each process uses its own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query

@@ -18,7 +18,7 @@ class HardNegativeLoss(ContrastiveLoss):
     The debiased loss with negatives drawn in proportion to e^{βs}: R = M Σ_k e^{(1+β)s_ik} / Σ_k e^{βs_ik}, computed as
     log R = log M + LSE((1+β)s) − LSE(βs) in one pass over the similarities.
 
-    When to use: unlabelled data in which most negatives are too easy. Near negatives get more weight, and τ⁺ corrects for
+    When to use: unlabeled data in which most negatives are too easy. Near negatives get more weight, and τ⁺ corrects for
     false negatives.
     Needs: two views of each sample, an estimate of τ⁺, and β (start with 1; a large β concentrates on false negatives).
     Temperature: as in `DebiasedLoss`, and in addition β: the push on a negative is (1+β)·softmax((1+β)s) − β·softmax(βs),

@@ -36,7 +36,7 @@ class InfoNCELoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
-            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. ``negatives`` are never gathered: each process uses its own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; any of them may require a gradient. With

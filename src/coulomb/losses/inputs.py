@@ -1,4 +1,4 @@
-"""Checks of the inputs of losses, normalisation of features, and reductions."""
+"""Checks of the inputs of losses, normalization of features, and reductions."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from coulomb.ground import checked
 from coulomb.ground.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
 from coulomb.ground.workers import MORE_THAN, alone
 
-UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalised row
+UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalized row
 
 
 def unit_rows(name: str, value: Tensor, *, normalize: bool, like: Tensor | None = None, **options: Any) -> Tensor:
@@ -74,7 +74,7 @@ class PairedProducts(torch.autograd.Function):
 def normalized(names: tuple[str, ...], value: Tensor, *, normalize: bool, degree: int = 2) -> Tensor:
     """Like `unit_rows`, for a tensor whose shape has been checked, with equally many rows of each argument in ``names``.
 
-    ``degree``: rows that are not normalised must be short enough for products of this many of them; 0: of any length.
+    ``degree``: rows that are not normalized must be short enough for products of this many of them; 0: of any length.
     """
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     below = LONGEST[value.dtype] ** (2 / degree) if degree and not normalize else math.inf

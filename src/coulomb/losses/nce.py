@@ -30,12 +30,12 @@ class NCELoss(Loss):
     """L_i = −log P⁺/(P⁺ + mPₙ⁺) − Σ_k log mPₙₖ/(Pₖ + mPₙₖ),  P = e^{cos/τ}/Z   (instance discrimination, Wu et al., 2018)
 
     Noise-contrastive estimation of a softmax over n instances: k runs over m noise samples drawn from Pₙ, and Z replaces
-    the normaliser of the softmax. Sum over noise samples, mean over anchors. P = Pₙ = 1/n with m = 4096 gives 9.3179.
+    the normalizer of the softmax. Sum over noise samples, mean over anchors. P = Pₙ = 1/n with m = 4096 gives 9.3179.
 
     When to use: a memory bank with so many instances that a softmax over all of them is too slow. Otherwise `SoftmaxLoss`
-    with the bank as its (normalised) centres is exact and needs no Z.
+    with the bank as its (normalized) centers is exact and needs no Z.
     Needs: the instance of each sample, and a bank from which the caller draws noise (m = 4096, uniform, with replacement)
-    and which it updates after the step: v ← normalised (v + f)/2. No labels.
+    and which it updates after the step: v ← normalized (v + f)/2. No labels.
     Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: close to 0 if it is distant, 1/τ if it is near. Z depends on τ:
     with a `LearnableTemperature` use ``normalizer="ema"``.
     Cost: 6u with u = B·m·D; 4u if the noise has no gradient. Memory is that of the noise, which the caller gathers.
@@ -142,7 +142,7 @@ class NCELoss(Loss):
 
 
 def _cosines(query: Tensor, noise: Tensor, *, normalize: bool) -> Tensor:
-    """Returns q·n/‖n‖, [B, m], without a normalised copy of the noise, by far the largest tensor.
+    """Returns q·n/‖n‖, [B, m], without a normalized copy of the noise, by far the largest tensor.
 
     Computed in chunks, since the gradient of one batched product over 65,536 noise samples loses precision.
     """

@@ -19,7 +19,7 @@ class NTXentLoss(ContrastiveLoss):
     V views: the mean over an anchor's V−1 positives, L_i = LSE_{j≠i} s_ij − mean s_ip (SupCon without labels).
     If all features are equal, the loss is ln(2N−1), its value for constant embeddings.
 
-    When to use: unlabelled images, or other data that can be augmented, with two or more views per sample and batches of
+    When to use: unlabeled images, or other data that can be augmented, with two or more views per sample and batches of
     several hundred samples or more.
     Needs: two or more views of each sample. No labels. More samples per batch give more negatives.
     Temperature: a negative is pushed in proportion to its softmax e^{s_ij} among all other views: as τ → 0 only the hardest
@@ -34,7 +34,7 @@ class NTXentLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([V·N]: all of view 0, then all of view 1, …).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
-            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention.
 
     Call with view0 [N, D] and view1 [N, D], or with all views as one tensor [N, V, D].

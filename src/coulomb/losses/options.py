@@ -65,7 +65,7 @@ class Loss(nn.Module):
     checks: ClassVar[Mapping[str, Check]] = {}
 
     def __new__(cls, *_: Any, **__: Any) -> "Loss":
-        """Returns an initialised module, because the constructor of a dataclass sets attributes first."""
+        """Returns an initialized module, because the constructor of a dataclass sets attributes first."""
         self: Loss = super().__new__(cls)
         nn.Module.__init__(self)
         return self

@@ -1,4 +1,4 @@
-"""PaCo: parametric contrastive learning, supervised contrast with a learnable centre per class (for long tails)."""
+"""PaCo: parametric contrastive learning, supervised contrast with a learnable center per class (for long tails)."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from coulomb.similarity import Similarity
 
 
 class ParametricCenters(nn.Linear):
-    """W h + b, [B, C]: the class centres of `PaCoLoss`, an ordinary linear layer on the encoder's features h.
+    """W h + b, [B, C]: the class centers of `PaCoLoss`, an ordinary linear layer on the encoder's features h.
 
     When to use: with `PaCoLoss`.
     Needs: the features of the encoder, not those of the projection head; its parameters must be in the optimizer.
@@ -40,18 +40,18 @@ class ParametricCenters(nn.Linear):
 
 
 class PaCoLoss(Loss):
-    """L_i = −Σ_k w_ik log p_ik / Σ_k w_ik  over the class centre (w = β) and the same-label features (w = α)
+    """L_i = −Σ_k w_ik log p_ik / Σ_k w_ik  over the class center (w = β) and the same-label features (w = α)
 
     log p_ik = logit_ik − log(Σ_c e^{c_ic} + γ Σ_{j≠i} e^{s_ij}), with logits c_ic = (center_logits_ic + log π_c)/τ_sup of
-    the C centres and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the class
-    centre has p = β/(β+αK) and each of the K positives α/(β+αK): α rebalances contrast between frequent and rare classes.
+    the C centers and s_ij = z_i·z_j/τ of the features (PaCo, Cui et al., 2021). At the optimum with free logits the class
+    center has p = β/(β+αK) and each of the K positives α/(β+αK): α rebalances contrast between frequent and rare classes.
 
-    When to use: labels with a long tail, where pure contrast favours the frequent classes and a pure classifier neglects
+    When to use: labels with a long tail, where pure contrast favors the frequent classes and a pure classifier neglects
     the rare ones.
     Needs: labels, `ParametricCenters` on the encoder's features, the number of training images per class, and keys: second
-    views and a queue from a momentum encoder, or (generalised PaCo) both views as anchors.
+    views and a queue from a momentum encoder, or (generalized PaCo) both views as anchors.
     Temperature: τ applies to the features only: the lower it is, the wider their logits are relative to those of the
-    centres, and the more the nearest features count. τ_sup does the same for the centres.
+    centers, and the more the nearest features count. τ_sup does the same for the centers.
     Cost: 8u with u = B·(B+M)·D; 4u if every row is an anchor. Memory is linear in B + M.
     Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028; Cui et al., Generalized
     Parametric Contrastive Learning, 2022, arXiv:2209.12400.
@@ -59,20 +59,20 @@ class PaCoLoss(Loss):
     Args:
         class_counts: training images per class, [C], for π_c = n_c/Σn (balanced softmax); None for balanced data.
         alpha: weight of a same-label feature; 0.05 as on ImageNet-LT and by default in the authors' code (CIFAR-LT: 0.01).
-        beta: weight of the centre of the anchor's class, 1.
+        beta: weight of the center of the anchor's class, 1.
         gamma: weight of the features in the denominator, 1.
-        supervised_temperature: τ_sup of the centres, 1.
+        supervised_temperature: τ_sup of the centers, 1.
         temperature: τ, or a `LearnableTemperature`; 0.2 as on ImageNet-LT (CIFAR-LT: 0.05).
         normalized: divide by Σw = β + αK, as the authors' code does; False is the plain sum of the paper.
         base_temperature: None for no extra factor; a number gives a factor τ/τ_base (the authors set τ_base = τ).
-        label_smoothing: ε on the centre's target (generalised PaCo): the class centre has weight β(1−ε), each of the
+        label_smoothing: ε on the center's target (generalized PaCo): the class center has weight β(1−ε), each of the
             C−1 others βε/(C−1), as in the authors' code. `torch.nn.functional.cross_entropy` spreads ε over all C instead.
         normalize: scale features to unit length.
         reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
 
     Call with features [B+M, D], labels [B+M] (−1: unknown), center_logits [B, C]: the first B rows are the anchors, the
-    other M are keys: the second views of the same images, then a queue. If both views are anchors (generalised PaCo), pass
+    other M are keys: the second views of the same images, then a queue. If both views are anchors (generalized PaCo), pass
     2B rows of center_logits. The second view of an image is a positive because it has the same label.
 
     Deviation: unfilled slots of a queue have label −1 (the authors start with random labels): such a key is never a positive
@@ -125,14 +125,14 @@ class PaCoLoss(Loss):
             rest = torch.logaddexp(rest, similarity.lse("others") + math.log(self.gamma))
         count, attraction = similarity.count("positives").to(own.dtype), similarity.sum("positives")
         weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
-        # −log p of the class centre is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
+        # −log p of the class center is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
         losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)
-        if self.label_smoothing and classes > 1:  # own − mean of the other centres
+        if self.label_smoothing and classes > 1:  # own − mean of the other centers
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
             losses = losses + smoothing * (own - centers.mean(1))
         if classes == 1 and (len(features) == 1 or self.gamma == 0):
             warn_counted(anchors, anchors, "anchors have nothing to be told from: the loss gives no gradient")
-        counted = unless_all(weight > 0, "anchors have neither centre nor positive: loss 0, left out of the mean")
+        counted = unless_all(weight > 0, "anchors have neither center nor positive: loss 0, left out of the mean")
         if self.normalized:
             losses = losses / (weight if counted is None else weight.masked_fill(~counted, 1))
         if self.base_temperature is not None:

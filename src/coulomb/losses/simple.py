@@ -17,7 +17,7 @@ class SimpleContrastiveLoss(ContrastiveLoss):
     Needs: one positive per query, and negatives. No labels. λ should be smaller for more negatives.
     Temperature: none. λ weights the push of the negatives against the pull of the positive; all negatives count equally.
     Cost: O((N+K)·D).
-    Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
+    Reference: Wang & Liu, Understanding the Behavior of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
 
     Args:
         weight: λ; 1 as in the paper.
@@ -25,7 +25,7 @@ class SimpleContrastiveLoss(ContrastiveLoss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`), with softmax weights e^cos. This computes the N×K similarities.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
-            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. ``negatives`` are never gathered: each process uses its own.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
@@ -65,7 +65,7 @@ class HardSimpleLoss(SimpleContrastiveLoss):
     the push.
     Cost: 10u with u = N²·D; 8u with u = N·K·D for a queue without gradient; plus one top-k per row. Memory is linear in N
     and K.
-    Reference: Wang & Liu, Understanding the Behaviour of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
+    Reference: Wang & Liu, Understanding the Behavior of Contrastive Loss, CVPR 2021, arXiv:2012.09740.
 
     Args:
         weight: λ; 1 as in the paper.

@@ -1,4 +1,4 @@
-"""Softmax cross-entropy and balanced softmax over class centres, which may be a million."""
+"""Softmax cross-entropy and balanced softmax over class centers, which may be a million."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
@@ -18,19 +18,19 @@ class SoftmaxLoss(Loss):
     Equals ``cross_entropy(linear(features, centers, bias), labels)``, but large logits [B, C] are not stored. With label
     smoothing ε: (1−ε)(LSE − s_iy) + ε(LSE − mean_c s_ic).
 
-    When to use: all samples are labelled and you need a classifier, with up to millions of classes; or exact instance
-    discrimination, with instances as classes and a memory bank as centres.
-    Needs: labels, and centres (the weight of a linear layer).
+    When to use: all samples are labeled and you need a classifier, with up to millions of classes; or exact instance
+    discrimination, with instances as classes and a memory bank as centers.
+    Needs: labels, and centers (the weight of a linear layer).
     Temperature: with ``normalize=True`` the logits lie in ±1/τ, and the loss is at least log(1 + (C−1)e^{−2/τ}): the more
-    classes, the lower τ must be. Without it, the lengths of features and centres play this role.
-    Cost: 6u with u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres. Memory is linear in B and C.
+    classes, the lower τ must be. Without it, the lengths of features and centers play this role.
+    Cost: 6u with u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centers. Memory is linear in B and C.
     Reference: label smoothing: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016,
     arXiv:1512.00567.
 
     Args:
         label_smoothing: ε in [0, 1); 0 for none.
         temperature: τ, or a `LearnableTemperature`; 1, as in a plain classifier. It does not divide the bias.
-        normalize: scale features and centres to unit length (a cosine classifier, with τ about 0.05). Off by default, unlike
+        normalize: scale features and centers to unit length (a cosine classifier, with τ about 0.05). Off by default, unlike
             in the contrastive losses.
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
 
@@ -66,10 +66,10 @@ class BalancedSoftmaxLoss(Loss):
     predictions use the plain logits s, as if all classes were equally frequent.
 
     When to use: a classifier that treats all classes equally, trained on long-tailed labels.
-    Needs: labels, centres, and the class counts of the data as it is sampled: with class-balanced sampling all counts are
+    Needs: labels, centers, and the class counts of the data as it is sampled: with class-balanced sampling all counts are
     equal, and this is `SoftmaxLoss`.
     Temperature: as in `SoftmaxLoss`; it does not divide log π.
-    Cost: 6u with u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centres. Memory is linear in B and C.
+    Cost: 6u with u = B·C·D (8u for ``reduction="none"``); 4u with frozen features or centers. Memory is linear in B and C.
     Reference: Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, arXiv:2007.10740.
 
     Args:

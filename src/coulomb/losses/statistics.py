@@ -21,7 +21,7 @@ class Views:
     """Two views of each sample.
 
     Attributes:
-        rows: both views in fp32 or fp64, not normalised, [2, N, D].
+        rows: both views in fp32 or fp64, not normalized, [2, N, D].
         samples: number of samples in all processes.
         group: the processes that share their statistics; None: this process only.
     """

@@ -24,7 +24,7 @@ class SupConLoss(Loss):
     sample, P(i) is every sample that shares one, optionally weighted by how many they share (``overlap``).
     The mean over positives is computed from class sums in O(N·D); no N×N matrix is stored.
 
-    When to use: all or some samples are labelled (−1: unknown), with one or several labels each, or you define the positives
+    When to use: all or some samples are labeled (−1: unknown), with one or several labels each, or you define the positives
     by a mask.
     Needs: positives in the batch: two samples of a class, or two views of each. The minimum is log|P(i)|, not 0.
     Temperature: positives and negatives share one softmax, which weights the push; the pull is the same for all positives.
@@ -47,7 +47,7 @@ class SupConLoss(Loss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([anchors]: all of view 0, then all of view 1, …).
         diagnose: return (loss, `Diagnosis`), at the cost of up to two more passes.
         gather: compare with the samples of all processes, by label: True, False, or ``"auto"``, if torch.distributed is
-            initialised with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
+            initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. A mask covers the samples of this process only: those of other processes are never positives and
             are not part of the diagnosis. Multi-hot labels need ``positives="out"`` and no diagnosis.
 

@@ -26,7 +26,7 @@ class TripletLoss(Loss):
     Needs: labels, and batches with at least two samples per class and two classes.
     Temperature: none. The margin m sets the distance that is enough; triplets beyond it give no gradient. A loss that stays
     at m means that all embeddings have collapsed to one point, which can happen with ``mining="hard"`` from a random
-    initialisation. ``soft`` weights triplets by σ(d_ap − d_an).
+    initialization. ``soft`` weights triplets by σ(d_ap − d_an).
     Cost: ``"hard"``: 2u with u = N²·D, and memory linear in N; the others: 8u, and the time for sorting.
     Transforms of `torch.func` (grad, vmap, jvp) and second derivatives use a tensor of all triplets: N³ time and memory.
     Reference: Schroff, Kalenichenko & Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR
@@ -43,7 +43,7 @@ class TripletLoss(Loss):
         normalize: scale rows to unit length. If False, ``"cosine"`` is 1 − x·y and assumes unit rows.
         reduction: ``"mean"`` over triplets that are not 0, ``"sum"``, or ``"none"``: each anchor's sum over its triplets
             ([N]).
-        gather: triplets over the batches of all processes: True, False, or ``"auto"``, if torch.distributed is initialised
+        gather: triplets over the batches of all processes: True, False, or ``"auto"``, if torch.distributed is initialized
             with several processes, which must then all call the loss. Each process gathers and mines all embeddings, to
             compute the terms of its own anchors. See `coulomb.losses.negatives` for the convention.
 

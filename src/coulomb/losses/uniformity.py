@@ -25,7 +25,7 @@ class UniformityLoss(Loss):
     the mean over both views), or as a metric to monitor.
     Needs: at least 2 embeddings. No labels, no pairs. Pass one view at a time, because views of one sample would repel each
     other.
-    Temperature: t takes its place, τ = 1/(2t). With a large t only the nearest neighbours count; as t → 0 all pairs count
+    Temperature: t takes its place, τ = 1/(2t). With a large t only the nearest neighbors count; as t → 0 all pairs count
     equally (L → −t·mean ‖x−y‖²).
     Cost: 4u with u = N²·D. Memory is linear in N.
     Reference: Wang & Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity on the
@@ -37,7 +37,7 @@ class UniformityLoss(Loss):
         reduction: ``"mean"``, L itself; ``"none"``, L_i = log mean_{j≠i} exp(−t‖x_i − x_j‖²), [N]; ``"sum"``, their sum.
             L is the log of the mean of e^{L_i}, not the mean of L_i.
         gather: use the pairs with samples of all processes. True, False, or ``"auto"``: True if torch.distributed is
-            initialised with several processes, which must then all call the loss. L then covers all samples and is equal on
+            initialized with several processes, which must then all call the loss. L then covers all samples and is equal on
             every process.
 
     Call with x [N, D].

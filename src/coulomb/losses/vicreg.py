@@ -19,7 +19,7 @@ class VICRegLoss(Loss):
     prevents collapse to a point, the covariance term collapse to a few dimensions. No sample is compared with another.
 
     When to use: training without labels, negatives, a predictor or a momentum encoder, even with small batches.
-    Needs: two views of each sample, and embeddings that are not normalised, of many dimensions (the authors: 8,192, from
+    Needs: two views of each sample, and embeddings that are not normalized, of many dimensions (the authors: 8,192, from
     a projection head of three layers). No labels.
     Temperature: none. λ and μ should be equal and above ν; with λ > 0 and μ = 0 all embeddings collapse.
     Cost: 12u with u = N·D². Memory is linear in N, and D² for the statistics.
@@ -32,7 +32,7 @@ class VICRegLoss(Loss):
         covariance: ν; 1 as in the paper.
         reduction: ``"mean"`` over dimensions, L itself; ``"sum"``, or ``"none"`` ([D]).
         gather: compute the statistics over the batches of all processes. True, False, or ``"auto"``: True if
-            torch.distributed is initialised with several processes, which must then all call the loss. L then covers all
+            torch.distributed is initialized with several processes, which must then all call the loss. L then covers all
             samples and is equal on every process.
 
     Call with view0 [N, D] and view1 [N, D].

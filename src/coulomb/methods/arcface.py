@@ -8,19 +8,19 @@ from torch import Tensor
 
 from coulomb.ground.randomness import generator
 from coulomb.losses import ArcFaceLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labelled_rows
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labeled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 
 
 class ArcFace(ProjectionMethod):
-    """Embeddings against learnable class centres with an additive angular margin (Deng et al., 2019).
+    """Embeddings against learnable class centers with an additive angular margin (Deng et al., 2019).
 
         z = head(encoder(view))         head: one linear layer
         loss = ArcFace(z, labels)       cross-entropy of scale·cos θ, with the margin added to the angle of the own class
 
     Images without a label are not used. As in the other methods, the encoder that is evaluated and exported ends before the
-    head; head and centres are saved with the run as its classifier.
+    head; head and centers are saved with the run as its classifier.
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
@@ -37,7 +37,7 @@ class ArcFace(ProjectionMethod):
     local_mean = True
 
     needs_labels = True
-    labelled_only = True
+    labeled_only = True
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 512, "head_layers": 1}
 
     def __init__(
@@ -63,7 +63,7 @@ class ArcFace(ProjectionMethod):
 
     def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: left out)."""
-        rows, labels = labelled_rows(self.head(self.encoder(torch.cat(views))), labels, len(views))
+        rows, labels = labeled_rows(self.head(self.encoder(torch.cat(views))), labels, len(views))
         if not len(rows):
             return rows.sum() + 0 * self.criterion.centers.sum()
         return self.criterion(rows, labels)
@@ -77,12 +77,12 @@ class ArcFace(ProjectionMethod):
         return float(torch.tensor(gap + math.log(classes - 1), dtype=torch.float64).exp().log1p())
 
     def classifier(self) -> Classifier:
-        """Returns head and centres as a classifier: scale·cos θ, without the margin."""
+        """Returns head and centers as a classifier: scale·cos θ, without the margin."""
         return Classifier(
             self.criterion.centers,
             head=self.head,
             head_options=self.head_options,
             cosine=True,
             scale=self.criterion.scale,
-            how="cosine to class centres, ArcFace, trained with the encoder",
+            how="cosine to class centers, ArcFace, trained with the encoder",
         )

@@ -17,12 +17,12 @@ from coulomb.negatives import MemoryBank
 
 
 class InstDisc(ProjectionMethod):
-    """Every image is its own class, whose centre is a slot of a memory bank (Wu et al., 2018).
+    """Every image is its own class, whose center is a slot of a memory bank (Wu et al., 2018).
 
         f = head(encoder(view))
         loss = NCE(f, bank[image], bank[m random images])       or, with ``full=True``, the exact softmax over the bank
              + λ·mean ‖f/‖f‖ − bank[image]‖²                    proximal term; λ = 0 disables it
-        after the batch, bank[image] ← normalised (½·bank[image] + ½·f)
+        after the batch, bank[image] ← normalized (½·bank[image] + ½·f)
 
     The paper uses NCE on ImageNet and the full softmax (τ .1) on CIFAR-10; its head is one linear layer. One view per image
     is enough (``n_views=1``). With several views each contributes to the loss, and their mean is written to the bank.

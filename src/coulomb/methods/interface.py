@@ -1,4 +1,4 @@
-"""The interface of a method, and what most methods share: a projection head, embeddings of all views, labelled rows."""
+"""The interface of a method, and what most methods share: a projection head, embeddings of all views, labeled rows."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Traits:
             the denominator), ``"decoupled"`` (1/τ below ``no_signal``), or ``"zero"``.
         ceiling: a loss above ``no_signal`` is worse than that of constant embeddings. False with a margin, which raises
             the loss of all but very certain predictions.
-        normalised: its loss does not depend on the length of the embeddings.
+        normalized: its loss does not depend on the length of the embeddings.
     """
 
     negatives: bool = False
@@ -36,7 +36,7 @@ class Traits:
     classifier: bool = False
     floor: str = "instances"
     ceiling: bool = True
-    normalised: bool = True
+    normalized: bool = True
 
 
 class Method(nn.Module):
@@ -54,7 +54,7 @@ class Method(nn.Module):
 
     Attributes:
         needs_labels: True if training requires labels; data without any label are then refused.
-        labelled_only: True if images without a label are left out of training.
+        labeled_only: True if images without a label are left out of training.
         two_stages: True if a linear classifier on the frozen encoder is trained afterwards.
         local_mean: with several processes: True if ``forward`` returns a plain mean over the images of this process, False if
             it weights this mean by the share of the process in all images, as the losses with ``gather`` do; None if that is
@@ -64,7 +64,7 @@ class Method(nn.Module):
     """
 
     needs_labels: ClassVar[bool] = False
-    labelled_only: ClassVar[bool] = False
+    labeled_only: ClassVar[bool] = False
     two_stages: ClassVar[bool] = False
     local_mean: ClassVar[bool | None] = None
     constant_lr: ClassVar[tuple[str, ...]] = ()
@@ -183,7 +183,7 @@ def pair_views(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tenso
     return torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs])
 
 
-def labelled_rows(rows: Tensor, labels: Tensor, views: int) -> tuple[Tensor, Tensor]:
+def labeled_rows(rows: Tensor, labels: Tensor, views: int) -> tuple[Tensor, Tensor]:
     """Selects the rows [V·B, …] of all views whose label [B] is known (not −1); returns them with their labels."""
     repeated = labels.repeat(views)
     return rows[repeated >= 0], repeated[repeated >= 0]

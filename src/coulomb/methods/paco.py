@@ -1,4 +1,4 @@
-"""PaCo: supervised contrast with a learnable centre for each class, for long-tailed data."""
+"""PaCo: supervised contrast with a learnable center for each class, for long-tailed data."""
 
 from typing import Unpack
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.checked import warn
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.losses import PaCoLoss, ParametricCenters
 from coulomb.losses.negatives import own_rows, summed_over, world_size
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, positive_counts
@@ -17,7 +17,7 @@ from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 class PaCo(ProjectionMethod):
-    """Parametric contrastive learning (Cui et al., 2021), or its generalised variant (Cui et al., 2022).
+    """Parametric contrastive learning (Cui et al., 2021), or its generalized variant (Cui et al., 2022).
 
         q = head(encoder(view 0))       k = the same by the momentum encoder, of the other views
         loss = PaCo([q; k; queue], labels, W·encoder(view 0) + b + log π)
@@ -38,10 +38,10 @@ class PaCo(ProjectionMethod):
         head_layers, head_hidden_dim: of the head, Linear-BN-ReLU-Linear by default.
         alpha, beta, gamma, supervised_temperature: see `PaCoLoss`; α .05 on ImageNet-LT, .01 on CIFAR-100-LT.
         balanced: add log π; False for balanced data.
-        label_smoothing: ε on the centre's target (generalised PaCo).
+        label_smoothing: ε on the center's target (generalized PaCo).
         queue_size: number of keys; 8192 on ImageNet-LT, 1024 on CIFAR-100-LT; 0 for none.
         momentum: of the momentum encoder, .999.
-        generalized: the generalised variant.
+        generalized: the generalized variant.
         seed: seed of the initial weights.
     """
 
@@ -69,7 +69,7 @@ class PaCo(ProjectionMethod):
         **head: Unpack[HeadOptions],
     ):
         super().__init__(encoder, seed=seed, **head)
-        with seeded_initialisation(seed, "centres"):
+        with seeded_initialization(seed, "centers"):
             self.centers = ParametricCenters(encoder.feature_dim, len(class_counts))
         self.momentum_encoder = None if generalized else MomentumEncoder(self.network(), momentum)
         self.queue = Queue(queue_size, self.embedding_dim) if queue_size else None
@@ -133,9 +133,9 @@ class PaCo(ProjectionMethod):
         return {"queue_keys": float(len(self.queue)), "queue_age": self.queue.staleness()[0]}
 
     def classifier(self) -> Classifier:
-        """Returns the centres as a classifier: plain logits, without log π."""
+        """Returns the centers as a classifier: plain logits, without log π."""
         return Classifier(
-            self.centers.weight, self.centers.bias, how="linear: PaCo's centres, trained with the encoder"
+            self.centers.weight, self.centers.bias, how="linear: PaCo's centers, trained with the encoder"
         )
 
     # no_signal stays None: the loss of equal embeddings depends on the labels in batch and queue.

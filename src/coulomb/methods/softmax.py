@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
-from coulomb.methods.interface import Method, Traits, labelled_rows
+from coulomb.methods.interface import Method, Traits, labeled_rows
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 
@@ -16,7 +16,7 @@ class Softmax(Method):
     """Cross-entropy of a linear classifier on the features; all views of an image have its label.
 
         logits = W·encoder(view) + b
-        loss = cross-entropy(logits, labels)         mean over all labelled views
+        loss = cross-entropy(logits, labels)         mean over all labeled views
 
     Images without a label are not used. The classifier is saved with the run. It is also the ``head`` whose outputs are
     monitored during training.
@@ -32,13 +32,13 @@ class Softmax(Method):
     local_mean = True
 
     needs_labels = True
-    labelled_only = True
+    labeled_only = True
     criterion: Any
 
     def __init__(self, encoder: Encoder, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
         super().__init__()
         self.encoder = encoder
-        with seeded_initialisation(seed, "classifier"):
+        with seeded_initialization(seed, "classifier"):
             self.head = nn.Linear(encoder.feature_dim, len(class_counts))
         self.criterion: SoftmaxLoss | BalancedSoftmaxLoss = SoftmaxLoss(label_smoothing)
         self.constant_loss = entropy(class_counts, label_smoothing)
@@ -46,7 +46,7 @@ class Softmax(Method):
 
     def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:
         """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: left out)."""
-        rows, labels = labelled_rows(self.encoder(torch.cat(views)), labels, len(views))
+        rows, labels = labeled_rows(self.encoder(torch.cat(views)), labels, len(views))
         if not len(rows):
             return self.head(rows).sum()  # 0, with a gradient that all processes can reduce
         return self.criterion(rows, labels, self.head.weight, self.head.bias)

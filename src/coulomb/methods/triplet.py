@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.losses import TripletLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labelled_rows
+from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, labeled_rows
 from coulomb.models import Encoder
 
 
@@ -34,7 +34,7 @@ class Triplet(ProjectionMethod):
     local_mean = False
 
     needs_labels = True
-    labelled_only = True
+    labeled_only = True
     default_head: ClassVar[HeadOptions] = {"head_layers": 1}
 
     def __init__(
@@ -53,7 +53,7 @@ class Triplet(ProjectionMethod):
 
     def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: left out)."""
-        rows, labels = labelled_rows(self.head(self.encoder(torch.cat(views))), labels, len(views))
+        rows, labels = labeled_rows(self.head(self.encoder(torch.cat(views))), labels, len(views))
         return self.criterion(rows, labels) if len(rows) else rows.sum()
 
     def no_signal(self, batch: int, views: int) -> float | None:

@@ -9,12 +9,12 @@ from coulomb.models import Encoder
 
 
 class VICReg(ProjectionMethod):
-    """Variance-invariance-covariance regularisation (Bardes et al., 2022).
+    """Variance-invariance-covariance regularization (Bardes et al., 2022).
 
         z = head(encoder(view))         both views in one forward pass, which share the batch statistics
         loss = VICReg(z0, z1)           λ·distance of the views + μ·hinge on the deviations + ν·covariances
 
-    Embeddings are not normalised. More dimensions are better; the loss takes O(N·D²).
+    Embeddings are not normalized. More dimensions are better; the loss takes O(N·D²).
 
     Args:
         encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
@@ -26,7 +26,7 @@ class VICReg(ProjectionMethod):
     """
 
     default_head: ClassVar[HeadOptions] = {"embedding_dim": 2048, "head_layers": 3, "head_hidden_dim": 2048}
-    traits = Traits(floor="zero", normalised=False)
+    traits = Traits(floor="zero", normalized=False)
     local_mean = False
     most_views = 2
 

@@ -1,6 +1,6 @@
 """Measurements of embeddings and losses: geometry, similarities, hardness, duplicates, retention."""
 
-from coulomb.metrics.class_structure import false_negative_rate, neighbourhood_purity, tolerance
+from coulomb.metrics.class_structure import false_negative_rate, neighborhood_purity, tolerance
 from coulomb.metrics.duplicates import Duplicates, near_duplicates
 from coulomb.metrics.geometry import alignment, drift, feature_std, uniformity
 from coulomb.metrics.gradients import GradientBalance, class_gradient_norms, frequency_exponent, gradient_balance
@@ -40,7 +40,7 @@ __all__ = [
     "lidar",
     "linear_cka",
     "near_duplicates",
-    "neighbourhood_purity",
+    "neighborhood_purity",
     "pull_optimum",
     "recovered",
     "separation",

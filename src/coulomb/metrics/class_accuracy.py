@@ -19,7 +19,7 @@ def class_table(
     """One row per class: its training and test images, and the accuracy of each classifier.
 
     Args:
-        train_y, test_y: classes of the labelled images; rows labelled −1 are left out.
+        train_y, test_y: classes of the labeled images; rows labeled −1 are left out.
         predicted: name of a classifier (such as "knn") → predicted class of each row of ``test_y``.
         names: class names by number; default: the numbers.
 
@@ -53,7 +53,7 @@ def class_table(
 
 
 def confusions(test_y: Labels, guess: Labels) -> dict[int, dict[str, int]]:
-    """Sparse confusion matrix of the labelled rows: class → {predicted class, as a string for JSON: images}."""
+    """Sparse confusion matrix of the labeled rows: class → {predicted class, as a string for JSON: images}."""
     truth, predicted = (torch.as_tensor(y).detach().cpu().long() for y in (test_y, guess))
     pairs, counts = torch.stack([truth, predicted], dim=1)[truth >= 0].unique(dim=0, return_counts=True)
     table: dict[int, dict[str, int]] = {}

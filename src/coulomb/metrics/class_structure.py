@@ -1,4 +1,4 @@
-"""How embeddings relate to the classes: similarity within a class, false negatives, purity of neighbourhoods."""
+"""How embeddings relate to the classes: similarity within a class, false negatives, purity of neighborhoods."""
 
 import torch
 from torch import Tensor
@@ -13,11 +13,11 @@ ROWS = 2**16  # rows converted to fp64 at a time
 def tolerance(x: Tensor, labels: Tensor) -> float | None:
     """Mean cosine of pairs i ≠ j of one class: how close similar images stay (Wang and Liu, 2021).
 
-    ``x`` [n,D], normalised here; ``labels`` [n], −1 (unknown) is left out. Computed from sums S_c over classes in O(n·D):
+    ``x`` [n,D], normalized here; ``labels`` [n], −1 (unknown) is left out. Computed from sums S_c over classes in O(n·D):
     (Σ_c ‖S_c‖² − Σ_i ‖x_i‖²) / Σ_c n_c(n_c − 1). Returns None if no class has two images. Raises `InputError` for other
     shapes or values that are not finite.
     """
-    points, classes = _labelled_points(x, labels)
+    points, classes = _labeled_points(x, labels)
     if not len(points):
         return None
     _, class_of, counts = classes.unique(return_inverse=True, return_counts=True)
@@ -36,7 +36,7 @@ def tolerance(x: Tensor, labels: Tensor) -> float | None:
 def false_negative_rate(labels: Tensor) -> float | None:
     """Share of pairs i ≠ j of one class, which is the share of false negatives among random negatives.
 
-    Σ_c n_c(n_c − 1) / (n(n − 1)) of ``labels`` [n]; −1 (unknown) is left out. None for fewer than two labelled images.
+    Σ_c n_c(n_c − 1) / (n(n − 1)) of ``labels`` [n]; −1 (unknown) is left out. None for fewer than two labeled images.
     """
     classes = check_integers(labels, "labels", labels)
     counts = torch.bincount(classes[classes >= 0])
@@ -44,16 +44,16 @@ def false_negative_rate(labels: Tensor) -> float | None:
     return int((counts * (counts - 1)).sum()) / (n * (n - 1)) if n > 1 else None
 
 
-def neighbourhood_purity(x: Tensor, labels: Tensor, k: int = 10) -> tuple[float | None, list[float | None]]:
-    """Share of the ``k`` nearest neighbours (by cosine) that have the class of the image: (mean, per class [C]).
+def neighborhood_purity(x: Tensor, labels: Tensor, k: int = 10) -> tuple[float | None, list[float | None]]:
+    """Share of the ``k`` nearest neighbors (by cosine) that have the class of the image: (mean, per class [C]).
 
-    ``x`` [n,D], normalised here; ``labels`` [n], −1 (unknown) is left out of images and neighbours. With fewer than k
-    other images, all of them are neighbours. The mean is over images; a class without images has None. Memory linear in
+    ``x`` [n,D], normalized here; ``labels`` [n], −1 (unknown) is left out of images and neighbors. With fewer than k
+    other images, all of them are neighbors. The mean is over images; a class without images has None. Memory linear in
     n. Raises `InputError` for other shapes, values that are not finite, or k below 1.
     """
     if k < 1:
         raise InputError(f"k={k}: must be at least 1.")
-    points, classes = _labelled_points(x, labels)
+    points, classes = _labeled_points(x, labels)
     if len(points) < 2:
         return None, []
     with torch.no_grad():
@@ -65,7 +65,7 @@ def neighbourhood_purity(x: Tensor, labels: Tensor, k: int = 10) -> tuple[float 
     return float(shares.mean()), by_class
 
 
-def _labelled_points(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _labeled_points(x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     points = unit_vectors(x, "x")
     classes = check_integers(labels, "labels", points)
     return points[classes >= 0], classes[classes >= 0]

@@ -8,10 +8,10 @@ from torch.nn import functional
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed, numpy_generator
-from coulomb.metrics.inputs import Features, Labels, drop_unlabelled
+from coulomb.metrics.inputs import Features, Labels, drop_unlabeled
 
 MOST = 5_000  # images; more are dropped by a seeded draw, which the protocol records
-STARTS = 3  # k-means++ initialisations; the one with the lowest inertia counts
+STARTS = 3  # k-means++ initializations; the one with the lowest inertia counts
 
 
 def clustering(test_x: Features, test_y: Labels, *, seed: int = 0) -> dict[str, Any]:
@@ -22,8 +22,8 @@ def clustering(test_x: Features, test_y: Labels, *, seed: int = 0) -> dict[str, 
 
     Args:
         test_x: features [n,F].
-        test_y: classes [n]; rows labelled −1 are left out. Labels determine only the number of clusters.
-        seed: seed of the initialisations, and of the draw of 5,000 images if there are more.
+        test_y: classes [n]; rows labeled −1 are left out. Labels determine only the number of clusters.
+        seed: seed of the initializations, and of the draw of 5,000 images if there are more.
 
     Returns:
         ``{"nmi", "ari", "accuracy", "protocol": {...}}``.
@@ -37,7 +37,7 @@ def clustering(test_x: Features, test_y: Labels, *, seed: int = 0) -> dict[str, 
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
     from sklearn.metrics.cluster import contingency_matrix
 
-    test = drop_unlabelled(test_x, test_y, "test")
+    test = drop_unlabeled(test_x, test_y, "test")
     drawn = np.sort(numpy_generator(seed, "clustering").permutation(len(test.y))[:MOST])
     x, y = functional.normalize(test.x[drawn], dim=1).numpy(), test.y[drawn].numpy()
     classes = len(np.unique(y))
@@ -55,7 +55,7 @@ def clustering(test_x: Features, test_y: Labels, *, seed: int = 0) -> dict[str, 
         "ari": float(adjusted_rand_score(y, clusters)),
         "accuracy": float(shared[rows, columns].sum() / len(y)),
         "protocol": {
-            "algorithm": f"k-means, Euclidean on features of unit length, the best of {STARTS} k-means++ initialisations",
+            "algorithm": f"k-means, Euclidean on features of unit length, the best of {STARTS} k-means++ initializations",
             "clusters": classes,
             "clusters_found": len(np.unique(clusters)),
             "images": len(y),

@@ -38,7 +38,7 @@ def cosine_strips(
 def nearest(queries_ND: Tensor, keys_MD: Tensor, k: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yields (rows, cosines [r,k], columns [r,k]), the ``k`` largest cosines of each query in descending order.
 
-    Rows are normalised here; a row of zeros has cosine 0 with every key. Large searches use faiss if it is installed
+    Rows are normalized here; a row of zeros has cosine 0 with every key. Large searches use faiss if it is installed
     (`search_backend`). Its search is exact, so that only the order of equal cosines may differ.
     """
     queries, keys = functional.normalize(queries_ND, dim=1), functional.normalize(keys_MD, dim=1)

@@ -11,7 +11,7 @@ from coulomb.ground.errors import InputError
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, confusions
 from coulomb.metrics.clustering import clustering
 from coulomb.metrics.cosines import search_backend
-from coulomb.metrics.inputs import Features, Labels, labelled_split
+from coulomb.metrics.inputs import Features, Labels, labeled_split
 from coulomb.metrics.knn import knn_predict
 from coulomb.metrics.linear import few_shot, probe
 from coulomb.metrics.retrieval import class_retrieval
@@ -41,8 +41,8 @@ def evaluate_features(
 
     Args:
         train_x, test_x: features [n,F] before the head, or raw pixels.
-        train_y, test_y: classes [n]; rows labelled −1 are left out and counted.
-        k, sigma: see `knn_accuracy`. A ``k`` above the number of labelled training images is lowered to it; the
+        train_y, test_y: classes [n]; rows labeled −1 are left out and counted.
+        k, sigma: see `knn_accuracy`. A ``k`` above the number of labeled training images is lowered to it; the
             protocol records both.
         seed, shots, draws: see `linear_probe` and `few_shot`.
         many_above, few_below: thresholds in training images per class, see `by_frequency`.
@@ -63,7 +63,7 @@ def evaluate_features(
     Raises:
         InputError: no labels, shapes that do not match, features that are not finite, an option out of range.
     """
-    train, test = labelled_split(train_x, train_y, test_x, test_y)
+    train, test = labeled_split(train_x, train_y, test_x, test_y)
     classes = train.y.unique()
     used_k = min(k, len(train.y))
     doing("kNN")
@@ -71,8 +71,8 @@ def evaluate_features(
     protocol: dict[str, Any] = {
         "train": len(train.y),
         "test": len(test.y),
-        "train_unlabelled": train.unlabelled,
-        "test_unlabelled": test.unlabelled,
+        "train_unlabeled": train.unlabeled,
+        "test_unlabeled": test.unlabeled,
         "classes": len(classes),
         "test_of_classes_not_in_train": int((~torch.isin(test.y, classes)).sum()),
         "features": train.x.shape[1],

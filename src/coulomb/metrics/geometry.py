@@ -12,7 +12,7 @@ from coulomb.similarity import Similarity
 def alignment(x: Tensor, y: Tensor, alpha: float = 2.0) -> float:
     """mean_i ‖x_i − y_i‖^α of unit vectors; 0 is perfect, 2 is chance level at α = 2 (Wang and Isola, 2020).
 
-    ``x`` and ``y`` [n,D] are embeddings of two views of the same n images; normalised here. Raises `InputError` for other
+    ``x`` and ``y`` [n,D] are embeddings of two views of the same n images; normalized here. Raises `InputError` for other
     shapes or values that are not finite.
     """
     distances = (unit_vectors(x, "x") - unit_vectors(y, "y", like=x)).norm(dim=1)
@@ -25,7 +25,7 @@ def uniformity(x: Tensor, t: float = 2.0) -> float:
     On the sphere ‖x − y‖² = 2 − 2x·y, so this is the log-sum-exp of a similarity matrix with scale 2t, minus 2t, and
     takes memory linear in n. A uniform distribution on the sphere in 128 dimensions gives −3.94 at t = 2.
 
-    ``x`` [n,D], n ≥ 2; normalised here. Raises `InputError` for other shapes or values that are not finite.
+    ``x`` [n,D], n ≥ 2; normalized here. Raises `InputError` for other shapes or values that are not finite.
     """
     points = unit_vectors(x, "x", least=2)
     with torch.no_grad():
@@ -35,7 +35,7 @@ def uniformity(x: Tensor, t: float = 2.0) -> float:
 
 
 def feature_std(x: Tensor) -> float:
-    """√D times the standard deviation of unit vectors ``x`` [n,D], averaged over dimensions; normalised here.
+    """√D times the standard deviation of unit vectors ``x`` [n,D], averaged over dimensions; normalized here.
 
     About 1 for a uniform distribution on the sphere, 0 if all vectors are equal (Chen and He, 2021). Raises `InputError`
     for other shapes or values that are not finite.

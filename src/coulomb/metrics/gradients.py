@@ -41,7 +41,7 @@ def gradient_balance(
     Σ_j e^{s_j − s⁺}; the simple loss −s⁺ + λΣ_j s_j has the ratio λM.
 
     Args:
-        x, y: two views of the same images; normalised here.
+        x, y: two views of the same images; normalized here.
         temperature: τ; ``loss`` gets cosines/τ.
         keys: [M,D] negatives shared by all anchors, such as a queue; default: the other images' rows of ``y``.
         loss: (positive [n], negatives [n,M]) → loss of each anchor [n].
@@ -81,10 +81,10 @@ def class_gradient_norms(gradients: Tensor, labels: Tensor, num_classes: int) ->
     classes = check_integers(labels, "labels", rows)
     if not -1 <= int(classes.min()) <= int(classes.max()) < num_classes:
         raise InputError(f"labels: {int(classes.min())}…{int(classes.max())} is outside −1…{num_classes - 1}.")
-    labelled = classes >= 0
+    labeled = classes >= 0
     sums = torch.zeros(num_classes, dtype=torch.float64, device=rows.device)
-    sums.index_add_(0, classes[labelled], rows[labelled].double().norm(dim=1))
-    return sums.cpu(), torch.bincount(classes[labelled], minlength=num_classes).cpu()
+    sums.index_add_(0, classes[labeled], rows[labeled].double().norm(dim=1))
+    return sums.cpu(), torch.bincount(classes[labeled], minlength=num_classes).cpu()
 
 
 def frequency_exponent(norms: Tensor, counts: Tensor) -> float | None:

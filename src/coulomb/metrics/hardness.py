@@ -65,7 +65,7 @@ def hardness(
     """The `Hardness` of anchors ``x`` [n,D] against ``keys`` [M,D] at τ = ``temperature``; None without any negative.
 
     Args:
-        x: anchors; normalised here, like the keys.
+        x: anchors; normalized here, like the keys.
         temperature: τ > 0.
         keys: negatives; default: the other anchors.
         ids, key_ids: [n], [M], the image of each row; pairs of one image are not negatives. The id −1 equals none.
@@ -146,7 +146,7 @@ class _Sums:
     top1: float = 0
     top1pct: float = 0
     top10pct: float = 0
-    labelled: float = 0
+    labeled: float = 0
     same_class: float = 0
 
     @classmethod
@@ -182,9 +182,9 @@ class _Sums:
             top10pct=top(10),
         )
         if alike is not None:
-            labelled, equal = alike
-            sums.labelled = int((has & labelled).sum())
-            sums.same_class = float((penalty * equal).sum(1).double()[has & labelled].sum())
+            labeled, equal = alike
+            sums.labeled = int((has & labeled).sum())
+            sums.same_class = float((penalty * equal).sum(1).double()[has & labeled].sum())
         return sums
 
     def add(self, other: "_Sums") -> None:
@@ -206,7 +206,7 @@ class _Sums:
             top1=self.top1 / n,
             top1pct=self.top1pct / n,
             top10pct=self.top10pct / n,
-            same_class=self.same_class / self.labelled if self.labelled else None,
+            same_class=self.same_class / self.labeled if self.labeled else None,
         )
 
 

@@ -30,7 +30,7 @@ def check_vectors(x: Tensor, name: str, *, least: int = 1, like: Tensor | None =
 
 
 def unit_vectors(x: Tensor, name: str, *, least: int = 1, like: Tensor | None = None) -> Tensor:
-    """`check_vectors`, then rows normalised to length 1; a row of zeros stays zero."""
+    """`check_vectors`, then rows normalized to length 1; a row of zeros stays zero."""
     return functional.normalize(check_vectors(x, name, least=least, like=like), dim=1)
 
 
@@ -46,12 +46,12 @@ def equal_labels(first: Tensor, second: Tensor) -> Tensor:
     return (first[:, None] == second[None]) & (first >= 0)[:, None]
 
 
-class Labelled(NamedTuple):
-    """The labelled rows: ``x`` float32 [n,F] on the CPU, ``y`` int64 [n]; and the number of rows without a label."""
+class Labeled(NamedTuple):
+    """The labeled rows: ``x`` float32 [n,F] on the CPU, ``y`` int64 [n]; and the number of rows without a label."""
 
     x: Tensor
     y: Tensor
-    unlabelled: int
+    unlabeled: int
 
 
 def check_features(values: Features, name: str) -> Tensor:
@@ -59,17 +59,17 @@ def check_features(values: Features, name: str) -> Tensor:
     return check_vectors(torch.as_tensor(values).cpu(), name, least=0).float()
 
 
-def drop_unlabelled(features: Features, labels: Labels, name: str) -> Labelled:
+def drop_unlabeled(features: Features, labels: Labels, name: str) -> Labeled:
     """Returns the rows with a label; ``name`` ("train" or "test") appears in error messages."""
     x = check_features(features, f"{name}_x")
     y = check_integers(torch.as_tensor(labels).detach().cpu(), f"{name}_y", x)
-    labelled = y >= 0
-    return Labelled(x[labelled], y[labelled], int((~labelled).sum()))
+    labeled = y >= 0
+    return Labeled(x[labeled], y[labeled], int((~labeled).sum()))
 
 
-def labelled_split(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels) -> tuple[Labelled, Labelled]:
-    """Returns the labelled training and test rows; raises InputError if either has none or their widths differ."""
-    train, test = drop_unlabelled(train_x, train_y, "train"), drop_unlabelled(test_x, test_y, "test")
+def labeled_split(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels) -> tuple[Labeled, Labeled]:
+    """Returns the labeled training and test rows; raises InputError if either has none or their widths differ."""
+    train, test = drop_unlabeled(train_x, train_y, "train"), drop_unlabeled(test_x, test_y, "test")
     for name, part in (("train", train), ("test", test)):
         if not len(part.y):
             raise InputError(f"{name}_y has no label other than −1: nothing can be measured; use view_retrieval.")

@@ -1,11 +1,11 @@
-"""Weighted k-nearest-neighbour classification of features: no training."""
+"""Weighted k-nearest-neighbor classification of features: no training."""
 
 import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.metrics.cosines import nearest
-from coulomb.metrics.inputs import Features, Labelled, Labels, labelled_split
+from coulomb.metrics.inputs import Features, Labeled, Labels, labeled_split
 
 
 def knn_accuracy(
@@ -19,27 +19,27 @@ def knn_accuracy(
     similarities at a time.
 
     Args:
-        train_x, test_x: features [n,F]; normalised here.
-        train_y, test_y: classes [n]; rows labelled −1 are left out.
-        k: number of neighbours, at most the number of labelled training images; 200 in Wu et al. (2018).
+        train_x, test_x: features [n,F]; normalized here.
+        train_y, test_y: classes [n]; rows labeled −1 are left out.
+        k: number of neighbors, at most the number of labeled training images; 200 in Wu et al. (2018).
         sigma: σ; .1 is usual on CIFAR, .07 on ImageNet.
 
     Raises:
         InputError: ``k`` or ``sigma`` out of range, no labels, shapes that do not match, features that are not finite.
     """
-    train, test = labelled_split(train_x, train_y, test_x, test_y)
+    train, test = labeled_split(train_x, train_y, test_x, test_y)
     return float((knn_predict(train, test, k, sigma) == test.y).double().mean())
 
 
-def default_neighbours(images: int) -> int:
-    """Returns the number of neighbours for this number of training images: 200, or 20 for fewer than 10,000."""
+def default_neighbors(images: int) -> int:
+    """Returns the number of neighbors for this number of training images: 200, or 20 for fewer than 10,000."""
     return 200 if images >= 10_000 else 20
 
 
-def knn_predict(train: Labelled, test: Labelled, k: int, sigma: float) -> Tensor:
+def knn_predict(train: Labeled, test: Labeled, k: int, sigma: float) -> Tensor:
     """Returns the predicted class of each test image, [n]."""
     if not 1 <= k <= len(train.y):
-        raise InputError(f"k={k} must be from 1 to the {len(train.y)} labelled training images.")
+        raise InputError(f"k={k} must be from 1 to the {len(train.y)} labeled training images.")
     if not sigma > 0:
         raise InputError(f"sigma={sigma} must be positive.")
     classes, train_class = train.y.unique(return_inverse=True)

@@ -11,15 +11,15 @@ from torch.nn import functional
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
-from coulomb.metrics.inputs import Features, Labelled, Labels, labelled_split
+from coulomb.metrics.inputs import Features, Labeled, Labels, labeled_split
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 MOST_ROWS = 100_000  # training images; more are dropped by a seeded draw, which the protocol records
 MOST_ROWS_TO_CHOOSE = 10_000  # of these, for choosing C
 HELD_OUT = 0.2
 ITERATIONS = 100  # enough or nearly enough for encoder features of 50,000 images, not for raw pixels; see the protocol
-# Weak regularisation, as features have unit length. On digits, for raw and learned features, at least as good as class
-# means, the nearest neighbour, C = 1 and C = 10 at 1, 5 and 10 shots.
+# Weak regularization, as features have unit length. On digits, for raw and learned features, at least as good as class
+# means, the nearest neighbor, C = 1 and C = 10 at 1, 5 and 10 shots.
 FEW_SHOT_C = 100.0
 
 
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def linear_probe(train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, seed: int = 0) -> dict[str, Any]:
-    """Accuracy of multinomial logistic regression on features standardised by the training set's mean and deviation.
+    """Accuracy of multinomial logistic regression on features standardized by the training set's mean and deviation.
 
     L-BFGS on C·Σ cross-entropy + ‖W‖²/2. C is chosen from a grid of 1e-4…1 by the accuracy on a seeded 20% of the
     TRAINING images (of equal accuracies, the smaller C); then the classifier is fitted again on all of them. Test images
@@ -51,7 +51,7 @@ def linear_probe(train_x: Features, train_y: Labels, test_x: Features, test_y: L
 
     Args:
         train_x, test_x: features [n,F] before the head.
-        train_y, test_y: classes [n]; rows labelled −1 are left out.
+        train_y, test_y: classes [n]; rows labeled −1 are left out.
         seed: seed of the draws.
 
     Returns:
@@ -60,12 +60,12 @@ def linear_probe(train_x: Features, train_y: Labels, test_x: Features, test_y: L
     Raises:
         InputError: fewer than two training classes, no labels, shapes that do not match, features that are not finite.
     """
-    train, test = labelled_split(train_x, train_y, test_x, test_y)
+    train, test = labeled_split(train_x, train_y, test_x, test_y)
     predicted, protocol = probe(train, test, seed)
     return {"accuracy": float((predicted == test.y).double().mean()), "protocol": protocol}
 
 
-def probe(train: Labelled, test: Labelled, seed: int) -> tuple[Tensor, dict[str, Any]]:
+def probe(train: Labeled, test: Labeled, seed: int) -> tuple[Tensor, dict[str, Any]]:
     """Returns the predicted class of each test image, [n], and the protocol."""
     if len(train.y.unique()) < 2:
         raise InputError("train_y has one class only: a classifier needs two.")
@@ -73,7 +73,7 @@ def probe(train: Labelled, test: Labelled, seed: int) -> tuple[Tensor, dict[str,
     tried = fitted.accuracies
     protocol = {
         "classifier": "multinomial logistic regression, L-BFGS",
-        "features": "frozen, before the head, standardised by the training set",
+        "features": "frozen, before the head, standardized by the training set",
         "C": fitted.C,
         "C_chosen_on": f"{HELD_OUT:.0%} of the training set" if tried else "nothing: too few training images",
         "C_accuracies": {f"{C:g}": round(accuracy, 4) for C, accuracy in tried.items()},
@@ -91,7 +91,7 @@ def fit_probe(x: Tensor, y: Tensor, order: np.ndarray) -> Probe:
     """Fits a `Probe` to features [n,F] of classes [n]; ``order`` is a permutation of the rows, which decides the draws."""
     rows = torch.from_numpy(np.sort(order[:MOST_ROWS]))
     mean, std = x[rows].mean(dim=0), x[rows].std(dim=0, correction=0)
-    std = torch.where(std > 1e-6 * std.max().clamp_min(1e-12), std, 1.0)  # constant features are only centred
+    std = torch.where(std > 1e-6 * std.max().clamp_min(1e-12), std, 1.0)  # constant features are only centered
     x = (x - mean) / std
     best, accuracies = choose_c(x, y, torch.from_numpy(order[:MOST_ROWS_TO_CHOOSE]))
     model, converged = fit_logistic(x[rows], y[rows], best)
@@ -151,7 +151,7 @@ def few_shot(
 
     Args:
         train_x, test_x: features [n,F].
-        train_y, test_y: classes [n]; rows labelled −1 are left out.
+        train_y, test_y: classes [n]; rows labeled −1 are left out.
         shots: the values of k.
         draws: number of draws.
         seed: seed of the draws.
@@ -165,7 +165,7 @@ def few_shot(
     """
     if draws < 1 or not shots or min(shots) < 1:
         raise InputError(f"shots={tuple(shots)} and draws={draws} must be at least 1.")
-    train, test = labelled_split(train_x, train_y, test_x, test_y)
+    train, test = labeled_split(train_x, train_y, test_x, test_y)
     classes, counts = train.y.unique(return_counts=True)
     if len(classes) < 2:
         raise InputError("train_y has one class only: a classifier needs two.")

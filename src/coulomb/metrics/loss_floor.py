@@ -75,7 +75,7 @@ def way_gone(loss: float, no_signal: float, floor: float) -> float:
 def free_logits(loss: Callable[[Tensor], Tensor], size: int, steps: int = 400) -> Tensor:
     """argmin of ``loss`` over float64 logits [size] that are free parameters, by Adam with a cosine schedule from zeros.
 
-    The optimum of the loss itself, independent of any network: a minimiser of −Σ_k w_k log softmax(x)_k has
+    The optimum of the loss itself, independent of any network: a minimizer of −Σ_k w_k log softmax(x)_k has
     softmax(x)_k = w_k / Σw (Gibbs' inequality), which gives 1/K_y, α/(1+αK_y) and 1/(1+αK_y) of SupCon and PaCo. Logits
     whose optimum is −∞ are strongly negative after ``steps``.
 
@@ -99,9 +99,9 @@ def free_logits(loss: Callable[[Tensor], Tensor], size: int, steps: int = 400) -
 
 
 def pull_optimum(weight: float, steps: int = 400) -> float:
-    """The p in (0, 1) that minimises −log p − a·log(1 − p), found numerically; analytically 1/(1 + a).
+    """The p in (0, 1) that minimizes −log p − a·log(1 − p), found numerically; analytically 1/(1 + a).
 
-    The probability of a class centre in PaCo whose positives have the weight a = αK_y (Cui et al., 2021): .709 at a = .41.
+    The probability of a class center in PaCo whose positives have the weight a = αK_y (Cui et al., 2021): .709 at a = .41.
     """
     if not 0 < weight < float("inf"):
         raise InputError(f"weight={weight}: must be positive and finite.")

@@ -18,12 +18,12 @@ GROUP = 16  # columns whose largest is found first: the k largest lie in the k g
 
 
 @torch.no_grad()
-def neighbours(x: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def neighbors(x: np.ndarray, k: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Returns the cosines [n,k] float32 and positions [n,k] of the ``k`` nearest other rows, in descending order.
 
     Args:
         x: features [N,D] that `check_rows` accepts; a memory-mapped array is read in blocks.
-        k: number of neighbours, at most n − 1.
+        k: number of neighbors, at most n − 1.
         rows: search among these rows only and return a line for each; positions are those in ``rows``. Default: all.
 
     O(n²·D) time; memory for the result and one tile of similarities. Raises `InputError` for a ``k`` out of range.

@@ -12,8 +12,8 @@ DELTA = 1e-4
 def effective_rank(x: Tensor) -> float:
     """exp(−Σ p_k log p_k) with p = σ / Σσ, σ the singular values of ``x`` [n,D]: between 1 and min(n, D).
 
-    Roy and Vetterli (2007); RankMe (Garrido et al., 2023) applies it to features. Rows are neither centred nor
-    normalised; a matrix of zeros has rank 0. O(n·D·min(n,D)) time. Raises `InputError` for other shapes or values that
+    Roy and Vetterli (2007); RankMe (Garrido et al., 2023) applies it to features. Rows are neither centered nor
+    normalized; a matrix of zeros has rank 0. O(n·D·min(n,D)) time. Raises `InputError` for other shapes or values that
     are not finite.
     """
     sigma = singular_values(x)
@@ -23,7 +23,7 @@ def effective_rank(x: Tensor) -> float:
 def singular_values(x: Tensor, most: int | None = None) -> Tensor:
     """Singular values of ``x`` [n,D] divided by the largest, descending, float64 [min(n,D)], or the first ``most``.
 
-    Rows are neither centred nor normalised; the values come from the smaller Gram matrix in fp64. A spectrum that falls
+    Rows are neither centered nor normalized; the values come from the smaller Gram matrix in fp64. A spectrum that falls
     to zero after a few values is dimensional collapse (Jing et al., 2022). Values below 1e-7 are rounding errors of the
     Gram matrix and set to 0. Raises `InputError` for other shapes or values that are not finite.
     """
@@ -45,8 +45,8 @@ def lidar(x: Tensor, delta: float = DELTA) -> float:
     This is a linear discriminant analysis with each image as a class: the variance due to augmentation, which RankMe
     counts, is divided out. From 1 to min(n − 1, D); 0 if all images have the same embedding.
 
-    Protocol of the paper: about n = 1000 unlabelled images with q = 50 views each by the training augmentations, the
-    projector's outputs without normalisation, δ = 1e-4. Values for different n, q or scale are not comparable.
+    Protocol of the paper: about n = 1000 unlabeled images with q = 50 views each by the training augmentations, the
+    projector's outputs without normalization, δ = 1e-4. Values for different n, q or scale are not comparable.
 
     Args:
         x: [n,q,D], q ≥ 2 views of each of n ≥ 2 images.

@@ -13,7 +13,7 @@ LEAST = 16  # images per half to fit a linear map
 
 
 def linear_cka(x: Tensor, y: Tensor) -> float:
-    """Centred kernel alignment with linear kernels: 1 if x and y are equal up to rotation and scale, about 0 if unrelated.
+    """Centered kernel alignment with linear kernels: 1 if x and y are equal up to rotation and scale, about 0 if unrelated.
 
     With K = XXᵀ and L = YYᵀ, HSIC(K, L) / √(HSIC(K, K)·HSIC(L, L)) (Kornblith et al., 2019), where HSIC is the unbiased
     estimate (Song et al., 2012; Nguyen et al., 2021): the biased one tends to 1 for fewer images than dimensions. It may
@@ -47,7 +47,7 @@ def _hsic(x: Tensor, y: Tensor) -> Tensor:
 def recovered(x: Tensor, y: Tensor) -> float | None:
     """Share of y's variance that a linear map of x recovers, relative to the share that a linear map of y itself does.
 
-    Rows are normalised to length 1. A ridge regression is fitted on the even rows and evaluated on the odd ones: R² of x →
+    Rows are normalized to length 1. A ridge regression is fitted on the even rows and evaluated on the odd ones: R² of x →
     y over R² of y → y, between 0 and 1. It is 1 if x has all that y has, in any linear form and whatever else it has, and
     0 if y cannot be predicted from x. The division makes up for the few images of the fit. The penalty is the one with the
     smallest leave-one-out error.

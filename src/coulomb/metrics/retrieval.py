@@ -10,7 +10,7 @@ from torch import Tensor
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.cosines import nearest, search_backend
-from coulomb.metrics.inputs import Features, Labels, check_features, drop_unlabelled, labelled_split
+from coulomb.metrics.inputs import Features, Labels, check_features, drop_unlabeled, labeled_split
 
 MOST = 10_000  # queries; more are dropped by a seeded draw, which the protocol records
 
@@ -34,7 +34,7 @@ def class_retrieval(
 
     Args:
         test_x: features [n,F] of the queries.
-        test_y: classes [n]; rows labelled −1 are left out.
+        test_y: classes [n]; rows labeled −1 are left out.
         gallery_x, gallery_y: the images to search; default: every query searches all other queries.
         ks: the values of k in R@k.
         seed: seed of the draw of 10,000 queries if there are more (without a gallery, only these are searched).
@@ -49,9 +49,9 @@ def class_retrieval(
         raise InputError(f"ks={tuple(ks)} must be at least 1.")
     among_queries = gallery_x is None or gallery_y is None
     if among_queries:
-        test = gallery = drop_unlabelled(test_x, test_y, "test")
+        test = gallery = drop_unlabeled(test_x, test_y, "test")
     else:
-        gallery, test = labelled_split(gallery_x, gallery_y, test_x, test_y)  # type: ignore[arg-type]
+        gallery, test = labeled_split(gallery_x, gallery_y, test_x, test_y)  # type: ignore[arg-type]
     drawn = np.sort(numpy_generator(seed, "class retrieval").permutation(len(test.y))[:MOST])
     x, y = test.x[drawn], test.y[drawn]
     keys, key_y = (x, y) if among_queries else (gallery.x, gallery.y)

@@ -1,6 +1,6 @@
 """Encoders (built in, of other libraries, or around a user's module), heads, and their files."""
 
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.build import build_encoder, has_weights
 from coulomb.models.encoder import Encoder, wrap_encoder
 from coulomb.models.heads import predictor, projection_head
@@ -16,6 +16,6 @@ __all__ = [
     "predictor",
     "projection_head",
     "save_encoder",
-    "seeded_initialisation",
+    "seeded_initialization",
     "wrap_encoder",
 ]

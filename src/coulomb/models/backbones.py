@@ -116,7 +116,7 @@ class ResNet(nn.Module):
         width: channels of the first stage.
         small_stem: 3×3 convolution without max-pool, for images up to 64 pixels, as in SimCLR, MoCo and SupCon on CIFAR;
             otherwise 7×7 with stride 2 and a 3×3 max-pool.
-        zero_init_residual: initialise the scale of the last BatchNorm of every residual branch to zero, as the authors of
+        zero_init_residual: initialize the scale of the last BatchNorm of every residual branch to zero, as the authors of
             SimCLR and SimSiam do and those of MoCo and SupCon do not.
         norm: ``"batch"``, or ``"group"``, see `use_group_norm`.
     """
@@ -152,12 +152,12 @@ class ResNet(nn.Module):
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
         self.feature_dim = inputs
-        self.initialise(zero_init_residual)
+        self.initialize(zero_init_residual)
         if norm == "group":
             use_group_norm(self)
 
-    def initialise(self, zero_init_residual: bool) -> None:
-        """Initialises convolutions by He's normal distribution (fan-out); BatchNorm has scale 1 and shift 0."""
+    def initialize(self, zero_init_residual: bool) -> None:
+        """Initializes convolutions by He's normal distribution (fan-out); BatchNorm has scale 1 and shift 0."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -167,7 +167,7 @@ class ResNet(nn.Module):
                     nn.init.zeros_(module.last_norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features [B, F] of normalised images [B, C, H, W]."""
+        """Returns features [B, F] of normalized images [B, C, H, W]."""
         return self.stages(self.stem(x)).mean(dim=(2, 3))
 
 
@@ -256,7 +256,7 @@ class ConvNet(nn.Module):
             use_group_norm(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features [B, F] of normalised images [B, C, H, W]."""
+        """Returns features [B, F] of normalized images [B, C, H, W]."""
         return self.layers(x).mean(dim=(2, 3))
 
 
@@ -294,7 +294,7 @@ class ViT(nn.Module):
     """Small vision transformer (Dosovitskiy et al., 2021): [B, C, S, S] → [B, width], the mean over patches.
 
     It has learned positions, ``depth`` pre-norm blocks and no class token. Images are padded on the right and below to a
-    multiple of the patch with zeros, the mean colour after normalisation. Positions are learned for one image size, and
+    multiple of the patch with zeros, the mean color after normalization. Positions are learned for one image size, and
     other sizes are refused.
     """
 
@@ -327,7 +327,7 @@ class ViT(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features [B, width] of normalised images [B, C, S, S]."""
+        """Returns features [B, width] of normalized images [B, C, S, S]."""
         if x.shape[-2:] != (self.image_size, self.image_size):
             raise InputError(
                 f"this ViT takes {self.image_size}×{self.image_size} images, got {x.shape[-2]}×"

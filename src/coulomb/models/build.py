@@ -6,11 +6,11 @@ from typing import Any
 import torch
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.backbones import BACKBONES, LARGEST_NETWORK, option_names
 from coulomb.models.encoder import (
     Encoder,
-    Normalisation,
+    Normalization,
     assemble,
     require_architecture,
 )
@@ -76,7 +76,7 @@ def build_encoder(
     ============ ========  ======================================================================
 
     ``lite0``, ``hf:NAME@weights`` and ``timm:NAME@weights`` start from published weights, with which an evaluation compares
-    them. All encoders with weights keep the normalisation that these were trained with, and the ``preprocessing``.
+    them. All encoders with weights keep the normalization that these were trained with, and the ``preprocessing``.
 
     Args:
         name: from the table.
@@ -97,9 +97,9 @@ def build_encoder(
             raise InputError(
                 f"{option}={options[option]!r}: {name} takes no options; its architecture is that of its weights"
             )
-        normalise = Normalisation(channels, mean, std)
+        normalize = Normalization(channels, mean, std)
         return build_local(
-            name, channels=channels, image_size=image_size, seed=seed, weights=weights, normalise=normalise
+            name, channels=channels, image_size=image_size, seed=seed, weights=weights, normalize=normalize
         )
     if not weights:
         name = RANDOM.get(name) or (name.removesuffix(WEIGHTS) if is_published(name) else name)
@@ -114,7 +114,7 @@ def build_encoder(
                 f"encoder={name!r} with {', '.join(f'{k}={v}' for k, v in options.items())} has {size:.2g} parameters, more "
                 f"than {LARGEST_NETWORK:.2g}; make it narrower"
             )
-    with seeded_initialisation(seed, "encoder", name):
+    with seeded_initialization(seed, "encoder", name):
         return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
 
 
@@ -128,6 +128,6 @@ def build_lite0(channels: int, image_size: int | None, options: dict[str, Any]) 
         encoder = assemble("lite0", channels=3, image_size=image_size, mean=mean, std=std, options=options)
     tensors = {name: tensor for name, tensor in read_tensors().items() if not name.startswith("_fc.")}
     encoder.backbone.load_state_dict(tensors, assign=True)
-    encoder.normalise = Normalisation(3, mean, std)
+    encoder.normalize = Normalization(3, mean, std)
     encoder.preprocessing = preprocessing
     return encoder

@@ -46,7 +46,7 @@ class Classifier(nn.Module):
         bias: b [C], −∞ for classes that are never predicted; default 0.
         head: module [B, F] → [B, D]; by default features are used directly, and D = F.
         head_options: options of `projection_head` that make ``head`` again.
-        cosine: normalise head(f) and W to unit length.
+        cosine: normalize head(f) and W to unit length.
         scale: of the cosine.
         how: the training of the classifier, as text.
     """
@@ -104,7 +104,7 @@ def load_classifier(folder: str | Path, feature_dim: int) -> tuple[Classifier, l
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
         raise InputError(
-            f"{str(folder)!r}: has no classifier; train on labelled images by a method with a classifier (--method supcon, "
+            f"{str(folder)!r}: has no classifier; train on labeled images by a method with a classifier (--method supcon, "
             "paco, softmax, balanced_softmax or arcface), or fit one on run.encode(images)"
         )
     about = read_object(path)

@@ -1,4 +1,4 @@
-"""Encoders: normalisation, a backbone and perhaps an adapter; images in [0, 1] in, features out."""
+"""Encoders: normalization, a backbone and perhaps an adapter; images in [0, 1] in, features out."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.published import Published, import_library, is_published, parse_name, published_backbone
 
 
-class Normalisation(nn.Module):
-    """Normalises images [B, C, H, W], floats in [0, 1], to (x − mean) / std per channel. It is saved with the encoder.
+class Normalization(nn.Module):
+    """Normalizes images [B, C, H, W], floats in [0, 1], to (x − mean) / std per channel. It is saved with the encoder.
 
     Args:
         channels: C.
@@ -48,7 +48,7 @@ class Normalisation(nn.Module):
             raise InputError(f"std={std} must be positive; drop constant channels, or set their std to 1")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns the normalised images in their memory format; raises `InputError` for another shape or type."""
+        """Returns the normalized images in their memory format; raises `InputError` for another shape or type."""
         if images.ndim != 4 or images.shape[1] != self.channels:
             raise InputError(f"images of shape {list(images.shape)}: the encoder takes [B, {self.channels}, H, W]")
         if not images.is_floating_point():
@@ -72,16 +72,16 @@ PUBLISHED = "published"
 
 
 class Encoder(nn.Module):
-    """Maps images [B, C, H, W], floats in [0, 1], to features [B, F] by normalisation, a backbone and perhaps an adapter.
+    """Maps images [B, C, H, W], floats in [0, 1], to features [B, F] by normalization, a backbone and perhaps an adapter.
 
     Encoders are made by `build_encoder` and `wrap_encoder`.
 
     Attributes:
-        normalise: the normalisation.
+        normalize: the normalization.
         backbone: the network.
         adapter: map of the backbone's features to those of the encoder (`coulomb.models.adapter`), or None.
         feature_dim: F.
-        config: how to build the encoder again, JSON-serialisable, without weights and statistics.
+        config: how to build the encoder again, JSON-serializable, without weights and statistics.
         preprocessing: how the published network expects photos; None for encoders trained from scratch.
         fixed: modules that stay in eval mode in training, see `fix`.
         micro_batch: images that the backbone takes at a time, see `encode_in_micro_batches`; None: all. It is not saved.
@@ -91,14 +91,14 @@ class Encoder(nn.Module):
     def __init__(
         self,
         backbone: nn.Module,
-        normalise: Normalisation,
+        normalize: Normalization,
         *,
         feature_dim: int,
         config: Mapping[str, Any],
         preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__()
-        self.normalise = normalise
+        self.normalize = normalize
         self.backbone = backbone
         self.adapter: nn.Module | None = None
         self.feature_dim = feature_dim
@@ -150,8 +150,8 @@ class Encoder(nn.Module):
         plain = self.compiled and not self.training
         with torch.compiler.set_stance("force_eager") if plain else nullcontext():
             # The memory format in which convolutions of a CPU are up to 1.5 times as fast.
-            normalised = self.normalise(images).contiguous(memory_format=torch.channels_last)
-            return pool_features(self.backbone(normalised), images.shape[0], self.name)
+            normalized = self.normalize(images).contiguous(memory_format=torch.channels_last)
+            return pool_features(self.backbone(normalized), images.shape[0], self.name)
 
     def compile_backbone(self) -> None:
         """Compiles the backbone with `torch.compile`, at its first use in training mode; copies are not compiled."""
@@ -220,12 +220,12 @@ def assemble(
     std: Sequence[float] | None,
     options: Mapping[str, Any],
 ) -> Encoder:
-    """Builds an architecture with the current generator and device, so that loading need not initialise weights."""
+    """Builds an architecture with the current generator and device, so that loading need not initialize weights."""
     require_architecture(name)
     if not all(size is None or 1 <= size <= LARGEST_SIZE for size in (channels, image_size)):
         raise InputError(f"channels={channels} and image_size={image_size} must be from 1 to {LARGEST_SIZE}")
     if is_published(name):
-        statistics = Normalisation(channels, mean, std)
+        statistics = Normalization(channels, mean, std)
         return assemble_published(name, None, channels, image_size, statistics, options)
     image_size = require_size(name, None) if image_size is None else image_size
     known = option_names(name)
@@ -249,7 +249,7 @@ def assemble(
         "image_size": image_size,
         "options": dict(options),
     }
-    return Encoder(backbone, Normalisation(channels, mean, std), feature_dim=backbone.feature_dim, config=config)
+    return Encoder(backbone, Normalization(channels, mean, std), feature_dim=backbone.feature_dim, config=config)
 
 
 def require_architecture(name: str) -> None:
@@ -269,12 +269,12 @@ def assemble_published(
     parsed: Published | None,
     channels: int,
     image_size: int | None,
-    normalise: Normalisation,
+    normalize: Normalization,
     options: Mapping[str, Any],
 ) -> Encoder:
     """Builds an encoder of another library; ``feature_dim`` is measured by a dry run.
 
-    Published weights keep their own normalisation. ``parsed``: what the name means; default as in `parse_name`.
+    Published weights keep their own normalization. ``parsed``: what the name means; default as in `parse_name`.
     ``image_size``: default that of the weights.
     """
     backbone, saved, preprocessing = published_backbone(
@@ -286,9 +286,9 @@ def assemble_published(
         image_size = require_size(name, preprocessing)
     if preprocessing is not None:
         preprocessing = preprocessing.at(image_size)
-        normalise = Normalisation(channels, preprocessing.mean, preprocessing.std)
+        normalize = Normalization(channels, preprocessing.mean, preprocessing.std)
     config = {"kind": PUBLISHED, "name": name, "channels": channels, "image_size": image_size, "options": saved}
-    encoder = Encoder(backbone, normalise, feature_dim=0, config=config, preprocessing=preprocessing)
+    encoder = Encoder(backbone, normalize, feature_dim=0, config=config, preprocessing=preprocessing)
     encoder.feature_dim = measure_feature_dim(encoder, name, channels, image_size)
     return encoder
 
@@ -316,7 +316,7 @@ def wrap_encoder(
     changes neither its buffers and mode nor the random state.
 
     Args:
-        module: the module. It receives normalised images.
+        module: the module. It receives normalized images.
         channels: C.
         image_size: S in pixels.
         mean: [C], of the training images in [0, 1]; default 0.
@@ -325,12 +325,12 @@ def wrap_encoder(
     Raises:
         InputError: the module fails on such images, or returns a tuple, a dict or a tensor of another shape.
     """
-    normalise = Normalisation(channels, mean, std)
+    normalize = Normalization(channels, mean, std)
     first = next(iter(module.parameters()), None)
     if first is not None:
-        normalise.to(first.device)
+        normalize.to(first.device)
     config = {"kind": OWN_MODULE, "name": type(module).__name__, "channels": channels, "image_size": image_size}
-    encoder = Encoder(module, normalise, feature_dim=0, config=config)
+    encoder = Encoder(module, normalize, feature_dim=0, config=config)
     encoder.feature_dim = measure_feature_dim(encoder, encoder.name, channels, image_size)
     return encoder
 
@@ -386,7 +386,7 @@ def _restored(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-LOWEST, HIGHEST = -0.5, 1.5  # values outside are clearly not in [0, 1], but 0–255 or already normalised
+LOWEST, HIGHEST = -0.5, 1.5  # values outside are clearly not in [0, 1], but 0–255 or already normalized
 
 
 def check_input(encoder: Encoder, inputs: tuple[Any, ...]) -> None:
@@ -410,6 +410,6 @@ def check_input(encoder: Encoder, inputs: tuple[Any, ...]) -> None:
     low, high = (float(value) for value in images.detach().aminmax())
     if not (low >= LOWEST and high <= HIGHEST):
         raise InputError(
-            f"images: values from {low:g} to {high:g}; the encoder takes [0, 1] and normalises internally: divide values "
-            f"0 to 255 by 255, and omit other normalisation; {remedy}"
+            f"images: values from {low:g} to {high:g}; the encoder takes [0, 1] and normalizes internally: divide values "
+            f"0 to 255 by 255, and omit other normalization; {remedy}"
         )

@@ -3,7 +3,7 @@
 from torch import nn
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.backbones import LARGEST, LARGEST_NETWORK
 
 
@@ -18,7 +18,7 @@ def projection_head(
     last_scale: bool = True,
     seed: int = 0,
 ) -> nn.Sequential:
-    """Projection head, features [B, in_dim] → embeddings [B, out_dim]; the losses normalise embeddings to unit length.
+    """Projection head, features [B, in_dim] → embeddings [B, out_dim]; the losses normalize embeddings to unit length.
 
     It is (Linear – BatchNorm – ReLU) × (layers − 1) – Linear. ``hidden_dim`` defaults to ``in_dim``. Weights are drawn from
     ``seed``.
@@ -28,7 +28,7 @@ def projection_head(
     SimCLR, its authors' code   last_batch_norm=True (a last BatchNorm with a scale and no shift)
     SupCon                      batch_norm=False, hidden_dim=2048: 2048–2048–128 on a ResNet-50
     MoCo v2                     batch_norm=False
-    SimSiam                     layers=3, last_batch_norm=True, last_scale=False (its last BatchNorm only normalises)
+    SimSiam                     layers=3, last_batch_norm=True, last_scale=False (its last BatchNorm only normalizes)
     a linear head               layers=1
     the identity                layers=0, which requires out_dim = in_dim
     ==========================  =====================================================================
@@ -47,7 +47,7 @@ def projection_head(
             f"layers={layers}, hidden_dim={hidden}, out_dim={out_dim}: a projection head has at most "
             f"{LARGEST['depth']} layers and {LARGEST_NETWORK:.2g} parameters; make it smaller"
         )
-    with seeded_initialisation(seed, "projection head"):
+    with seeded_initialization(seed, "projection head"):
         parts: list[nn.Module] = []
         width = in_dim
         for _ in range(layers - 1):
@@ -71,7 +71,7 @@ def predictor(dim: int, *, hidden_dim: int, batch_norm: bool = True, seed: int =
     for name, value in (("dim", dim), ("hidden_dim", hidden_dim)):
         if value < 1:
             raise InputError(f"{name}={value} must be at least 1")
-    with seeded_initialisation(seed, "predictor"):
+    with seeded_initialization(seed, "predictor"):
         norm = [nn.BatchNorm1d(hidden_dim)] if batch_norm else []
         first = nn.Linear(dim, hidden_dim, bias=not batch_norm)
         return nn.Sequential(first, *norm, nn.ReLU(inplace=True), nn.Linear(hidden_dim, dim))

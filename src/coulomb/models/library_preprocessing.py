@@ -14,13 +14,13 @@ from coulomb.models.preprocessing import FILTERS, Preprocessing
 
 SUPPORTED = {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"}
 PROBES = ((1.0, 1.0), (1.5, 1.17), (1.31, 2.1))  # width and height of the pictures, in sides of the network's input
-SAME = 1e-4  # largest difference of normalised pixels; float32 rounding gives 1e-6, another filter 1e-1
+SAME = 1e-4  # largest difference of normalized pixels; float32 rounding gives 1e-6, another filter 1e-1
 
 
 def of_transformers(transformers: ModuleType, name: str, text: str, channels: int) -> Preprocessing:
     """Returns the preprocessing of ``preprocessor_config.json``, by the Pillow version of transformers.
 
-    Supported are resizing (short side, or to a square), centre crop, rescaling and normalisation.
+    Supported are resizing (short side, or to a square), center crop, rescaling and normalization.
 
     Args:
         transformers: the library.
@@ -38,7 +38,7 @@ def of_transformers(transformers: ModuleType, name: str, text: str, channels: in
         )
     except Exception as error:  # OSError, ValueError, ImportError, and what a damaged file raises
         raise InputError(
-            f"encoder={text!r}: has no readable preprocessor_config.json, so the normalisation of its weights is unknown "
+            f"encoder={text!r}: has no readable preprocessor_config.json, so the normalization of its weights is unknown "
             f"({first_line(error)}); save it next to the weights: AutoImageProcessor.from_pretrained(…).save_pretrained(…)"
         ) from error
     preprocessing = _from_processor(processor, text, channels)
@@ -73,9 +73,9 @@ def _from_processor(processor: Any, text: str, channels: int) -> Preprocessing:
         found = f"do_resize={options.get('do_resize')}, size={size}, do_center_crop={options.get('do_center_crop')}"
         raise _unsupported(text, f"{found} of the image processor, which does not give squares of one size")
     scale = 255 * (options["rescale_factor"] if options.get("do_rescale") else 1)
-    normalises = options.get("do_normalize")
+    normalizes = options.get("do_normalize")
     mean, std = (
-        _per_channel(options.get(name) if normalises else default, channels, text)
+        _per_channel(options.get(name) if normalizes else default, channels, text)
         for name, default in (("image_mean", 0.0), ("image_std", 1.0))
     )
     return Preprocessing(
@@ -115,7 +115,7 @@ def of_timm(timm: ModuleType, config: Mapping[str, Any], text: str, channels: in
 def _per_channel(value: Any, channels: int, text: str) -> tuple[float, ...]:
     values = (float(value),) * channels if isinstance(value, int | float) else tuple(float(each) for each in value)
     if len(values) != channels:
-        raise _unsupported(text, f"normalisation of {len(values)} channels for {channels}")
+        raise _unsupported(text, f"normalization of {len(values)} channels for {channels}")
     return values
 
 
@@ -132,7 +132,7 @@ def _checked(
         picture = Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8))
         ours, theirs = (preprocessing(picture) - mean) / std, torch.as_tensor(library(picture))
         if ours.shape != theirs.shape or (ours - theirs).abs().max() > SAME * max(1.0, float(1 / std.min())):
-            raise _unsupported(text, f"{described}, which does more than resize, crop and normalise")
+            raise _unsupported(text, f"{described}, which does more than resize, crop and normalize")
     return preprocessing
 
 

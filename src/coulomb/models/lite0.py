@@ -59,7 +59,7 @@ class Lite0(nn.Module):
     """EfficientNet-Lite0 (Tan and Le, 2019; Liu, 2020) without its classifier: [B, C, H, W] → [B, 1280], 3.4 M parameters.
 
     Tensors have the names of the package's file. Features are the mean of the last map, any image size from 32 pixels.
-    Initialised by He's normal distribution (fan-out). Drop connect and dropout of the authors' training are omitted.
+    Initialized by He's normal distribution (fan-out). Drop connect and dropout of the authors' training are omitted.
     """
 
     feature_dim = 1280
@@ -83,7 +83,7 @@ class Lite0(nn.Module):
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features [B, 1280] of normalised images [B, C, H, W]."""
+        """Returns features [B, 1280] of normalized images [B, C, H, W]."""
         x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
         for block in self._blocks:
             x = block(x)

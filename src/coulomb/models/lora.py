@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.randomness import generator, seeded_initialisation
+from coulomb.ground.randomness import generator, seeded_initialization
 from coulomb.models.encoder import Encoder
 
 LARGEST_DIFFERENCE = 1e-3  # between features of the adapted and the merged network, relative to their largest
@@ -29,7 +29,7 @@ def add_lora(encoder: Encoder, rank: int, seed: int = 0) -> str:
 
     Raises:
         InputError: peft is missing, no layer can be adapted, or additions to the weights do not have the effect of the
-            adapted layers (for example in layers that standardise their weight).
+            adapted layers (for example in layers that standardize their weight).
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -46,7 +46,7 @@ def add_lora(encoder: Encoder, rank: int, seed: int = 0) -> str:
             "use tune=last:1 or tune=all"
         )
     config = LoraConfig(r=rank, lora_alpha=rank, target_modules="|".join(map(re.escape, adapted)))
-    with seeded_initialisation(seed, "lora"):
+    with seeded_initialization(seed, "lora"):
         inject_adapter_in_model(config, encoder.backbone)
     for name, parameter in encoder.backbone.named_parameters():
         parameter.requires_grad_(".lora_A." in name or ".lora_B." in name)

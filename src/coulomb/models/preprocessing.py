@@ -1,4 +1,4 @@
-"""How a published network expects its images: resizing, cropping and normalisation of its authors."""
+"""How a published network expects its images: resizing, cropping and normalization of its authors."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # of 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Prepares a photo as the authors of published weights did: resize, centre crop.
+    """Prepares a photo as the authors of published weights did: resize, center crop.
 
     Attributes:
         side: S, side of the network's input in pixels.
@@ -26,7 +26,7 @@ class Preprocessing:
         squash: resize to R×R instead, whatever the aspect ratio.
         resample: Pillow's filter, one of ``FILTERS``; it averages over the area of a pixel (antialiasing).
         offset_down: round the offset of the crop down, as transformers does, instead of to the nearest, as torchvision does.
-        mean: [C], for values in [0, 1]. The encoder normalises, this class does not.
+        mean: [C], for values in [0, 1]. The encoder normalizes, this class does not.
         std: [C].
     """
 
@@ -65,21 +65,21 @@ class Preprocessing:
         return {name: value for name, value in entries.items() if name not in ("mean", "std")}
 
     def describe(self) -> str:
-        """Returns one line, such as "bicubic, short side to 256 pixels, centre crop of 224"."""
+        """Returns one line, such as "bicubic, short side to 256 pixels, center crop of 224"."""
         to = f"to {self.resize}×{self.resize} pixels" if self.squash else f"short side to {self.resize} pixels"
-        crop = "" if self.squash and self.side == self.resize else f", centre crop of {self.side}"
+        crop = "" if self.squash and self.side == self.resize else f", center crop of {self.side}"
         return f"{self.resample}, {to}{crop}"
 
     def __call__(self, picture: "np.ndarray[Any, Any] | Image") -> Tensor:
-        """Returns a photo as float32 [C, S, S] in [0, 1], before normalisation: `pixels` divided by 255."""
+        """Returns a photo as float32 [C, S, S] in [0, 1], before normalization: `pixels` divided by 255."""
         return self.pixels(picture).float() / 255
 
     def pixels(self, picture: "np.ndarray[Any, Any] | Image") -> Tensor:
         """Returns a photo as uint8 [C, S, S]: resized and cropped.
 
         Args:
-            picture: uint8 [H, W] or [H, W, C], or a Pillow image, whose alpha channel is dropped. Grey is repeated for three
-                channels; colour becomes luma for one.
+            picture: uint8 [H, W] or [H, W, C], or a Pillow image, whose alpha channel is dropped. Gray is repeated for three
+                channels; color becomes luma for one.
         """
         image = as_pil(picture)
         mode = "RGB" if len(self.mean) == 3 else "L"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.ground.reading import (
     Shape,
     check_file,
@@ -49,8 +49,8 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
         "format": FORMAT,
         **encoder.config,
         "feature_dim": encoder.feature_dim,
-        "mean": encoder.normalise.mean.flatten().tolist(),
-        "std": encoder.normalise.std.flatten().tolist(),
+        "mean": encoder.normalize.mean.flatten().tolist(),
+        "std": encoder.normalize.std.flatten().tolist(),
     }
     if encoder.preprocessing is not None:
         description["preprocessing"] = encoder.preprocessing.to_json()
@@ -74,7 +74,7 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
     encoder = _blank_encoder(description, module, folder)
     check_tensors(encoder.state_dict(), weights, folder / WEIGHTS, encoder.name)
     for name in ("mean", "std"):
-        stored = weights[f"normalise.{name}"].flatten().tolist()
+        stored = weights[f"normalize.{name}"].flatten().tolist()
         if stored != description[name]:
             raise InputError(f"{folder}: {name} is {description[name]} in {DESCRIPTION} and {stored} in {WEIGHTS}")
     if module is not None and encoder.adapter is not None:
@@ -88,7 +88,7 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
 def random_encoder(folder: str | Path, seed: int) -> Encoder:
     """Builds the architecture of the encoder saved in ``folder`` with random weights, from ``encoder.json`` alone.
 
-    It has the saved normalisation. Nothing is downloaded, and the global random state is not changed.
+    It has the saved normalization. Nothing is downloaded, and the global random state is not changed.
 
     Raises:
         InputError: the file is missing or damaged, or describes a user's module.
@@ -98,7 +98,7 @@ def random_encoder(folder: str | Path, seed: int) -> Encoder:
     if description["kind"] == OWN_MODULE:
         raise InputError(f"{folder} holds your module {description['name']!r}: its initial weights are unknown")
     name = description["name"]
-    with seeded_initialisation(seed, "encoder", name):
+    with seeded_initialization(seed, "encoder", name):
         encoder = _at_size(assemble(name, options=description["options"], **_shared(description)), description)
     encoder.preprocessing = _preprocessing(description, path)
     return encoder
@@ -145,7 +145,7 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         encoder = wrap_encoder(module, **shared)
     elif is_published(description["name"]):
         # Not on the meta device, because other libraries have buffers that are not saved and need values.
-        with seeded_initialisation(0, "loading"):
+        with seeded_initialization(0, "loading"):
             encoder = assemble(description["name"], options=description["options"], **shared)
     else:
         with torch.device("meta"):

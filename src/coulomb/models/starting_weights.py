@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from coulomb.ground.errors import InputError, did_you_mean
-from coulomb.ground.randomness import seeded_initialisation
+from coulomb.ground.randomness import seeded_initialization
 from coulomb.ground.reading import read_object
-from coulomb.models.encoder import OWN_MODULE, Encoder, Normalisation, assemble_published, measure_feature_dim
+from coulomb.models.encoder import OWN_MODULE, Encoder, Normalization, assemble_published, measure_feature_dim
 from coulomb.models.published import WEIGHTS as AT_WEIGHTS
 from coulomb.models.published import Published, is_published, require_channels
 from coulomb.models.saving import DESCRIPTION, WEIGHTS, load_encoder, random_encoder, read_description
@@ -86,23 +86,23 @@ def _require_own(name: str, folder: Path) -> None:
 
 
 def build_local(
-    name: str, *, channels: int, image_size: int | None, seed: int, weights: bool, normalise: Normalisation
+    name: str, *, channels: int, image_size: int | None, seed: int, weights: bool, normalize: Normalization
 ) -> Encoder:
-    """Builds the encoder of ``run:PATH`` or of a folder, with its weights, normalisation and preprocessing.
+    """Builds the encoder of ``run:PATH`` or of a folder, with its weights, normalization and preprocessing.
 
-    Without ``weights``: the same architecture with random ones, which are drawn from ``seed``, and ``normalise``.
+    Without ``weights``: the same architecture with random ones, which are drawn from ``seed``, and ``normalize``.
 
     Raises:
         InputError: as in `find`, or the weights are for other channels or sizes.
     """
     found = find(name)
     if isinstance(found, Published):
-        with seeded_initialisation(seed, "encoder", name):
-            return assemble_published(name, found._replace(weights=weights), channels, image_size, normalise, {})
+        with seeded_initialization(seed, "encoder", name):
+            return assemble_published(name, found._replace(weights=weights), channels, image_size, normalize, {})
     encoder = load_encoder(found) if weights else random_encoder(found, seed)
     require_channels(name, encoder.channels, channels)
     if not weights:
-        encoder.normalise = normalise
+        encoder.normalize = normalize
     return resized(encoder, name, image_size).train()
 
 

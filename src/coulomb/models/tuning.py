@@ -28,7 +28,7 @@ class Tune:
     norm        scales and shifts of the norms
     head        an adapter of the frozen features, trained on fresh views at every step
     none        the same, trained on features of a few views per image that are computed once
-    whiten      an adapter of the frozen features in closed form (centring and PCA whitening), without training
+    whiten      an adapter of the frozen features in closed form (centering and PCA whitening), without training
     ==========  ==========================================================================================
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Centring and PCA whitening of features in closed form, from moments that one pass accumulates."""
+"""Centering and PCA whitening of features in closed form, from moments that one pass accumulates."""
 
 import torch
 from torch import Tensor
@@ -43,14 +43,14 @@ class Moments:
                 "check the weights of the encoder"
             )
         total, mean = self.count + len(x), x.mean(0)
-        shift, centred = mean - self.mean, x - mean
-        self.scatter += centred.T @ centred + torch.outer(shift, shift) * (self.count * len(x) / total)
+        shift, centered = mean - self.mean, x - mean
+        self.scatter += centered.T @ centered + torch.outer(shift, shift) * (self.count * len(x) / total)
         self.mean += shift * (len(x) / total)
         self.count = total
 
 
 def whitening(moments: Moments, dim: int, power: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Returns the weight W [k, F] and bias b [k], in float64, of the map that centres and whitens features.
+    """Returns the weight W [k, F] and bias b [k], in float64, of the map that centers and whitens features.
 
     ::
 

@@ -41,7 +41,7 @@ class MemoryBank(nn.Module):
         path: file of the rows; None keeps them in memory. A file with the updates of another run must be continued by
             `load_state_dict`, or deleted.
         seed: of the initial rows.
-        gather: use the features of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
+        gather: use the features of all processes: True, False, or ``"auto"``, when torch.distributed is initialized
             with several processes, which must then all call `update`.
 
     Raises:
@@ -93,9 +93,9 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def update(self, index: Tensor, rows: Tensor) -> None:
-        """Moves the slots ``index`` [B] towards the features ``rows`` [B, D], which are normalised first.
+        """Moves the slots ``index`` [B] towards the features ``rows`` [B, D], which are normalized first.
 
-        A slot that occurs several times moves once, towards the mean of its normalised features. A slot does not change
+        A slot that occurs several times moves once, towards the mean of its normalized features. A slot does not change
         if old and new vector cancel, or if the features are zero vectors (counted in a `CoulombWarning`).
         """
         rows = unit_rows("rows", rows, self.dim)
@@ -124,7 +124,7 @@ class MemoryBank(nn.Module):
     ) -> Tensor:
         """Draws slots with replacement: integers of ``shape`` on the generator's device, the noise of an `NCELoss`.
 
-        ``log_prob`` [n] is the log of each slot's (unnormalised) probability; −∞ is never drawn. None draws uniformly.
+        ``log_prob`` [n] is the log of each slot's (unnormalized) probability; −∞ is never drawn. None draws uniformly.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if log_prob is None:
@@ -174,7 +174,7 @@ class MemoryBank(nn.Module):
 
 
 def initial_rows(slots: Tensor, dim: int, seed: int) -> Tensor:
-    """Returns random unit rows [M, dim] for ``slots`` [M]: uniform draws from the cube [−1, 1]^dim, normalised.
+    """Returns random unit rows [M, dim] for ``slots`` [M]: uniform draws from the cube [−1, 1]^dim, normalized.
 
     The authors of instance discrimination draw from U(−√(3/dim), √(3/dim)), whose rows have length 1 on average. The
     numbers are those of SplitMix64 (Steele, Lea & Flood, 2014) at position slot·dim + column.

@@ -9,7 +9,7 @@ from coulomb.similarity.collectives import Gather, checked_gather, gather_group,
 
 
 class Queue(nn.Module):
-    """First in, first out: the last ``size`` keys, normalised, with one label and one id each (He et al., 2020).
+    """First in, first out: the last ``size`` keys, normalized, with one label and one id each (He et al., 2020).
 
         loss = InfoNCELoss(0.2)(queries, keys, queue.keys())
         queue.enqueue(keys, ids=index)          after the loss; otherwise each query's own key is among its negatives
@@ -27,7 +27,7 @@ class Queue(nn.Module):
         fill: ``"empty"``: `keys` grows from none to K; ``"random"``: starts with K random directions, as in the paper,
             whose labels and ids are unknown.
         seed: of the random fill.
-        gather: enqueue the keys of all processes: True, False, or ``"auto"``, when torch.distributed is initialised
+        gather: enqueue the keys of all processes: True, False, or ``"auto"``, when torch.distributed is initialized
             with several processes, which must then all call `enqueue`.
 
     Raises:

@@ -8,7 +8,7 @@ from coulomb.ground.checked import ZERO, checked_norms
 
 
 def unit_rows(name: str, rows: Tensor, dim: int) -> Tensor:
-    """Returns ``rows`` [B, dim] in fp32, normalised and detached; zero rows stay zero, with a `CoulombWarning`.
+    """Returns ``rows`` [B, dim] in fp32, normalized and detached; zero rows stay zero, with a `CoulombWarning`.
 
     Raises:
         TypeError, ValueError: the dtype is not floating, the shape differs, or values are NaN or infinite.

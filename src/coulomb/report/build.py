@@ -24,7 +24,7 @@ from coulomb.report.training_charts import loss_chart, progress_chart, small_cha
 from coulomb.report.verdict import RULES, Verdict, reach_verdict
 
 STYLES = ("report.css", "doctor.css", "figures.css", "map.css", "compare.css")
-SCRIPTS = ("similarity.js", "atlas.js", "lasso.js", "colouring.js", "start.js")
+SCRIPTS = ("similarity.js", "atlas.js", "lasso.js", "coloring.js", "start.js")
 
 
 def build_report(run: Path | str, out: Path | str | None = None) -> Path:
@@ -100,7 +100,7 @@ def _evaluation(run: RunData, gallery: Gallery | None) -> dict[str, Any]:
         "frequencies": frequencies(run.evaluation),
         "classes": class_rows(run.evaluation),
         "bars": class_bars(run),
-        "confusion": confusion_matrix(run, gallery.neighbours if gallery else None),
+        "confusion": confusion_matrix(run, gallery.neighbors if gallery else None),
         "drift": drift_note(run.evaluation).replace("%", f"{NARROW}%"),
         "transfers": [
             (str(protocol.get("name", "other data")), scores(result) + further_scores(result))

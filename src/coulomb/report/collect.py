@@ -194,7 +194,7 @@ def _read_lines(run: RunData, path: Path) -> Iterator[bytes]:
 def read_samples(path: Path, problems: list[str]) -> Samples | None:
     """Reads held-out images, and training images if the file has some; ``problems`` receives what is missing or odd."""
     if not path.is_file():
-        problems.append("samples.npz does not exist (yet): no neighbours and no map.")
+        problems.append("samples.npz does not exist (yet): no neighbors and no map.")
         return None
     try:
         with open_arrays(path, most=MAX_EXPANDED) as stored:
@@ -222,7 +222,7 @@ def read_samples(path: Path, problems: list[str]) -> Samples | None:
         problems.append(f"{n - usable.sum()} of {n} samples have non-finite or zero features and are left out.")
     kept = np.flatnonzero(usable)
     if len(kept) == 0:
-        problems.append("samples.npz has no usable sample: no neighbours and no map.")
+        problems.append("samples.npz has no usable sample: no neighbors and no map.")
         return None
     return Samples(
         samples.thumbnails[kept],

@@ -17,7 +17,7 @@ from coulomb.report.pages.page import ChartList, check_target, render_page, writ
 from coulomb.report.scores import CONTESTANTS, Value, further_scores, scores
 from coulomb.report.training_charts import last_value, read_points
 
-MAX_RUNS = 8  # colours that can be told apart
+MAX_RUNS = 8  # colors that can be told apart
 FINAL_METRICS = {
     "knn": ("live kNN", percent, True),
     "effective_rank": ("effective rank of the features", significant, True),
@@ -189,7 +189,7 @@ def _text(value: Any) -> str:
 
 
 def compare_charts(runs: Sequence[RunData], names: Sequence[str]) -> list[tuple[str, list[Chart]]]:
-    """Returns (heading, charts); the charts without a heading are the large ones. Curve i has the colour of run i."""
+    """Returns (heading, charts); the charts without a heading are the large ones. Curve i has the color of run i."""
 
     def overlay(key: str, title: str, meaning: str, *, training: bool = False, levels: Sequence[Level] = ()) -> Any:
         x = "step" if training else "epoch"

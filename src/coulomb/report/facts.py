@@ -125,7 +125,7 @@ def data_section(run: RunData) -> DataSection:
     facts = [
         ("training images", counted("train")),
         ("held-out images", counted("test")),
-        ("with a label", _labelled(run)),
+        ("with a label", _labeled(run)),
         ("classes", count(len(run.class_names)) if run.class_names else ""),
         ("input size", shape + (f", {plural(round(channels), 'channel')}" if shape and channels else "")),
         ("could not be decoded", count(len(corrupt)) if data else ""),
@@ -145,14 +145,14 @@ def data_section(run: RunData) -> DataSection:
     )
 
 
-def _labelled(run: RunData) -> str:
-    labelled, total = finite(run.data.get("labelled")), finite(run.data.get("train"))
-    if labelled is None:
+def _labeled(run: RunData) -> str:
+    labeled, total = finite(run.data.get("labeled")), finite(run.data.get("train"))
+    if labeled is None:
         return ""
-    if labelled == 0:
+    if labeled == 0:
         return "none"
     whole = (total or 0) + (finite(run.data.get("test")) or 0)
-    return "all" if total and labelled in (total, whole) else count(labelled)
+    return "all" if total and labeled in (total, whole) else count(labeled)
 
 
 def _histogram(run: RunData) -> tuple[list[tuple[str, int, float]], str]:

@@ -1,4 +1,4 @@
-"""Two-dimensional maps of the features, and the colours of their marks."""
+"""Two-dimensional maps of the features, and the colors of their marks."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from coulomb.ground.randomness import derive_seed
 from coulomb.report.collect import RunData, Samples
 from coulomb.report.pages.numbers import percent
 
-MIN_TSNE = 30  # samples; fewer have no neighbourhoods to show
+MIN_TSNE = 30  # samples; fewer have no neighborhoods to show
 MAX_TSNE = 2000  # about 10 s of t-SNE on one core
-COLOURS, SHAPES = 7, 3  # colours of page.css and symbols of report_macros.html: 21 groups can be told apart
+COLORS, SHAPES = 7, 3  # colors of page.css and symbols of report_macros.html: 21 groups can be told apart
 DEFAULT_CLUSTERS = 10  # without classes
 
 
@@ -31,8 +31,8 @@ def feature_maps(features: np.ndarray, seed: int = 0, problems: list[str] | None
     The first one is shown first. ``problems`` receives a sentence if UMAP is installed but fails.
     """
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    centred = unit - unit.mean(0)
-    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    centered = unit - unit.mean(0)
+    left, singular, _ = np.linalg.svd(centered, full_matrices=False)
     total = float((singular**2).sum())
     if len(features) < 2 or total < 1e-10:
         return []
@@ -70,7 +70,7 @@ def _tsne(scores: np.ndarray, seed: int) -> Layout:
     return Layout(
         "tsne",
         "t-SNE",
-        f"Keeps similar images close together (perplexity {perplexity:.0f}). Neighbours are meaningful; distances between "
+        f"Keeps similar images close together (perplexity {perplexity:.0f}). Neighbors are meaningful; distances between "
         "groups, their sizes and densities are not.",
         _fit(places),
     )
@@ -79,14 +79,14 @@ def _tsne(scores: np.ndarray, seed: int) -> Layout:
 def _umap(scores: np.ndarray, seed: int) -> Layout:
     from umap import UMAP
 
-    neighbours = min(15, len(scores) - 1)
+    neighbors = min(15, len(scores) - 1)
     start = scores[:, :2] / max(float(np.abs(scores[:, :2]).max()), 1e-12) * 10
-    model = UMAP(n_neighbors=neighbours, init=start, random_state=_random_state(seed, "umap"), n_jobs=1)
+    model = UMAP(n_neighbors=neighbors, init=start, random_state=_random_state(seed, "umap"), n_jobs=1)
     places = model.fit_transform(scores)
     return Layout(
         "umap",
         "UMAP",
-        f"Keeps similar images close together ({neighbours} neighbours) and groups apart. Neighbours are meaningful; "
+        f"Keeps similar images close together ({neighbors} neighbors) and groups apart. Neighbors are meaningful; "
         "distances between groups mean little, their sizes and densities nothing.",
         _fit(np.asarray(places, dtype=float)),
     )
@@ -112,17 +112,17 @@ def _fit(places: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Mark:
-    """A group on the map: its name, colour number, shape number and size. Label −1 stands for all other groups."""
+    """A group on the map: its name, color number, shape number and size. Label −1 stands for all other groups."""
 
     label: int
     name: str
-    colour: int
+    color: int
     shape: int
     count: int
 
 
 @dataclass(frozen=True)
-class Colouring:
+class Coloring:
     """``marks`` in the order of the legend; ``of_sample``: an index into ``marks`` per sample, −1 for none."""
 
     key: str
@@ -131,29 +131,29 @@ class Colouring:
     note: str = ""
 
 
-def map_colourings(run: RunData, samples: Samples, neighbours: np.ndarray, seed: int) -> list[Colouring]:
-    """Returns the colourings that the samples allow: by class, cluster, agreement of neighbours, and split."""
-    colourings = [
+def map_colorings(run: RunData, samples: Samples, neighbors: np.ndarray, seed: int) -> list[Coloring]:
+    """Returns the colorings that the samples allow: by class, cluster, agreement of neighbors, and split."""
+    colorings = [
         _by_class(run, samples.labels),
         _by_cluster(run, samples, seed),
-        _by_agreement(samples, neighbours),
+        _by_agreement(samples, neighbors),
         _by_split(samples),
     ]
-    return [colouring for colouring in colourings if colouring is not None]
+    return [coloring for coloring in colorings if coloring is not None]
 
 
-def _by_class(run: RunData, labels: np.ndarray) -> Colouring | None:
+def _by_class(run: RunData, labels: np.ndarray) -> Coloring | None:
     if not (labels >= 0).any():
         return None
     names = {int(label): run.class_name(int(label)) for label in np.unique(labels[labels >= 0])}
-    return _colouring("class", group_marks(labels, names), labels)
+    return _coloring("class", group_marks(labels, names), labels)
 
 
-def _by_cluster(run: RunData, samples: Samples, seed: int) -> Colouring | None:
+def _by_cluster(run: RunData, samples: Samples, seed: int) -> Coloring | None:
     """k-means of the directions with as many clusters as classes, numbered by size and named by their majority class."""
     unit = samples.features / np.linalg.norm(samples.features, axis=1, keepdims=True)
     n_classes = len(np.unique(samples.labels[samples.labels >= 0]))
-    k = min(n_classes if n_classes > 1 else DEFAULT_CLUSTERS, COLOURS * SHAPES, len(unit) // 3)
+    k = min(n_classes if n_classes > 1 else DEFAULT_CLUSTERS, COLORS * SHAPES, len(unit) // 3)
     if k < 2 or len(np.unique(unit.round(5), axis=0)) < k:
         return None
     from sklearn.cluster import KMeans
@@ -165,7 +165,7 @@ def _by_cluster(run: RunData, samples: Samples, seed: int) -> Colouring | None:
     clusters = np.argsort(order)[raw]
     names = {c: f"{c + 1}{_majority(run, samples.labels[clusters == c])}" for c in range(k)}
     note = f"k-means with {k} clusters of these samples; numbered by size"
-    return _colouring(
+    return _coloring(
         "cluster",
         group_marks(clusters, names),
         clusters,
@@ -181,9 +181,9 @@ def _majority(run: RunData, labels: np.ndarray) -> str:
     return f": mostly {run.class_name(int(classes[most]))} ({percent(counts[most] / len(labels), 0)})"
 
 
-def _by_agreement(samples: Samples, neighbours: np.ndarray) -> Colouring | None:
-    """Whether at least half of an image's labelled neighbours have its class."""
-    around, known = samples.labels[neighbours], samples.labels[neighbours] >= 0
+def _by_agreement(samples: Samples, neighbors: np.ndarray) -> Coloring | None:
+    """Whether at least half of an image's labeled neighbors have its class."""
+    around, known = samples.labels[neighbors], samples.labels[neighbors] >= 0
     comparable = (samples.labels >= 0) & known.any(1)
     if not comparable.any():
         return None
@@ -193,37 +193,37 @@ def _by_agreement(samples: Samples, neighbours: np.ndarray) -> Colouring | None:
         Mark(0, "same class", 0, 0, int((groups == 0).sum())),
         Mark(1, "another class", 3, 2, int((groups == 1).sum())),
     ]
-    note = f"The class of at least half of an image’s {neighbours.shape[1]} nearest neighbours."
-    return _colouring("neighbours", marks, groups, note)
+    note = f"The class of at least half of an image’s {neighbors.shape[1]} nearest neighbors."
+    return _coloring("neighbors", marks, groups, note)
 
 
-def _by_split(samples: Samples) -> Colouring | None:
+def _by_split(samples: Samples) -> Coloring | None:
     if samples.held_out.all():
         return None
     marks = [
         Mark(0, "held out", 0, 0, int(samples.held_out.sum())),
         Mark(1, "training images", 1, 1, int((~samples.held_out).sum())),
     ]
-    note = "A sample of the training images; neighbours are held-out images only."
-    return _colouring("split", marks, np.where(samples.held_out, 0, 1), note)
+    note = "A sample of the training images; neighbors are held-out images only."
+    return _coloring("split", marks, np.where(samples.held_out, 0, 1), note)
 
 
 def group_marks(groups: np.ndarray, names: dict[int, str]) -> list[Mark]:
     """Returns a mark per group (≥ 0); if there are too many, the largest ones and one for all others."""
     labels, counts = np.unique(groups[groups >= 0], return_counts=True)
-    most = COLOURS * SHAPES
+    most = COLORS * SHAPES
     if len(labels) > most:
         kept = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
         rest = int(counts.sum() - counts[kept].sum())
         shown = [(int(labels[i]), int(counts[i])) for i in kept]
     else:
         shown, rest = list(zip(labels.tolist(), counts.tolist(), strict=True)), 0
-    marks = [Mark(label, names[label], i % COLOURS, i // COLOURS, n) for i, (label, n) in enumerate(shown)]
-    return [*marks, Mark(-1, f"{len(labels) - len(shown)} other classes", COLOURS, 0, rest)] if rest else marks
+    marks = [Mark(label, names[label], i % COLORS, i // COLORS, n) for i, (label, n) in enumerate(shown)]
+    return [*marks, Mark(-1, f"{len(labels) - len(shown)} other classes", COLORS, 0, rest)] if rest else marks
 
 
-def _colouring(key: str, marks: list[Mark], groups: np.ndarray, note: str = "") -> Colouring:
+def _coloring(key: str, marks: list[Mark], groups: np.ndarray, note: str = "") -> Coloring:
     index = {mark.label: i for i, mark in enumerate(marks) if mark.label >= 0}
     other = len(marks) - 1 if marks[-1].label < 0 else -1
     of_sample = [index.get(group, other if group >= 0 else -1) for group in groups.tolist()]
-    return Colouring(key, marks, of_sample, note)
+    return Coloring(key, marks, of_sample, note)

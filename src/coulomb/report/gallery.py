@@ -1,4 +1,4 @@
-"""The sampled images of a run: sprite sheet, nearest neighbours and map."""
+"""The sampled images of a run: sprite sheet, nearest neighbors and map."""
 
 import base64
 import io
@@ -13,7 +13,7 @@ from PIL import Image
 from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.rank import effective_rank
 from coulomb.report.collect import RunData, Samples
-from coulomb.report.feature_map import Colouring, Layout, feature_maps, map_colourings
+from coulomb.report.feature_map import Coloring, Layout, feature_maps, map_colorings
 from coulomb.report.pages.numbers import shorten
 
 MAX_CELL = 64  # pixels; the page shows thumbnails at most twice as large
@@ -80,10 +80,10 @@ def _data_uri(image: Image.Image, max_png: int) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def nearest_neighbours(features: np.ndarray, k: int = 8, among: np.ndarray | None = None) -> np.ndarray:
+def nearest_neighbors(features: np.ndarray, k: int = 8, among: np.ndarray | None = None) -> np.ndarray:
     """Returns indices [n, min(k, n−1)] of the other rows with the largest cosine, nearest first; ties by index.
 
-    ``among``, bool [n], restricts the neighbours.
+    ``among``, bool [n], restricts the neighbors.
     """
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     similarity = unit @ unit.T
@@ -111,30 +111,30 @@ def draw_queries(labels: np.ndarray, n: int = 12, seed: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The share of neighbours with the same class, over ``pairs`` pairs with known labels."""
+    """The share of neighbors with the same class, over ``pairs`` pairs with known labels."""
 
     share: float
     pairs: int
 
 
-def neighbour_agreement(neighbours: np.ndarray, labels: np.ndarray) -> Agreement | None:
-    """Compares each image's label with those of its neighbours; returns None without labels."""
-    known = (labels[:, None] >= 0) & (labels[neighbours] >= 0)
+def neighbor_agreement(neighbors: np.ndarray, labels: np.ndarray) -> Agreement | None:
+    """Compares each image's label with those of its neighbors; returns None without labels."""
+    known = (labels[:, None] >= 0) & (labels[neighbors] >= 0)
     if not known.any():
         return None
-    same = (labels[:, None] == labels[neighbours]) & known
+    same = (labels[:, None] == labels[neighbors]) & known
     return Agreement(float(same.sum() / known.sum()), int(known.sum()))
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """What the sections on neighbours and on the map show. ``names``: class of each sample, '' if unknown."""
+    """What the sections on neighbors and on the map show. ``names``: class of each sample, '' if unknown."""
 
     queries: list[int]
-    neighbours: np.ndarray
+    neighbors: np.ndarray
     agreement: Agreement | None
     layouts: list[Layout]
-    colourings: list[Colouring]
+    colorings: list[Coloring]
     effective_rank: float | None
     samples: Samples
     names: list[str]
@@ -145,21 +145,21 @@ class Gallery:
         return bool(labels[query] >= 0 and labels[other] >= 0 and labels[query] != labels[other])
 
     def right(self, query: int) -> tuple[int, int]:
-        """Returns (neighbours of the query's class, neighbours with a known class); (0, 0) for an unlabelled query."""
-        labels = self.samples.labels[self.neighbours[query]]
+        """Returns (neighbors of the query's class, neighbors with a known class); (0, 0) for an unlabeled query."""
+        labels = self.samples.labels[self.neighbors[query]]
         if self.samples.labels[query] < 0:
             return 0, 0
         return int((labels == self.samples.labels[query]).sum()), int((labels >= 0).sum())
 
     def mark(self, sample: int) -> tuple[int, str]:
-        """Returns (symbol, style classes) of a sample in the first colouring."""
-        if not self.colourings:
+        """Returns (symbol, style classes) of a sample in the first coloring."""
+        if not self.colorings:
             return 0, "c0"
-        first = self.colourings[0]
+        first = self.colorings[0]
         if first.of_sample[sample] < 0:
             return 0, "none"
         mark = first.marks[first.of_sample[sample]]
-        return mark.shape, f"c{mark.colour}" + (" rest" if mark.label < 0 else "")
+        return mark.shape, f"c{mark.color}" + (" rest" if mark.label < 0 else "")
 
     def for_script(self) -> dict[str, Any]:
         """Returns the data of the page's script."""
@@ -173,35 +173,35 @@ class Gallery:
             "classes": [shorten(name, 60) for name in classes],
             "class": [index[name] for name in self.names],
             "labels": self.samples.labels.tolist(),
-            "neighbours": self.neighbours.tolist(),
-            "colourings": [
+            "neighbors": self.neighbors.tolist(),
+            "colorings": [
                 {
                     "key": one.key,
                     "note": one.note,
-                    "marks": [[shorten(m.name, 60), m.colour, m.shape, m.count, m.label < 0] for m in one.marks],
+                    "marks": [[shorten(m.name, 60), m.color, m.shape, m.count, m.label < 0] for m in one.marks],
                     "of": one.of_sample,
                 }
-                for one in self.colourings
+                for one in self.colorings
             ],
         }
 
 
 def make_gallery(run: RunData, seed: int) -> Gallery | None:
-    """Computes neighbours, maps and colours of the run's samples; returns None for fewer than two held-out images."""
+    """Computes neighbors, maps and colors of the run's samples; returns None for fewer than two held-out images."""
     samples = run.samples
     if samples is None:
         return None
     n_held_out = int(samples.held_out.sum())  # held-out samples come first
     if n_held_out < 2:
-        run.problems.append("samples.npz has a single image: no neighbours and no map.")
+        run.problems.append("samples.npz has a single image: no neighbors and no map.")
         return None
-    neighbours = nearest_neighbours(samples.features, among=samples.held_out)
+    neighbors = nearest_neighbors(samples.features, among=samples.held_out)
     return Gallery(
         draw_queries(samples.labels[:n_held_out], seed=seed),
-        neighbours,
-        neighbour_agreement(neighbours[:n_held_out], samples.labels[:n_held_out]),
+        neighbors,
+        neighbor_agreement(neighbors[:n_held_out], samples.labels[:n_held_out]),
         feature_maps(samples.features, seed, run.problems),
-        map_colourings(run, samples, neighbours, seed),
+        map_colorings(run, samples, neighbors, seed),
         effective_rank(torch.from_numpy(samples.features[:n_held_out])),
         samples,
         [run.class_name(label) if label >= 0 else "" for label in samples.labels.tolist()],

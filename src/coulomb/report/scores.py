@@ -15,7 +15,7 @@ CONTESTANTS = {
     "raw_pixels": "raw pixels",
     "random_init": "untrained network",
 }
-CLASSIFIERS = {"knn": "k nearest neighbours", "linear": "linear probe", "classifier": "the run's own classifier"}
+CLASSIFIERS = {"knn": "k nearest neighbors", "linear": "linear probe", "classifier": "the run's own classifier"}
 MAX_BARS = 60
 UNEVEN = 1.5  # largest / smallest class from which the bars are sorted by training images
 MAX_CLASSES = 30  # of a confusion matrix; the list of errors is shown for any number
@@ -195,17 +195,17 @@ class Confusion:
     note: str
 
 
-def confusion_matrix(run: RunData, neighbours: np.ndarray | None) -> Confusion | None:
+def confusion_matrix(run: RunData, neighbors: np.ndarray | None) -> Confusion | None:
     """The confusion matrix of the evaluation's kNN; None without labels.
 
-    Evaluations of earlier versions have no counts: then ``neighbours`` [n, k] of the samples are used.
+    Evaluations of earlier versions have no counts: then ``neighbors`` [n, k] of the samples are used.
     """
     counts = _evaluated_counts(run.evaluation)
     note = "Predictions of the evaluation’s kNN, from the k nearest training images."
-    if not counts and run.samples is not None and neighbours is not None:
-        counts = _sample_counts(run.samples, neighbours)
+    if not counts and run.samples is not None and neighbors is not None:
+        counts = _sample_counts(run.samples, neighbors)
         note = (
-            f"Predictions from the {neighbours.shape[1]} nearest samples of this page: this run was evaluated by a version "
+            f"Predictions from the {neighbors.shape[1]} nearest samples of this page: this run was evaluated by a version "
             "that did not record a confusion matrix."
         )
     labels = sorted(counts)
@@ -243,11 +243,11 @@ def _evaluated_counts(evaluation: dict[str, Any]) -> dict[int, dict[int, int]]:
     return counts if any(counts.values()) else {}
 
 
-def _sample_counts(samples: Samples, neighbours: np.ndarray) -> dict[int, dict[int, int]]:
-    """Predicts the most frequent class among an image's neighbours; of equally frequent ones that of the nearest."""
+def _sample_counts(samples: Samples, neighbors: np.ndarray) -> dict[int, dict[int, int]]:
+    """Predicts the most frequent class among an image's neighbors; of equally frequent ones that of the nearest."""
     labels, counts = samples.labels, dict[int, dict[int, int]]()
     for i in np.flatnonzero((labels >= 0) & samples.held_out):
-        around = labels[neighbours[i]]
+        around = labels[neighbors[i]]
         around = around[around >= 0]
         if len(around) == 0:
             continue

@@ -47,7 +47,7 @@ GROUPS: dict[str, list[SmallChart]] = {
         SmallChart("Effective rank", "dimensions in use", "Higher: more dimensions are used.", RANKS),
         SmallChart("LiDAR", "dimensions that separate images", "Higher: more than views vary in.", {"lidar": ""}),
         SmallChart("Separation", "share of pairs", "Views closer than a random pair.", {"separation": ""}, True),
-        SmallChart("Purity", "share of 10 neighbours", "Neighbours of the same class.", {"purity": ""}, True),
+        SmallChart("Purity", "share of 10 neighbors", "Neighbors of the same class.", {"purity": ""}, True),
         SmallChart("Tolerance", "mean cosine", "Higher: classes are more compact.", {"tolerance": ""}, cosine=True),
         SmallChart("View retrieval", "recall@1", "The nearest image is the other view.", {"view_retrieval": ""}, True),
     ],
@@ -65,7 +65,7 @@ GROUPS: dict[str, list[SmallChart]] = {
             cosine=True,
         ),
     ],
-    "Optimiser": [
+    "Optimizer": [
         SmallChart("Gradient", "norm", "Spikes are unstable steps.", {"gradient_norm": ""}),
         SmallChart("Update", "‖Δθ‖ / ‖θ‖", "Relative change of the weights per step.", {"update_ratio": ""}),
         SmallChart("Learning rate", "per step", "The schedule as applied.", {"lr": ""}),
@@ -117,7 +117,7 @@ def progress_chart(run: RunData) -> Chart | None:
         [Series("", read_points(run.measures, "epoch", "view_retrieval"), "trained")],
         title="View retrieval during training",
         x_label="epoch",
-        y_label="share of held-out images whose nearest neighbour is their other view",
+        y_label="share of held-out images whose nearest neighbor is their other view",
         write=percent,
         limits=(0.0, 1.0),
     )

@@ -55,7 +55,7 @@ class Verdict:
 
     Attributes:
         kind: for programs, a level of `coulomb.evaluation.verdict` or the reason why there is none.
-        tone: for the colour, good, fair, bad or open.
+        tone: for the color, good, fair, bad or open.
         headline, sentence, remarks: for readers.
         score: the accuracies that the verdict is based on.
         next: what to try.

@@ -51,7 +51,7 @@ def gather_group(gather: Gather) -> dist.ProcessGroup | None:
         if gather == "auto":
             return None
         raise RuntimeError(
-            "gather=True, but torch.distributed is not initialised: call init_process_group first, or use gather='auto'"
+            "gather=True, but torch.distributed is not initialized: call init_process_group first, or use gather='auto'"
         )
     return dist.group.WORLD if dist.get_world_size() > 1 else None
 

@@ -21,7 +21,7 @@ LOG2E = 1 / math.log(2)
 # Sums of up to 2^40 terms of 2^±80 are normal fp32 numbers, and so are the weights g·2^−lse of the backward pass.
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
 COARSE = 2**-8  # error of t to which the lse of a row in fp32 or fp64 may be rounded
-UNIT = 1 + 1e-3  # upper bound of the length of a normalised row
+UNIT = 1 + 1e-3  # upper bound of the length of a normalized row
 LEAST_OF_TRIANGLE = 320  # shortest strips that are worth a thread of their own, in both directions of a triangle,
 LEAST_OF_COLUMNS = 128  # and of columns, in tiles that may have more rows
 ALIGNED = 16  # products of strips of other lengths take 15% longer in fp32 (AVX-512)

@@ -16,7 +16,7 @@ from coulomb.tables.check_groups import group_finding, group_like
 from coulomb.tables.check_labels import column_lines, label_findings, label_like, label_table
 from coulomb.tables.looks import unusual
 from coulomb.tables.source import Source
-from coulomb.tables.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarise, survey
+from coulomb.tables.survey import Survey, detail_finding, measure_detail, suggest_image_size, summarize, survey
 from coulomb.tables.workers import read_batches, split_batches, track
 
 MOST_LINES = 20  # of one list in the text; the dictionary holds all entries
@@ -133,13 +133,13 @@ def check(
         surveyed: the result of `survey` with this seed, if it is known.
 
     Returns:
-        A JSON-serialisable dictionary:
+        A JSON-serializable dictionary:
 
         - ``source`` (its description), ``count``, ``readable``, ``corrupt`` [{id, reason}], ``survey`` (sizes, modes, …),
           ``suggested`` {image_size, channels, dtype} with image_size ≤ ``largest``, which is what training chooses;
         - ``duplicates``: images with identical pixels: ``groups`` [{ids, labels, cross_label}], ``redundant`` (copies
           beyond the first of each group), ``cross_label`` (number of groups whose known labels differ);
-        - ``labels``: None, or ``labelled``, ``unlabelled``, ``classes`` [{label, name, count}] over readable images; with
+        - ``labels``: None, or ``labeled``, ``unlabeled``, ``classes`` [{label, name, count}] over readable images; with
           ``batch_size`` also P(no positive) of each class and on average, see :func:`coulomb.tables.split.p_no_positive`;
         - ``other_columns``: unused columns of the table that could be labels, see
           :func:`coulomb.tables.check_labels.label_like`;
@@ -160,7 +160,7 @@ def check(
     inspection = inspection or inspect_images(source, workers, progress)
     decoded, corrupt = inspection.decoded, inspection.list_corrupt()
     unreadable = {entry["id"]: entry["reason"] for entry in corrupt}
-    summary = summarise(source, [image.header for image in decoded.values()], unreadable)
+    summary = summarize(source, [image.header for image in decoded.values()], unreadable)
     size = suggest_image_size(surveyed or survey(source, seed=seed), largest)
     statistics = summary.to_dict()
     del statistics["unreadable"]  # the same as "corrupt"
@@ -309,7 +309,7 @@ def _label_lines(labels: dict[str, Any] | None) -> list[str]:
         return ["labels    none"]
     classes = labels["classes"]
     known = counted(len(classes), "class", "classes")
-    lines = [f"labels    {labels['labelled']} labelled, {labels['unlabelled']} unlabelled, {known}"]
+    lines = [f"labels    {labels['labeled']} labeled, {labels['unlabeled']} unlabeled, {known}"]
     if labels.get("p_no_positive") is not None:
         lines[0] += (
             f"; P(no other image of its class in a batch of {labels['batch_size']}) = {labels['p_no_positive']:.2g}"

@@ -21,10 +21,10 @@ def label_table(
     learned: np.ndarray | None = None,
     sampler: str = "uniform",
 ) -> dict[str, Any] | None:
-    """Returns the number of readable images per class, JSON-serialisable; None without labels.
+    """Returns the number of readable images per class, JSON-serializable; None without labels.
 
     Given a ``batch_size``, also ``p_no_positive`` of each class (None for classes without images in ``learned``) and its
-    mean over labelled anchors, for batches that ``sampler`` draws from the images ``learned`` (default: all readable).
+    mean over labeled anchors, for batches that ``sampler`` draws from the images ``learned`` (default: all readable).
     """
     if source.labels is None:
         return None
@@ -35,9 +35,9 @@ def label_table(
         {"label": label, "name": names[label] if names is not None else str(label), "count": count}
         for label, count in zip(known.tolist(), counts.tolist(), strict=True)
     ]
-    labelled = int(counts.sum())
+    labeled = int(counts.sum())
     empty = [] if names is None else [name for label, name in enumerate(names) if label not in set(known.tolist())]
-    table = {"labelled": labelled, "unlabelled": len(readable) - labelled, "classes": classes, "empty_classes": empty}
+    table = {"labeled": labeled, "unlabeled": len(readable) - labeled, "classes": classes, "empty_classes": empty}
     if batch_size is None:
         return table
     drawn = labels if learned is None else source.labels[np.intersect1d(learned, readable)]
@@ -51,7 +51,7 @@ def label_table(
             entry["p_no_positive"] = (1 - share * seen.sum() / len(drawn)) ** (size - 1) if count else None
     overall = sum(share * (c["p_no_positive"] or 0) for c, share in zip(classes, shares.tolist(), strict=True))
     return table | {
-        "p_no_positive": float(overall) if labelled else None,
+        "p_no_positive": float(overall) if labeled else None,
         "batch_size": size,
         "drawn_from": len(drawn),
         "sampler": sampler,
@@ -73,7 +73,7 @@ def label_findings(labels: dict[str, Any]) -> list[str]:
     size = labels["batch_size"]
     if labels["p_no_positive"] is not None and labels["p_no_positive"] > 0.1:
         findings.append(
-            f"In a batch of {size}, {labels['p_no_positive']:.0%} of labelled anchors have no other image of their class, "
+            f"In a batch of {size}, {labels['p_no_positive']:.0%} of labeled anchors have no other image of their class, "
             "so that their own second view is the only positive: use a larger batch or a class-balanced sampler."
         )
     rare = sorted(
@@ -101,11 +101,11 @@ def rare_classes(rare: list[dict[str, Any]], labels: dict[str, Any]) -> str:
         if batch is not None and batch <= 8 * labels["batch_size"]:
             remedies.append(f"batches of {batch} bring them all below {HIGH:.0%}")
     # Class-balanced, every other image of the batch is of the class with probability 1/C.
-    share = min(labels["labelled"] / total, 1.0) / len(labels["classes"])
+    share = min(labels["labeled"] / total, 1.0) / len(labels["classes"])
     balanced = (1 - share) ** (labels["batch_size"] - 1)
     if balanced < HIGH and labels["sampler"] != "class_balanced":
         remedies.append(f"--sampler class_balanced brings them to {balanced:.0%}")
-    remedies.append("--method paco has a centre per class, which is always a positive")
+    remedies.append("--method paco has a center per class, which is always a positive")
     return f"{sentence} Remedies: {'; '.join(remedies)}."
 
 
@@ -113,7 +113,7 @@ def label_like(source: Source) -> list[dict[str, Any]]:
     """Returns the unused columns of a table that could be labels: at least 2 values, with 2 rows or more on average.
 
     Returns:
-        [{``name``, ``values`` (number of distinct ones), ``examples``, ``unlabelled`` (rows without a value)}], the most
+        [{``name``, ``values`` (number of distinct ones), ``examples``, ``unlabeled`` (rows without a value)}], the most
         likely first: columns with a usual name, then text, then numbers; fewer values first.
     """
     candidates = []
@@ -129,7 +129,7 @@ def label_like(source: Source) -> list[dict[str, Any]]:
         if 2 <= len(known) <= rows / 2:
             examples = [str(label) if names is None else names[label] for label in known[:5].tolist()]
             usual = any(usual in name.lower() for usual in LABEL_COLUMNS)
-            entry = {"name": name, "values": len(known), "examples": examples, "unlabelled": len(source) - rows}
+            entry = {"name": name, "values": len(known), "examples": examples, "unlabeled": len(source) - rows}
             candidates.append(((not usual, names is None, len(known)), entry))
     return [entry for _, entry in sorted(candidates, key=lambda candidate: candidate[0])]
 

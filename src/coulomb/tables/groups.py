@@ -122,9 +122,9 @@ def grouped_split(labels: "Labels | None", groups: Groups, test_fraction: float,
     """Splits images into training and test indices, stratified by class, so that no group is on both sides.
 
     Groups are moved between the sides, in random order but those larger than the test part last, as long as this lowers
-    Σ_c (x_c − f·n_c)² / n_c, where x_c of the n_c labelled images of class c are tested and f is ``test_fraction``. A class
+    Σ_c (x_c − f·n_c)² / n_c, where x_c of the n_c labeled images of class c are tested and f is ``test_fraction``. A class
     with f·n_c ≥ 1 and no tested image gets the group that raises the sum least, and so does an empty test part. At least one
-    group of each class stays in training, and so do groups without labelled images. Images without a label follow their
+    group of each class stays in training, and so do groups without labeled images. Images without a label follow their
     group. Of at most 32 random orders, the one with the smallest sum is taken.
 
     Args:
@@ -137,7 +137,7 @@ def grouped_split(labels: "Labels | None", groups: Groups, test_fraction: float,
         Training indices and test indices, int64, sorted.
 
     Raises:
-        InputError: all images or no two images are in one group, or fewer than f/2 of the labelled images can be held out
+        InputError: all images or no two images are in one group, or fewer than f/2 of the labeled images can be held out
             without dividing a group.
     """
     check_fraction(test_fraction)
@@ -162,7 +162,7 @@ def grouped_split(labels: "Labels | None", groups: Groups, test_fraction: float,
 def _choose(
     order: list[int], counts: dict[int, list[tuple[int, int]]], totals: list[int], wanted: list[float]
 ) -> tuple[float, int, list[int]]:
-    """Returns the sum for one order of the groups, the number of labelled test images, and the groups to test."""
+    """Returns the sum for one order of the groups, the number of labeled test images, and the groups to test."""
     tested, taken = [0] * len(totals), dict.fromkeys(order, False)
 
     def change(group: int) -> float:
@@ -199,7 +199,7 @@ def _choose(
 
 
 def _counts_by_group(classes: Labels, groups: Groups) -> dict[int, list[tuple[int, int]]]:
-    """Returns (class, number of images) for the classes of each group with labelled images."""
+    """Returns (class, number of images) for the classes of each group with labeled images."""
     known = classes >= 0
     pairs, numbers = np.unique(np.stack([groups.ids[known], classes[known]], axis=1), axis=0, return_counts=True)
     counts: dict[int, list[tuple[int, int]]] = {}
@@ -222,7 +222,7 @@ def _require_several(groups: Groups) -> None:
         )
 
 
-def _refusal(groups: Groups, test_fraction: float, possible: int, labelled: int) -> str:
+def _refusal(groups: Groups, test_fraction: float, possible: int, labeled: int) -> str:
     largest = int(groups.sizes.argmax())
     share = groups.sizes[largest] / len(groups.ids)
     noun = visible(groups.noun)
@@ -231,7 +231,7 @@ def _refusal(groups: Groups, test_fraction: float, possible: int, labelled: int)
     else:
         why = f"most classes have one {noun} only, and one {noun} per class stays in training"
     return (
-        f"group={visible(groups.option)!r}: only {possible} of {labelled} labelled images can be held out without dividing "
+        f"group={visible(groups.option)!r}: only {possible} of {labeled} labeled images can be held out without dividing "
         f"a {noun} (wanted {test_fraction:.0%}; {len(groups.names)} groups): {why}; give a test set, or choose another group"
     )
 

@@ -141,7 +141,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
         aspects = np.empty(len(positions), dtype=np.float32)
         reasons: dict[int, str] = {}
         rounded: list[int] = []
-        # In source order, because neighbours share a row group in a Parquet file.
+        # In source order, because neighbors share a row group in a Parquet file.
         for row in np.argsort(self.indices[np.asarray(positions, dtype=np.int64)], kind="stable").tolist():
             index = int(self.indices[positions[row]])
             try:
@@ -214,7 +214,7 @@ class Images(Dataset[dict[str, torch.Tensor]]):
             self.rounded.update(batch["rounded"])
             yield batch
 
-    def normalisation(
+    def normalization(
         self, sample: int = 2048, seed: int = 0, indices: Sequence[int] | np.ndarray | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the mean [C] and standard deviation [C] of the pixels of a sample of canvases, for values in [0, 1].

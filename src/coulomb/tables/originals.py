@@ -32,7 +32,7 @@ class Originals(Dataset[Batch]):
 
     Args:
         source: the images.
-        channels: C that ``prepare`` takes; grey is repeated, colour becomes luma.
+        channels: C that ``prepare`` takes; gray is repeated, color becomes luma.
         prepare: [H, W, C] uint8 → [C, S, S], uint8 or float32 in [0, 1]. Images with more bits are rounded to 8 first.
     """
 

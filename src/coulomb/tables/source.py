@@ -99,14 +99,14 @@ class Source(ABC):
         """Frees read buffers; later reads fill them again."""
 
     def describe(self) -> dict[str, Any]:
-        """Returns kind, size, labels and notes, JSON-serialisable."""
+        """Returns kind, size, labels and notes, JSON-serializable."""
         labels = self.labels
         return {
             "name": self.name,
             "kind": self.kind,
             "count": len(self),
             "root": None if self.root is None else portable(str(self.root)),
-            "labelled": 0 if labels is None else int((labels >= 0).sum()),
+            "labeled": 0 if labels is None else int((labels >= 0).sum()),
             "classes": 0 if labels is None else len(np.unique(labels[labels >= 0])),
             "class_names": self.class_names,
             "notes": list(self.notes),

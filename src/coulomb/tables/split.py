@@ -41,7 +41,7 @@ def stratified_split(
     takes = _apportion(sizes, test_fraction)
     if not takes.sum():
         raise InputError(
-            f"{len(classes)} images ({int(sizes.sum())} labelled, {len(sizes)} classes): too few to hold out a test set; "
+            f"{len(classes)} images ({int(sizes.sum())} labeled, {len(sizes)} classes): too few to hold out a test set; "
             "give a test set or more images" + ("" if labels is None else ", or ignore the labels by labels='none'")
         )
     test = np.sort(np.concatenate([member[:take] for member, take in zip(members, takes, strict=True)]))
@@ -199,7 +199,7 @@ def class_probabilities(counts: np.ndarray, sampler: str) -> np.ndarray:
 def epoch_order(indices: Labels, labels: Labels | None, sampler: str, draw: np.random.Generator) -> Labels:
     """Returns the images of one epoch in random order, N in total.
 
-    ``uniform`` shows every image once. The other samplers show L·p_c images of class c, where L is the number of labelled
+    ``uniform`` shows every image once. The other samplers show L·p_c images of class c, where L is the number of labeled
     images: quotas are rounded up or down at random so that their mean over epochs is exact, and the number of times that
     two images of a class are shown differs by at most 1. Images of rare classes occur several times in an epoch, possibly
     in one batch, where methods that treat all other images as negatives treat such copies as negatives. Images without a

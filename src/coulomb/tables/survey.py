@@ -31,7 +31,7 @@ class Survey:
         height_range: smallest and largest.
         modes: number of images by mode.
         transparent: number of images with transparency.
-        channels: that canvases need: 1 if all images are grey, 3 if any has colour, the number that arrays have.
+        channels: that canvases need: 1 if all images are gray, 3 if any has color, the number that arrays have.
         dtype: of canvases: "float32" if more than half of the images have more than 8 bits per channel, else "uint8", in
             which these images are rounded to 8 bits.
         uniform: whether all images have the same size.
@@ -53,7 +53,7 @@ class Survey:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all attributes, JSON-serialisable."""
+        """Returns all attributes, JSON-serializable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
@@ -68,7 +68,7 @@ def survey(source: Source, sample: int = 512, seed: int = 0) -> Survey:
     chosen = _sample(len(source), sample, seed)
     headers, unreadable = read_headers(source, chosen)
     return dataclasses.replace(
-        summarise(source, headers, unreadable), dtype=_dtype_of_all(source, headers, len(chosen))
+        summarize(source, headers, unreadable), dtype=_dtype_of_all(source, headers, len(chosen))
     )
 
 
@@ -98,7 +98,7 @@ def _majority(headers: list[Header]) -> str:
     return "float32" if _deep_share(headers) > 0.5 else "uint8"
 
 
-def summarise(source: Source, headers: list[Header], unreadable: dict[str, str]) -> Survey:
+def summarize(source: Source, headers: list[Header], unreadable: dict[str, str]) -> Survey:
     """Returns the survey of these headers, and of images that are ``unreadable`` (reasons by id)."""
     if not headers:
         item_id, reason = next(iter(unreadable.items()), ("", "the data set is empty"))
@@ -220,18 +220,18 @@ def measure_detail(source: Source, readable: list[int], seed: int = 0) -> dict[s
 def detail_side(picture: Picture) -> float:
     """Side in pixels at which the central square of ``picture`` [H, W, C] keeps its detail; mostly its actual side.
 
-    An enlarged image has almost no energy above its old cutoff frequency, or (by nearest neighbour) consists of blocks of
+    An enlarged image has almost no energy above its old cutoff frequency, or (by nearest neighbor) consists of blocks of
     equal pixels. In photos every frequency band has about as much energy as the one below it. The cutoff is therefore the
     first band [d/2, 3d/4) cycles per image with less than .3 of the energy of [d/3, d/2), if there is little energy above
     it; the detail is then d·4/3 pixels.
     """
-    grey = _grey(picture)
-    side = len(grey)
+    gray = _gray(picture)
+    side = len(gray)
     for factor in range(8, 1, -1):
-        if side % factor == 0 and _in_blocks(grey, factor):
+        if side % factor == 0 and _in_blocks(gray, factor):
             return side / factor
     window = np.hanning(side + 2)[1:-1]
-    power = np.abs(np.fft.fft2((grey - grey.mean()) * window[:, None] * window)) ** 2
+    power = np.abs(np.fft.fft2((gray - gray.mean()) * window[:, None] * window)) ** 2
     cycles = np.abs(np.fft.fftfreq(side) * side)
     rings = np.maximum(cycles[:, None], cycles[None]).astype(int)
     below = np.concatenate([[0.0], np.cumsum(np.bincount(rings.ravel(), power.ravel()))])  # energy below k cycles
@@ -267,19 +267,19 @@ def detail_finding(detail: dict[str, Any] | None, image_size: int, smallest: int
     )
 
 
-def _grey(picture: Picture) -> np.ndarray:
+def _gray(picture: Picture) -> np.ndarray:
     try:
-        grey = to_channels(picture, 1)[..., 0].astype(np.float64)
+        gray = to_channels(picture, 1)[..., 0].astype(np.float64)
     except InputError:  # neither 1 nor 3 channels
-        grey = picture.astype(np.float64).mean(2)
-    side = min(grey.shape)
-    top, left = (grey.shape[0] - side) // 2, (grey.shape[1] - side) // 2
-    return grey[top : top + side, left : left + side]
+        gray = picture.astype(np.float64).mean(2)
+    side = min(gray.shape)
+    top, left = (gray.shape[0] - side) // 2, (gray.shape[1] - side) // 2
+    return gray[top : top + side, left : left + side]
 
 
-def _in_blocks(grey: np.ndarray, factor: int) -> bool:
-    blocks = len(grey) // factor
-    means = grey.reshape(blocks, factor, blocks, factor).mean((1, 3))
-    rest = grey - np.repeat(np.repeat(means, factor, 0), factor, 1)
+def _in_blocks(gray: np.ndarray, factor: int) -> bool:
+    blocks = len(gray) // factor
+    means = gray.reshape(blocks, factor, blocks, factor).mean((1, 3))
+    rest = gray - np.repeat(np.repeat(means, factor, 0), factor, 1)
     between = float(np.square(np.diff(means, axis=0)).mean())
     return between > 0 and float(np.square(rest).mean()) < FLAT_BLOCK * between

@@ -23,7 +23,7 @@ class SharedBatchNorm(_BatchNorm):
         """Accepts any number of dimensions; the replaced layer's inputs are those of this one."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalises ``input`` [N, C, …]; all processes must call this."""
+        """Normalizes ``input`` [N, C, …]; all processes must call this."""
         group = gather_group("auto")
         if group is None or not self.training:
             return super().forward(input)
@@ -38,8 +38,8 @@ class SharedBatchNorm(_BatchNorm):
         if count < 2:
             raise ValueError("batch norm needs more than one value per channel over all processes")
         mean = all_reduce_sum(group, x.sum(axes)) / count
-        centred = x - mean.view(shape)
-        variance = all_reduce_sum(group, centred.square().sum(axes)) / count
+        centered = x - mean.view(shape)
+        variance = all_reduce_sum(group, centered.square().sum(axes)) / count
         if self.running_mean is not None and self.running_var is not None:
             with torch.no_grad():
                 assert self.num_batches_tracked is not None
@@ -50,7 +50,7 @@ class SharedBatchNorm(_BatchNorm):
         scale = (variance + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
-        out = centred * scale.view(shape)
+        out = centered * scale.view(shape)
         return out if self.bias is None else out + self.bias.view(shape)
 
 

@@ -19,7 +19,7 @@ from coulomb.metrics.features import frozen
 from coulomb.models import Encoder
 from coulomb.tables import Images
 from coulomb.tables.workers import progress_bar
-from coulomb.training.neighbours import nearest_images
+from coulomb.training.neighbors import nearest_images
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.folder import RunFolder, write_json
 from coulomb.training.plan.prepare import position_tensor
@@ -36,7 +36,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
 
     They are computed in blocks of 128 images. ``features.json`` counts the complete blocks and is written after each is on
     disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN. With the option
-    ``neighbours``, K, the K nearest other images of each are in ``neighbours.npy``, see `nearest_images`.
+    ``neighbors``, K, the K nearest other images of each are in ``neighbors.npy``, see `nearest_images`.
 
     An item is what `coulomb.tables.Images` returns for the same indices, with the numbers [B] of their rows as ``image``.
 
@@ -51,10 +51,10 @@ class FeatureCache(Dataset[dict[str, Any]]):
         self.path, self.marker = folder.features, folder.features.with_suffix(".json")
         self.indices, self.positions = indices, position_tensor(indices)
         self.shape, self.seed = (len(indices), config.cached_views, dim), config.seed
-        self.neighbours_path = folder.features.with_name("neighbours.npy")
-        self.n_neighbours = config.neighbours
+        self.neighbors_path = folder.features.with_name("neighbors.npy")
+        self.n_neighbors = config.neighbors
         self.rows = np.empty(0)
-        self.unreadable, self.neighbours = torch.empty(0, dtype=torch.bool), torch.empty(0, 0, dtype=torch.int32)
+        self.unreadable, self.neighbors = torch.empty(0, dtype=torch.bool), torch.empty(0, 0, dtype=torch.int32)
 
     @property
     def nbytes(self) -> int:
@@ -91,13 +91,13 @@ class FeatureCache(Dataset[dict[str, Any]]):
         """
         done = self.count_blocks()
         if done < self.blocks:
-            self.neighbours_path.unlink(missing_ok=True)
+            self.neighbors_path.unlink(missing_ok=True)
             self._compute(done, encoder, images, views, device, progress=progress)
-        if self.n_neighbours and not self.neighbours_path.exists():
+        if self.n_neighbors and not self.neighbors_path.exists():
             rows = np.memmap(self.path, np.float32, "r", shape=self.shape)
-            unfinished = self.neighbours_path.with_suffix(".unfinished.npy")
-            np.save(unfinished, nearest_images(rows, self.n_neighbours))
-            unfinished.replace(self.neighbours_path)
+            unfinished = self.neighbors_path.with_suffix(".unfinished.npy")
+            np.save(unfinished, nearest_images(rows, self.n_neighbors))
+            unfinished.replace(self.neighbors_path)
 
     def _compute(
         self, done: int, encoder: Encoder, images: Images, views: ViewMaker, device: torch.device, *, progress: bool
@@ -151,14 +151,14 @@ class FeatureCache(Dataset[dict[str, Any]]):
             elif time.monotonic() - since > PATIENCE:
                 raise LostProcessError(f"{self.path}: the first process has written no features for ten minutes")
             time.sleep(0.2)
-        while self.n_neighbours and not self.neighbours_path.exists():
+        while self.n_neighbors and not self.neighbors_path.exists():
             if time.monotonic() - since > PATIENCE:
-                raise LostProcessError(f"{self.neighbours_path}: not written by the first process for ten minutes")
+                raise LostProcessError(f"{self.neighbors_path}: not written by the first process for ten minutes")
             time.sleep(0.2)
         self.rows = np.memmap(self.path, np.float32, "r", shape=self.shape)
         self.unreadable = torch.from_numpy(np.isnan(self.rows[:, 0, 0]))
-        if self.n_neighbours:
-            self.neighbours = torch.from_numpy(np.load(self.neighbours_path))
+        if self.n_neighbors:
+            self.neighbors = torch.from_numpy(np.load(self.neighbors_path))
         return self
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
 
     def delete(self) -> None:
         """Deletes the files."""
-        self.neighbours_path.unlink(missing_ok=True)
+        self.neighbors_path.unlink(missing_ok=True)
         self.marker.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
@@ -216,16 +216,16 @@ class CachedViews:
     ) -> list[Tensor]:
         """Returns features [B, F] of ``n`` views for each of the rows ``canvas`` [B] of the cache, on their device.
 
-        They are those of different views of the image; with neighbours, all but the first are those of a random view of
-        one of its neighbours, drawn anew for each. ``share`` is that of `coulomb.kinds.image.views.Views`.
+        They are those of different views of the image; with neighbors, all but the first are those of a random view of
+        one of its neighbors, drawn anew for each. ``share`` is that of `coulomb.kinds.image.views.Views`.
         """
-        rows, neighbours = canvas.cpu(), self.cache.neighbours
+        rows, neighbors = canvas.cpu(), self.cache.neighbors
         total, mine = (len(rows), slice(None)) if share is None else (share.total, share.rows)
         columns = torch.rand(total, self.cache.shape[1], generator=generator)[mine].argsort(dim=1)[:, :n].T
         drawn = [rows] * n
-        if neighbours.numel():
-            one_of_them = torch.randint(neighbours.shape[1], (n - 1, total), generator=generator)[:, mine]
-            drawn = [rows, *(neighbours[rows, each] for each in one_of_them)]
+        if neighbors.numel():
+            one_of_them = torch.randint(neighbors.shape[1], (n - 1, total), generator=generator)[:, mine]
+            drawn = [rows, *(neighbors[rows, each] for each in one_of_them)]
         return [
             torch.from_numpy(self.cache.rows[row.numpy(), column.numpy()]).to(canvas.device)
             for row, column in zip(drawn, columns, strict=True)

@@ -53,7 +53,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
 
 def pixel_statistics(prepared: Prepared) -> tuple[list[float], list[float]]:
     """Returns mean [C] and standard deviation [C] of the training images, for values in [0, 1]."""
-    mean, std = prepared.train.images.normalisation(indices=prepared.train.indices)
+    mean, std = prepared.train.images.normalization(indices=prepared.train.indices)
     return mean.tolist(), std.tolist()
 
 
@@ -177,7 +177,7 @@ def make_classifier(
 def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int) -> Classifier | None:
     """Fits a multinomial logistic regression on features [N, F] with labels [N] (−1: left out), as in the linear probe.
 
-    Features are standardised, and C is chosen on a held-out fifth of the training images. The standardisation is then folded
+    Features are standardized, and C is chosen on a held-out fifth of the training images. The standardization is then folded
     into weights and bias, so that the classifier takes unscaled features. A class without images is never predicted (bias
     −∞). Returns None if fewer than two classes have images.
     """

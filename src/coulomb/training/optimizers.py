@@ -136,7 +136,7 @@ class LARS(MomentumOptimizer):
 
 
 class Muon(MomentumOptimizer):
-    """Momentum with orthogonalised updates (Jordan et al., 2024).
+    """Momentum with orthogonalized updates (Jordan et al., 2024).
 
     With g the gradient of a weight and W its matrix [outputs, all others]; the others of a convolution are inputs, height and
     width::
@@ -144,7 +144,7 @@ class Muon(MomentumOptimizer):
         m ← μ·m + (1 − μ)·g                 u = (1 − μ)·g + μ·m           (Nesterov)
         W ← (1 − lr·decay)·W − lr · √max(1, rows/columns) · orthogonal(u)
 
-    ``orthogonal`` replaces all singular values by about 1, see `orthogonalised`. Vectors and scalars (scales, shifts, biases)
+    ``orthogonal`` replaces all singular values by about 1, see `orthogonalized`. Vectors and scalars (scales, shifts, biases)
     have no singular values; their update has the direction of u and root mean square .15·lr, about that of Adam in the
     authors' settings. torch.optim.Muon takes matrices only.
 
@@ -163,7 +163,7 @@ class Muon(MomentumOptimizer):
         average = momentum.lerp_(gradient, 1 - group["momentum"])
         update = gradient.lerp(average, group["momentum"])
         if weight.ndim > 1:
-            matrix = orthogonalised(update.flatten(1))
+            matrix = orthogonalized(update.flatten(1))
             scale = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
             update = matrix.view(weight.shape)
         else:
@@ -171,7 +171,7 @@ class Muon(MomentumOptimizer):
         weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"] * scale)
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
+def orthogonalized(matrix: Tensor) -> Tensor:
     """Returns about U·Vᵀ of a matrix U·S·Vᵀ, by five Newton–Schulz steps in float32: singular values from .7 to 1.2.
 
     A quintic polynomial with the coefficients of Jordan et al. (2024), whose slope at 0 is largest. Directions with singular

@@ -65,7 +65,7 @@ export const open = async (position, about = "", focus = false, why = "") => {
   try {
     const found = await post("/search", { plus: [{ position }], top: NEAR });
     if (shown !== position) return;
-    near.replaceChildren(...found.positions.map((other, at) => neighbour(other, found.similarities[at])));
+    near.replaceChildren(...found.positions.map((other, at) => neighbor(other, found.similarities[at])));
     wantRows(found.positions).then(() => near.querySelectorAll("button").forEach((one) => name_(one)));
   } catch (error) {
     near.replaceChildren(el("p", { class: "missing", text: error.message }));
@@ -78,7 +78,7 @@ const name_ = (made) => {
   made.setAttribute("aria-label", label);
   made.title = label;
 };
-const neighbour = (position, similarity) => {
+const neighbor = (position, similarity) => {
   const made = el("button", { type: "button", class: "small-tile", "data-position": position, "data-similarity": cosine(similarity), onclick: () => open(position, "", true) },
     el("img", { src: thumbnail(position), alt: "", decoding: "async" }), el("span", { text: cosine(similarity) }));
   const item = el("div", { role: "listitem" }, made);

@@ -26,7 +26,7 @@ const fill = (place, found) => {
   const near = el("div", { class: "near wide", role: "list", "aria-label": "Most similar images and their labels" });
   const give = (label) => { const position = bench.position; decide("correction", { [position]: label }); bench.next(); };
   const accept = () => give(about.get(bench.position).suggested), keep = () => give(about.get(bench.position).label);
-  const neighbours = async (position) => {
+  const neighbors = async (position) => {
     near.replaceChildren();
     try {
       const similar = await post("/search", { plus: [{ position }], top: NEAR });
@@ -35,7 +35,7 @@ const fill = (place, found) => {
       const { label, suggested } = about.get(position);
       near.replaceChildren(...similar.positions.map((other, at) => {
         const its = row(other)?.label ?? null, kind = its === suggested ? "suggested" : its === label ? "given" : "";
-        const made = el("button", { type: "button", class: "neighbour", "aria-label": `${title(other)}, similarity ${cosine(similar.similarities[at])}`, onclick: () => details.open(other, "", true) },
+        const made = el("button", { type: "button", class: "neighbor", "aria-label": `${title(other)}, similarity ${cosine(similar.similarities[at])}`, onclick: () => details.open(other, "", true) },
           el("img", { src: thumbnail(other), alt: "" }), el("span", { class: kind, text: its ?? "no label" }));
         return el("div", { role: "listitem" }, made);
       }));
@@ -62,7 +62,7 @@ const fill = (place, found) => {
     if (chosen === undefined) return { text: `→ ${suggested}` };
     return chosen === label ? { text: `kept: ${label}`, kind: "good" } : { text: chosen, kind: "fair" };
   };
-  const bench = new Workbench({ kind: "correction", label: "Images whose label looks wrong, the most certain first", card, badge, changed: neighbours, done: (position) => decided.correction.has(position) });
+  const bench = new Workbench({ kind: "correction", label: "Images whose label looks wrong, the most certain first", card, badge, changed: neighbors, done: (position) => decided.correction.has(position) });
   place.replaceChildren(
     el("div", { class: "toolbar" }, el("span", { class: "lead-text", text: `${plural(found.length, "label")} that similar images contradict, the most certain first` }),
       el("a", { class: "button", href: "/export/corrections.csv", download: "corrections.csv", text: "Export checked labels (CSV)" })),

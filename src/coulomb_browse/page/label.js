@@ -136,8 +136,8 @@ const showResults = async (place, answer, back) => {
     return made;
   });
   place.replaceChildren(
-    el("div", { class: "toolbar results" }, button("Back to labelling", back), el("a", { class: "button", href: "/export/predictions.csv", download: "predictions.csv", text: "Export predictions (CSV)" }),
-      el("p", { class: "status", role: "status", text: `${plural(answer.positions.length, "image")} classified by ${plural(answer.labelled, "label")}, ${count(unsure)} unsure${answer.accuracy === null ? "" : `; ${percent(answer.accuracy)} of held-out labels right`}` })),
+    el("div", { class: "toolbar results" }, button("Back to labeling", back), el("a", { class: "button", href: "/export/predictions.csv", download: "predictions.csv", text: "Export predictions (CSV)" }),
+      el("p", { class: "status", role: "status", text: `${plural(answer.positions.length, "image")} classified by ${plural(answer.labeled, "label")}, ${count(unsure)} unsure${answer.accuracy === null ? "" : `; ${percent(answer.accuracy)} of held-out labels right`}` })),
     el("div", { class: "toolbar tabs", role: "group", "aria-label": "Predicted labels" }, tabs, el("span", { class: "note", text: "1 … 9 correct the framed image; then classify again." })),
     grid.element);
   tabs[0].click();

@@ -9,7 +9,7 @@ import { groupsOf, index, row, thumbnail, title, wantRows } from "./store.js";
 import { waiting } from "./waiting.js";
 
 const PALETTE = Array.from({ length: 10 }, (_, at) => `--c${at}`), OTHERS = "--untrained", CLUSTERS = 12;
-const kept = { layout: "", colour: "" };
+const kept = { layout: "", color: "" };
 
 export const show = (place) => {
   const stop = new AbortController();
@@ -42,17 +42,17 @@ const fill = (place, answer, stop) => {
   layouts.addEventListener("change", useLayout);
   for (const problem of answer.problems ?? []) toast(problem);
 
-  const colours = el("select", { id: "colour", "aria-label": "Colour by" });
+  const colors = el("select", { id: "color", "aria-label": "Color by" });
   const offered = () => {
     const names = [...new Set([...Object.keys(index.groupings), "cluster"])];
-    colours.replaceChildren(...names.map((name) => el("option", { value: name, text: `Colour: ${(GROUPINGS[name] ?? name).toLowerCase()}` })), el("option", { value: "", text: "Colour: none" }));
+    colors.replaceChildren(...names.map((name) => el("option", { value: name, text: `Color: ${(GROUPINGS[name] ?? name).toLowerCase()}` })), el("option", { value: "", text: "Color: none" }));
   };
   offered();
-  colours.value = kept.colour || Object.keys(index.groupings)[0] || "";
+  colors.value = kept.color || Object.keys(index.groupings)[0] || "";
   const paint = async () => {
-    const name = kept.colour = colours.value;
+    const name = kept.color = colors.value;
     legend.replaceChildren();
-    if (!name) { points.setColours(new Uint16Array(index.images), ["--c0"], null); return; }
+    if (!name) { points.setColors(new Uint16Array(index.images), ["--c0"], null); return; }
     try {
       if (name === "cluster" && !index.groupings.cluster) {
         status.textContent = "Divides the images into clusters …";
@@ -65,23 +65,23 @@ const fill = (place, answer, stop) => {
       const slot = new Uint16Array(names.length).fill(PALETTE.length);
       first.forEach((at, k) => { slot[at] = k; });
       const groups = Uint16Array.from(codes, (code) => (code < 0 ? PALETTE.length : slot[code]));
-      points.setColours(groups, [...PALETTE, OTHERS], null);
+      points.setColors(groups, [...PALETTE, OTHERS], null);
       const entries = [...first.map((at) => ({ text: names[at], n: counts[at], at })), ...ranked.slice(PALETTE.length, 60).map((at) => ({ text: names[at], n: counts[at], at, other: true }))];
       legend.replaceChildren(...entries.map((entry, k) => {
         const made = button("", () => {
           const on = made.getAttribute("aria-pressed") !== "true";
           for (const other of legend.children) other.setAttribute("aria-pressed", "false");
           made.setAttribute("aria-pressed", String(on));
-          // A group beyond the ten colours takes the first colour while it is shown alone.
-          if (on) points.setColours(Uint16Array.from(codes, (code) => (code === entry.at ? 0 : 1)), [entry.other ? "--c0" : PALETTE[k], OTHERS], new Set([0]));
-          else points.setColours(groups, [...PALETTE, OTHERS], null);
+          // A group beyond the ten colors takes the first color while it is shown alone.
+          if (on) points.setColors(Uint16Array.from(codes, (code) => (code === entry.at ? 0 : 1)), [entry.other ? "--c0" : PALETTE[k], OTHERS], new Set([0]));
+          else points.setColors(groups, [...PALETTE, OTHERS], null);
         }, { class: entry.other ? "others" : `k${k}`, "aria-pressed": "false" });
         made.append(el("i"), el("span", { text: entry.text }), el("small", { text: count(entry.n) }));
         return made;
       }));
     } catch (error) { if (!stop.signal.aborted) { toast(error.message); tell(); } }
   };
-  colours.addEventListener("change", paint);
+  colors.addEventListener("change", paint);
 
   const pressed = (text, work, props) => button(text, work, props);
   const lassoButton = pressed("Lasso", () => setLasso(!lasso), { "aria-pressed": "false", title: "Draw around points (l); or hold Shift", id: "lasso" });
@@ -97,7 +97,7 @@ const fill = (place, answer, stop) => {
   const tell = () => { const n = grid.positions.length; status.textContent = n ? `${plural(n, "image")} selected` : plural(index.images, "image"); };
 
   place.replaceChildren(
-    el("div", { class: "toolbar" }, layouts, colours, lassoButton, button("Select visible", () => choose(points.visible()), { title: "Show all visible images in the grid (v)", id: "visible" }), button("Show all", () => { points.reset(); choose(null); }, { title: "Zoom out, clear the selection (0)" }), status),
+    el("div", { class: "toolbar" }, layouts, colors, lassoButton, button("Select visible", () => choose(points.visible()), { title: "Show all visible images in the grid (v)", id: "visible" }), button("Show all", () => { points.reset(); choose(null); }, { title: "Zoom out, clear the selection (0)" }), status),
     el("div", { class: "map-room" }, el("div", { class: "map-side" }, stage, legend, caution), grid.element));
 
   const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };

@@ -17,8 +17,8 @@ export class Points {
     new ResizeObserver(() => this.resize()).observe(canvas);
   }
 
-  /** A colour of the style sheet as the canvas takes it: variables may hold light-dark(). */
-  colour(name) {
+  /** A color of the style sheet as the canvas takes it: variables may hold light-dark(). */
+  color(name) {
     if (!name.startsWith("--")) return name;
     if (!this.resolved.has(name)) {
       this.canvas.style.color = `var(${name})`;
@@ -26,7 +26,7 @@ export class Points {
     }
     return this.resolved.get(name);
   }
-  /** Draws in the colours of a new theme. */
+  /** Draws in the colors of a new theme. */
   restyle() { this.resolved.clear(); this.draw(); }
 
   /** @param places uint16 x and y of every point in turn */
@@ -45,8 +45,8 @@ export class Points {
     this.draw();
   }
 
-  /** @param group of each point, an index into `colours`; groups outside `lit` (a Set, or null) are dimmed */
-  setColours(group, colours, lit) { this.group = group; this.colours = colours; this.lit = lit; this.draw(); }
+  /** @param group of each point, an index into `colors`; groups outside `lit` (a Set, or null) are dimmed */
+  setColors(group, colors, lit) { this.group = group; this.colors = colors; this.lit = lit; this.draw(); }
 
   resize() {
     const ratio = Math.min(2, devicePixelRatio || 1), box = this.canvas.getBoundingClientRect();
@@ -113,41 +113,41 @@ export class Points {
 
   paint() {
     if (!this.width || !this.x) return;
-    const { pen, ratio } = this, colour = (name) => this.colour(name);
+    const { pen, ratio } = this, color = (name) => this.color(name);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.fillStyle = colour("--card");
+    pen.fillStyle = color("--card");
     pen.fillRect(0, 0, this.width, this.height);
     const shown = this.visible(), few = shown.length <= PICTURES && this.view.zoom > 1.5 && this.picture;
     const size = Math.max(1.6, Math.min(9, 2.1 * this.view.zoom ** 0.4 * (this.count < 5000 ? 1.9 : this.count < 30000 ? 1.35 : 1))), half = size / 2;
     const scale = this.scale, left = this.width / 2 - this.view.x * scale, top = this.height / 2 - this.view.y * scale;
-    const paints = this.colours ?? ["--c0"], lists = paints.map(() => []);
+    const paints = this.colors ?? ["--c0"], lists = paints.map(() => []);
     for (const i of shown) lists[Math.min(this.group[i], paints.length - 1)].push(i);
     const order = paints.map((_, k) => k).sort((a, b) => (this.isLit(a) - this.isLit(b)) || (b - a));
     for (const faint of this.selected ? [true, false] : [false]) for (const k of order) {
-      pen.fillStyle = colour(paints[k]);
+      pen.fillStyle = color(paints[k]);
       pen.globalAlpha = (faint ? 0.16 : 0.82) * (this.isLit(k) ? 1 : 0.14);
       for (const i of lists[k]) if (!this.selected || (this.selected[i] === 1) !== faint) pen.fillRect(this.x[i] * scale + left - half, this.y[i] * scale + top - half, size, size);
     }
     pen.globalAlpha = 1;
-    if (few) this.paintPictures(shown, lists, paints, colour);
+    if (few) this.paintPictures(shown, lists, paints, color);
     for (const [i, width] of [[this.pointed, 2.5], [this.hovered, 2]]) if (i >= 0 && i < this.count) {
       const [x, y] = this.screen(i);
-      pen.lineWidth = width; pen.strokeStyle = colour("--ink");
+      pen.lineWidth = width; pen.strokeStyle = color("--ink");
       pen.beginPath(); pen.arc(x, y, few ? 38 : size + 4, 0, 7); pen.stroke();
     }
     if (this.path?.length > 1) {
       pen.beginPath();
       this.path.forEach(([x, y], k) => (k ? pen.lineTo(x, y) : pen.moveTo(x, y)));
       pen.closePath();
-      pen.globalAlpha = 0.1; pen.fillStyle = colour("--trained"); pen.fill();
-      pen.globalAlpha = 1; pen.lineWidth = 1.8; pen.strokeStyle = colour("--trained"); pen.stroke();
+      pen.globalAlpha = 0.1; pen.fillStyle = color("--trained"); pen.fill();
+      pen.globalAlpha = 1; pen.lineWidth = 1.8; pen.strokeStyle = color("--trained"); pen.stroke();
     }
     this.shown = shown.length;
     this.changed?.(shown.length);
   }
   isLit(k) { return !this.lit || this.lit.has(k); }
 
-  paintPictures(shown, lists, paints, colour) {
+  paintPictures(shown, lists, paints, color) {
     const side = 58, { pen } = this;
     lists.forEach((list, k) => list.forEach((i) => {
       let image = this.images.get(i);
@@ -161,7 +161,7 @@ export class Points {
       if (!image.complete || !image.naturalWidth) return;
       const [x, y] = this.screen(i), cut = Math.min(image.naturalWidth, image.naturalHeight);
       pen.globalAlpha = this.isLit(k) && (!this.selected || this.selected[i]) ? 1 : 0.25;
-      pen.fillStyle = colour(paints[k]);
+      pen.fillStyle = color(paints[k]);
       pen.fillRect(x - side / 2 - 2, y - side / 2 - 2, side + 4, side + 4);
       pen.drawImage(image, (image.naturalWidth - cut) / 2, (image.naturalHeight - cut) / 2, cut, cut, x - side / 2, y - side / 2, side, side);
     }));

@@ -1,4 +1,4 @@
-/** One image at a time beside the grid of all that are to be decided: for label errors and for labelling. */
+/** One image at a time beside the grid of all that are to be decided: for label errors and for labeling. */
 import { el, plural } from "./dom.js";
 import { Grid } from "./grid.js";
 import { onDecision, picture, title, wantRows } from "./store.js";

@@ -12,8 +12,8 @@ function descend(scene, options, rate = 0.04, most = 0.03) {
     return size > 0 ? walk(point, times(gradient, -step / norm(gradient))) : point;
   };
   const points = scene.points.map((point, i) => follow(point, found.points[i]));
-  const centres = scene.centres.map((centre, c) => follow(centre, found.centres[c]));
-  return { scene: { ...scene, points, centres }, moved };
+  const centers = scene.centers.map((center, c) => follow(center, found.centers[c]));
+  return { scene: { ...scene, points, centers }, moved };
 }
 
 // Points that lie in one place exactly feel no force: a breath moves them apart.

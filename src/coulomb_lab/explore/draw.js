@@ -1,5 +1,5 @@
 "use strict";
-// Small pieces of drawing: elements, colours of the page, and layers whose elements are kept from frame to frame.
+// Small pieces of drawing: elements, colors of the page, and layers whose elements are kept from frame to frame.
 
 const byId = (id) => document.getElementById(id);
 
@@ -40,7 +40,7 @@ const SHAPES = {  // of the same area, by class
   2: "M0-11.6L11.6 0L0 11.6L-11.6 0Z",
 };
 
-// Sizes and colours are read once, and again after measure(): to read them between writes would lay out the page each time.
+// Sizes and colors are read once, and again after measure(): to read them between writes would lay out the page each time.
 const measured = new Map();
 const measure = () => measured.clear();
 function once(key, read) {
@@ -48,10 +48,10 @@ function once(key, read) {
   return measured.get(key);
 }
 const widthOf = (node) => once(node.id, () => node.clientWidth);
-const pageColour = (name) => once(name, () => readColour(name));
+const pageColor = (name) => once(name, () => readColor(name));
 
-// A colour of the page as [r, g, b].
-function readColour(name) {
+// A color of the page as [r, g, b].
+function readColor(name) {
   const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const hex = text.length === 4 ? text.replace(/[0-9a-f]/gi, "$&$&") : text;
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));

@@ -15,9 +15,9 @@ function landscape(state, canvas, radius, grain) {
     points[state.anchor] = place;
     return anchorLoss({ ...state.scene, points }, state.anchor, state.options).value;
   };
-  const colour = { low: pageColour("--pull"), high: pageColour("--push") };
-  if (state.sphere) sphereLandscape(state, context, middle, reach, lossAt, colour, grain);
-  else circleLandscape(context, middle, reach, lossAt, colour);
+  const color = { low: pageColor("--pull"), high: pageColor("--push") };
+  if (state.sphere) sphereLandscape(state, context, middle, reach, lossAt, color, grain);
+  else circleLandscape(context, middle, reach, lossAt, color);
 }
 
 // 0…1 between the least and the largest value; a flat landscape is all ½.
@@ -31,7 +31,7 @@ function tint(t, { low, high }) {
   return [r, g, b, Math.pow(Math.abs(2 * t - 1), 1.25) * 0.62];
 }
 
-function sphereLandscape(state, context, middle, reach, lossAt, colour, grain) {
+function sphereLandscape(state, context, middle, reach, lossAt, color, grain) {
   const small = document.createElement("canvas"), values = [], places = [];
   small.width = small.height = grain;
   for (let row = 0; row < grain; row++) {
@@ -45,7 +45,7 @@ function sphereLandscape(state, context, middle, reach, lossAt, colour, grain) {
   }
   const pixels = new ImageData(grain, grain);
   scaled(values).forEach((t, k) => {
-    const [r, g, b, alpha] = tint(t, colour);
+    const [r, g, b, alpha] = tint(t, color);
     pixels.data.set([r, g, b, 255 * alpha], 4 * places[k]);
   });
   small.getContext("2d").putImageData(pixels, 0, 0);
@@ -59,13 +59,13 @@ function sphereLandscape(state, context, middle, reach, lossAt, colour, grain) {
   context.restore();
 }
 
-function circleLandscape(context, middle, reach, lossAt, colour) {
+function circleLandscape(context, middle, reach, lossAt, color) {
   const values = scaled(Array.from({ length: AROUND }, (_, k) => lossAt(onCircle((k + 0.5) / AROUND * 2 * Math.PI))));
   const inner = reach * 0.5, thick = reach * 0.28;
   const fill = context.createConicGradient(-Math.PI / 2, middle, middle);
   context.beginPath();
   values.forEach((t, k) => {
-    const turn = (k + 0.5) / AROUND, [r, g, b, alpha] = tint(t, colour), out = inner + thick * (0.04 + 0.96 * t);
+    const turn = (k + 0.5) / AROUND, [r, g, b, alpha] = tint(t, color), out = inner + thick * (0.04 + 0.96 * t);
     fill.addColorStop(turn, `rgba(${r},${g},${b},${alpha})`);
     context.lineTo(middle + out * Math.sin(2 * Math.PI * turn), middle - out * Math.cos(2 * Math.PI * turn));
   });
@@ -74,7 +74,7 @@ function circleLandscape(context, middle, reach, lossAt, colour) {
   context.arc(middle, middle, inner, 2 * Math.PI, 0, true);
   context.fillStyle = fill;
   context.fill();
-  context.strokeStyle = `rgba(${pageColour("--soft").join()},.35)`;
+  context.strokeStyle = `rgba(${pageColor("--soft").join()},.35)`;
   context.lineWidth = middle / 180;
   context.beginPath();
   context.arc(middle, middle, inner, 0, 7);

@@ -1,8 +1,8 @@
 "use strict";
 // The losses of coulomb.losses for one anchor, with gradients by hand, in double precision. No page in here.
 //
-// A scene: {points: 2N unit vectors, the two views of image i at i and N+i; labels: 2N classes; centres: C unit vectors}.
-// options: {loss, temperature, weight, topK, tauPlus, beta, alpha, centreWeight, gamma, centreTemperature, counts}.
+// A scene: {points: 2N unit vectors, the two views of image i at i and N+i; labels: 2N classes; centers: C unit vectors}.
+// options: {loss, temperature, weight, topK, tauPlus, beta, alpha, centerWeight, gamma, centerTemperature, counts}.
 
 const LOSSES = ["infonce", "simple", "hard", "debiased", "hcl", "supcon", "paco"];
 
@@ -89,15 +89,15 @@ const FORMULAS = {
     return { value: logSumExp(others.map((j) => s[j])) - total(positives.map((j) => s[j])) / positives.length, weights };
   },
 
-  paco(s, { positives, negatives }, options, centres, own) {
-    const { alpha, centreWeight, gamma } = options, others = [...positives, ...negatives];
-    const all = centreWeight + alpha * positives.length;
-    const lse = logSumExp([...centres, ...(gamma > 0 ? others.map((j) => s[j] + Math.log(gamma)) : [])]);
-    const weights = {}, centreWeights = centres.map((c, k) => Math.exp(c - lse) - (k === own ? centreWeight / all : 0));
+  paco(s, { positives, negatives }, options, centers, own) {
+    const { alpha, centerWeight, gamma } = options, others = [...positives, ...negatives];
+    const all = centerWeight + alpha * positives.length;
+    const lse = logSumExp([...centers, ...(gamma > 0 ? others.map((j) => s[j] + Math.log(gamma)) : [])]);
+    const weights = {}, centerWeights = centers.map((c, k) => Math.exp(c - lse) - (k === own ? centerWeight / all : 0));
     for (const j of others) weights[j] = gamma * Math.exp(s[j] - lse);
     for (const j of positives) weights[j] -= alpha / all;
-    const pulled = centreWeight * centres[own] + alpha * total(positives.map((j) => s[j]));
-    return { value: lse - pulled / all, weights, centreWeights };
+    const pulled = centerWeight * centers[own] + alpha * total(positives.map((j) => s[j]));
+    return { value: lse - pulled / all, weights, centerWeights };
   },
 };
 
@@ -106,29 +106,29 @@ function logFrequencies(counts, classes) {
   return Array.from({ length: classes }, (_, c) => counts ? Math.log(counts[c] / total(counts.slice(0, classes))) : 0);
 }
 
-// The loss of one anchor: {value, cosines, weights, centreCosines, centreWeights, scale, centreScale, bounded, …roles}.
+// The loss of one anchor: {value, cosines, weights, centerCosines, centerWeights, scale, centerScale, bounded, …roles}.
 // weights are ∂L/∂s, the share of the softmax that pushes (> 0) or pulls (< 0); ∂L/∂cos = scale·weights.
 function anchorLoss(scene, anchor, options) {
   const roles = rolesOf(scene, anchor, options.loss), z = scene.points[anchor];
   const cosines = scene.points.map((point) => dot(z, point));
   const scale = options.loss === "simple" ? 1 : 1 / options.temperature;
   const s = cosines.map((cosine) => cosine * scale);
-  const paco = options.loss === "paco", centreScale = 1 / options.centreTemperature;
-  const centreCosines = paco ? scene.centres.map((centre) => dot(z, centre)) : [];
-  const prior = logFrequencies(options.counts, centreCosines.length);
-  const centres = centreCosines.map((cosine, c) => (cosine + prior[c]) * centreScale);
-  const found = FORMULAS[options.loss](s, roles, options, centres, scene.labels[anchor]);
+  const paco = options.loss === "paco", centerScale = 1 / options.centerTemperature;
+  const centerCosines = paco ? scene.centers.map((center) => dot(z, center)) : [];
+  const prior = logFrequencies(options.counts, centerCosines.length);
+  const centers = centerCosines.map((cosine, c) => (cosine + prior[c]) * centerScale);
+  const found = FORMULAS[options.loss](s, roles, options, centers, scene.labels[anchor]);
   return {
-    bounded: false, ...roles, cosines, centreCosines, scale, centreScale, value: found.value,
-    weights: scene.points.map((_, j) => found.weights[j] || 0), centreWeights: found.centreWeights || [],
+    bounded: false, ...roles, cosines, centerCosines, scale, centerScale, value: found.value,
+    weights: scene.points.map((_, j) => found.weights[j] || 0), centerWeights: found.centerWeights || [],
     ...(found.bounded ? { bounded: true } : {}),
   };
 }
 
-// The batch: the mean over all anchors, and its gradient on the sphere: {value, points, centres}.
+// The batch: the mean over all anchors, and its gradient on the sphere: {value, points, centers}.
 function batchLoss(scene, options, only = null) {
   const anchors = only === null ? scene.points.map((_, i) => i) : [only];
-  const points = scene.points.map(() => [0, 0, 0]), centres = scene.centres.map(() => [0, 0, 0]);
+  const points = scene.points.map(() => [0, 0, 0]), centers = scene.centers.map(() => [0, 0, 0]);
   const add = (to, by, vector) => { for (let d = 0; d < 3; d++) to[d] += by * vector[d]; };
   let value = 0;
   for (const i of anchors) {
@@ -139,13 +139,13 @@ function batchLoss(scene, options, only = null) {
       add(points[i], slope, scene.points[j]);
       add(points[j], slope, z);
     });
-    found.centreWeights.forEach((weight, c) => {
-      const slope = weight * found.centreScale / anchors.length;
-      add(points[i], slope, scene.centres[c]);
-      add(centres[c], slope, z);
+    found.centerWeights.forEach((weight, c) => {
+      const slope = weight * found.centerScale / anchors.length;
+      add(points[i], slope, scene.centers[c]);
+      add(centers[c], slope, z);
     });
   }
   points.forEach((gradient, i) => add(gradient, -dot(gradient, scene.points[i]), scene.points[i]));
-  centres.forEach((gradient, c) => add(gradient, -dot(gradient, scene.centres[c]), scene.centres[c]));
-  return { value, points, centres };
+  centers.forEach((gradient, c) => add(gradient, -dot(gradient, scene.centers[c]), scene.centers[c]));
+  return { value, points, centers };
 }

@@ -4,14 +4,14 @@
 const SPACES = { circle: "Circle", sphere: "Sphere" };
 const ARROWS = { each: "on each point", anchor: "on the anchor", all: "all together" };
 const KNOBS = {
-  weight: [0, 1, 0.01], topK: [1, 18, 1], tauPlus: [0, 0.5, 0.01], beta: [0, 4, 0.1], alpha: [0, 1, 0.01], centreTemperature: [0.05, 2, 0.05],
+  weight: [0, 1, 0.01], topK: [1, 18, 1], tauPlus: [0, 0.5, 0.01], beta: [0, 4, 0.1], alpha: [0, 1, 0.01], centerTemperature: [0.05, 2, 0.05],
 };
-const KNOBS_OF = { infonce: [], simple: ["weight"], hard: ["topK"], debiased: ["tauPlus"], hcl: ["beta", "tauPlus"], supcon: [], paco: ["alpha", "centreTemperature"] };
+const KNOBS_OF = { infonce: [], simple: ["weight"], hard: ["topK"], debiased: ["tauPlus"], hcl: ["beta", "tauPlus"], supcon: [], paco: ["alpha", "centerTemperature"] };
 
 const app = {
   preset: "hard", images: 6, sphere: false, camera: LEVEL, scene: null, anchor: 0, arrows: "each", landscape: true, magnify: false,
   highlight: null, trail: [], before: null, running: false, playing: false, unseen: new Set(), magnified: 1, freeWeight: false,
-  options: { loss: "infonce", temperature: 0.2, weight: 0.1, topK: 3, tauPlus: 0.1, beta: 1, alpha: 0.05, centreWeight: 1, gamma: 1, centreTemperature: 0.2, counts: null },
+  options: { loss: "infonce", temperature: 0.2, weight: 0.1, topK: 3, tauPlus: 0.1, beta: 1, alpha: 0.05, centerWeight: 1, gamma: 1, centerTemperature: 0.2, counts: null },
 
   redraw() { if (!app.waiting) { app.waiting = true; requestAnimationFrame(() => { app.waiting = false; drawAll(); }); } },
   mark(index) { if (app.highlight !== index) { app.highlight = index; app.redraw(); } },
@@ -20,7 +20,7 @@ const app = {
     if (index < app.scene.points.length) { app.anchor = index; app.highlight = null; app.redraw(); }
   },
   move(index, to) {
-    const count = app.scene.points.length, name = index < count ? "points" : "centres", rows = app.scene[name].slice();
+    const count = app.scene.points.length, name = index < count ? "points" : "centers", rows = app.scene[name].slice();
     rows[index < count ? index : index - count] = to;
     app.scene = { ...app.scene, [name]: rows };
     app.redraw();
@@ -50,7 +50,7 @@ const drawBars = makeBars(byId("bars"), (index) => stage.kept[index].group.focus
 function drawAll() {
   const scene = app.scene, { options } = app, found = anchorLoss(scene, app.anchor, options), tally = tallyOf(found);
   const shares = {}, limits = limitsOf(scene, app.anchor, options), told = { ...scene, anchor: app.anchor };
-  for (const entry of tally.pushes) if (!entry.centre) shares[entry.index] = entry.share;
+  for (const entry of tally.pushes) if (!entry.center) shares[entry.index] = entry.share;
   stage.draw(app, found, shares);
   landscape(app, byId("field"), radiusOf(app), COARSE);
   clearTimeout(app.resting);
@@ -134,7 +134,7 @@ function showKnobs() {
   const label = htmlNode("label", "check", undefined, host), input = htmlNode("input", "", undefined, label);
   Object.assign(input, { type: "checkbox", id: "longtail", checked: Boolean(options.counts) });
   label.append(" Long tail ");
-  htmlNode("small", "", "A : B : C = 100 : 10 : 1 images, log π on the centres", label);
+  htmlNode("small", "", "A : B : C = 100 : 10 : 1 images, log π on the centers", label);
   input.addEventListener("change", () => { options.counts = input.checked ? [100, 10, 1] : null; app.redraw(); });
 }
 

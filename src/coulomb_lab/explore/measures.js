@@ -15,7 +15,7 @@ function effectiveNumber(found) {
 
 // All that pushes and all that pulls, in logits; equal, unless a bound takes the negatives away or λ unbalances them.
 function balanceOf(found) {
-  const all = [...found.weights, ...found.centreWeights];
+  const all = [...found.weights, ...found.centerWeights];
   return { push: total(all.filter((w) => w > 0)), pull: -total(all.filter((w) => w < 0)) };
 }
 
@@ -29,14 +29,14 @@ function limitsOf(scene, anchor, options) {
     return { cold: Math.max(...all) - mean(positive), hot: { level: Math.log(all.length), slope: mean(positive) - mean(all) } };
   }
   if (loss === "paco") {
-    const { alpha, centreWeight, gamma, centreTemperature, counts } = options, weight = centreWeight + alpha * positive.length;
-    const prior = logFrequencies(counts, scene.centres.length);
-    const centres = found.centreCosines.map((x, k) => (x + prior[k]) / centreTemperature);
-    const sum = total(centres.map(Math.exp)) + gamma * all.length;
+    const { alpha, centerWeight, gamma, centerTemperature, counts } = options, weight = centerWeight + alpha * positive.length;
+    const prior = logFrequencies(counts, scene.centers.length);
+    const centers = found.centerCosines.map((x, k) => (x + prior[k]) / centerTemperature);
+    const sum = total(centers.map(Math.exp)) + gamma * all.length;
     return {
       cold: (gamma > 0 ? Math.max(0, ...all) : 0) - alpha * total(positive) / weight,
       hot: {
-        level: Math.log(sum) - centreWeight * centres[scene.labels[anchor]] / weight,
+        level: Math.log(sum) - centerWeight * centers[scene.labels[anchor]] / weight,
         slope: alpha * total(positive) / weight - gamma * total(all) / sum,
       },
     };
@@ -65,15 +65,15 @@ function uniformityOf(points) {
   return (view(points.slice(0, half)) + view(points.slice(half))) / 2;
 }
 
-// All that pushes and all that pulls the anchor, each list sorted: {pushes, pulls} of {centre, index, weight, share, cosine}.
+// All that pushes and all that pulls the anchor, each list sorted: {pushes, pulls} of {center, index, weight, share, cosine}.
 // Negatives are always among the pushes, even where the loss gives one a weight of 0 or pulls it.
 function tallyOf(found) {
   const pushes = [], pulls = [], negative = new Set(found.negatives), positive = new Set(found.positives);
   const sort = (entry, own) => (entry.weight > 0 || own === false ? pushes : pulls).push(entry);
   found.weights.forEach((weight, index) => {
-    if (negative.has(index) || positive.has(index)) sort({ centre: false, index, weight, cosine: found.cosines[index] }, !negative.has(index));
+    if (negative.has(index) || positive.has(index)) sort({ center: false, index, weight, cosine: found.cosines[index] }, !negative.has(index));
   });
-  found.centreWeights.forEach((weight, index) => sort({ centre: true, index, weight, cosine: found.centreCosines[index] }, null));
+  found.centerWeights.forEach((weight, index) => sort({ center: true, index, weight, cosine: found.centerCosines[index] }, null));
   for (const list of [pushes, pulls]) {
     const size = total(list.map((entry) => Math.abs(entry.weight)));
     for (const entry of list) entry.share = size > 0 ? (list === pulls ? -1 : 1) * entry.weight / size : 0;

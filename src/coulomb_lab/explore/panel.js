@@ -22,11 +22,11 @@ function makeBars(host, focusOn, mark) {
     const count = state.scene.points.length, shown = new Set();
     const several = pulls.length > 1, list = [...pushes.map((e) => [e, "push"]), ...(several ? pulls.map((e) => [e, "pull"]) : [])];
     list.forEach(([entry, kind], rank) => {
-      const key = `${entry.centre ? "centre" : "point"}${entry.index}`, made = rowOf(key);
+      const key = `${entry.center ? "center" : "point"}${entry.index}`, made = rowOf(key);
       shown.add(key);
-      made.index = entry.centre ? count + entry.index : entry.index;
-      made.name.textContent = entry.centre ? "ABC"[entry.index] : nameOf(entry.index, count);
-      made.row.className = `row ${kind}${entry.share < 0 ? " pulled" : ""}${state.highlight === made.index ? " marked" : ""}${entry.centre ? " centre" : ""}`;
+      made.index = entry.center ? count + entry.index : entry.index;
+      made.name.textContent = entry.center ? "ABC"[entry.index] : nameOf(entry.index, count);
+      made.row.className = `row ${kind}${entry.share < 0 ? " pulled" : ""}${state.highlight === made.index ? " marked" : ""}${entry.center ? " center" : ""}`;
       made.row.style.transform = `translateY(${(rank + (kind === "pull" ? 0.45 : 0)) * ROW}px)`;
       made.fill.style.width = `${100 * clamp(Math.abs(entry.share), 0, 1)}%`;
       made.share.textContent = percent(entry.share);
@@ -76,7 +76,7 @@ function tellLimits(state, found, limits) {
 function drawLegend(host, state) {
   const { loss } = state.options, classes = loss === "supcon" || loss === "paco";
   const words = [["anchor", "anchor"], ["positive", classes ? "positives: its class" : "positive: its other view"], ["negative", "negatives, deeper = more push"]];
-  if (loss === "paco") words.push(["centre", "centres"]);
+  if (loss === "paco") words.push(["center", "centers"]);
   host.replaceChildren(...words.map(([name, text]) => {
     const span = htmlNode("span");
     htmlNode("i", name, undefined, span);

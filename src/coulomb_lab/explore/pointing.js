@@ -7,7 +7,7 @@ function listen(svg, stage, app) {
     const box = svg.getBoundingClientRect();
     return { x: (event.clientX - box.left) / box.width * 360 - 180, y: (event.clientY - box.top) / box.height * 360 - 180 };
   };
-  const everything = () => [...app.scene.points, ...(app.options.loss === "paco" ? app.scene.centres : [])];
+  const everything = () => [...app.scene.points, ...(app.options.loss === "paco" ? app.scene.centers : [])];
 
   // The nearest point under the pointer; those in front first.
   function under(at, touch) {

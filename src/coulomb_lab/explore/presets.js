@@ -71,7 +71,7 @@ const PRESETS = {
   },
 };
 
-// A neighbour of a point: along the circle, or in a random direction on the sphere.
+// A neighbor of a point: along the circle, or in a random direction on the sphere.
 function near(at, by, sphere, random) {
   if (!sphere) return walk(at, times([at[1], -at[0], 0], by));
   const way = tangent(at, [random() - 0.5, random() - 0.5, random() - 0.5]);
@@ -87,11 +87,11 @@ function sceneOf(name, images, sphere) {
     labels.push(preset.label ? preset.label(i) : i % preset.classes);
   }
   const scene = { points: [...first, ...second], labels: [...labels, ...labels] };
-  return { ...scene, centres: centresOf(scene, preset.classes, sphere) };
+  return { ...scene, centers: centersOf(scene, preset.classes, sphere) };
 }
 
 // Near the middle of each class, or spread out where a class has no middle.
-function centresOf(scene, classes, sphere) {
+function centersOf(scene, classes, sphere) {
   return Array.from({ length: classes }, (_, c) => {
     const sum = scene.points.reduce((all, point, i) => scene.labels[i] === c ? plus(all, point) : all, [0, 0, 0]);
     const aside = 2 * Math.PI * c / classes + 0.5;

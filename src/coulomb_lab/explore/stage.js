@@ -15,14 +15,14 @@ function forcesOf(state, found) {
   if (state.arrows === "all") {
     const batch = batchLoss(scene, state.options), by = -scene.points.length * tau;
     scene.points.forEach((at, index) => forces.push({ at, step: times(batch.points[index], by / 2), kind: "net", index, lane: 0 }));
-    if (state.options.loss === "paco") scene.centres.forEach((at, c) => forces.push({ at, step: times(batch.centres[c], by / 2), kind: "net", index: c, lane: 0 }));
+    if (state.options.loss === "paco") scene.centers.forEach((at, c) => forces.push({ at, step: times(batch.centers[c], by / 2), kind: "net", index: c, lane: 0 }));
     return forces;
   }
   const { pushes, pulls } = tallyOf(found);
   let net = [0, 0, 0];
   const each = (entry, kind, lane) => {
-    const other = entry.centre ? scene.centres[entry.index] : scene.points[entry.index];
-    const size = entry.weight * (entry.centre ? found.centreScale * tau : 1), onAnchor = times(tangent(z, other), -size);
+    const other = entry.center ? scene.centers[entry.index] : scene.points[entry.index];
+    const size = entry.weight * (entry.center ? found.centerScale * tau : 1), onAnchor = times(tangent(z, other), -size);
     const sort = entry.weight < 0 ? "pull" : kind;
     net = plus(net, onAnchor);
     if (state.arrows === "anchor") forces.push({ at: z, step: onAnchor, kind: sort, index: anchor, from: entry, lane, lanes: pushes.length });
@@ -96,23 +96,23 @@ function makeStage(svg) {
   function drawDots(state, found, shares) {
     const { scene, anchor } = state, count = scene.points.length, paco = state.options.loss === "paco";
     const classes = scene.showClasses || paco || state.options.loss === "supcon";
-    const all = [...scene.points, ...(paco ? scene.centres : [])];
+    const all = [...scene.points, ...(paco ? scene.centers : [])];
     all.forEach((point, k) => {
-      const centre = k >= count, { group, mark, label } = dotNode(k), at = projected(state, point), back = at.depth < -0.02;
-      const role = centre ? "centre" : k === anchor ? "anchor" : found.positives.includes(k) ? "positive" : "negative";
-      const group_class = centre ? k - count : scene.labels[k], share = clamp(shares[k] || 0, 0, 1);
+      const center = k >= count, { group, mark, label } = dotNode(k), at = projected(state, point), back = at.depth < -0.02;
+      const role = center ? "center" : k === anchor ? "anchor" : found.positives.includes(k) ? "positive" : "negative";
+      const group_class = center ? k - count : scene.labels[k], share = clamp(shares[k] || 0, 0, 1);
       const marked = state.highlight === k ? " marked" : "", strength = role === "negative" ? ` s${Math.round(Math.sqrt(share) * 8)}` : "";
       put(group, {
         class: `dot ${role}${strength}${back ? " back" : ""}${marked}${classes ? ` class${group_class}` : ""}`, visibility: "visible",
-        transform: `translate(${at.x.toFixed(2)} ${at.y.toFixed(2)}) scale(${(centre ? 1.25 : 1) * (state.sphere ? 0.86 + 0.14 * at.depth : 1)})`,
+        transform: `translate(${at.x.toFixed(2)} ${at.y.toFixed(2)}) scale(${(center ? 1.25 : 1) * (state.sphere ? 0.86 + 0.14 * at.depth : 1)})`,
         "aria-pressed": k === anchor, "data-index": k,
-        "aria-label": centre ? `centre of class ${"ABC"[k - count]}` : `${nameOf(k, count)}, ${role}`
+        "aria-label": center ? `center of class ${"ABC"[k - count]}` : `${nameOf(k, count)}, ${role}`
           + (role === "anchor" ? "" : `, cosine ${digits(found.cosines[k])}`) + (role === "negative" ? `, ${percent(shares[k] || 0)} of the push` : ""),
       });
       mark.setAttribute("d", SHAPES[classes ? group_class : 0]);
-      label.textContent = centre ? "ABC"[k - count] : nameOf(k, count);
+      label.textContent = center ? "ABC"[k - count] : nameOf(k, count);
     });
-    const own = kept[anchor].group;  // the anchor once more, above its neighbours
+    const own = kept[anchor].group;  // the anchor once more, above its neighbors
     put(crown, { class: `${own.getAttribute("class")} crown`, transform: own.getAttribute("transform") });
     crown.replaceChildren(...[...own.children].slice(1).map((child) => child.cloneNode(true)));
     for (let k = all.length; k < kept.length; k++) { kept[k].group.setAttribute("visibility", "hidden"); kept[k].group.setAttribute("tabindex", "-1"); }
@@ -128,7 +128,7 @@ function makeStage(svg) {
     for (const force of forces) {
       const made = arrowPath(state, force, by);
       if (!made) continue;
-      const own = force.from && !force.from.centre && force.from.index === state.highlight;
+      const own = force.from && !force.from.center && force.from.index === state.highlight;
       const faded = (state.highlight !== null && force.from && !own ? 0.25 : 1) * (made.depth < -0.02 ? 0.3 : 1);
       shafts.add(made.shaft, `${force.kind}${own ? " own" : ""}`, faded);
       tips.add(made.tip, force.kind, faded);

@@ -19,13 +19,13 @@ const LOSS_TEXT = {
   debiased: ["Debiased", "L = log(e^s⁺ + N) − s⁺,  N = (Σₖ e^sₖ − τ⁺M e^s⁺)/(1−τ⁺) ≥ M e^(−1/τ)", "A share τ⁺ of the negatives is taken to be of the anchor’s own class, and is subtracted."],
   hcl: ["Hard-negative", "as debiased, with Σₖ e^sₖ replaced by M Σₖ e^((1+β)sₖ) / Σₖ e^(βsₖ)", "β prefers near negatives on top of the temperature. Far ones may even be pulled."],
   supcon: ["SupCon", "L = LSE of all s − mean of s over the class,  s = cos/τ", "Everything of the anchor’s class (same shape) is a positive and pulls evenly; all share one softmax that pushes."],
-  paco: ["PaCo", "L = −(β log p_centre + α Σ log p_same)/(β + αK)", "Each class also has a learnable centre (dashed) that pulls with weight β: a rare class has a partner even when alone."],
+  paco: ["PaCo", "L = −(β log p_center + α Σ log p_same)/(β + αK)", "Each class also has a learnable center (dashed) that pulls with weight β: a rare class has a partner even when alone."],
 };
 
 const OPTION_TEXT = {
   weight: ["λ", "push of each negative"], topK: ["k", "negatives that count"],
   tauPlus: ["τ⁺", "share taken to be of the anchor’s class"], beta: ["β", "preference for near negatives"],
-  alpha: ["α", "weight of a sample of the class"], centreTemperature: ["τ of centres", "the lower, the stronger they act"],
+  alpha: ["α", "weight of a sample of the class"], centerTemperature: ["τ of centers", "the lower, the stronger they act"],
 };
 
 // What one sees now, in one to three sentences.

@@ -200,7 +200,7 @@ SIDES = [
         evidence("moco", options=MOCO | {"queue_size": 1439, "symmetric": False}),
     ),
     (
-        "head-not-normalised",
+        "head-not-normalized",
         evidence(network={"scale_change": CHANGE - EPS}),
         evidence(network={"scale_change": CHANGE + EPS}),
     ),
@@ -331,12 +331,12 @@ class TestTraitsOfTheMethod:
         assert state("learning-rate-too-high", found) == "well"
         assert state("no-signal", found) == "unknown"
 
-    def test_classifier_need_not_be_normalised(self):
-        assert state("head-not-normalised", evidence("softmax", network={"scale_change": 1.0})) == "unknown"
+    def test_classifier_need_not_be_normalized(self):
+        assert state("head-not-normalized", evidence("softmax", network={"scale_change": 1.0})) == "unknown"
 
     def test_vicreg_sets_the_length_of_embeddings(self):
-        assert state("head-not-normalised", evidence("vicreg", network={"scale_change": 1.0})) == "unknown"
-        assert state("head-not-normalised", evidence("barlow", network={"scale_change": 1.0})) == "sick"
+        assert state("head-not-normalized", evidence("vicreg", network={"scale_change": 1.0})) == "unknown"
+        assert state("head-not-normalized", evidence("barlow", network={"scale_change": 1.0})) == "sick"
 
     def test_loss_of_dcl_may_be_negative(self):
         assert state("no-signal", evidence("dcl", step={"loss": -1.0, "no_signal": 5.5})) == "well"

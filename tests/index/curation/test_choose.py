@@ -9,10 +9,10 @@ from curation_cases import classes_of, cosine_table, normal
 @pytest.mark.parametrize("strategy", ["typical", "diverse"])
 def test_choices_are_new_different_and_repeatable(strategy):
     x, _ = classes_of(300, 6)
-    labelled = np.arange(0, 40)
-    chosen = choose(x, 25, labelled, strategy=strategy, seed=3)
-    assert len(set(chosen.tolist())) == 25 and not set(chosen.tolist()) & set(labelled.tolist())
-    np.testing.assert_array_equal(chosen, choose(x, 25, labelled, strategy=strategy, seed=3))
+    labeled = np.arange(0, 40)
+    chosen = choose(x, 25, labeled, strategy=strategy, seed=3)
+    assert len(set(chosen.tolist())) == 25 and not set(chosen.tolist()) & set(labeled.tolist())
+    np.testing.assert_array_equal(chosen, choose(x, 25, labeled, strategy=strategy, seed=3))
 
 
 def test_typical_images_cover_the_classes_and_are_no_outliers():
@@ -25,17 +25,17 @@ def test_typical_images_cover_the_classes_and_are_no_outliers():
 
 def test_clusters_without_a_label_come_first():
     x, y = classes_of(400, 8, noise=0.2)
-    labelled = np.flatnonzero(y < 6)[:200]
-    assert set(y[choose(x, 2, labelled)[:2]].tolist()) <= set(range(8))
+    labeled = np.flatnonzero(y < 6)[:200]
+    assert set(y[choose(x, 2, labeled)[:2]].tolist()) <= set(range(8))
     first = choose(x, 1, np.array([np.flatnonzero(y == c)[0] for c in range(7)]))
     assert y[first].tolist() == [7]
 
 
 def test_diverse_images_follow_the_greedy_rule():
     x, _ = classes_of(120, 4)
-    table, labelled = cosine_table(x), [7, 8]
-    chosen = choose(x, 15, np.array(labelled), strategy="diverse").tolist()
-    taken = list(labelled)
+    table, labeled = cosine_table(x), [7, 8]
+    chosen = choose(x, 15, np.array(labeled), strategy="diverse").tolist()
+    taken = list(labeled)
     for pick in chosen:
         closest = table[:, taken].max(1)
         closest[taken] = 9

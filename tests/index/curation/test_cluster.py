@@ -13,19 +13,19 @@ def test_separate_classes_are_found_largest_first(find):
     found = find(x)
     assert adjusted_rand_score(y, found.cluster) > 0.99
     counts = np.bincount(found.cluster[found.cluster >= 0])
-    assert len(counts) == len(found.centres) == 4 and (np.diff(counts) <= 0).all()
-    own = cosine_table(x, found.centres)[np.arange(300), found.cluster]
+    assert len(counts) == len(found.centers) == 4 and (np.diff(counts) <= 0).all()
+    own = cosine_table(x, found.centers)[np.arange(300), found.cluster]
     inside = found.cluster >= 0
     np.testing.assert_allclose(found.similarity[inside], own[inside], atol=1e-5)
     typical = found.typical(0, 5)
     assert found.similarity[typical[0]] == found.similarity[found.cluster == 0].max()
 
 
-def test_every_row_belongs_to_the_nearest_centre_also_if_it_was_not_drawn(monkeypatch):
+def test_every_row_belongs_to_the_nearest_center_also_if_it_was_not_drawn(monkeypatch):
     monkeypatch.setattr(cluster, "FITTED_ROWS", 50)
     x = normal(300, 6)
     found = kmeans(x, 5)
-    np.testing.assert_array_equal(found.cluster, cosine_table(x, found.centres).argmax(1))
+    np.testing.assert_array_equal(found.cluster, cosine_table(x, found.centers).argmax(1))
 
 
 def test_hdbscan_leaves_most_strangers_out():
@@ -38,7 +38,7 @@ def test_hdbscan_leaves_most_strangers_out():
 
 def test_fewer_different_rows_than_clusters():
     found = kmeans(np.repeat(np.eye(3, dtype=np.float32), 4, 0), 6)
-    assert len(found.centres) == 3 and set(found.cluster.tolist()) == {0, 1, 2}
+    assert len(found.centers) == 3 and set(found.cluster.tolist()) == {0, 1, 2}
 
 
 def test_the_same_seed_gives_the_same_clusters():

@@ -7,10 +7,10 @@ from coulomb.index.curation.few_labels import UNVALIDATED, _threshold
 from curation_cases import classes_of, normal
 
 
-def few(noise=0.35, labelled=40):
+def few(noise=0.35, labeled=40):
     x, y = classes_of(600, 4, noise=noise)
     given = np.full(600, -1)
-    given[:labelled] = y[:labelled] * 3
+    given[:labeled] = y[:labeled] * 3
     return x, y * 3, given
 
 
@@ -25,7 +25,7 @@ def test_the_rest_is_classified():
 
 
 def test_sure_predictions_are_right_more_often():
-    x, y, given = few(noise=2.5, labelled=200)
+    x, y, given = few(noise=2.5, labeled=200)
     found = classify(x, given, target=0.9)
     right = found.predicted == y
     assert 0.1 < found.unsure.mean() < 0.95
@@ -43,7 +43,7 @@ def test_the_threshold_is_the_smallest_margin_with_the_accuracy_wanted():
 
 
 def test_too_few_labels_for_a_measurement():
-    x, _, given = few(labelled=12)
+    x, _, given = few(labeled=12)
     found = classify(x, given)
     assert (found.accuracy, found.sure_accuracy, found.threshold) == (None, None, UNVALIDATED)
 

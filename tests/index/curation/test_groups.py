@@ -100,8 +100,8 @@ def test_a_near_copy_stays_with_its_original_at_a_lower_threshold():
     assert {1, 2} <= set(duplicate_groups(x, 0.8)[0].tolist())
 
 
-def test_a_chain_of_neighbours_is_not_one_group():
-    angles = np.arange(12) * 0.2  # cosine of neighbours .98, of the ends below 0
+def test_a_chain_of_neighbors_is_not_one_group():
+    angles = np.arange(12) * 0.2  # cosine of neighbors .98, of the ends below 0
     x = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
     found = duplicate_groups(x, 0.97)
     assert sum(map(len, found)) == 12 and max(map(len, found)) <= 4

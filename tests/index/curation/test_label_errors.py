@@ -62,7 +62,7 @@ def test_class_numbers_may_have_gaps_and_single_images_are_counted():
 
 
 def test_no_image_trains_its_own_probe():
-    """With random labels an image that took part in the fit would be recognised, in 32 dimensions by far above chance."""
+    """With random labels an image that took part in the fit would be recognized, in 32 dimensions by far above chance."""
     x, y = normal(60, 64), np.random.default_rng(0).integers(0, 2, 60)
     held_out = probe_probabilities(x, np.arange(60), y, 0)
     assert (held_out.argmax(1) == y).mean() < 0.75

@@ -17,7 +17,7 @@ def test_figures_follow_the_definition():
     np.testing.assert_allclose(found.similarity, nearest.mean(1), atol=1e-6)
     np.testing.assert_allclose(found.local, (far + 1e-3) / (far[order].mean(1) + 1e-3), atol=1e-4)
     assert found.score[found.order].tolist() == sorted(found.score.tolist(), reverse=True)
-    np.testing.assert_array_equal(found.neighbour, order[:, 0])
+    np.testing.assert_array_equal(found.neighbor, order[:, 0])
 
 
 def test_planted_outliers_come_first():
@@ -30,10 +30,10 @@ def test_planted_outliers_come_first():
 
 def test_a_sparse_image_beside_a_dense_group_is_found_by_its_density():
     random = np.random.default_rng(0)
-    centre = np.eye(16)[0]
-    dense = centre + 0.01 * random.normal(size=(100, 16))
+    center = np.eye(16)[0]
+    dense = center + 0.01 * random.normal(size=(100, 16))
     loose = np.eye(16)[1] + 0.15 * random.normal(size=(100, 16))
-    beside = centre + 0.1 * random.normal(size=(1, 16))
+    beside = center + 0.1 * random.normal(size=(1, 16))
     found = outliers(np.concatenate([loose, dense, beside]).astype(np.float32))
     assert found.order[0] == 200
     assert "times as far" in found.reason(200)

@@ -137,7 +137,7 @@ def test_formulas_have_no_dots_and_scattered_points_no_line():
     assert dots.dots and not dots.line and dots.style == "k1 dashed"
 
 
-def test_more_curves_than_colours_are_named():
+def test_more_curves_than_colors_are_named():
     chart = chart_of(*((f"n{i}", [(0, i), (1, i)]) for i in range(MAX_CURVES + 2)))
     assert len(chart.curves) == MAX_CURVES and chart.note == "Not drawn: n8, n9."
 

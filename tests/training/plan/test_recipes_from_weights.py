@@ -68,5 +68,5 @@ def test_arithmetic_and_views_follow_encoder_and_images():
     assert from_weights("simclr", other).precision == "bf16"
     digits = from_weights("simclr", dataclasses.replace(PHOTOS, digits=True))
     assert (digits.views, digits.view_options) == ("digits", {})
-    grey = from_weights("simclr", dataclasses.replace(PHOTOS, channels=1))
-    assert (grey.views, grey.view_options) == ("single-channel", {"crop_area": [0.4, 1.0]})
+    gray = from_weights("simclr", dataclasses.replace(PHOTOS, channels=1))
+    assert (gray.views, gray.view_options) == ("single-channel", {"crop_area": [0.4, 1.0]})

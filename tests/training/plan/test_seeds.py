@@ -7,7 +7,7 @@ import pytest
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.report.tables import summary_table
-from coulomb.training.plan.seeds import figures, plan, summarise
+from coulomb.training.plan.seeds import figures, plan, summarize
 
 QUICK = {"epochs": 1, "batch_size": 8, "encoder": "convnet", "encoder_width": 4, "image_size": 16, "workers": 0}
 
@@ -28,7 +28,7 @@ def folders(out, runs, test="null"):
 def test_mean_and_deviation_of_every_number(tmp_path):
     values = [0.9, 0.95, 0.94]
     folders(tmp_path / "out", [evaluation(value, value / 2) for value in values])
-    summary = summarise(tmp_path / "out")
+    summary = summarize(tmp_path / "out")
     knn = summary["figures"]["trained"]["knn"]
     assert knn["mean"] == pytest.approx(np.mean(values)) and knn["std"] == pytest.approx(np.std(values, ddof=1))
     assert knn["values"] == values
@@ -41,7 +41,7 @@ def test_mean_and_deviation_of_every_number(tmp_path):
 
 def test_a_number_that_one_run_lacks_is_left_out(tmp_path):
     folders(tmp_path / "out", [evaluation(0.9, 0.5), evaluation(None, 0.5)], test="x.parquet")
-    summary = summarise(tmp_path / "out")
+    summary = summarize(tmp_path / "out")
     assert "knn" not in summary["figures"]["trained"] and "split" not in summary["protocol"]["varies"]
 
 

@@ -28,11 +28,11 @@ def start(config=None, images=1700, digits=False, **of_images):
     return choose_start(Config(**config or {}), dataclasses.replace(PHOTOS, **of_images), images, digits=digits)
 
 
-def test_colour_photos_begin_from_lite0():
+def test_color_photos_begin_from_lite0():
     for config in ({}, {"encoder": "auto"}, {"image_size": 64}):
         found = start(config)
         assert (found.encoder, found.channels, found.missing) == ("lite0", 3, False)
-        assert "ImageNet weights, because these are colour photos (median short side 160 pixels)" in found.reason
+        assert "ImageNet weights, because these are color photos (median short side 160 pixels)" in found.reason
     assert (start().image_size, start({"image_size": 64}).image_size) == (160, 64)
     assert start(short_side=48.0).encoder == "lite0"
 
@@ -95,7 +95,7 @@ def test_encoders_of_libraries_have_the_image_size_of_their_weights(monkeypatch)
     monkeypatch.setattr("coulomb.training.plan.start.build_encoder", build)
     name, takes = "hf:some/model@weights", (1, 3)
     found = start({"encoder": name}, channels=1)
-    assert (found.image_size, found.channels) == (192, 3)  # grey images are repeated
+    assert (found.image_size, found.channels) == (192, 3)  # gray images are repeated
     assert start({"encoder": name, "image_size": 64}).image_size == 64
     assert calls == [(name, 3, None), (name, 3, 64)]
     start({"encoder": name, "image_size": 64, "channels": 1})
@@ -116,7 +116,7 @@ def test_an_earlier_run_has_its_own_size_and_channels(tmp_path):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """12 colour photos of 60 to 70 pixels in two classes."""
+    """12 color photos of 60 to 70 pixels in two classes."""
     root = tmp_path_factory.mktemp("photos")
     for number in range(12):
         path = root / "ab"[number % 2] / f"{number}.png"

@@ -3,7 +3,7 @@
 from coulomb.evaluation.doctor.diagnose import RULES, diagnose
 from coulomb.evaluation.doctor.evidence import TRAITS, Evidence
 from coulomb.evaluation.doctor.live import Watcher
-from coulomb.evaluation.doctor.rule import Figure, Judgement, Rule
+from coulomb.evaluation.doctor.rule import Figure, Judgment, Rule
 from coulomb.evaluation.doctor.text import headline, render, summary, verdict_lines
 from coulomb.methods.interface import Traits
 
@@ -12,7 +12,7 @@ __all__ = [
     "TRAITS",
     "Evidence",
     "Figure",
-    "Judgement",
+    "Judgment",
     "Rule",
     "Traits",
     "Watcher",

@@ -8,7 +8,7 @@ from coulomb.evaluation.doctor.rule import (
     SICK,
     WARNING,
     Figure,
-    Judgement,
+    Judgment,
     Option,
     Rule,
     advice,
@@ -27,22 +27,22 @@ EQUAL = 0.5  # share of images whose two views are identical
 SAME = 1e-6  # distance from 1 of the mean cosine of two views at the first update, if they are identical
 APART = 0.75  # probability that two views of an image are more similar than two images; chance level .5
 COIN = 0.65  # the same for a linear map fitted to match views: below, the views share nothing that can be learned
-STRENGTHS = ("affine", "elastic", "jitter", "grey", "blur", "noise", "cutout", "flip")
+STRENGTHS = ("affine", "elastic", "jitter", "gray", "blur", "noise", "cutout", "flip")
 
 
-def check_blank(evidence: Evidence) -> Judgement:
-    """The share of training images of a single colour."""
+def check_blank(evidence: Evidence) -> Judgment:
+    """The share of training images of a single color."""
     copies = evidence.data.get("copies") or {}
     if not copies.get("images") or "blank" not in copies:
         return unknown("the images were not examined")
     blank, images = copies["blank"], copies["images"]
-    share = Figure("share of training images of a single colour", blank / images, BLANK_SICK, "above")
+    share = Figure("share of training images of a single color", blank / images, BLANK_SICK, "above")
     if share.value > BLANK_WARNING and not share.crossed:
-        return Judgement(WARNING, f"{blank} of {images} training images are of a single colour", (share,))
+        return Judgment(WARNING, f"{blank} of {images} training images are of a single color", (share,))
     return judge(share)
 
 
-def check_duplicates(evidence: Evidence) -> Judgement:
+def check_duplicates(evidence: Evidence) -> Judgment:
     """The share of copies among the training images."""
     copies = evidence.data.get("copies")
     if not copies or not copies["images"]:
@@ -51,7 +51,7 @@ def check_duplicates(evidence: Evidence) -> Judgement:
     return judge(Figure("share of training images that are copies of others", share, REPEATED, "above"))
 
 
-def check_leaks(evidence: Evidence) -> Judgement:
+def check_leaks(evidence: Evidence) -> Judgment:
     """The share of test images that are among the training images; a smaller share is a warning."""
     leaks = evidence.data.get("leaks")
     if not leaks or not leaks["images"]:
@@ -59,11 +59,11 @@ def check_leaks(evidence: Evidence) -> Judgement:
     count = leaks["exact"] + leaks["near"]
     figure = Figure("share of test images that are in the training data", count / leaks["images"], LEAKED, "above")
     if count and not figure.crossed:
-        return Judgement(WARNING, f"{count} of {leaks['images']} test images are in the training data", (figure,))
+        return Judgment(WARNING, f"{count} of {leaks['images']} test images are in the training data", (figure,))
     return judge(figure)
 
 
-def check_shortcut(evidence: Evidence) -> Judgement:
+def check_shortcut(evidence: Evidence) -> Judgment:
     """The share of images matched to another image if a strip along one edge is replaced by that image's."""
     transplant = evidence.network.get("transplant")
     if not transplant:
@@ -74,7 +74,7 @@ def check_shortcut(evidence: Evidence) -> Judgement:
     return judge(Figure(what, transplant["share"], DECIDES, "above"))
 
 
-def check_weak_views(evidence: Evidence) -> Judgement:
+def check_weak_views(evidence: Evidence) -> Judgment:
     """Whether the two views are identical, or raw pixels already match them."""
     if evidence.learns_from_labels:
         return unknown(f"{evidence.method} learns from labels, so its views may be weak")
@@ -87,7 +87,7 @@ def check_weak_views(evidence: Evidence) -> Judgement:
         figures.append(Figure(what, cosine[0], 1 - SAME, "above", cosine[1]))
     if crossed := tuple(figure for figure in figures if figure.crossed):
         title = "The two views of an image are the same picture."
-        return Judgement(SICK, "the two views are the same picture", crossed, title=title)
+        return Judgment(SICK, "the two views are the same picture", crossed, title=title)
     matched = evidence.evaluated("raw_pixels", "view_retrieval")
     matched = evidence.network.get("pixel_retrieval") if matched is None else matched
     if matched is None:
@@ -95,7 +95,7 @@ def check_weak_views(evidence: Evidence) -> Judgement:
     return judge(Figure("share of held-out views that raw pixels match to their partner", matched, TRIVIAL, "above"))
 
 
-def check_strong_views(evidence: Evidence) -> Judgement:
+def check_strong_views(evidence: Evidence) -> Judgment:
     """Whether held-out views of an image are separated from other images, by the trained network and by a linear map.
 
     Both are needed, since a network that learned nothing does not separate any views.
@@ -137,7 +137,7 @@ def _strengthen_views(evidence: Evidence) -> str:
     if restored:
         return restored
     preset = _preset(evidence)
-    weak = [name for name in STRENGTHS if preset[name] < 0.5 and name not in ("flip", "grey")]
+    weak = [name for name in STRENGTHS if preset[name] < 0.5 and name not in ("flip", "gray")]
     return advice(
         evidence,
         ("crop smaller parts", Option("view crop_area", (0.08, 1.0))),
@@ -184,7 +184,7 @@ LEAK = Rule(
     name="evaluation-leak",
     title="Test images are among the training images.",
     check=check_leaks,
-    consequence="The evaluation is too optimistic: for these images it measures memorisation.",
+    consequence="The evaluation is too optimistic: for these images it measures memorization.",
     remedy=lambda evidence: advice(
         evidence,
         "remove them from the training data"
@@ -195,7 +195,7 @@ LEAK = Rule(
 )
 SHORTCUT = Rule(
     name="shortcut",
-    title="The encoder recognises images by a narrow region along an edge.",
+    title="The encoder recognizes images by a narrow region along an edge.",
     check=check_shortcut,
     consequence="The views of an image are matched by the content of that region (a bar code, a time stamp, a frame): the "
     "loss falls, and the rest of the image is not learned.",
@@ -224,7 +224,7 @@ AUGMENTATION_TOO_WEAK = Rule(
 )
 AUGMENTATION_TOO_STRONG = Rule(
     name="augmentation-too-strong",
-    title="The two views of an image have nothing recognisable in common.",
+    title="The two views of an image have nothing recognizable in common.",
     check=check_strong_views,
     consequence="Positives are as dissimilar as negatives, so that the loss has no signal to learn from.",
     remedy=_weaken_views,

@@ -4,7 +4,7 @@ from typing import Any
 
 from coulomb.evaluation.doctor import data_rules, label_rules, learning_rules, negatives_rules, weights_rules
 from coulomb.evaluation.doctor.evidence import Evidence
-from coulomb.evaluation.doctor.rule import SICK, UNKNOWN, WARNING, Judgement, Rule
+from coulomb.evaluation.doctor.rule import SICK, UNKNOWN, WARNING, Judgment, Rule
 
 VERSION = 1
 
@@ -44,18 +44,18 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
     (``well``, ``sick``, ``warning``, ``unknown``) and ``why``. A problem explained by another one is not a verdict: its
     state is ``unknown``, and ``why`` names the cause. ``healthy``: no verdict is sick; warnings are allowed.
     """
-    judgements = {rule.name: rule.check(evidence) for rule in rules}
-    sick = {name for name, judgement in judgements.items() if judgement.state == SICK}
+    judgments = {rule.name: rule.check(evidence) for rule in rules}
+    sick = {name for name, judgment in judgments.items() if judgment.state == SICK}
     verdicts, checked = [], []
     for rule in rules:
-        judgement = judgements[rule.name]
+        judgment = judgments[rule.name]
         causes = [cause for cause in rule.explained_by if cause in sick]
-        if judgement.state in (SICK, WARNING) and causes:
-            why = f"cannot be told apart from {causes[0]} ({judgement.why})"
-            judgement = Judgement(UNKNOWN, why, judgement.figures)
-        if judgement.state in (SICK, WARNING):
-            verdicts.append(_verdict(rule, judgement, evidence))
-        checked.append({"name": rule.name, "state": judgement.state, "why": judgement.why})
+        if judgment.state in (SICK, WARNING) and causes:
+            why = f"cannot be told apart from {causes[0]} ({judgment.why})"
+            judgment = Judgment(UNKNOWN, why, judgment.figures)
+        if judgment.state in (SICK, WARNING):
+            verdicts.append(_verdict(rule, judgment, evidence))
+        checked.append({"name": rule.name, "state": judgment.state, "why": judgment.why})
     verdicts.sort(key=lambda verdict: verdict["severity"] != SICK)
     return {
         "version": VERSION,
@@ -68,13 +68,13 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
     }
 
 
-def _verdict(rule: Rule, judgement: Judgement, evidence: Evidence) -> dict[str, Any]:
+def _verdict(rule: Rule, judgment: Judgment, evidence: Evidence) -> dict[str, Any]:
     return {
         "name": rule.name,
-        "severity": judgement.state,
-        "title": judgement.title or rule.title,
-        "evidence": [each.to_dict() for each in judgement.figures if each.crossed or judgement.state == WARNING],
-        "consequence": judgement.consequence or rule.consequence,
+        "severity": judgment.state,
+        "title": judgment.title or rule.title,
+        "evidence": [each.to_dict() for each in judgment.figures if each.crossed or judgment.state == WARNING],
+        "consequence": judgment.consequence or rule.consequence,
         "remedy": rule.remedy(evidence),
     }
 

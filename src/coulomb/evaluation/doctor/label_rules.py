@@ -3,7 +3,7 @@
 import math
 
 from coulomb.evaluation.doctor.evidence import Evidence
-from coulomb.evaluation.doctor.rule import SICK, WARNING, WELL, Figure, Judgement, Option, Rule, advice, judge, unknown
+from coulomb.evaluation.doctor.rule import SICK, WARNING, WELL, Figure, Judgment, Option, Rule, advice, judge, unknown
 
 ERRORS = 3.0  # standard errors above chance
 FEWEST = 100  # held-out images with a label; the error of fewer is too large
@@ -11,7 +11,7 @@ UNEVEN = 10.0  # images of the most frequent over those of the rarest class; les
 STARVED = 0.5  # accuracy of the rarest third of the classes over that of the most frequent third
 
 
-def check_labels(evidence: Evidence) -> Judgement:
+def check_labels(evidence: Evidence) -> Judgment:
     """The best kNN accuracy of pixels, of trained features, and of the first live evaluation, compared with chance.
 
     Raw pixels exceed chance on nearly all image data. Methods without labels train well with unrelated labels, but all
@@ -27,17 +27,17 @@ def check_labels(evidence: Evidence) -> Judgement:
     best = max(labels["pixels"], labels["features"], *evidence.all("knn")[:1])
     figure = Figure("best kNN accuracy of raw pixels and features on held-out images", best, limit, "below")
     state = SICK if evidence.learns_from_labels else WARNING
-    return Judgement(state if figure.crossed else WELL, f"kNN accuracy {best:.3g}, {chance:.3g} by chance", (figure,))
+    return Judgment(state if figure.crossed else WELL, f"kNN accuracy {best:.3g}, {chance:.3g} by chance", (figure,))
 
 
-def check_imbalance(evidence: Evidence) -> Judgement:
+def check_imbalance(evidence: Evidence) -> Judgment:
     """The accuracy of rare classes compared with that of frequent ones."""
     counts = [count for count in evidence.data.get("class_counts") or [] if count]
     if len(counts) < 3:
         return unknown("fewer than three classes are known")
     uneven = Figure("most over fewest images of a class", max(counts) / min(counts), UNEVEN, "above")
     if not uneven.crossed:
-        return Judgement(WELL, f"classes differ by a factor of {uneven.value:.3g}", (uneven,))
+        return Judgment(WELL, f"classes differ by a factor of {uneven.value:.3g}", (uneven,))
     thirds = rare_and_frequent(evidence)
     if thirds is None:
         return unknown("accuracy by class was not measured; run coulomb evaluate")
@@ -63,7 +63,7 @@ LABELS_UNRELATED = Rule(
     title="The labels are unrelated to the images.",
     check=check_labels,
     consequence="Neither raw pixels nor features predict them better than chance: a method that learns from labels can only "
-    "memorise them, and no accuracy of this run is meaningful.",
+    "memorize them, and no accuracy of this run is meaningful.",
     remedy=lambda evidence: advice(
         evidence,
         "check that labels are in the order of the images (shuffled once, sorted twice, another column?)",

@@ -9,7 +9,7 @@ from coulomb.evaluation.doctor.rule import (
     WARNING,
     WELL,
     Figure,
-    Judgement,
+    Judgment,
     Option,
     Rule,
     advice,
@@ -53,7 +53,7 @@ CONSEQUENCES = {
 }
 
 
-def check_spread(evidence: Evidence) -> Judgement:
+def check_spread(evidence: Evidence) -> Judgment:
     """The spread of held-out embeddings after training."""
     spread = evidence.last("embedding_std")
     if spread is None:
@@ -63,7 +63,7 @@ def check_spread(evidence: Evidence) -> Judgement:
     return judge(Figure("spread of the embeddings (1: even, 0: one point)", spread[0], SPREAD, "below", spread[1]))
 
 
-def check_rank(evidence: Evidence) -> Judgement:
+def check_rank(evidence: Evidence) -> Judgment:
     """The effective rank of held-out embeddings and features after training."""
     ranks = {"embeddings": evidence.last("embedding_rank"), "encoder's features": evidence.last("effective_rank")}
     if ranks["embeddings"] is None:
@@ -96,7 +96,7 @@ def least_rank(evidence: Evidence) -> float | None:
     return least
 
 
-def check_high_rate(evidence: Evidence) -> Judgement:
+def check_high_rate(evidence: Evidence) -> Judgment:
     """NaN, a loss above that of constant embeddings, or updates as large as the weights.
 
     Unknown if the temperature alone explains these: gradients grow as 1/τ, and so does the loss of wrong predictions.
@@ -104,7 +104,7 @@ def check_high_rate(evidence: Evidence) -> Judgement:
     if is_too_cold_at_first(evidence):
         return unknown("the temperature is too low for the size of the loss and of the steps to be judged")
     if evidence.failed:
-        return Judgement(SICK, f"training stopped: {evidence.failed}", (Figure("non-finite steps", 1, 0, "above"),))
+        return Judgment(SICK, f"training stopped: {evidence.failed}", (Figure("non-finite steps", 1, 0, "above"),))
     figures = []
     ratio, loss, constant = evidence.typical("update_ratio"), evidence.late("loss"), evidence.late("no_signal")
     if ratio is not None:
@@ -119,7 +119,7 @@ def check_high_rate(evidence: Evidence) -> Judgement:
     return judge(*figures, enough=any)
 
 
-def check_low_rate(evidence: Evidence) -> Judgement:
+def check_low_rate(evidence: Evidence) -> Judgment:
     """The distance of the weights from their initial values; without the checkpoint, an upper bound of it."""
     if early := too_early(evidence):
         return early
@@ -153,7 +153,7 @@ def perfect_loss(evidence: Evidence, no_signal: float) -> float:
     return infonce_at(negatives, tau, 0.0)
 
 
-def check_signal(evidence: Evidence) -> Judgement:
+def check_signal(evidence: Evidence) -> Judgment:
     """The share of the distance from the loss of constant embeddings to the minimum by the last quarter of training."""
     if early := too_early(evidence, ENOUGH):
         return early
@@ -168,10 +168,10 @@ def check_signal(evidence: Evidence) -> Judgement:
     what = "share of the way from the loss of no signal to its floor"
     figure = Figure(what, way_gone(loss, constant, floor), LEARNED, "below")
     why = f"loss {loss:.3f}, {constant:.3f} without signal, {floor:.3f} at best"
-    return Judgement(SICK if figure.crossed else WELL, why, (figure,))
+    return Judgment(SICK if figure.crossed else WELL, why, (figure,))
 
 
-def check_evaluation(evidence: Evidence) -> Judgement:
+def check_evaluation(evidence: Evidence) -> Judgment:
     """The level of the verdict in ``evaluation.json``."""
     if evidence.evaluation is None:
         return unknown("the run was not evaluated; run coulomb evaluate")
@@ -179,7 +179,7 @@ def check_evaluation(evidence: Evidence) -> Judgement:
     if level not in STATES:
         return unknown("evaluation.json holds no verdict; run coulomb evaluate again")
     said = f"the evaluation says: {level.replace('_', ' ')}"
-    return Judgement(STATES[level], said, title=TITLES.get(level), consequence=CONSEQUENCES.get(level))
+    return Judgment(STATES[level], said, title=TITLES.get(level), consequence=CONSEQUENCES.get(level))
 
 
 def _against_one_point(evidence: Evidence) -> str:
@@ -336,7 +336,7 @@ NOTHING_LEARNED = Rule(
         "augmentation-too-strong",
         "temperature-too-low",
         "temperature-too-high",
-        "head-not-normalised",
+        "head-not-normalized",
         "momentum-wrong",
         "queue-stale",
         "batch-too-small",

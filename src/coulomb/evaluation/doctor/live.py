@@ -40,11 +40,11 @@ class Watcher:
         return [warning for warning in warnings if warning]
 
     def _warning(self, rule: Rule, evidence: Evidence) -> str | None:
-        judgement = rule.check(evidence)
-        count = self.sick_in_a_row.get(rule.name, 0) + 1 if judgement.state == SICK else 0
+        judgment = rule.check(evidence)
+        count = self.sick_in_a_row.get(rule.name, 0) + 1 if judgment.state == SICK else 0
         self.sick_in_a_row[rule.name] = count
         if count < PATIENCE or rule.name in self.reported or self.reported & set(rule.explained_by):
             return None
         self.reported.add(rule.name)
         epoch = evidence.metrics[-1].get("epoch")
-        return f"{rule.name} at epoch {epoch}: {rule.title} ({judgement.why}) {rule.remedy(evidence)}"
+        return f"{rule.name} at epoch {epoch}: {rule.title} ({judgment.why}) {rule.remedy(evidence)}"

@@ -1,4 +1,4 @@
-"""Rules about the loss: temperature, false negatives, queue, momentum encoder, batch size, normalisation of the head."""
+"""Rules about the loss: temperature, false negatives, queue, momentum encoder, batch size, normalization of the head."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from coulomb.evaluation.doctor.evidence import Evidence
 from coulomb.evaluation.doctor.rule import (
     WARNING,
     Figure,
-    Judgement,
+    Judgment,
     Option,
     Rule,
     advice,
@@ -39,7 +39,7 @@ def gradient_share(evidence: Evidence, name: str) -> float | None:
     return (evidence.network.get("negatives") or {}).get(name) if value is None else value
 
 
-def check_low_temperature(evidence: Evidence) -> Judgement:
+def check_low_temperature(evidence: Evidence) -> Judgment:
     """The share of the single hardest negative, at the first update and late in training.
 
     A temperature that is far too low is most visible at the first update: later the differences of the embeddings become
@@ -60,7 +60,7 @@ def is_too_cold_at_first(evidence: Evidence) -> bool:
     return evidence.traits.negatives and first is not None and first[0] > FEW
 
 
-def check_high_temperature(evidence: Evidence) -> Judgement:
+def check_high_temperature(evidence: Evidence) -> Judgment:
     """The share of the hardest tenth, as measured and for embeddings that have spread out.
 
     The gradient of embeddings that have not spread out is evenly distributed at any temperature. So the share for
@@ -76,13 +76,13 @@ def check_high_temperature(evidence: Evidence) -> Judgement:
     )
 
 
-def _no_gradient(evidence: Evidence) -> Judgement:
+def _no_gradient(evidence: Evidence) -> Judgment:
     if not evidence.traits.negatives:
         return unknown(f"{evidence.method} weighs no negatives by a temperature")
     return unknown("the gradient of the negatives was not measured")
 
 
-def check_false_negatives(evidence: Evidence) -> Judgement:
+def check_false_negatives(evidence: Evidence) -> Judgment:
     """The share of the repulsion between images of one class; a warning if kNN exceeds that of the published weights."""
     if evidence.learns_from_labels:
         return unknown(f"{evidence.method} uses the labels: images of one class are no negatives")
@@ -94,13 +94,13 @@ def check_false_negatives(evidence: Evidence) -> Judgement:
     figure = Figure("share of the repulsion between images of one class", share, FALSE_MOST, "above")
     before, after = evidence.evaluated("starting_point", "knn"), evidence.evaluated("trained", "knn")
     if figure.crossed and before is not None and after is not None and after > before:
-        return Judgement(
+        return Judgment(
             WARNING, f"it did not outweigh the attraction: kNN rose from {before:.3f} to {after:.3f}", (figure,)
         )
     return judge(figure)
 
 
-def check_stale_keys(evidence: Evidence) -> Judgement:
+def check_stale_keys(evidence: Evidence) -> Judgment:
     """The mean age of keys in updates, times the mean size of an update relative to the weights."""
     age = next((age for name in ("queue_age_mean", "queue_age") if (age := evidence.typical(name)) is not None), None)
     if age is None:
@@ -112,7 +112,7 @@ def check_stale_keys(evidence: Evidence) -> Judgement:
     return judge(Figure(what, age * sum(ratios) / len(ratios), STALE, "above"))
 
 
-def check_queue_size(evidence: Evidence) -> Judgement:
+def check_queue_size(evidence: Evidence) -> Judgment:
     """Keys in the queue per training image; a symmetric method adds two keys of each image per epoch."""
     size, images = evidence.option("queue_size"), evidence.data.get("train")
     if not evidence.traits.queue or not size or not images:
@@ -132,7 +132,7 @@ def remaining_start(momentum: float, updates: int, schedule: str) -> float:
     return math.prod(1 - step for step in steps)
 
 
-def check_momentum(evidence: Evidence) -> Judgement:
+def check_momentum(evidence: Evidence) -> Judgment:
     """The share of the initial weights in the momentum encoder at the end of the run; with a queue, the momentum too."""
     momentum = evidence.option("momentum")
     if not evidence.traits.momentum or momentum is None or evidence.option("generalized"):
@@ -148,7 +148,7 @@ def check_momentum(evidence: Evidence) -> Judgement:
     return judge(figure)
 
 
-def check_batch_size(evidence: Evidence) -> Judgement:
+def check_batch_size(evidence: Evidence) -> Judgment:
     """The negatives per anchor that the loss used, and the images per update."""
     batch, negatives = evidence.config.get("batch_size"), evidence.typical("negatives")
     if batch is None:
@@ -159,11 +159,11 @@ def check_batch_size(evidence: Evidence) -> Judgement:
     return judge(*figures, enough=any)
 
 
-def check_normalisation(evidence: Evidence) -> Judgement:
+def check_normalization(evidence: Evidence) -> Judgment:
     """Whether the loss depends on the length of the embeddings."""
     if evidence.traits.classifier:
-        return unknown("the head is a classifier, whose logits need not be normalised")
-    if not evidence.traits.normalised:
+        return unknown("the head is a classifier, whose logits need not be normalized")
+    if not evidence.traits.normalized:
         return unknown(f"{evidence.method} determines the length of the embeddings by its loss")
     change = evidence.network.get("scale_change")
     if change is None:
@@ -254,7 +254,7 @@ FALSE_NEGATIVES = Rule(
     name="false-negatives",
     title="Most of the repulsion is between images of the same class.",
     check=check_false_negatives,
-    consequence="Images of a class are separated: nearest neighbours and clusters get worse with training.",
+    consequence="Images of a class are separated: nearest neighbors and clusters get worse with training.",
     remedy=lambda evidence: advice(
         evidence,
         ("raise the temperature", Option("temperature", rounded(2 * float(evidence.config["temperature"])))),
@@ -296,12 +296,12 @@ BATCH_TOO_SMALL = Rule(
     remedy=_larger_batch,
 )
 HEAD_SCALE = Rule(
-    name="head-not-normalised",
-    title="The loss depends on the length of the embeddings: they are not normalised.",
-    check=check_normalisation,
+    name="head-not-normalized",
+    title="The loss depends on the length of the embeddings: they are not normalized.",
+    check=check_normalization,
     consequence="Longer embeddings lower the loss without any learning: the temperature loses its meaning, and norms grow "
     "without bound.",
     remedy=lambda evidence: (
-        "Normalise the embeddings: torch.nn.functional.normalize(z, dim=1), or use a loss of coulomb.losses, which does."
+        "Normalize the embeddings: torch.nn.functional.normalize(z, dim=1), or use a loss of coulomb.losses, which does."
     ),
 )

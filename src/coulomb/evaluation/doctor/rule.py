@@ -39,7 +39,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """The answer of a rule: ``state`` is sick, warning, well or unknown, ``why`` a phrase.
 
     ``title`` and ``consequence`` replace those of the rule.
@@ -54,12 +54,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Rule:
-    """One problem: how it is recognised, what it does to the run, and what to do about it.
+    """One problem: how it is recognized, what it does to the run, and what to do about it.
 
     Args:
         name: its name in ``doctor.json``.
         title: one plain sentence.
-        check: evidence → judgement, without side effects.
+        check: evidence → judgment, without side effects.
         consequence: why it matters.
         remedy: evidence → what to do, naming options that are not set already; see `advice`.
         explained_by: problems that have this one as a symptom: if one of them is found, this one is not reported.
@@ -68,29 +68,29 @@ class Rule:
 
     name: str
     title: str
-    check: Callable[[Evidence], Judgement]
+    check: Callable[[Evidence], Judgment]
     consequence: str
     remedy: Callable[[Evidence], str]
     explained_by: tuple[str, ...] = ()
     live: bool = False
 
 
-def unknown(why: str) -> Judgement:
-    """Returns the judgement of a rule that cannot be checked."""
-    return Judgement(UNKNOWN, why)
+def unknown(why: str) -> Judgment:
+    """Returns the judgment of a rule that cannot be checked."""
+    return Judgment(UNKNOWN, why)
 
 
-def too_early(evidence: Evidence, least: int = LEAST_UPDATES) -> Judgement | None:
+def too_early(evidence: Evidence, least: int = LEAST_UPDATES) -> Judgment | None:
     """Returns "unknown" for a run with fewer than ``least`` updates, else None."""
     return unknown(f"{evidence.updates} updates are too few") if evidence.updates < least else None
 
 
-def judge(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all) -> Judgement:
+def judge(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all) -> Judgment:
     """Returns ``state`` if all figures (``enough=any``: one of them) crossed their thresholds, else well."""
     bad = enough(figure.crossed for figure in figures)
     deciding = [figure for figure in figures if figure.crossed == bad] or list(figures)
     why = ", ".join(f"{figure.what} {figure.value:.3g}" for figure in deciding)
-    return Judgement(state if bad else WELL, why, figures)
+    return Judgment(state if bad else WELL, why, figures)
 
 
 @dataclass(frozen=True)

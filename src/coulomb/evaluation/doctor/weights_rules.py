@@ -8,7 +8,7 @@ from coulomb.evaluation.doctor.rule import (
     WARNING,
     WELL,
     Figure,
-    Judgement,
+    Judgment,
     Option,
     Rule,
     advice,
@@ -23,7 +23,7 @@ KEPT = 0.25  # share that is kept of what the starting weights know beyond an un
 DISTANCE = "distance of an image from its starting features, relative to that of two images"
 
 
-def check_drift(evidence: Evidence) -> Judgement:
+def check_drift(evidence: Evidence) -> Judgment:
     """The distance of the features from the starting ones; new features are no problem if they are better."""
     if missing := _not_compared(evidence):
         return missing
@@ -33,11 +33,11 @@ def check_drift(evidence: Evidence) -> Judgement:
     figure = Figure(DISTANCE, distance / between, FAR, "above")
     gained = _outcome(evidence)
     if figure.crossed and gained == "better":
-        return Judgement(WELL, f"{DISTANCE} {figure.value:.3g}, and the new features are better", (figure,))
+        return Judgment(WELL, f"{DISTANCE} {figure.value:.3g}, and the new features are better", (figure,))
     return judge(figure, state=WARNING if gained is None else SICK)
 
 
-def check_forgetting(evidence: Evidence) -> Judgement:
+def check_forgetting(evidence: Evidence) -> Judgment:
     """The share that is kept of the starting features, and the accuracy that the linear probe lost."""
     if missing := _not_compared(evidence):
         return missing
@@ -53,7 +53,7 @@ def check_forgetting(evidence: Evidence) -> Judgement:
     return judge(*figures, state=state, enough=any)
 
 
-def _not_compared(evidence: Evidence) -> Judgement | None:
+def _not_compared(evidence: Evidence) -> Judgment | None:
     if evidence.drift:
         return None
     if not evidence.from_weights:

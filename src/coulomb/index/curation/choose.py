@@ -8,33 +8,33 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.index.curation.cluster import kmeans
-from coulomb.metrics.nearest import neighbours
+from coulomb.metrics.nearest import neighbors
 from coulomb.metrics.rows import blocks, check_rows, unit_rows
 
 MOST_CLUSTERS = 500  # as in Hacohen et al. (2022)
-TYPICAL_NEIGHBOURS = 20  # likewise
+TYPICAL_NEIGHBORS = 20  # likewise
 
 Strategy = Literal["typical", "diverse"]
 STRATEGIES = ("typical", "diverse")
 
 
 def choose(
-    x: np.ndarray, number: int, labelled: np.ndarray | None = None, *, strategy: Strategy = "typical", seed: int = 0
+    x: np.ndarray, number: int, labeled: np.ndarray | None = None, *, strategy: Strategy = "typical", seed: int = 0
 ) -> np.ndarray:
     """Returns the positions of ``number`` images to label next, the most useful first, int64 [number].
 
     ``"typical"``: TypiClust (Hacohen et al., 2022, "Active learning on a budget"). Images are divided into as many
     clusters as there will be labels (at most 500); of the clusters with the fewest labels, the largest first, the image
     with the largest mean cosine to its 20 nearest of the cluster is taken. Best for up to some hundreds of labels.
-    ``"diverse"``: k-centre greedy (Sener and Savarese, 2018) on the sphere: again and again the image that is least
-    similar to all that are labelled or taken. It covers everything, outliers first.
+    ``"diverse"``: k-center greedy (Sener and Savarese, 2018) on the sphere: again and again the image that is least
+    similar to all that are labeled or taken. It covers everything, outliers first.
 
-    The same seed gives the same images. Images in ``labelled`` are never returned.
+    The same seed gives the same images. Images in ``labeled`` are never returned.
 
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks.
         number: how many.
-        labelled: positions that have a label.
+        labeled: positions that have a label.
         strategy: ``"typical"`` or ``"diverse"``.
         seed: of the clusters, and of the first image of ``"diverse"`` without labels.
 
@@ -45,8 +45,8 @@ def choose(
     if strategy not in STRATEGIES:
         raise InputError(f"strategy={strategy!r}: must be one of {', '.join(STRATEGIES)}.")
     known = np.zeros(len(x), bool)
-    if labelled is not None:
-        known[labelled] = True
+    if labeled is not None:
+        known[labeled] = True
     if known.all():
         raise InputError(
             "number: every image has a label already; for an index without them, build it with labels=False (--labels none)."
@@ -76,16 +76,16 @@ def _typical(x: np.ndarray, number: int, known: np.ndarray, seed: int) -> np.nda
 
 
 def _by_typicality(x: np.ndarray, rows: np.ndarray, known: np.ndarray) -> list[int]:
-    """Rows of a cluster without a label, the one with the largest mean cosine to its neighbours last."""
+    """Rows of a cluster without a label, the one with the largest mean cosine to its neighbors last."""
     if len(rows) > 1:
-        near, _ = neighbours(x, min(TYPICAL_NEIGHBOURS, len(rows) - 1), rows)
+        near, _ = neighbors(x, min(TYPICAL_NEIGHBORS, len(rows) - 1), rows)
         rows = rows[np.argsort(near.mean(1), kind="stable")]
     return rows[~known[rows]].tolist()
 
 
 @torch.no_grad()
 def _diverse(x: np.ndarray, number: int, known: np.ndarray, seed: int) -> np.ndarray:
-    closest = np.full(len(x), -np.inf, np.float32)  # cosine with the nearest image that is labelled or taken
+    closest = np.full(len(x), -np.inf, np.float32)  # cosine with the nearest image that is labeled or taken
     taken = known.copy()
     for part in blocks(int(known.sum()), 1024):
         _cover(x, np.flatnonzero(known)[part], closest)
@@ -102,7 +102,7 @@ def _diverse(x: np.ndarray, number: int, known: np.ndarray, seed: int) -> np.nda
     return np.array(chosen, np.int64)
 
 
-def _cover(x: np.ndarray, centres: np.ndarray, closest: np.ndarray) -> None:
-    directions = unit_rows(x, centres)
+def _cover(x: np.ndarray, centers: np.ndarray, closest: np.ndarray) -> None:
+    directions = unit_rows(x, centers)
     for block in blocks(len(x)):
         closest[block] = np.maximum(closest[block], (unit_rows(x, block) @ directions.T).amax(1).numpy())

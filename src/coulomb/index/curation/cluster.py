@@ -11,7 +11,7 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed, numpy_generator
 from coulomb.metrics.rows import blocks, check_rows, unit_rows
 
-FITTED_ROWS = 50_000  # rows of k-means; more are drawn, and the others assigned to the nearest centre
+FITTED_ROWS = 50_000  # rows of k-means; more are drawn, and the others assigned to the nearest center
 MOST_HDBSCAN = 50_000  # rows; its time grows with their square
 HDBSCAN_DIMENSIONS = 32  # principal components: distances in hundreds of dimensions are too alike for densities
 
@@ -22,16 +22,16 @@ class Clusters:
 
     Attributes:
         cluster: number of each row's cluster, int64 [N]; −1 for rows in none (HDBSCAN).
-        similarity: cosine of each row with the centre of its cluster, float32 [N]; 0 for rows in none.
-        centres: unit centres, float32 [K,D].
+        similarity: cosine of each row with the center of its cluster, float32 [N]; 0 for rows in none.
+        centers: unit centers, float32 [K,D].
     """
 
     cluster: np.ndarray
     similarity: np.ndarray
-    centres: np.ndarray
+    centers: np.ndarray
 
     def typical(self, number: int, count: int) -> np.ndarray:
-        """Returns the ``count`` rows of a cluster that are nearest to its centre, nearest first."""
+        """Returns the ``count`` rows of a cluster that are nearest to its center, nearest first."""
         rows = np.flatnonzero(self.cluster == number)
         return rows[np.argsort(-self.similarity[rows], kind="stable")[:count]]
 
@@ -40,7 +40,7 @@ def kmeans(x: np.ndarray, number: int | None = None, *, seed: int = 0) -> Cluste
     """Clusters of features [N,D] by k-means on the sphere (scikit-learn, k-means++, one start).
 
     ``number`` is √(N/2) by default, 27 for 1,500 rows. Fitted on at most 50,000 rows, drawn by ``seed``; then every row
-    belongs to the centre with the largest cosine. There are fewer than ``number`` clusters if there are fewer different
+    belongs to the center with the largest cosine. There are fewer than ``number`` clusters if there are fewer different
     rows.
 
     Raises:
@@ -59,18 +59,18 @@ def kmeans(x: np.ndarray, number: int | None = None, *, seed: int = 0) -> Cluste
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters, see above
         model.fit(unit_rows(x, drawn).numpy())
-    return _nearest_centre(x, model.cluster_centers_)
+    return _nearest_center(x, model.cluster_centers_)
 
 
-def _nearest_centre(x: np.ndarray, centres: np.ndarray) -> Clusters:
-    directions = functional.normalize(torch.from_numpy(centres).float(), dim=1)
+def _nearest_center(x: np.ndarray, centers: np.ndarray) -> Clusters:
+    directions = functional.normalize(torch.from_numpy(centers).float(), dim=1)
     cluster, similarity = np.empty(len(x), np.int64), np.empty(len(x), np.float32)
     for block in blocks(len(x)):
         best = (unit_rows(x, block) @ directions.T).max(1)
         cluster[block], similarity[block] = best.indices.numpy(), best.values.numpy()
     used, counts = np.unique(cluster, return_counts=True)
     ranked = used[np.lexsort((used, -counts))]
-    number = np.full(len(centres), -1)
+    number = np.full(len(centers), -1)
     number[ranked] = np.arange(len(ranked))
     return Clusters(number[cluster], similarity, directions.numpy()[ranked])
 
@@ -106,10 +106,10 @@ def hdbscan(x: np.ndarray, least: int = 10, *, seed: int = 0) -> Clusters:
     used, counts = np.unique(found[found >= 0], return_counts=True)
     ranked = used[np.lexsort((used, -counts))]
     cluster, similarity = np.full(len(x), -1, np.int64), np.zeros(len(x), np.float32)
-    centres = np.empty((len(ranked), x.shape[1]), np.float32)
+    centers = np.empty((len(ranked), x.shape[1]), np.float32)
     for number, old in enumerate(ranked):
         rows = np.flatnonzero(found == old)
         members = unit_rows(x, rows)
-        centre = functional.normalize(members.mean(0), dim=0)
-        cluster[rows], similarity[rows], centres[number] = number, (members @ centre).numpy(), centre.numpy()
-    return Clusters(cluster, similarity, centres)
+        center = functional.normalize(members.mean(0), dim=0)
+        cluster[rows], similarity[rows], centers[number] = number, (members @ center).numpy(), center.numpy()
+    return Clusters(cluster, similarity, centers)

@@ -28,7 +28,7 @@ class Predictions:
         target: accuracy wanted of those that reach the threshold; None if it was not measured.
         accuracy: held-out accuracy of all predictions; None if too few labels were given to measure it.
         sure_accuracy: held-out accuracy of those that reach the threshold; None likewise, or if none does.
-        C: inverse regularisation of the classifier.
+        C: inverse regularization of the classifier.
     """
 
     classes: np.ndarray
@@ -58,7 +58,7 @@ class Predictions:
 def classify(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, seed: int = 0) -> Predictions:
     """Classifies all images by logistic regression on the unit features of those with a label.
 
-    The regularisation (C = 100, 10 or 1) is the one with the highest accuracy in 5-fold cross-validation on the labels.
+    The regularization (C = 100, 10 or 1) is the one with the highest accuracy in 5-fold cross-validation on the labels.
     The threshold is the smallest margin at which the held-out predictions that reach it are right in ``target`` of the
     cases; if no margin does, it is above 1 and all are unsure. By default their error rate is to be half that of all
     held-out predictions, and their accuracy 95% at most: where classes are hard to tell apart, 95% would leave almost all
@@ -66,7 +66,7 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, 
     not calibrated otherwise.
 
     Args:
-        x: features [N,D]; a memory-mapped array is read in blocks, the labelled rows are kept in memory.
+        x: features [N,D]; a memory-mapped array is read in blocks, the labeled rows are kept in memory.
         labels: class numbers int64 [N], −1 for none.
         target: accuracy wanted of the predictions that are not unsure, in (0, 1]; default: see above.
         seed: of the folds.

@@ -8,7 +8,7 @@ from coulomb.ground.errors import InputError
 from coulomb.index.curation.duplicates import MOST_PARTNERS, Pairs, strongest_pairs
 from coulomb.metrics.rows import check_rows, cosines
 
-MOST_CENTRES = 4  # of a group: members that resemble all others
+MOST_CENTERS = 4  # of a group: members that resemble all others
 NONE: frozenset[tuple[int, int]] = frozenset()
 
 
@@ -21,15 +21,15 @@ def duplicate_groups(
     """Returns groups of similar rows, the positions of each in ``order``; the largest group first.
 
     Pairs of rows with a cosine of at least ``above`` are visited, the most similar first. The groups of both rows are merged
-    if one row, a centre, resembles all others of both. So no chain of neighbours joins rows that are not alike. At the end a
-    row that has partners, but is in no group because they all belong to centres that it does not resemble, joins the group
+    if one row, a center, resembles all others of both. So no chain of neighbors joins rows that are not alike. At the end a
+    row that has partners, but is in no group because they all belong to centers that it does not resemble, joins the group
     of its most similar partner. Therefore
 
     - every row that resembles another one is in a group, and a lower ``above`` never drops a row from the groups;
     - a pair is never parted for a weaker one: if two rows that resemble each other are in different groups, one of them is
       with a row that it resembles at least as much.
 
-    Memory is linear in N for any number of similar pairs: of each row the 16 strongest pairs are visited, and the centres
+    Memory is linear in N for any number of similar pairs: of each row the 16 strongest pairs are visited, and the centers
     of groups with more are compared again. At most N²/2 products, decided in fp64.
 
     Args:
@@ -90,11 +90,11 @@ def keep_best(
 
 @dataclass
 class _Group:
-    """Rows, of which each of the ``centres`` resembles all others; ``attached`` rows resemble another row of the group."""
+    """Rows, of which each of the ``centers`` resembles all others; ``attached`` rows resemble another row of the group."""
 
     number: int
     rows: list[int]
-    centres: list[int]
+    centers: list[int]
     attached: list[int] = field(default_factory=list)
 
 
@@ -115,7 +115,7 @@ class _Growing:
         self.also = np.array(sorted(inside), np.int64).reshape(-1, 2)
         self.also_set = set(map(tuple, self.also.tolist()))
         self.group: list[_Group | None] = [None] * len(order)
-        self.steps = np.zeros(len(order), np.int64)  # from a centre, of attached rows
+        self.steps = np.zeros(len(order), np.int64)  # from a center, of attached rows
         self.refused: set[tuple[int, int, int, int]] = set()
 
     def groups(self) -> list[_Group]:
@@ -147,42 +147,42 @@ class _Growing:
                 self.attach(row)
 
     def merge(self, i: int, j: int) -> bool:
-        """Merges the groups of two rows that resemble each other, if a row is the centre of both."""
+        """Merges the groups of two rows that resemble each other, if a row is the center of both."""
         first, second = self.group[i] or _Group(i, [i], [i]), self.group[j] or _Group(j, [j], [j])
         if first is second:
             return False
         if len(first.rows) < len(second.rows):
             first, second = second, first
         if len(first.rows) == 1:
-            centres = [i, j]
+            centers = [i, j]
         else:
             state = (first.number, len(first.rows), second.number, len(second.rows))
             if state in self.refused:
                 return False
-            centres = [c for c in first.centres if self.resembles(c, second.rows)]
-            if not centres or len(first.rows) < MOST_CENTRES:
-                centres += [c for c in second.centres if self.resembles(c, first.rows)]
-            if not centres:
+            centers = [c for c in first.centers if self.resembles(c, second.rows)]
+            if not centers or len(first.rows) < MOST_CENTERS:
+                centers += [c for c in second.centers if self.resembles(c, first.rows)]
+            if not centers:
                 self.refused.add(state)
                 return False
         first.rows += second.rows
         first.attached += second.attached
-        first.centres = sorted(centres)[:MOST_CENTRES]
+        first.centers = sorted(centers)[:MOST_CENTERS]
         for row in (first.rows[0], *second.rows, *second.attached):
             self.group[row] = first
         return True
 
-    def resembles(self, centre: int, rows: list[int]) -> bool:
+    def resembles(self, center: int, rows: list[int]) -> bool:
         """Returns whether a row resembles all the ``rows``."""
         many = np.array(rows)
-        values = cosines(self.x, np.repeat(self.order[centre], len(many)), self.x, self.order[many])
+        values = cosines(self.x, np.repeat(self.order[center], len(many)), self.x, self.order[many])
         return all(
-            value >= self.above or (min(centre, row), max(centre, row)) in self.also_set
+            value >= self.above or (min(center, row), max(center, row)) in self.also_set
             for value, row in zip(values.tolist(), rows, strict=True)
         )
 
     def attach(self, row: int) -> None:
-        """Adds a row to the group of its partner that is nearest to a centre; of these, the most similar."""
+        """Adds a row to the group of its partner that is nearest to a center; of these, the most similar."""
         partners = self.partners[self.starts[row] : self.starts[row + 1]]
         partner = int(partners[self.steps[partners].argmin()])
         group = self.group[partner]
@@ -191,15 +191,15 @@ class _Growing:
         self.group[row], self.steps[row] = group, self.steps[partner] + 1
 
     def merge_crowds(self, crowded: np.ndarray) -> None:
-        """Merges groups whose centres resemble each other, where rows have more partners than were visited."""
+        """Merges groups whose centers resemble each other, where rows have more partners than were visited."""
         while True:
             groups = [group for group in self.groups() if crowded[group.rows].any()]
-            centres = np.array(sorted(group.centres[0] for group in groups), np.int64)
-            if len(centres) < 2:
+            centers = np.array(sorted(group.centers[0] for group in groups), np.int64)
+            if len(centers) < 2:
                 return
-            pairs = strongest_pairs(self.x, self.above, self.order[centres])
+            pairs = strongest_pairs(self.x, self.above, self.order[centers])
             merged = [
-                self.merge(int(centres[i]), int(centres[j])) for i, j in zip(pairs.rows, pairs.columns, strict=True)
+                self.merge(int(centers[i]), int(centers[j])) for i, j in zip(pairs.rows, pairs.columns, strict=True)
             ]
             if not any(merged):
                 return

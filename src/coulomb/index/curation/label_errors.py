@@ -1,4 +1,4 @@
-"""Labels that are probably wrong: the neighbours and a cross-validated linear probe disagree with them."""
+"""Labels that are probably wrong: the neighbors and a cross-validated linear probe disagree with them."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.index.curation.folds import out_of_fold
 from coulomb.metrics.linear import fit_probe
-from coulomb.metrics.nearest import neighbours
+from coulomb.metrics.nearest import neighbors
 from coulomb.metrics.rows import check_labels, check_rows, unit_rows
 
-NEIGHBOURS = 20
+NEIGHBORS = 20
 PLANTED = 0.05  # share of labels that are flipped to find the cut-off
 FEWEST_PLANTED = 10  # with fewer, every suspicious label is listed
 
@@ -25,10 +25,10 @@ class LabelErrors:
         rows: positions of the images.
         suggested: the most probable class, never the given one.
         confidence: 1 − probability of the given label.
-        agreeing: how many of the ``k`` nearest labelled images have the given label.
+        agreeing: how many of the ``k`` nearest labeled images have the given label.
         probe: probability that the linear probe gives to the given label.
-        k: number of neighbours.
-        judged: number of labelled images that were examined.
+        k: number of neighbors.
+        judged: number of labeled images that were examined.
         single: number of images left out because no other image has their label.
         cutoff: recommended least confidence; 0 if it was not asked for, or if too few images were judged to find one.
     """
@@ -50,7 +50,7 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend:
         p_c ∝ √(probe_c · votes_c),     votes_c = (n_c + 1)/(k + C)
 
     ``probe`` is the out-of-fold probability of a linear probe (5 stratified folds; C is chosen anew within each training
-    part), n_c the number of the k = 20 nearest other labelled images with class c of C. Images whose most probable class
+    part), n_c the number of the k = 20 nearest other labeled images with class c of C. Images whose most probable class
     differs from their label are returned, ranked by 1 − p of the label. An image never votes on itself or trains its own
     probe. Classes of a single image cannot be judged; they are counted.
 
@@ -60,7 +60,7 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend:
     the cut-off is rather too high.
 
     Args:
-        x: features [N,D]; a memory-mapped array is read in blocks by the neighbours, the probe needs them in memory.
+        x: features [N,D]; a memory-mapped array is read in blocks by the neighbors, the probe needs them in memory.
         labels: class numbers int64 [N], −1 for none.
         seed: of the folds.
         recommend: whether to find the cut-off, for which the probes are fitted again.
@@ -78,8 +78,8 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend:
         )
     rows = np.flatnonzero(np.isin(labels, usable))
     given = np.searchsorted(usable, labels[rows])
-    k = min(NEIGHBOURS, len(rows) - 1)
-    _, near = neighbours(x, k, rows)
+    k = min(NEIGHBORS, len(rows) - 1)
+    _, near = neighbors(x, k, rows)
     probe, votes, probability = _judged(x, rows, near, given, seed)
     own = np.arange(len(rows)), given
     suggested = probability.argmax(1)

@@ -20,10 +20,10 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.outages import is_outage, unavailable
 from coulomb.kinds.image.picture import CorruptImage, Header, Picture
 from coulomb.kinds.image.pixels import (
-    GREY,
+    GRAY,
     eight_bits,
     formats,
-    has_grey_palette,
+    has_gray_palette,
     is_transparent,
     pixels,
     to_channels,
@@ -73,7 +73,7 @@ def read_header(data: bytes | Path, item_id: str) -> Header:
             depth = "float32"
         elif mode == "I" or mode.startswith("I;16"):
             depth = "uint16"
-        elif not (mode in GREY or (mode == "P" and has_grey_palette(image))):
+        elif not (mode in GRAY or (mode == "P" and has_gray_palette(image))):
             channels = 3
         return Header(width, height, mode, channels, depth, is_transparent(image))
 

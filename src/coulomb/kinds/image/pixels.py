@@ -4,7 +4,7 @@
 |---|---|
 | 1, L | uint8, 1 channel |
 | LA, or L with a transparent value | uint8, 1 channel, composited over white |
-| P | uint8, 1 channel if the palette is grey, else 3; composited over white if it has transparency |
+| P | uint8, 1 channel if the palette is gray, else 3; composited over white if it has transparency |
 | RGB, RGBX, CMYK, YCbCr, LAB, HSV | uint8, 3 channels |
 | RGBA | uint8, 3 channels, composited over white |
 | I;16, and I within 0…65535 | uint16, 1 channel |
@@ -25,7 +25,7 @@ from coulomb.kinds.image.picture import Picture
 # Only formats that Pillow decodes itself: EPS, for example, would run Ghostscript on an untrusted program.
 FORMATS = tuple("JPEG PNG WEBP GIF TIFF BMP PPM JPEG2000 AVIF TGA ICO PCX DDS SGI HEIF".split())
 ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
-GREY = ("1", "L", "LA", "La")
+GRAY = ("1", "L", "LA", "La")
 
 
 @functools.cache
@@ -67,8 +67,8 @@ def is_transparent(image: Image.Image) -> bool:
     return image.mode in ALPHA or (image.mode in ("1", "L", "P", "RGB") and "transparency" in image.info)
 
 
-def has_grey_palette(image: Image.Image) -> bool:
-    """Returns True if all colors of the palette are grey."""
+def has_gray_palette(image: Image.Image) -> bool:
+    """Returns True if all colors of the palette are gray."""
     red_green_blue = np.asarray(image.getpalette("RGB") or [], dtype=np.uint8).reshape(-1, 3)
     return bool((red_green_blue == red_green_blue[:, :1]).all())
 
@@ -80,7 +80,7 @@ def pixels(image: Image.Image) -> Picture:
         return sixteen_bits(np.asarray(image))
     if mode == "F":
         return checked_unit_range(np.asarray(image)[..., None].astype(np.float32))
-    target = "L" if mode in GREY or (mode == "P" and has_grey_palette(image)) else "RGB"
+    target = "L" if mode in GRAY or (mode == "P" and has_gray_palette(image)) else "RGB"
     if is_transparent(image):
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, (255, 255, 255, 255)), rgba)
@@ -105,7 +105,7 @@ def checked_unit_range(values: Picture) -> Picture:
 
 
 def to_channels(picture: Picture, channels: int) -> Picture:
-    """Converts [H, W, c] to [H, W, ``channels``]: grey is repeated, colour becomes luma (ITU-R BT.601, as Pillow's "L").
+    """Converts [H, W, c] to [H, W, ``channels``]: gray is repeated, color becomes luma (ITU-R BT.601, as Pillow's "L").
 
     Raises:
         InputError: any other change of the number of channels; no channel is dropped or made up.

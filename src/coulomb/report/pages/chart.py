@@ -3,7 +3,7 @@
 Written by hand because no plotting library in the dependencies makes a chart that is a few kilobytes of SVG and text,
 follows light and dark, reads on a phone and keeps its tooltips offline: matplotlib's SVG is static, plotly's script is 4 MB.
 
-Positions are percentages of the plot, so that CSS sets size, colour and type. Curves are SVG paths in a stretched
+Positions are percentages of the plot, so that CSS sets size, color and type. Curves are SVG paths in a stretched
 1000 × 1000 box; labels are ordinary text around it. Nothing needs a script but the tooltips.
 """
 
@@ -18,7 +18,7 @@ from coulomb.report.pages.numbers import axis_value, significant, trim_zeros
 MAX_POINTS = 400  # more are averaged in groups: a wide screen cannot show them apart
 MAX_DOTS = 40  # curves with at most this many points also get dots
 MAX_STEPS = 60  # dots of a path
-MAX_CURVES = 8  # colours that can be told apart
+MAX_CURVES = 8  # colors that can be told apart
 LABEL_HEIGHT = 9  # of the label of a level, in percent of the plot
 LABELS_FROM = 55  # percent of the width: labels of levels stand on the right
 UNLIMITED = (-math.inf, math.inf)
@@ -32,7 +32,7 @@ class Series:
         name: shown in the legend if the chart has several curves.
         points: (x, y) or (x, y, standard deviation); a logarithmic y-axis shows no deviations. Points that are not finite,
             or not positive on a logarithmic axis, are left out.
-        style: a class of the style sheet; by default the colour of the curve's position, ``k0`` to ``k7``.
+        style: a class of the style sheet; by default the color of the curve's position, ``k0`` to ``k7``.
         dashed: for values from elsewhere, such as published ones.
         draw: ``"both"`` line and dots, ``"line"`` for formulas, or ``"dots"``.
         exponent: the fitted k of y ∝ xᵏ, shown in the legend.
@@ -120,7 +120,7 @@ class Axis:
         return 100 * (high - at) / (high - low) if self.reversed else 100 * (at - low) / (high - low)
 
     def ticks(self, values: Sequence[float], write: Callable[[float], str]) -> list[Tick]:
-        """Returns labelled ticks at ``values``."""
+        """Returns labeled ticks at ``values``."""
         return [Tick(round(self.place(value), 2), trim_zeros(write(value))) for value in values]
 
 
@@ -212,7 +212,7 @@ def line_chart(
             levels, down, [down.place(p.y) for points in curves for p in points if across.place(p.x) > LABELS_FROM]
         ),
         [
-            _curve(one, points, across, down, write, colour=f"k{i}", dotted=path or len(points) <= MAX_DOTS)
+            _curve(one, points, across, down, write, color=f"k{i}", dotted=path or len(points) <= MAX_DOTS)
             for i, (one, points) in enumerate(zip(drawn, curves, strict=True))
         ],
         f"{title}: " + "; ".join(map(_summary, drawn, curves, counts, itertools.repeat(write))),
@@ -266,7 +266,7 @@ def _curve(
     down: Axis,
     write: Callable[[float], str],
     *,
-    colour: str,
+    color: str,
     dotted: bool,
 ) -> Curve:
     def at(x: float, y: float) -> str:
@@ -278,7 +278,7 @@ def _curve(
     last = points[-1]
     return Curve(
         one.name,
-        (one.style or colour) + (" dashed" if one.dashed else ""),
+        (one.style or color) + (" dashed" if one.dashed else ""),
         line,
         "".join(f"M{at(p.x, p.y)}h0" for p in points) if (dotted and one.draw != "line") or not line else "",
         (round(across.place(last.x), 2), round(down.place(last.y), 2), write(last.y)),

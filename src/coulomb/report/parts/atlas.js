@@ -42,11 +42,11 @@ const atlas = (page) => {
     if (i < 0) { picked.replaceChildren(make("p", "hint", "Select an image on the map.")); return; }
     const big = make("div", "big"), near = make("div", "near");
     big.append(self.thumb(i));
-    for (const j of data.neighbours[i]) {
+    for (const j of data.neighbors[i]) {
       const wrong = data.labels[i] >= 0 && data.labels[j] >= 0 && data.labels[i] !== data.labels[j];
       near.append(self.thumb(j, wrong ? " wrong" : ""));
     }
-    picked.replaceChildren(big, make("b", "", self.className(i)), make("span", "id", data.ids[i]), make("p", "neartitle", "Nearest neighbours"), near);
+    picked.replaceChildren(big, make("b", "", self.className(i)), make("span", "id", data.ids[i]), make("p", "neartitle", "Nearest neighbors"), near);
   };
   self.pin(page.first);  // an example in the panel
   self.pinned = -1;

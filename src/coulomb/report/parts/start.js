@@ -3,5 +3,5 @@ similarity(page.similarity || []);
 const shown = atlas(page);
 if (shown) {
   lasso(shown);
-  colouring(shown);
+  coloring(shown);
 }

@@ -111,7 +111,7 @@ def _split_batch(images: Any) -> list[Any]:
         return [images]
     if first <= MOST_CHANNELS and first < min(height, last):
         raise InputError(
-            f"images: an array of shape {list(shape)} may be one image [C, H, W] or {first} grey ones [N, H, W]; "
+            f"images: an array of shape {list(shape)} may be one image [C, H, W] or {first} gray ones [N, H, W]; "
             "give images.transpose(1, 2, 0) for one, or images[..., None] for a batch"
         )
     return list(images)  # [N, H, W]

@@ -190,7 +190,7 @@ def _read_vectors(path: Path, names: list[str]) -> dict[str, list[Any]]:
 
 
 def open_digits() -> ArraySource:
-    """Opens scikit-learn's handwritten digits: 1,797 grey images of 8×8, uint8 (values 0…16 become 0…255).
+    """Opens scikit-learn's handwritten digits: 1,797 gray images of 8×8, uint8 (values 0…16 become 0…255).
 
     They are part of that package, so that a demonstration needs no download.
     """

@@ -190,7 +190,7 @@ def _may_be_folder(link: os.DirEntry[str]) -> bool:
 
 
 def open_folder(root: Path, scan: FolderScan) -> FileSource:
-    """Opens the images of a folder, labelled by its subfolders.
+    """Opens the images of a folder, labeled by its subfolders.
 
     - Without subfolders there are no labels: a flat folder is never one class.
     - With several subfolders, the first folder level is the class, however deep the file lies. Files in the folder itself

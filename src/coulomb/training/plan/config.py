@@ -34,8 +34,8 @@ def _option(panel: str, default: Any, text: str, **limits: Any) -> Any:
     return field(default=default, metadata=_about(panel, text, **limits))
 
 
-_data, _method, _optimisation, _views, _run, _evaluation = (
-    partial(_option, panel) for panel in ("Data", "Method", "Optimisation", "Views", "Run", "Evaluation")
+_data, _method, _optimization, _views, _run, _evaluation = (
+    partial(_option, panel) for panel in ("Data", "Method", "Optimization", "Views", "Run", "Evaluation")
 )
 
 
@@ -70,7 +70,7 @@ class Config:
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
         None,
-        "auto (lite0 for colour photos, else from scratch), lite0 (ImageNet weights), hf:NAME@weights, timm:NAME@weights, "
+        "auto (lite0 for color photos, else from scratch), lite0 (ImageNet weights), hf:NAME@weights, timm:NAME@weights, "
         "run:FOLDER (an earlier run), a folder or .safetensors file; with random weights: convnet, convnet-pool, resnet10, "
         "resnet18, resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder",
     )
@@ -88,7 +88,7 @@ class Config:
     )
     whitening: float = _method(
         0.0,
-        "power of the whitening of the features after training, from 0 (none) to 1: better neighbours, slightly worse "
+        "power of the whitening of the features after training, from 0 (none) to 1: better neighbors, slightly worse "
         "few-shot accuracy",
         least=0.0,
     )
@@ -106,36 +106,36 @@ class Config:
     norm: str = _method(
         "batch", "norm layers of convnet and resnets: batch, or group, which no other image influences", choices=NORMS
     )
-    epochs: int = _optimisation(100, "passes over the training images", least=0)
-    batch_size: int = _optimisation(
+    epochs: int = _optimization(100, "passes over the training images", least=0)
+    batch_size: int = _optimization(
         256, "images per step and process; the contrastive batch spans all processes", least=2
     )
-    micro_batch: int | None = _optimisation(
+    micro_batch: int | None = _optimization(
         None,
         "views that the encoder takes at a time, twice: its memory is theirs, the loss sees the whole batch; default: all",
         least=1,
     )
-    lr: float = _optimisation(0.06, "peak learning rate", least=0.0)
-    optimizer: str = _optimisation("sgd", "optimizer", choices=("sgd", "adamw", "lars", "muon"))
-    weight_decay: float = _optimisation(5e-4, "weight decay, not applied to norms and biases", least=0.0)
-    warmup_epochs: float = _optimisation(0.0, "epochs of linear warm-up before the schedule", least=0.0)
-    head_epochs: float = _optimisation(0.0, "epochs at the beginning in which only the head is trained", least=0.0)
-    layer_decay: float = _optimisation(
+    lr: float = _optimization(0.06, "peak learning rate", least=0.0)
+    optimizer: str = _optimization("sgd", "optimizer", choices=("sgd", "adamw", "lars", "muon"))
+    weight_decay: float = _optimization(5e-4, "weight decay, not applied to norms and biases", least=0.0)
+    warmup_epochs: float = _optimization(0.0, "epochs of linear warm-up before the schedule", least=0.0)
+    head_epochs: float = _optimization(0.0, "epochs at the beginning in which only the head is trained", least=0.0)
+    layer_decay: float = _optimization(
         1.0, "factor on the learning rate from each block of the encoder to the one before it; usual is 0.75", least=0.0
     )
-    schedule: str = _optimisation("cosine", "learning rate after the warm-up", choices=SCHEDULES)
+    schedule: str = _optimization("cosine", "learning rate after the warm-up", choices=SCHEDULES)
     lr_drops: list[float] = field(
         default_factory=lambda: [0.6, 0.8],
         metadata=_about(
-            "Optimisation", "with --schedule step: fractions of the run at which the learning rate is divided by ten"
+            "Optimization", "with --schedule step: fractions of the run at which the learning rate is divided by ten"
         ),
     )
-    momentum: float = _optimisation(0.9, "momentum of SGD and LARS", least=0.0)
-    accumulate: int = _optimisation(
+    momentum: float = _optimization(0.9, "momentum of SGD and LARS", least=0.0)
+    accumulate: int = _optimization(
         1, "steps whose gradients are averaged for one update; this does NOT enlarge the contrastive batch", least=1
     )
-    precision: str = _optimisation("32", "arithmetic of the network", choices=("32", "bf16"))
-    compile: bool = _optimisation(
+    precision: str = _optimization("32", "arithmetic of the network", choices=("32", "bf16"))
+    compile: bool = _optimization(
         False, "compile the encoder with torch.compile: takes a minute, needs a compiler, results differ by rounding"
     )
     views: str | None = _views(None, "augmentation preset: natural, small-natural, digits, single-channel")
@@ -144,14 +144,14 @@ class Config:
     )
     n_views: int = _views(2, "views per image in a batch; most methods need 2", least=1)
     cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", least=2)
-    neighbours: int = _views(
+    neighbors: int = _views(
         0,
         "with --tune none: positives are views of this many nearest images; 0: other views of the same image",
         least=0,
     )
     keep_cache: bool = _views(False, "with --tune none: keep the file of the features after the training")
     image_size: int | None = _views(None, "side of the network's input in pixels", least=4)
-    channels: int | None = _views(None, "channels of the network's input: 1 grey, 3 colour", least=1)
+    channels: int | None = _views(None, "channels of the network's input: 1 gray, 3 color", least=1)
     out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
     seed: int = _run(0, "seed of every random draw")
     accelerator: str = _run("auto", "where to train", choices=("auto", "cpu", "gpu"))
@@ -171,7 +171,7 @@ class Config:
     checkpoint_every: int = _run(200, "updates between checkpoints, in addition to one per epoch", least=1)
     knn_every: int | None = _evaluation(None, "epochs between live kNN evaluations; 0 for none", least=0)
     knn_k: int = _evaluation(
-        200, "neighbours in the kNN evaluation; with --preset small 20 below 10,000 training images", least=1
+        200, "neighbors in the kNN evaluation; with --preset small 20 below 10,000 training images", least=1
     )
     knn_sigma: float = _evaluation(0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
     many_above: int = _evaluation(
@@ -216,9 +216,9 @@ class Config:
             if getattr(self, name) > self.epochs:
                 raise InputError(f"{name}={getattr(self, name)!r}: more than the {self.epochs} epochs of the run")
 
-        if self.neighbours and (tune.kind != "none" or self.n_views < 2):
+        if self.neighbors and (tune.kind != "none" or self.n_views < 2):
             raise InputError(
-                f"neighbours={self.neighbours!r}: needs tune='none' and n_views of at least 2, not tune={self.tune!r} and "
+                f"neighbors={self.neighbors!r}: needs tune='none' and n_views of at least 2, not tune={self.tune!r} and "
                 f"n_views={self.n_views}; leave it out"
             )
         if tune.kind == "none" and self.micro_batch is not None:

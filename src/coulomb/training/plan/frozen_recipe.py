@@ -11,7 +11,7 @@ log = logging.getLogger("coulomb")
 
 HEAD = ("embedding_dim", "head_layers", "head_hidden_dim")  # options of a projection head, which there is none of
 EPOCHS = 20  # of an adapter; 60 were no better on 1,712 photos of rooms
-NEIGHBOURS, OF_IMAGES = 10, 0.01  # at most this share of the training images, since small classes have few members
+NEIGHBORS, OF_IMAGES = 10, 0.01  # at most this share of the training images, since small classes have few members
 
 
 def for_frozen(
@@ -20,20 +20,20 @@ def for_frozen(
     """Returns recipe and options of a run that keeps the backbone frozen.
 
     ``head`` and ``none`` train a linear adapter by AdamW. Without labels, ``none`` takes as positives views of an image's
-    ten nearest neighbours by the untouched features, as NNCLR does with learned ones (Dwibedi et al., 2021): other views
+    ten nearest neighbors by the untouched features, as NNCLR does with learned ones (Dwibedi et al., 2021): other views
     of the same image push class mates apart. ``whiten`` trains nothing. Options without effect are left out, with a warning.
 
     Raises:
-        InputError: the option ``neighbours`` with a method that needs labels.
+        InputError: the option ``neighbors`` with a method that needs labels.
     """
     recipe = dataclasses.replace(recipe, tune=kind, warmup_epochs=0.0, head_epochs=0.0, stay_close=0.0, whitening=0.0)
-    if needs_labels and options.get("neighbours"):
+    if needs_labels and options.get("neighbors"):
         raise InputError(
-            f"neighbours={options['neighbours']!r}: the positives of method={options.get('method')!r} are chosen by labels; "
+            f"neighbors={options['neighbors']!r}: the positives of method={options.get('method')!r} are chosen by labels; "
             "leave it out, or use a method without labels, such as simclr"
         )
     if kind == "whiten":
-        fixed = {option.name for option in dataclasses.fields(Config) if option.metadata["panel"] == "Optimisation"}
+        fixed = {option.name for option in dataclasses.fields(Config) if option.metadata["panel"] == "Optimization"}
         fixed |= {"method", "temperature", *HEAD[1:], "n_views", "knn_every", "pulse"}
         recipe = dataclasses.replace(recipe, epochs=0, knn_every=0, embedding_dim=256, whitening=1.0)
     else:
@@ -50,7 +50,7 @@ def for_frozen(
         if not needs_labels:
             values["temperature"] = 0.07
             if kind == "none" and options.get("n_views", recipe.n_views) > 1:
-                values["neighbours"] = min(NEIGHBOURS, max(1, int(OF_IMAGES * images)))
+                values["neighbors"] = min(NEIGHBORS, max(1, int(OF_IMAGES * images)))
         recipe = dataclasses.replace(recipe, **values)
     if unused := [name for name, value in options.items() if name in fixed and (name, value) != ("method", "simclr")]:
         why = "trains nothing" if kind == "whiten" else "has a linear adapter instead of a head"

@@ -90,15 +90,13 @@ def plan_prepared(config: Config, prepared: Prepared, method: type[Method]) -> P
 
     Raises:
         InputError: the method needs labels and there are none, or the batch is larger than the training set, or there are
-            fewer images than neighbours.
+            fewer images than neighbors.
     """
     learned = find_training_images(prepared, method)
     if len(learned) < 2:
         raise InputError(f"data={config.data!r}: {_too_few(len(learned), prepared)}")
-    if config.neighbours >= len(learned):
-        raise InputError(
-            f"neighbours={config.neighbours}: there are {len(learned)} training images; use fewer neighbours"
-        )
+    if config.neighbors >= len(learned):
+        raise InputError(f"neighbors={config.neighbors}: there are {len(learned)} training images; use fewer neighbors")
     processes = count_processes(config)
     return Plan(config, prepared, learned, processes, batches_per_epoch(len(learned), config.batch_size, processes))
 
@@ -163,7 +161,7 @@ def configure(
     if options.get("encoder") and not takes_width(options["encoder"]):
         options = {"encoder_width": None} | options  # the recipe's width is that of its own encoder
     config = dataclasses.replace(recipe, **options)
-    if method.needs_labels and facts.labelled == 0:
+    if method.needs_labels and facts.labeled == 0:
         raise InputError(
             f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
         )
@@ -240,7 +238,7 @@ def tune_encoder(config: Config, encoder: Encoder) -> str:
 
 
 def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray:
-    """Returns the indices of the training images that the method uses: all, or with ``labelled_only`` those with a label.
+    """Returns the indices of the training images that the method uses: all, or with ``labeled_only`` those with a label.
 
     Raises:
         InputError: the method needs labels, and no training image has one.
@@ -248,18 +246,18 @@ def find_training_images(prepared: Prepared, method: type[Method]) -> np.ndarray
     labels, indices = prepared.train.own_labels, prepared.train.indices
     if not method.needs_labels:
         return indices
-    labelled = np.zeros(len(indices), dtype=bool) if labels is None else labels >= 0
-    if not labelled.any():
+    labeled = np.zeros(len(indices), dtype=bool) if labels is None else labels >= 0
+    if not labeled.any():
         raise InputError(
             f"method={method.__name__!r}: needs labels, and none of the {len(indices)} training images has one"
         )
-    return indices[labelled] if method.labelled_only else indices
+    return indices[labeled] if method.labeled_only else indices
 
 
 def matches_labels(method: type[Method]) -> bool:
     """Returns True if the method's positives are the images of the same class in the batch (SupCon, triplets).
 
-    Methods with a centre or a weight vector per class declare ``class_counts`` or ``num_classes`` instead.
+    Methods with a center or a weight vector per class declare ``class_counts`` or ``num_classes`` instead.
     """
     return method.needs_labels and not {"class_counts", "num_classes"} & set(accepted_parameters(method)[0])
 

@@ -75,7 +75,7 @@ class Facts:
     images: int  # for training, without held-out images and those that a long tail removes
     image_size: int
     channels: int
-    labelled: int
+    labeled: int
     digits: bool
     fast_bf16: bool
     survey: Survey
@@ -130,7 +130,7 @@ class Prepared:
             "source": self.source,
             "train": len(self.train.indices),
             "test": len(self.test.indices),
-            "labelled": self.facts.labelled,
+            "labeled": self.facts.labeled,
             "classes": self.class_names,
             "class_counts": self.class_counts,
             "long_tail": self.long_tail,
@@ -193,7 +193,7 @@ def measure(config: Config, source: Source, test_source: Source | None = None) -
         images=len(split.train),
         image_size=config.image_size or start.image_size or suggest_image_size(surveyed, LARGEST[config.preset]),
         channels=config.channels or start.channels or surveyed.channels,
-        labelled=0 if source.labels is None else int((source.labels >= 0).sum()),
+        labeled=0 if source.labels is None else int((source.labels >= 0).sum()),
         digits=source.kind == "digits",
         fast_bf16=fast_bf16(),
         survey=surveyed,

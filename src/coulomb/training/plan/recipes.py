@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.knn import default_neighbours
+from coulomb.metrics.knn import default_neighbors
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Facts
 
@@ -79,7 +79,7 @@ def small(method: str, facts: Facts, shown: int = SHOWN, **changes: Any) -> Conf
         "embedding_dim": 64 if tiny(facts) else 128,
         "temperature": 0.2,
         "knn_every": max(2, epochs // 20),
-        "knn_k": default_neighbours(facts.images),
+        "knn_k": default_neighbors(facts.images),
     }
     return Config(method=method, preset="small", **values | changes)
 
@@ -91,7 +91,7 @@ def paper(method: str, facts: Facts, **values: Any) -> Config:
 
 @recipe
 def simclr_small(facts: Facts) -> Config:
-    """SimCLR for CPUs; for colour photos of 21 to 40 pixels with what was better on CIFAR-10 in the same time (LOG.md)."""
+    """SimCLR for CPUs; for color photos of 21 to 40 pixels with what was better on CIFAR-10 in the same time (LOG.md)."""
     if tiny(facts) or facts.image_size > 40 or facts.channels != 3:
         return small("simclr", facts)
     values: dict[str, Any] = {"encoder": "convnet-pool", "optimizer": "muon", "lr": 0.02, "weight_decay": 0.01}
@@ -426,7 +426,7 @@ def arcface_paper(facts: Facts) -> Config:
 def paco_small(facts: Facts) -> Config:
     """PaCo for CPUs: α .01 as on CIFAR-LT, τ .2 as on ImageNet-LT, a queue of 1024, momentum .99 for a short training.
 
-    After 20 epochs on digits, the accuracy of the centres is .983 with τ .2 and .916 with CIFAR-LT's τ .05.
+    After 20 epochs on digits, the accuracy of the centers is .983 with τ .2 and .916 with CIFAR-LT's τ .05.
     """
     own = {"alpha": 0.01, "queue_size": 256 if tiny(facts) else 1024, "momentum": 0.99}
     return small("paco", facts, method_options=own)

@@ -9,7 +9,7 @@ from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.start import shown_in_time
 
 MILD: dict[str, Any] = {"crop_area": [0.4, 1.0]}
-MILD_COLOUR = MILD | {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+MILD_COLOR = MILD | {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 MOST_EPOCHS, LEAST_EPOCHS = 30, 2
 LEAST_BATCH = 16
 FORWARD = 3  # views that pass through the network in the time in which one of them is trained on
@@ -71,7 +71,7 @@ def from_weights(method: str, facts: Facts) -> Config:
     if facts.digits:
         mild = {}
     elif facts.channels == 3:
-        views, mild = "natural", MILD_COLOUR
+        views, mild = "natural", MILD_COLOR
     return replace(
         small,
         encoder=facts.start.encoder,

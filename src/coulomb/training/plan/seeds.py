@@ -62,7 +62,7 @@ def seed_folder(out: Path, seed: int) -> RunFolder:
     return RunFolder(out / f"seed{seed}")
 
 
-def summarise(out: Path) -> dict[str, Any]:
+def summarize(out: Path) -> dict[str, Any]:
     """Computes mean and standard deviation (n − 1) over the seeds of all evaluation results; writes ``summary.json``.
 
     Returns:

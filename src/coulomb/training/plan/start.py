@@ -25,7 +25,7 @@ class Start:
     Attributes:
         encoder: name of an encoder with weights; None for random weights.
         image_size: side of the network's input in pixels that fits these weights; None if the images decide.
-        channels: of the network's input, 3 for weights unless given: grey images are repeated; None if the images decide.
+        channels: of the network's input, 3 for weights unless given: gray images are repeated; None if the images decide.
         reason: a sentence for users.
         missing: whether weights would have been taken, but are not installed.
     """
@@ -43,8 +43,8 @@ FROM_SCRATCH = Start(None, None, None, "Random weights.")
 def choose_start(config: Config, surveyed: Survey, images: int, *, digits: bool = False) -> Start:
     """Chooses what the encoder begins from.
 
-    Without the option ``encoder``, colour photos whose median short side is at least 48 pixels begin from ``lite0`` if its
-    weights are installed; digits, grey and small images begin from random weights. Images for lite0 have 96, 128 or 160
+    Without the option ``encoder``, color photos whose median short side is at least 48 pixels begin from ``lite0`` if its
+    weights are installed; digits, gray and small images begin from random weights. Images for lite0 have 96, 128 or 160
     pixels, by their short side, as far as six epochs take about ten minutes on two cores.
 
     Args:
@@ -79,7 +79,7 @@ def choose_start(config: Config, surveyed: Survey, images: int, *, digits: bool 
         "lite0",
         size,
         3,
-        f"lite0 begins from its ImageNet weights, because these are colour photos (median short side "
+        f"lite0 begins from its ImageNet weights, because these are color photos (median short side "
         f"{surveyed.short_side:g} pixels); --from-scratch begins from random weights.",
     )
 

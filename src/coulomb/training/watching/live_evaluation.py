@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.views import ViewMaker
-from coulomb.metrics.class_structure import false_negative_rate, neighbourhood_purity, tolerance
+from coulomb.metrics.class_structure import false_negative_rate, neighborhood_purity, tolerance
 from coulomb.metrics.features import extract_features, frozen
 from coulomb.metrics.geometry import alignment, feature_std, uniformity
 from coulomb.metrics.knn import knn_accuracy
@@ -25,11 +25,11 @@ from coulomb.training.plan.journal import Journal
 from coulomb.training.plan.prepare import Part, Prepared
 
 SPECTRUM = 64  # singular values that are written
-NEIGHBOURS = 10
+NEIGHBORS = 10
 
 
 def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]:
-    """Computes the metrics of two views ``x``, ``y`` [N, D] of the same images, the unnormalised outputs of the head:
+    """Computes the metrics of two views ``x``, ``y`` [N, D] of the same images, the unnormalized outputs of the head:
 
     - ``alignment``, ``uniformity``, ``embedding_rank``, ``embedding_std``, ``view_retrieval``;
     - ``lidar``: LiDAR with q = 2 views per image and δ = 1e-4. The paper uses 50 views of 1000 images, so values are
@@ -38,7 +38,7 @@ def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]
     - ``separation``: P(a positive's cosine > a negative's), ties ½;
     - ``spectrum``: at most 64 singular values of the unit embeddings over the largest;
     - ``similarity_histogram``: ``edges`` (41), ``positive``, ``negative``, ``hardest``, ``same_class`` or null (40 counts);
-    - ``embedding_norm``: mean norm before normalisation;
+    - ``embedding_norm``: mean norm before normalization;
     - with labels [N] (−1: unknown), if a class has two images: ``tolerance``, ``purity`` (of the 10 nearest),
       ``false_negative_rate``.
 
@@ -66,12 +66,12 @@ def view_geometry(x: Tensor, y: Tensor, labels: Tensor | None) -> dict[str, Any]
     }
     if labels is not None and (mean_cosine := tolerance(first, labels)) is not None:
         geometry["tolerance"] = mean_cosine
-        geometry["purity"] = neighbourhood_purity(first, labels, NEIGHBOURS)[0]
+        geometry["purity"] = neighborhood_purity(first, labels, NEIGHBORS)[0]
         geometry["false_negative_rate"] = false_negative_rate(labels)
     return geometry
 
 
-BANK = 10_000  # training images among which neighbours are searched
+BANK = 10_000  # training images among which neighbors are searched
 QUERIES = 2_000  # held-out images that are classified
 PAIRS = 1_024  # held-out images whose two views are compared
 
@@ -106,15 +106,15 @@ class LiveEvaluation(pl.Callback):
         if not trainer.is_global_zero:
             return
         line = {"epoch": epoch, "step": trainer.global_step}
-        line |= self.neighbours(module.method.encoder, module.device) | self.geometry(module.method, module.device)
+        line |= self.neighbors(module.method.encoder, module.device) | self.geometry(module.method, module.device)
         self.journal.write(line)
         if "knn" in line:
             module.latest_knn = line["knn"]
 
-    def neighbours(self, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
+    def neighbors(self, encoder: nn.Module, device: torch.device) -> dict[str, Any]:
         """Computes the kNN accuracy, if both parts have labels."""
-        bank = self.labelled(self.prepared.train, BANK, "bank")
-        queries = self.labelled(self.prepared.test, QUERIES, "queries")
+        bank = self.labeled(self.prepared.train, BANK, "bank")
+        queries = self.labeled(self.prepared.test, QUERIES, "queries")
         if not len(bank) or not len(queries):
             return {}
         train, test = self.prepared.train, self.prepared.test
@@ -174,9 +174,9 @@ class LiveEvaluation(pl.Callback):
         with frozen(encoder):
             return encoder(features.to(device)).float().cpu(), which
 
-    def labelled(self, part: Part, most: int, purpose: str) -> np.ndarray:
-        """Returns at most ``most`` labelled images, the same ones each time."""
+    def labeled(self, part: Part, most: int, purpose: str) -> np.ndarray:
+        """Returns at most ``most`` labeled images, the same ones each time."""
         if part.labels is None:
             return np.empty(0, dtype=np.int64)
-        labelled = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
-        return labelled.sample(most, self.config.seed, purpose).indices
+        labeled = Part(part.images, part.indices[part.labels[part.indices] >= 0], part.labels)
+        return labeled.sample(most, self.config.seed, purpose).indices

@@ -148,7 +148,7 @@ def _noise(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Lab
 
 
 def _bank(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
-    """All slots of a memory bank except the query's own. Class centres are not negatives."""
+    """All slots of a memory bank except the query's own. Class centers are not negatives."""
     features, slots, centers = call["features"], call["labels"], call["centers"]
     bank = next((part for part in method.modules() if isinstance(part, MemoryBank)), None)
     if bank is None or len(bank) != len(centers):

@@ -152,7 +152,7 @@ class ClassGradients(pl.Callback):
     - ``class_gradient_views`` [C]: the number of these views.
 
     The gradient is computed anyway, so this costs one norm per row. Features are used, not embeddings, because every method
-    has them, and gradients through a classifier (PaCo's centres) reach them, too. Views that are encoded without gradient do
+    has them, and gradients through a classifier (PaCo's centers) reach them, too. Views that are encoded without gradient do
     not count. With several processes, all their images count.
     """
 

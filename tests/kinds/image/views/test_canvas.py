@@ -24,7 +24,7 @@ def test_a_float_canvas_is_copied():
 @pytest.mark.parametrize(("canvas_size", "size"), [(64, 32), (100, 32), (20, 32), (256, 224)])
 @pytest.mark.parametrize("aspect", [1.0, 2.5, 0.4])
 def test_matches_pil(photos, canvas_size, size, aspect):
-    """PIL's antialiased bilinear resize of the centre box of the canvas (one float channel)."""
+    """PIL's antialiased bilinear resize of the center box of the canvas (one float channel)."""
     canvas = photos(1, channels=1, size=canvas_size)
     width, height = canvas_size * min(1, 1 / aspect), canvas_size * min(1, aspect)
     left, top = (canvas_size - width) / 2, (canvas_size - height) / 2
@@ -41,7 +41,7 @@ def test_aspects_may_differ_within_a_batch(photos):
         torch.testing.assert_close(together[i : i + 1], plain_view(canvas[i : i + 1], 32, aspect[i : i + 1]))
 
 
-def test_oblong_canvas_without_aspect_is_centre_cropped():
+def test_oblong_canvas_without_aspect_is_center_cropped():
     canvas = torch.rand(2, 3, 32, 48)
     torch.testing.assert_close(plain_view(canvas, 32), canvas[..., 8:40])
 

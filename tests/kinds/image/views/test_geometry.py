@@ -22,11 +22,11 @@ AFFINE = ViewSpec(affine=1.0, rotate=40, translate=0.2, zoom=(0.7, 1.4), shear=1
 
 
 def test_affine_matches_kornia_warp_affine(kornia, uniforms, photos):
-    """kornia's warp_affine maps pixel centres 0 … S−1 forwards (align_corners=True); ours [−1, 1] over pixel edges."""
+    """kornia's warp_affine maps pixel centers 0 … S−1 forwards (align_corners=True); ours [−1, 1] over pixel edges."""
     u, images = uniforms(B), photos(B, size=S)
     linear, shift = affine_maps(AFFINE, u)
-    centre = torch.full((B, 2, 1), (S - 1) / 2)
-    matrix = torch.cat([linear, centre - linear @ centre + shift * S / 2], 2)
+    center = torch.full((B, 2, 1), (S - 1) / 2)
+    matrix = torch.cat([linear, center - linear @ center + shift * S / 2], 2)
     expected = kornia.geometry.transform.warp_affine(images, matrix, (S, S), padding_mode="zeros", align_corners=True)
     got = Geometry(AFFINE, u, torch.ones(B), S)(images, ALL)
     torch.testing.assert_close(got, expected, atol=2e-4, rtol=0)
@@ -60,7 +60,7 @@ def test_the_affine_map_is_zoom_rotation_shear_then_shift(uniforms):
 
 @pytest.mark.parametrize("size", [32, 20])
 def test_crop_matches_kornia_crop_and_resize(kornia, uniforms, photos, size):
-    """kornia's boxes connect pixel centres, ours pixel edges: the box connects the outermost sampled points."""
+    """kornia's boxes connect pixel centers, ours pixel edges: the box connects the outermost sampled points."""
     u, images = uniforms(B), photos(B, size=S)
     spec = ViewSpec(crop_area=(0.2, 0.6), crop_ratio=(0.75, 1.33))
     left, top, width, height = crop_rectangles(spec, u, torch.ones(B)).unbind(1)
@@ -105,7 +105,7 @@ def test_padding_modes(uniforms, padding):
 
 
 def test_shrinking_averages_before_it_samples(uniforms):
-    """Stripes of one pixel become grey when shrunk four times; plain bilinear sampling would give black or white."""
+    """Stripes of one pixel become gray when shrunk four times; plain bilinear sampling would give black or white."""
     canvas = (torch.arange(128) % 2).float().expand(1, 1, 128, 128)
     got = Geometry(ViewSpec(), uniforms(1), torch.ones(1), 32)(canvas, slice(0, 1))
     torch.testing.assert_close(got, torch.full((1, 1, 32, 32), 0.5))
@@ -218,7 +218,7 @@ def test_area_and_ratio_refer_to_the_original_image(uniforms):
     assert top.min() >= 0 and (top + height).max() <= 1 + 1e-6
 
 
-def test_the_default_is_the_centre_square(uniforms):
+def test_the_default_is_the_center_square(uniforms):
     got = crop_rectangles(ViewSpec(), uniforms(3), torch.tensor([1.0, 2.0, 0.5]))
     torch.testing.assert_close(got, torch.tensor([[0, 0, 1, 1], [0.25, 0, 0.5, 1], [0, 0.25, 1, 0.5]]).float())
 

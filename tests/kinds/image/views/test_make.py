@@ -25,9 +25,9 @@ EVERYTHING = ViewSpec(
     contrast=0.4,
     saturation=0.4,
     hue=0.1,
-    grey=0.2,
+    gray=0.2,
     blur=0.5,
-    solarise=0.3,
+    solarize=0.3,
     noise=0.5,
     cutout=0.5,
 )
@@ -125,7 +125,7 @@ def test_the_canvas_is_not_modified(seeded, floats, spec):
 def test_uint8_and_float_canvases_agree(seeded):
     canvas = canvases()
     for a, b in zip(Views(EVERYTHING)(canvas, seeded()), Views(EVERYTHING)(canvas / 255, seeded()), strict=True):
-        assert ((a - b).abs() > 1e-5).float().mean() < 1e-3  # except near the threshold of the solarisation
+        assert ((a - b).abs() > 1e-5).float().mean() < 1e-3  # except near the threshold of the solarization
 
 
 def test_no_gradient_and_no_autocast(seeded):
@@ -141,10 +141,10 @@ def test_no_gradient_and_no_autocast(seeded):
     ("name", "spec", "tell"),
     [
         ("flip", ViewSpec(flip=0.3), lambda a, b: torch.isclose(a, b.flip(3), atol=1e-5).flatten(1).all(1)),
-        ("grey", ViewSpec(grey=0.2), lambda a, b: torch.isclose(a[:, 0], a[:, 1]).flatten(1).all(1)),
+        ("gray", ViewSpec(gray=0.2), lambda a, b: torch.isclose(a[:, 0], a[:, 1]).flatten(1).all(1)),
         ("jitter", ViewSpec(jitter=0.8, brightness=0.5), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-5),
         ("blur", ViewSpec(blur=0.5, blur_sigma=(1, 2)), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-5),
-        ("solarise", ViewSpec(solarise=0.2), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-5),
+        ("solarize", ViewSpec(solarize=0.2), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-5),
         ("noise", ViewSpec(noise=0.4, noise_std=(0.02, 0.1)), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-5),
         ("affine", ViewSpec(affine=0.6, rotate=30), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-4),
         ("elastic", ViewSpec(elastic=0.7, elastic_amplitude=0.1), lambda a, b: (a - b).abs().amax((1, 2, 3)) > 1e-4),
@@ -227,7 +227,7 @@ def test_the_default_dtype_does_not_matter(seeded):
         assert b.dtype == torch.float32
         assert (
             (a - b).abs() > 1e-4
-        ).float().mean() < 1e-3  # except near the threshold of the solarisation and the edges of cutout
+        ).float().mean() < 1e-3  # except near the threshold of the solarization and the edges of cutout
 
 
 CANVAS = torch.rand(4, 3, 40, 40)

@@ -7,11 +7,11 @@ import torch
 from coulomb.kinds.image.views.pixels import (
     FEW_TAPS,
     Blur,
-    Colour,
+    Color,
     Cutout,
     Intensity,
     Noise,
-    Solarise,
+    Solarize,
     factor,
     gaussian_blur,
     gaussian_kernels,
@@ -27,7 +27,7 @@ ALL = slice(0, B)
 
 def by_steps(kornia, spec, u, images):
     """kornia's operations, one sample and one factor at a time: the multiplicative brightness, the contrast about the
-    mean grey and the saturation about the pixel's grey (PIL's and torchvision's), hue in HSV, in radians."""
+    mean gray and the saturation about the pixel's gray (PIL's and torchvision's), hue in HSV, in radians."""
     enhance = kornia.enhance
     out = []
     for i in range(len(images)):
@@ -43,7 +43,7 @@ def by_steps(kornia, spec, u, images):
                     x = enhance.adjust_saturation_with_gray_subtraction(x, factor(draws[2], spec.saturation).item())
                 else:
                     x = enhance.adjust_hue(x, (2 * torch.pi * spec.hue * (2 * draws[3] - 1)).item())
-        if u.chance("grey", spec.grey)[i]:
+        if u.chance("gray", spec.gray)[i]:
             x = kornia.color.rgb_to_grayscale(x).expand(1, 3, -1, -1)
         out.append(x)
     return torch.cat(out)
@@ -52,10 +52,10 @@ def by_steps(kornia, spec, u, images):
 def test_chain_matches_kornia_step_by_step(kornia, uniforms, photos):
     """One clamp equals a clamp per step if no intermediate value leaves [0, 1]."""
     images, u = photos(B, low=0.3, high=0.6), uniforms(B)
-    spec = ViewSpec(jitter=0.8, brightness=0.3, contrast=0.3, saturation=0.3, hue=0.2, grey=0.2)
+    spec = ViewSpec(jitter=0.8, brightness=0.3, contrast=0.3, saturation=0.3, hue=0.2, gray=0.2)
     assert len({tuple(row) for row in u["jitter_order"].argsort(1).tolist()}) > 10  # the batch has many orders
     expected = by_steps(kornia, spec, u, images)
-    got = Colour(spec, u)(images.clone(), ALL)
+    got = Color(spec, u)(images.clone(), ALL)
     torch.testing.assert_close(got, expected, atol=2e-5, rtol=0)
     assert (got - images).abs().amax((1, 2, 3)).max() > 0.05
 
@@ -64,7 +64,7 @@ def test_one_clamp_differs_from_many_only_where_values_were_clipped(kornia, unif
     images, u = photos(B), uniforms(B)
     spec = ViewSpec(jitter=1.0, brightness=0.8, contrast=0.8, saturation=0.8)
     expected = by_steps(kornia, spec, u, images)
-    got = Colour(spec, u)(images.clone(), ALL)
+    got = Color(spec, u)(images.clone(), ALL)
     assert got.min() >= 0 and got.max() <= 1
     assert (got - expected).abs().mean() < 0.05
 
@@ -74,7 +74,7 @@ def test_each_factor_alone_clips_like_kornia(kornia, uniforms, photos, name):
     images, u = photos(B), uniforms(B)
     spec = ViewSpec(jitter=1.0, **{name: 0.9})
     torch.testing.assert_close(
-        Colour(spec, u)(images.clone(), ALL), by_steps(kornia, spec, u, images), atol=2e-5, rtol=0
+        Color(spec, u)(images.clone(), ALL), by_steps(kornia, spec, u, images), atol=2e-5, rtol=0
     )
 
 
@@ -82,7 +82,7 @@ def test_hue_matches_kornia(kornia, uniforms, photos):
     images, u = photos(B), uniforms(B)
     spec = ViewSpec(jitter=1.0, hue=0.5)
     torch.testing.assert_close(
-        Colour(spec, u)(images.clone(), ALL), by_steps(kornia, spec, u, images), atol=2e-5, rtol=0
+        Color(spec, u)(images.clone(), ALL), by_steps(kornia, spec, u, images), atol=2e-5, rtol=0
     )
 
 
@@ -90,7 +90,7 @@ def test_linear_hue_stays_within_a_third_of_the_chroma(kornia, uniforms, photos)
     images, u = photos(B), uniforms(B)
     spec = ViewSpec(jitter=1.0, hue=0.2, hue_model="linear")
     expected = by_steps(kornia, spec, u, images)
-    got = Colour(spec, u)(images.clone(), ALL)
+    got = Color(spec, u)(images.clone(), ALL)
     chroma = images.amax(1) - images.amin(1)
     assert ((got - expected).abs().amax(1) <= chroma / 3 + 1e-5).all()
 
@@ -99,7 +99,7 @@ def test_the_composed_map_matches_plain_numpy(uniforms, photos):
     """The mean of the image after each factor is tracked without reading pixels."""
     images, u = photos(B, low=0.4, high=0.6), uniforms(B, seed=3)
     spec = ViewSpec(jitter=1.0, brightness=0.2, contrast=0.2, saturation=0.2, hue=0.3, hue_model="linear")
-    got = Colour(spec, u)(images.clone(), ALL)
+    got = Color(spec, u)(images.clone(), ALL)
     luma = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
     for i in range(B):
         x = images[i].double()
@@ -107,13 +107,13 @@ def test_the_composed_map_matches_plain_numpy(uniforms, photos):
         angle = 2 * torch.pi * 0.3 * (2 * u["jitter"][i, 3].double() - 1)
         axis = torch.full((3,), 3**-0.5, dtype=torch.float64)
         for which in u["jitter_order"][i].argsort().tolist():
-            grey = torch.einsum("c,chw->hw", luma, x)
+            gray = torch.einsum("c,chw->hw", luma, x)
             if which == 0:
                 x = b * x
             elif which == 1:
-                x = c * x + (1 - c) * grey.mean()
+                x = c * x + (1 - c) * gray.mean()
             elif which == 2:
-                x = s * x + (1 - s) * grey
+                x = s * x + (1 - s) * gray
             else:
                 flat = x.flatten(1).T
                 along = (flat @ axis)[:, None] * axis
@@ -126,15 +126,15 @@ def test_the_composed_map_matches_plain_numpy(uniforms, photos):
 
 def test_samples_without_jitter_are_unchanged(uniforms, photos):
     images, u = photos(B), uniforms(B)
-    got = Colour(ViewSpec(jitter=0.5, brightness=0.5, contrast=0.5, saturation=0.5, hue=0.2), u)(images.clone(), ALL)
+    got = Color(ViewSpec(jitter=0.5, brightness=0.5, contrast=0.5, saturation=0.5, hue=0.2), u)(images.clone(), ALL)
     on = u.chance("jitter", 0.5)
     assert on.any() and not on.all()
     torch.testing.assert_close(got[~on], images[~on], atol=0, rtol=0)
     assert ((got[on] - images[on]).abs().amax((1, 2, 3)) > 0.01).all()
 
 
-def test_grey_has_three_equal_channels(uniforms, photos):
-    got = Colour(ViewSpec(grey=1.0), uniforms(B))(photos(B), ALL)
+def test_gray_has_three_equal_channels(uniforms, photos):
+    got = Color(ViewSpec(gray=1.0), uniforms(B))(photos(B), ALL)
     torch.testing.assert_close(got[:, 0], got[:, 1])
     torch.testing.assert_close(got[:, 0], got[:, 2])
 
@@ -155,14 +155,14 @@ CORNERS = torch.tensor([[r, g, b] for r in (0.0, 0.5, 1.0) for g in (0.0, 0.5, 1
 
 @pytest.mark.parametrize("turn", [0.0, 0.1, -0.2, 0.5, -0.5, 1 / 3])
 def test_the_exact_turn_is_colorsys(turn):
-    """Includes corners, edges and greys of the colour cube, where channels are equal."""
+    """Includes corners, edges and grays of the color cube, where channels are equal."""
     got = turn_hue(CORNERS[:, :, None, None], torch.full((len(CORNERS),), turn))[:, :, 0, 0]
     for pixel, mine in zip(CORNERS.tolist(), got, strict=True):
         h, s, v = colorsys.rgb_to_hsv(*pixel)
         torch.testing.assert_close(mine, torch.tensor(colorsys.hsv_to_rgb((h + turn) % 1, s, v)), atol=3e-6, rtol=0)
 
 
-def test_hue_rotation_is_orthogonal_and_keeps_greys():
+def test_hue_rotation_is_orthogonal_and_keeps_grays():
     matrix = hue_rotation(torch.linspace(-0.5, 0.5, 11))
     torch.testing.assert_close(matrix @ matrix.mT, torch.eye(3).expand(11, 3, 3), atol=1e-6, rtol=0)
     torch.testing.assert_close(matrix @ torch.ones(3), torch.ones(11, 3))
@@ -174,11 +174,11 @@ def test_the_rotation_meets_hsv_at_thirds():
 
 
 def test_the_rotation_is_within_a_third_of_the_chroma_of_hsv():
-    colours = torch.rand(5000, 3, generator=torch.Generator().manual_seed(0))
+    colors = torch.rand(5000, 3, generator=torch.Generator().manual_seed(0))
     turns = torch.rand(5000, generator=torch.Generator().manual_seed(1)) - 0.5
-    exact = turn_hue(colours[:, :, None, None], turns)[:, :, 0, 0]
-    linear = (hue_rotation(turns) @ colours[:, :, None])[:, :, 0].clamp(0, 1)
-    ratio = (exact - linear).abs().amax(1) / (colours.amax(1) - colours.amin(1))
+    exact = turn_hue(colors[:, :, None, None], turns)[:, :, 0, 0]
+    linear = (hue_rotation(turns) @ colors[:, :, None])[:, :, 0].clamp(0, 1)
+    ratio = (exact - linear).abs().amax(1) / (colors.amax(1) - colors.amin(1))
     assert 0.25 < ratio.max() <= 1 / 3 + 1e-4
 
 
@@ -221,10 +221,10 @@ MANY = 400
 ALL_MANY = slice(0, MANY)
 
 
-def test_solarise_matches_kornia(kornia, uniforms, photos):
+def test_solarize_matches_kornia(kornia, uniforms, photos):
     images, u = photos(MANY, size=8), uniforms(MANY)
-    got = Solarise(ViewSpec(solarise=0.5, solarise_threshold=0.4), u)(images.clone(), ALL_MANY)
-    on = u.chance("solarise", 0.5)
+    got = Solarize(ViewSpec(solarize=0.5, solarize_threshold=0.4), u)(images.clone(), ALL_MANY)
+    on = u.chance("solarize", 0.5)
     torch.testing.assert_close(got[on], kornia.enhance.solarize(images[on], thresholds=0.4), atol=1e-6, rtol=0)
     assert torch.equal(got[~on], images[~on]) and 0.4 < on.float().mean() < 0.6
 
@@ -260,4 +260,4 @@ def test_cutout_matches_a_square_drawn_by_hand(uniforms, photos):
             for column in range(20):
                 if abs((row + 0.5) / 20 - y) < half and abs((column + 0.5) / 20 - x) < half:
                     expected[i, :, row, column] = 0.25
-    assert (got.numpy() != expected).mean() < 1e-4  # a pixel centre may lie on the edge, up to rounding
+    assert (got.numpy() != expected).mean() < 1e-4  # a pixel center may lie on the edge, up to rounding

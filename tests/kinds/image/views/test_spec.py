@@ -23,7 +23,7 @@ def test_simclr_strengths():
         0.2,
     )
     assert (small.brightness, small.contrast, small.saturation, small.hue, small.blur) == (0.4, 0.4, 0.4, 0.1, 0.0)
-    assert natural.grey == small.grey == 0.2 and natural.blur == 0.5 and natural.blur_sigma == (0.1, 2.0)
+    assert natural.gray == small.gray == 0.2 and natural.blur == 0.5 and natural.blur_sigma == (0.1, 2.0)
 
 
 def test_digits_are_never_mirrored(seeded):
@@ -77,7 +77,7 @@ def test_unknown_presets_are_named(arguments, message):
         ({"padding": "wrap"}, "must be one of reflection, border, zeros"),
         ({"hue_model": "lab"}, "must be one of hsv, linear"),
         ({"elastic_grid": 4.5}, "whole number"),
-        ({"channels": 1, "grey": 0.2}, "grey=0.2 needs three channels"),
+        ({"channels": 1, "gray": 0.2}, "gray=0.2 needs three channels"),
     ],
 )
 def test_errors_for_bad_options(options, message):
@@ -87,7 +87,7 @@ def test_errors_for_bad_options(options, message):
 
 def test_description_lists_all_operations_and_those_left_out():
     described = json.loads(json.dumps(make_views("natural", size=64).describe()))
-    assert [row["operation"] for row in described["operations"]] == ["crop", "flip", "jitter", "grey", "blur"]
+    assert [row["operation"] for row in described["operations"]] == ["crop", "flip", "jitter", "gray", "blur"]
     blur = described["operations"][-1]
     assert blur["probability"] == 0.5
     assert blur["parameters"] == {
@@ -95,10 +95,10 @@ def test_description_lists_all_operations_and_those_left_out():
         "kernel": {"range": 7, "unit": "pixels"},
     }
     assert described["left_out"] == []
-    grey = make_views("natural", channels=1).describe()
-    assert [row["operation"] for row in grey["left_out"]] == ["saturation", "hue", "grey"]
-    assert "three channels" in grey["left_out"][0]["reason"]
-    jitter = next(row for row in grey["operations"] if row["operation"] == "jitter")
+    gray = make_views("natural", channels=1).describe()
+    assert [row["operation"] for row in gray["left_out"]] == ["saturation", "hue", "gray"]
+    assert "three channels" in gray["left_out"][0]["reason"]
+    jitter = next(row for row in gray["operations"] if row["operation"] == "jitter")
     assert set(jitter["parameters"]) == {"brightness", "contrast"}
 
 

@@ -65,7 +65,7 @@ def chunks(batch: int, values_per_image: int, device: torch.device) -> Iterator[
 
 
 def plain_view(canvas: Tensor, size: int, aspect: Tensor | None = None) -> Tensor:
-    """The evaluation view: original aspect ratio, short side resized to ``size``, centre crop.
+    """The evaluation view: original aspect ratio, short side resized to ``size``, center crop.
 
     Resampling is bilinear with antialiasing (a triangle filter as wide as the step, as in PIL's ``resize(..., BILINEAR,
     box=...)``). A canvas that has this size and aspect 1 is returned as exactly canvas/255.
@@ -99,11 +99,11 @@ def plain_view(canvas: Tensor, size: int, aspect: Tensor | None = None) -> Tenso
 def resize_weights(length: int, size: int, fraction_B: Tensor) -> Tensor:
     """Returns weights [B, size, length] that resize the central ``fraction`` of an axis of ``length`` pixels to ``size``.
 
-    Pixel j has weight max(0, 1 − |j + ½ − centre| / max(step, 1)) around each output pixel's centre; rows sum to 1.
+    Pixel j has weight max(0, 1 − |j + ½ − center| / max(step, 1)) around each output pixel's center; rows sum to 1.
     """
     step = fraction_B.double()[:, None] * length / size
     start = (1 - fraction_B.double()[:, None]) * length / 2
-    centre = start + (torch.arange(size, dtype=torch.float64) + 0.5) * step
-    distance = (torch.arange(length, dtype=torch.float64) + 0.5 - centre[:, :, None]).abs()
+    center = start + (torch.arange(size, dtype=torch.float64) + 0.5) * step
+    distance = (torch.arange(length, dtype=torch.float64) + 0.5 - center[:, :, None]).abs()
     weights = (1 - distance / step.clamp(min=1)[:, :, None]).clamp(min=0)
     return (weights / weights.sum(2, keepdim=True)).float()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
     """Describes a specification: ``{"size", "channels", "padding", "operations": [{"operation", …}], "left_out": […]}``."""
-    colour = channels == 3
+    color = channels == 3
     operations = [
         _row(
             "crop", 1.0, {"area": (spec.crop_area, "fraction of the image"), "ratio": (spec.crop_ratio, "width/height")}
@@ -41,14 +41,14 @@ def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
                 "grid": (spec.elastic_grid, ""),
             },
         ),
-        _row("jitter", spec.jitter, _jitter(spec, colour)),
-        _row("grey", spec.grey if colour else 0.0, {}),
+        _row("jitter", spec.jitter, _jitter(spec, color)),
+        _row("gray", spec.gray if color else 0.0, {}),
         _row(
             "blur",
             spec.blur,
             {"sigma": (spec.blur_sigma, "pixels"), "kernel": (kernel_taps(size, spec.blur_kernel), "pixels")},
         ),
-        _row("solarise", spec.solarise, {"threshold": (spec.solarise_threshold, "of 1")}),
+        _row("solarize", spec.solarize, {"threshold": (spec.solarize_threshold, "of 1")}),
         _row("noise", spec.noise, {"std": (spec.noise_std, "of the full range")}),
         _row(
             "cutout",
@@ -57,26 +57,26 @@ def describe(spec: ViewSpec, size: int, channels: int) -> dict[str, Any]:
         ),
     ]
     reason = f"needs three channels (red, green, blue); these images have {channels}"
-    colour_operations = {"saturation": spec.jitter * spec.saturation, "hue": spec.jitter * spec.hue, "grey": spec.grey}
+    color_operations = {"saturation": spec.jitter * spec.saturation, "hue": spec.jitter * spec.hue, "gray": spec.gray}
     return {
         "size": size,
         "channels": channels,
         "padding": spec.padding,
         "operations": [row for row in operations if row["probability"] > 0],
         "left_out": [
-            {"operation": name, "reason": reason} for name, on in colour_operations.items() if on > 0 and not colour
+            {"operation": name, "reason": reason} for name, on in color_operations.items() if on > 0 and not color
         ],
     }
 
 
-def _jitter(spec: ViewSpec, colour: bool) -> dict[str, tuple[Any, str]]:
+def _jitter(spec: ViewSpec, color: bool) -> dict[str, tuple[Any, str]]:
     ranges: dict[str, tuple[Any, str]] = {
         "brightness": (_factor(spec.brightness), "times"),
-        "contrast": (_factor(spec.contrast), "times, about the mean grey"),
+        "contrast": (_factor(spec.contrast), "times, about the mean gray"),
     }
-    if colour:
+    if color:
         ranges["saturation"] = (_factor(spec.saturation), "times")
-        model = "exact, in HSV" if spec.hue_model == "hsv" else "rotation about the grey axis"
+        model = "exact, in HSV" if spec.hue_model == "hsv" else "rotation about the gray axis"
         ranges["hue"] = (_around(spec.hue), f"of the full circle, {model}")
     return ranges
 

@@ -46,7 +46,7 @@ class Geometry:
 def pooling(theta_B23: Tensor, canvas_HW: torch.Size, size: int) -> Tensor:
     """Factors [B, 2] (x, y), powers of two, by which each canvas axis is averaged before sampling, against aliasing.
 
-    Each is the largest one that does not exceed the step in canvas pixels between neighbouring view pixels, so that
+    Each is the largest one that does not exceed the step in canvas pixels between neighboring view pixels, so that
     bilinear sampling skips less than two pixels. It is 1 if the crop has less than twice as many pixels as the view.
     """
     height, width = canvas_HW
@@ -63,7 +63,7 @@ def sample(canvas: Tensor, grid: Tensor, pool_B2: Tensor, padding: str) -> Tenso
     for by_x, by_y in pool_B2.unique(dim=0).tolist():
         group = ((pool_B2[:, 0] == by_x) & (pool_B2[:, 1] == by_y)).nonzero()[:, 0].to(canvas.device)
         height, width = canvas.shape[-2:]
-        # Adaptive pooling covers the canvas exactly, so normalised coordinates stay valid.
+        # Adaptive pooling covers the canvas exactly, so normalized coordinates stay valid.
         pooled = F.adaptive_avg_pool2d(canvas[group], (-(-height // by_y), -(-width // by_x)))
         out[group] = F.grid_sample(pooled, grid[group], mode="bilinear", padding_mode=padding, align_corners=False)
     return out
@@ -73,7 +73,7 @@ def crop_rectangles(spec: ViewSpec, uniforms: Uniforms, aspect_B: Tensor) -> Ten
     """Rectangles [B, 4] (left, top, width, height) of RandomResizedCrop, as fractions of the original width and height.
 
     As in Inception and SimCLR, the area is uniform and the ratio log-uniform; of ten candidates the first that fits the
-    image is used, at a uniform position. If none fits, the rectangle is the largest centred one with the ratio of the
+    image is used, at a uniform position. If none fits, the rectangle is the largest centered one with the ratio of the
     image, clamped to ``crop_ratio``. Unlike there, sides and positions are real numbers instead of whole pixels.
     """
     aspect = aspect_B[:, None]  # the image is aspect × 1
@@ -102,12 +102,12 @@ def sampling_matrices(spec: ViewSpec, uniforms: Uniforms, rectangles_B4: Tensor)
     left_top, sides = rectangles_B4[:, :2], rectangles_B4[:, 2:]
     mirrored = uniforms["flip"] < torch.tensor([spec.flip, spec.flip_vertical])
     scale = torch.where(mirrored, -sides, sides)
-    centre = 2 * left_top + sides - 1
+    center = 2 * left_top + sides - 1
     if spec.affine == 0:
-        return torch.cat([torch.diag_embed(scale), centre[:, :, None]], 2)
+        return torch.cat([torch.diag_embed(scale), center[:, :, None]], 2)
     forward, shift = affine_maps(spec, uniforms)
     linear = scale[:, :, None] * torch.linalg.inv(forward)
-    return torch.cat([linear, centre[:, :, None] - linear @ shift], 2)
+    return torch.cat([linear, center[:, :, None] - linear @ shift], 2)
 
 
 def affine_maps(spec: ViewSpec, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
@@ -138,7 +138,7 @@ def control_points(spec: ViewSpec, uniforms: Uniforms) -> Tensor:
 
 
 def spline_basis(size: int, grid: int, device: torch.device | None = None) -> Tensor:
-    """Uniform cubic B-spline basis [size, grid] at the centres of ``size`` pixels.
+    """Uniform cubic B-spline basis [size, grid] at the centers of ``size`` pixels.
 
     Rows are non-negative and sum to 1, so no displacement exceeds the largest control point; the field is twice
     continuously differentiable.

@@ -11,7 +11,7 @@ from coulomb.ground.errors import InputError
 from coulomb.kinds.image.views.canvas import check_aspect, check_canvas, chunks, plain_view, to_float
 from coulomb.kinds.image.views.describe import describe
 from coulomb.kinds.image.views.geometry import Geometry
-from coulomb.kinds.image.views.pixels import Blur, Colour, Cutout, Intensity, Noise, Solarise
+from coulomb.kinds.image.views.pixels import Blur, Color, Cutout, Intensity, Noise, Solarize
 from coulomb.kinds.image.views.spec import PRESETS, ViewSpec, check_fields
 from coulomb.kinds.image.views.uniforms import Share, Uniforms
 
@@ -37,10 +37,10 @@ class ViewMaker(Protocol):
         """Returns the evaluation view."""
 
     def describe(self) -> dict[str, Any]:
-        """Returns a description for display, JSON-serialisable."""
+        """Returns a description for display, JSON-serializable."""
 
     def to_config(self) -> dict[str, Any]:
-        """Returns a configuration for files, JSON-serialisable."""
+        """Returns a configuration for files, JSON-serializable."""
 
 
 class Views:
@@ -112,14 +112,14 @@ class Views:
         """Returns the operations that follow the geometry, in order, with their parameters drawn."""
         spec = self.spec
         operations: list[Operation] = []
-        if self.channels == 3 and (spec.jitter > 0 or spec.grey > 0):
-            operations.append(Colour(spec, uniforms))
+        if self.channels == 3 and (spec.jitter > 0 or spec.gray > 0):
+            operations.append(Color(spec, uniforms))
         if self.channels != 3 and spec.jitter > 0:
             operations.append(Intensity(spec, uniforms))
         if spec.blur > 0:
             operations.append(Blur(spec, uniforms, self.size))
-        if spec.solarise > 0:
-            operations.append(Solarise(spec, uniforms))
+        if spec.solarize > 0:
+            operations.append(Solarize(spec, uniforms))
         if spec.noise > 0:
             operations.append(Noise(spec, uniforms, self.channels, self.size))
         if spec.cutout > 0:
@@ -136,7 +136,7 @@ class Views:
         return {"preset": self.preset, **describe(self.spec, self.size, self.channels)}
 
     def to_config(self) -> dict[str, Any]:
-        """Returns the argument of `from_config`, JSON-serialisable."""
+        """Returns the argument of `from_config`, JSON-serializable."""
         return {"preset": self.preset, "size": self.size, "channels": self.channels, "spec": self.spec.to_config()}
 
     @classmethod
@@ -258,14 +258,14 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
     """Makes `Views` by name, as in ``make_views("natural", size=96, blur=0)``.
 
     Args:
-        preset: a name of `PRESETS`, or a `ViewSpec`. Its saturation, hue and grey are left out for images that do not have
+        preset: a name of `PRESETS`, or a `ViewSpec`. Its saturation, hue and gray are left out for images that do not have
             three channels, and ``describe()`` lists them.
         size: of the views in pixels.
         channels: of the images.
         overrides: fields of `ViewSpec`.
 
     Raises:
-        InputError: the preset or a field is unknown, a value is outside its range, or ``overrides`` hold a colour operation
+        InputError: the preset or a field is unknown, a value is outside its range, or ``overrides`` hold a color operation
             for images that do not have three channels.
     """
     if isinstance(preset, str):
@@ -277,10 +277,10 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
     else:
         raise InputError(f"preset={preset!r}: must be one of {', '.join(PRESETS)}, or a ViewSpec")
     check_fields(overrides)
-    coloured = [field for field in ("saturation", "hue", "grey") if overrides.get(field)]
-    if coloured and channels != 3:
+    colored = [field for field in ("saturation", "hue", "gray") if overrides.get(field)]
+    if colored and channels != 3:
         raise InputError(
-            f"{coloured[0]}={overrides[coloured[0]]!r} needs three channels, and these images have {channels}"
+            f"{colored[0]}={overrides[colored[0]]!r} needs three channels, and these images have {channels}"
         )
     return Views(replace(spec, **overrides), size, channels, name)
 

@@ -1,4 +1,4 @@
-"""Operations on the pixels of a view: colour jitter, blur, solarisation, noise, cutout."""
+"""Operations on the pixels of a view: color jitter, blur, solarization, noise, cutout."""
 
 import math
 
@@ -10,16 +10,16 @@ from coulomb.kinds.image.views.spec import ViewSpec
 from coulomb.kinds.image.views.uniforms import Uniforms, between, where_on
 
 IDENTITY = torch.eye(3, dtype=torch.float32)
-# Every channel becomes the grey of ITU-R BT.601, as in PIL, torchvision and kornia.
-TO_GREY = torch.tensor([(0.299, 0.587, 0.114)] * 3, dtype=torch.float32)
+# Every channel becomes the gray of ITU-R BT.601, as in PIL, torchvision and kornia.
+TO_GRAY = torch.tensor([(0.299, 0.587, 0.114)] * 3, dtype=torch.float32)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
-class Colour:
-    """Colour jitter in a random order per sample, then grey, for three channels.
+class Color:
+    """Color jitter in a random order per sample, then gray, for three channels.
 
     Every factor is linear in the pixel x and the mean m of its image. With x = m + d, contrast c scales d by c and maps m
-    to c·m + (1 − c)·grey(m); the other factors act on both alike. A product of factors is therefore
+    to c·m + (1 − c)·gray(m); the other factors act on both alike. A product of factors is therefore
     x ↦ L·x + (P − L)·m, where L is the product of the parts that act on d and P of those that act on m: 3×3 matrices
     computed before any pixel is read.
 
@@ -39,8 +39,8 @@ class Colour:
         on_d, on_m = torch.where(unchanged, IDENTITY, on_d), torch.where(unchanged, IDENTITY, on_m)
         order = uniforms["jitter_order"].argsort(dim=1)
         self.before, self.after = compose(on_d, on_m, order, HUE if self.exact else None)
-        grey = torch.where(uniforms.chance("grey", spec.grey)[:, None, None], TO_GREY, IDENTITY)
-        self.after = (grey @ self.after[0], grey @ self.after[1])
+        gray = torch.where(uniforms.chance("gray", spec.gray)[:, None, None], TO_GRAY, IDENTITY)
+        self.after = (gray @ self.after[0], gray @ self.after[1])
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
         """Applies the operation to images [b, 3, H, W] in [0, 1], rows ``rows`` of the batch."""
@@ -80,10 +80,10 @@ def factors(spec: ViewSpec, draws_B4: Tensor, turn_B: Tensor, exact: bool) -> tu
         factor(draws_B4[:, i], strength)[:, None, None]
         for i, strength in enumerate((spec.brightness, spec.contrast, spec.saturation))
     )
-    saturation = s * IDENTITY + (1 - s) * TO_GREY
+    saturation = s * IDENTITY + (1 - s) * TO_GRAY
     hue = IDENTITY.expand(len(turn_B), 3, 3) if exact else hue_rotation(turn_B)
     on_d = torch.stack([b * IDENTITY, c * IDENTITY, saturation, hue], 1)
-    on_m = torch.stack([b * IDENTITY, c * IDENTITY + (1 - c) * TO_GREY, saturation, hue], 1)
+    on_m = torch.stack([b * IDENTITY, c * IDENTITY + (1 - c) * TO_GRAY, saturation, hue], 1)
     return on_d, on_m
 
 
@@ -125,7 +125,7 @@ def _apply(images: Tensor, on_d: Tensor, on_m: Tensor) -> Tensor:
 
 SHIFTS = torch.tensor([3.0, 1.0, -1.0], dtype=torch.float32)[:, None, None]  # of R, G, B, in sextants
 CROSS = torch.tensor([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], dtype=torch.float32) / math.sqrt(3)  # (1, 1, 1)/√3 ×
-ALONG = torch.full((3, 3), 1 / 3, dtype=torch.float32)  # projection onto the grey axis
+ALONG = torch.full((3, 3), 1 / 3, dtype=torch.float32)  # projection onto the gray axis
 
 
 def turn_hue(images: Tensor, turn_b: Tensor) -> Tensor:
@@ -151,9 +151,9 @@ def turn_hue(images: Tensor, turn_b: Tensor) -> Tensor:
 
 
 def hue_rotation(turn_B: Tensor) -> Tensor:
-    """Matrices [B, 3, 3] that rotate RGB about its grey axis by ``turn_B`` full circles (Rodrigues' formula).
+    """Matrices [B, 3, 3] that rotate RGB about its gray axis by ``turn_B`` full circles (Rodrigues' formula).
 
-    They keep greys and R + G + B, and equal the rotation in HSV at 0, 1/3 and 2/3 of a circle. In between HSV follows a
+    They keep grays and R + G + B, and equal the rotation in HSV at 0, 1/3 and 2/3 of a circle. In between HSV follows a
     hexagon instead of a circle: after clamping, channels differ by at most the pixel's chroma (max − min) / 3.
     """
     angle = 2 * math.pi * turn_B[:, None, None]
@@ -213,12 +213,12 @@ def _shifted_sum(padded: Tensor, kernels: Tensor, dim: int) -> Tensor:
     return out
 
 
-class Solarise:
-    """Solarisation, x ↦ 1 − x where x ≥ threshold (BYOL, Grill et al., 2020)."""
+class Solarize:
+    """Solarization, x ↦ 1 − x where x ≥ threshold (BYOL, Grill et al., 2020)."""
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms) -> None:
-        self.on = uniforms.chance("solarise", spec.solarise)
-        self.threshold = spec.solarise_threshold
+        self.on = uniforms.chance("solarize", spec.solarize)
+        self.threshold = spec.solarize_threshold
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
         """Applies the operation to images [b, C, H, W] in [0, 1], rows ``rows`` of the batch."""
@@ -252,22 +252,22 @@ class Noise:
 
 
 class Cutout:
-    """Cutout: a square of the fill value, centred anywhere in the view (DeVries & Taylor, 2017)."""
+    """Cutout: a square of the fill value, centered anywhere in the view (DeVries & Taylor, 2017)."""
 
     def __init__(self, spec: ViewSpec, uniforms: Uniforms, size: int) -> None:
         self.on = uniforms.chance("cutout", spec.cutout)
-        side, self.centre_x, self.centre_y = uniforms["cutout"].unbind(1)
+        side, self.center_x, self.center_y = uniforms["cutout"].unbind(1)
         self.half = between(side, *spec.cutout_side) / 2
         self.fill = spec.cutout_fill
-        self.pixels = (torch.arange(size) + 0.5) / size  # pixel centres, fractions of the side
+        self.pixels = (torch.arange(size) + 0.5) / size  # pixel centers, fractions of the side
 
     def __call__(self, images: Tensor, rows: slice) -> Tensor:
         """Applies the operation to images [b, C, S, S], rows ``rows`` of the batch."""
 
         def change(part: Tensor, at: Tensor) -> Tensor:
             half = self.half[at][:, None]
-            in_x = (self.pixels - self.centre_x[at][:, None]).abs() < half
-            in_y = (self.pixels - self.centre_y[at][:, None]).abs() < half
+            in_x = (self.pixels - self.center_x[at][:, None]).abs() < half
+            in_y = (self.pixels - self.center_y[at][:, None]).abs() < half
             return part.masked_fill((in_y[:, None, :, None] & in_x[:, None, None, :]).to(part.device), self.fill)
 
         return where_on(images, self.on, rows, change)

@@ -9,7 +9,7 @@ from coulomb.ground.errors import InputError
 
 PADDINGS = ("reflection", "border", "zeros")
 HUE_MODELS = ("hsv", "linear")
-PROBABILITIES = ("flip", "flip_vertical", "affine", "elastic", "jitter", "grey", "blur", "solarise", "noise", "cutout")
+PROBABILITIES = ("flip", "flip_vertical", "affine", "elastic", "jitter", "gray", "blur", "solarize", "noise", "cutout")
 # Ranges (low, high), and the interval that each must lie in.
 RANGES: dict[str, tuple[float, float]] = {
     "crop_area": (1e-4, 1.0),
@@ -30,7 +30,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "saturation": (0.0, 10.0),
     "hue": (0.0, 0.5),
     "blur_kernel": (0.0, 1.0),
-    "solarise_threshold": (0.0, 1.0),
+    "solarize_threshold": (0.0, 1.0),
     "cutout_fill": (0.0, 1.0),
 }
 
@@ -39,8 +39,8 @@ STRENGTHS: dict[str, tuple[float, float]] = {
 class ViewSpec:
     """Specification of a random view. Operations are listed in the order they are applied; parameters vary per sample.
 
-    A field named after an operation (``flip``, ``affine``, ``elastic``, ``jitter``, ``grey``, ``blur``, ``solarise``,
-    ``noise``, ``cutout``) is the probability that it is applied to a sample. The defaults only crop the centre square.
+    A field named after an operation (``flip``, ``affine``, ``elastic``, ``jitter``, ``gray``, ``blur``, ``solarize``,
+    ``noise``, ``cutout``) is the probability that it is applied to a sample. The defaults only crop the center square.
     Raises InputError for a value outside its range.
     """
 
@@ -54,7 +54,7 @@ class ViewSpec:
     """Probability of a vertical flip, for images without an upright orientation (microscopy, aerial images)."""
 
     affine: float = 0.0
-    """Probability of the affine map: rotate, shear and zoom about the centre, then translate."""
+    """Probability of the affine map: rotate, shear and zoom about the center, then translate."""
     rotate: float = 0.0
     """Largest rotation angle in degrees, uniform in ±."""
     translate: float = 0.0
@@ -73,19 +73,19 @@ class ViewSpec:
     """Values outside the image: "reflection", "border" (the edge pixel) or "zeros" (black)."""
 
     jitter: float = 0.0
-    """Probability of colour jitter, with its factors in a random order per sample (SimCLR: .8)."""
+    """Probability of color jitter, with its factors in a random order per sample (SimCLR: .8)."""
     brightness: float = 0.0
     """Factor uniform in [max(0, 1 − b), 1 + b] (SimCLR: .8 × strength)."""
     contrast: float = 0.0
-    """Factor about the mean grey of the sample, uniform like brightness (SimCLR: .8 × strength)."""
+    """Factor about the mean gray of the sample, uniform like brightness (SimCLR: .8 × strength)."""
     saturation: float = 0.0
-    """Factor about the grey of each pixel, uniform like brightness (SimCLR: .8 × strength)."""
+    """Factor about the gray of each pixel, uniform like brightness (SimCLR: .8 × strength)."""
     hue: float = 0.0
     """Largest rotation of the hue as a fraction of the full circle, uniform in ± (SimCLR: .2 × strength)."""
     hue_model: str = "hsv"
-    """"hsv": the exact rotation in HSV, as in SimCLR; "linear": a rotation about the grey axis, which is faster."""
-    grey: float = 0.0
-    """Probability of conversion to grey = .299 R + .587 G + .114 B (SimCLR: .2)."""
+    """"hsv": the exact rotation in HSV, as in SimCLR; "linear": a rotation about the gray axis, which is faster."""
+    gray: float = 0.0
+    """Probability of conversion to gray = .299 R + .587 G + .114 B (SimCLR: .2)."""
 
     blur: float = 0.0
     """Probability of Gaussian blur (SimCLR: .5 on ImageNet, 0 on CIFAR-10)."""
@@ -93,9 +93,9 @@ class ViewSpec:
     """Standard deviation in pixels of the view, uniform (SimCLR: .1 to 2)."""
     blur_kernel: float = 0.1
     """Kernel width as a fraction of the side, rounded to an odd number of at least 3 pixels (SimCLR: .1)."""
-    solarise: float = 0.0
+    solarize: float = 0.0
     """Probability of inverting pixels at or above the threshold (BYOL: .2 for the second view)."""
-    solarise_threshold: float = 0.5
+    solarize_threshold: float = 0.5
     """Threshold in [0, 1] (BYOL: .5)."""
     noise: float = 0.0
     """Probability of adding Gaussian noise."""
@@ -130,7 +130,7 @@ class ViewSpec:
             raise InputError(f"hue_model={self.hue_model!r}: must be one of {', '.join(HUE_MODELS)}")
 
     def to_config(self) -> dict[str, Any]:
-        """Returns all fields, JSON-serialisable."""
+        """Returns all fields, JSON-serializable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
@@ -169,7 +169,7 @@ def natural() -> ViewSpec:
         contrast=0.8,
         saturation=0.8,
         hue=0.2,
-        grey=0.2,
+        gray=0.2,
         blur=0.5,
         blur_sigma=(0.1, 2.0),
     )
@@ -190,7 +190,7 @@ def small_natural() -> ViewSpec:
         contrast=0.4,
         saturation=0.4,
         hue=0.1,
-        grey=0.2,
+        gray=0.2,
     )
 
 
@@ -222,7 +222,7 @@ def digits() -> ViewSpec:
 
 
 def single_channel() -> ViewSpec:
-    """Grey-scale photos, microscopy, medical images: intensity changes less, because it may be informative.
+    """Gray-scale photos, microscopy, medical images: intensity changes less, because it may be informative.
 
     For images without an upright orientation use ``flip_vertical=.5``, ``rotate=180`` and ``affine=1``. The strengths are
     not from a paper.

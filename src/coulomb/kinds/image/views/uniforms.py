@@ -20,10 +20,10 @@ COLUMNS = {
     "jitter_on": 1,
     "jitter": 4,  # brightness, contrast, saturation, hue
     "jitter_order": 4,
-    "grey_on": 1,
+    "gray_on": 1,
     "blur_on": 1,
     "blur": 1,
-    "solarise_on": 1,
+    "solarize_on": 1,
     "noise_on": 1,
     "noise": 1,
     "cutout_on": 1,

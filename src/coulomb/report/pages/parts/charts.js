@@ -24,8 +24,8 @@ const charts = (readouts) => {
       cursor.style.left = x[at] + "%";
       cursor.style.top = readout.style.top = y[at] + "%";
       readout.textContent = text[at];
-      const half = readout.offsetWidth / 2, centre = x[at] / 100 * plot.clientWidth;
-      readout.style.left = Math.max(half - 44, Math.min(plot.clientWidth - half + 10, centre)) + "px";
+      const half = readout.offsetWidth / 2, center = x[at] / 100 * plot.clientWidth;
+      readout.style.left = Math.max(half - 44, Math.min(plot.clientWidth - half + 10, center)) + "px";
     };
     const hide = () => { cursor.hidden = readout.hidden = true; };
     plot.addEventListener("pointermove", (event) => {

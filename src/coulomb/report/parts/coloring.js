@@ -1,10 +1,10 @@
 "use strict";
-/** Colours the marks; the buttons of the legend highlight one group. */
-const colouring = (atlas) => {
+/** Colors the marks; the buttons of the legend highlight one group. */
+const coloring = (atlas) => {
   const { map, data, marks } = atlas;
-  const legend = document.querySelector(".legend"), title = document.querySelector(".legendbox .sidetitle"), note = document.getElementById("colournote");
-  if (!data.colourings.length) return;
-  let current = data.colourings[0], only = -1;
+  const legend = document.querySelector(".legend"), title = document.querySelector(".legendbox .sidetitle"), note = document.getElementById("colornote");
+  if (!data.colorings.length) return;
+  let current = data.colorings[0], only = -1;
   const shapes = [...map.querySelectorAll("defs path")].map((path) => path.getAttribute("d"));
 
   const highlight = (mark) => {
@@ -20,7 +20,7 @@ const colouring = (atlas) => {
   const listen = () => {
     for (const button of legend.children) button.addEventListener("click", () => highlight(Number(button.dataset.mark)));
   };
-  const key = ([name, colour, shape, count, rest], i) => {
+  const key = ([name, color, shape, count, rest], i) => {
     const button = make("button"), svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     button.type = "button";
@@ -29,16 +29,16 @@ const colouring = (atlas) => {
     button.title = count === 1 ? "1 image" : count + " images";
     svg.setAttribute("viewBox", "-6 -6 12 12");
     svg.setAttribute("aria-hidden", "true");
-    path.setAttribute("class", "c" + colour + (rest ? " rest" : ""));
+    path.setAttribute("class", "c" + color + (rest ? " rest" : ""));
     path.setAttribute("d", shapes[shape]);
     svg.append(path);
     button.append(svg, make("bdi", "", name));
     return button;
   };
-  for (const choice of document.querySelectorAll("[data-colouring]")) {
+  for (const choice of document.querySelectorAll("[data-coloring]")) {
     choice.addEventListener("click", () => {
-      press("[data-colouring]", choice);
-      current = data.colourings.find((one) => one.key === choice.dataset.colouring);
+      press("[data-coloring]", choice);
+      current = data.colorings.find((one) => one.key === choice.dataset.coloring);
       marks.forEach((element, i) => {
         const mark = current.marks[current.of[i]], selected = element.classList.contains("selected");
         element.setAttribute("href", "#shape" + (mark ? mark[2] : 0));

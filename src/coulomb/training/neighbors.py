@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.nearest import neighbours
+from coulomb.metrics.nearest import neighbors
 from coulomb.metrics.rows import blocks
 
 
@@ -13,7 +13,7 @@ def nearest_images(rows: np.ndarray, k: int) -> np.ndarray:
     """Returns the ``k`` nearest other images of each image by the mean of its unit features over views, int32 [N, k].
 
     Similarity is the cosine, in float32, of all pairs. Rows of NaN are images that could not be read: they are nobody's
-    neighbours, and have row 0 as theirs.
+    neighbors, and have row 0 as theirs.
 
     Args:
         rows: features [N, V, F] of V views.
@@ -27,7 +27,7 @@ def nearest_images(rows: np.ndarray, k: int) -> np.ndarray:
         means[block] = functional.normalize(torch.from_numpy(np.array(rows[block])), dim=2).mean(1).numpy()
     readable = np.flatnonzero(~np.isnan(means[:, 0]))
     if k >= len(readable):
-        raise InputError(f"neighbours={k}: there are {len(readable)} readable training images; use fewer neighbours")
+        raise InputError(f"neighbors={k}: there are {len(readable)} readable training images; use fewer neighbors")
     found = np.zeros((len(rows), k), np.int32)
-    found[readable] = readable[neighbours(means, k, readable)[1]]
+    found[readable] = readable[neighbors(means, k, readable)[1]]
     return found
