@@ -5,7 +5,7 @@ import json
 import pytest
 
 import coulomb
-import coulomb.training.plan.journal
+import coulomb.training.record.journal
 
 
 class PowerCut(BaseException):
@@ -14,7 +14,7 @@ class PowerCut(BaseException):
 
 def stopped_at(step, data, out, **options):
     """Trains until the line of update ``step`` is written, then interrupts the run; returns its folder."""
-    write = coulomb.training.plan.journal.Journal.write
+    write = coulomb.training.record.journal.Journal.write
 
     def stop(self, line):
         write(self, line)
@@ -22,7 +22,7 @@ def stopped_at(step, data, out, **options):
             raise PowerCut
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("coulomb.training.plan.journal.Journal.write", stop)
+        patch.setattr("coulomb.training.record.journal.Journal.write", stop)
         with pytest.raises(PowerCut):
             coulomb.train(data, out=out, evaluate=False, progress=False, **{"checkpoint_every": 4} | options)
     return out

@@ -14,6 +14,7 @@ from coulomb.evaluation.examine import examine
 from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run, load
 from coulomb.ground.errors import InputError, counted
+from coulomb.ground.files import write_json
 from coulomb.ground.team import Team, torchrun
 from coulomb.index import Index
 from coulomb.kinds.image.views import ViewMaker
@@ -22,11 +23,11 @@ from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder, command_for, free_folder, read_evaluation, write_json
-from coulomb.training.plan.journal import read_metrics
 from coulomb.training.plan.objects import Objects, find_bank, require_named
 from coulomb.training.plan.reopen import reopen
-from coulomb.training.plan.seeds import PLAN, is_plan, plan, planned, seed_folder, summarize
+from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
+from coulomb.training.record.journal import read_metrics
+from coulomb.training.record.seeds import PLAN, is_plan, plan, planned, seed_folder, summarize
 from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")
@@ -146,7 +147,7 @@ def train_seeds(
         progress: show progress bars.
 
     Returns:
-        The content of ``out/summary.json``, see `coulomb.training.plan.seeds.summarize`, and ``out``.
+        The content of ``out/summary.json``, see `coulomb.training.record.seeds.summarize`, and ``out``.
 
     Raises:
         InputError: ``out`` exists, fewer than two seeds, or several processes are requested.

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.ground.files import write_json
 from coulomb.ground.reading import maybe, read_object, table
 from coulomb.training.launch import resume, start
-from coulomb.training.plan.folder import RunFolder, write_json
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import plan
 from coulomb.training.plan.preflight import estimate
 from coulomb.training.plan.prepare import Prepared
+from coulomb.training.record.folder import RunFolder
 from coulomb_lab.measure import measure
 
 TAIL = "exponential:100"

@@ -13,13 +13,14 @@ from coulomb.evaluation.assess import assess
 from coulomb.evaluation.doctor import RULES
 from coulomb.evaluation.examine import examine
 from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.ground.files import write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.kinds.image.views import OwnViews
 from coulomb.methods.options import OWN, load_own_method
 from coulomb.tables import open_source
 from coulomb.training.launch import start
-from coulomb.training.plan.folder import RunFolder, write_json
 from coulomb.training.plan.objects import Objects
+from coulomb.training.record.folder import RunFolder
 from coulomb_lab.sick import CASES, SMALL, Case, plain
 
 log = logging.getLogger("coulomb")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_json
 from coulomb.ground.reading import read_object, table
 from coulomb.tables import open_source
 from coulomb.training.plan.config import load_config
-from coulomb.training.plan.folder import RunFolder, read_data, write_json
-from coulomb.training.plan.provenance import environment
-from coulomb.training.plan.seeds import deviation
+from coulomb.training.record.folder import RunFolder, read_data
+from coulomb.training.record.provenance import environment
+from coulomb.training.record.seeds import deviation
 from coulomb_lab.arms import Arm, Measure, Settings, arm_folder, run_arm, select_arms
 from coulomb_lab.claims import Rows
 from coulomb_lab.measure import measure_baselines

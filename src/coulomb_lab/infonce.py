@@ -9,8 +9,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from coulomb.ground.randomness import generator
 from coulomb.losses import InfoNCELoss, NCELoss, SoftmaxLoss
-from coulomb.training.plan.folder import RunFolder
 from coulomb.training.plan.prepare import Prepared
+from coulomb.training.record.folder import RunFolder
 from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import (
     ACCURACIES,

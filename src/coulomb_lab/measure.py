@@ -22,12 +22,12 @@ from coulomb.models.classifier import DESCRIPTION, load_classifier
 from coulomb.training.checkpoints import load_method
 from coulomb.training.network import make_encoder, make_method
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder
-from coulomb.training.plan.journal import read_metrics
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import find_training_images
 from coulomb.training.plan.prepare import Part, Prepared, position_tensor
 from coulomb.training.plan.reopen import reopen
+from coulomb.training.record.folder import RunFolder
+from coulomb.training.record.journal import read_metrics
 
 SHOTS = (1, 5, 10)
 GEOMETRY = ("embedding_rank", "embedding_std", "uniformity", "alignment", "tolerance", "separation")

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from benchmarks.cases import ntxent
 from benchmarks.contenders import dense_bytes, peak_of_fresh_process
+from coulomb.ground.files import write_json
 from coulomb.ground.reading import list_of, read_json, table
-from coulomb.training.plan.folder import RunFolder, write_json
 from coulomb.training.plan.prepare import Prepared
+from coulomb.training.record.folder import RunFolder
 from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import (
     ACCURACIES,

@@ -9,8 +9,8 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from coulomb.losses import InfoNCELoss, SimpleContrastiveLoss
 from coulomb.metrics.hardness import hardness_at
-from coulomb.training.plan.folder import RunFolder
 from coulomb.training.plan.prepare import Prepared
+from coulomb.training.record.folder import RunFolder
 from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import (
     ACCURACIES,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from coulomb.ground.files import write_json
 from coulomb.kinds.image.views import PRESETS
-from coulomb.training.plan.folder import write_json
 from coulomb_lab.alignment_uniformity import correlation_claim, read_other_runs
 from coulomb_lab.arms import Settings
 from coulomb_lab.augmentations import removable_augmentations

@@ -17,9 +17,9 @@ from coulomb.models import load_encoder
 from coulomb.models.encoder import Normalization
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Images
-from coulomb.training.plan.folder import RunFolder
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.reopen import reopen
+from coulomb.training.record.folder import RunFolder
 
 QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}
 
@@ -196,7 +196,7 @@ def test_doctor_reads_the_drift(run):
 
 
 def test_seeds_have_the_starting_point(run, tmp_path):
-    from coulomb.training.plan.seeds import plan, summarize
+    from coulomb.training.record.seeds import plan, summarize
 
     out = tmp_path / "seeds"
     plan(out, [0, 1], {})

@@ -9,7 +9,7 @@ import coulomb
 from coulomb.evaluation.examine import examine, read_failure
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.tables.sources.arrays import open_digits
-from coulomb.training.plan.folder import RunFolder
+from coulomb.training.record.folder import RunFolder
 
 OPTIONS = {"epochs": 1, "encoder_width": 4, "batch_size": 32, "views": "digits", "evaluate": False, "progress": False}
 

@@ -288,7 +288,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_finished_work(photos, tmp_path, m
 
 
 def test_two_builds_at_once_are_refused(photos, tmp_path):
-    from coulomb.training.plan.folder import locked
+    from coulomb.ground.files import locked
 
     build(photos, tmp_path / "i")
     with (

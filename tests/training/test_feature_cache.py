@@ -14,7 +14,7 @@ from coulomb.training import feature_cache
 from coulomb.training.feature_cache import CachedViews, FeatureCache
 from coulomb.training.neighbors import nearest_images
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.folder import RunFolder
+from coulomb.training.record.folder import RunFolder
 
 CPU = torch.device("cpu")
 CONFIG = Config(cached_views=3, seed=-5)

@@ -1,6 +1,5 @@
 """A run that was killed or stopped resumes bit-identically; a run that fails before its first update leaves no files."""
 
-import errno
 import json
 import os
 import random
@@ -16,7 +15,6 @@ from PIL import Image
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.methods import METHODS
-from coulomb.models.saving import write_atomically
 from run_cases import comparable, stopped_at
 
 OPTIONS = (
@@ -225,16 +223,6 @@ def test_data_must_be_given():
     for begin in (coulomb.train, coulomb.train_seeds):
         with pytest.raises(InputError, match=r"data: missing; give .*'digits'"):
             begin()
-
-
-def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(InputError, match=r"data\.json: cannot be written \(No space left on device\)"):
-        write_atomically(tmp_path / "data.json", b"{}")
-    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_printed_without_progress(digit_tree, tmp_path, quick, capfd):

@@ -13,7 +13,7 @@ import coulomb
 from coulomb.cli import main
 from coulomb.ground.errors import Stopped
 from coulomb.ground.team import is_lost_connection
-from coulomb.training.plan.journal import Journal
+from coulomb.training.record.journal import Journal
 from run_cases import comparable, stopped_at
 
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]

@@ -132,8 +132,8 @@ def report(
 ) -> None:
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
-    from coulomb.training.plan.folder import RunFolder
-    from coulomb.training.plan.seeds import is_plan, planned, seed_folder
+    from coulomb.training.record.folder import RunFolder
+    from coulomb.training.record.seeds import is_plan, planned, seed_folder
 
     shown = []
     for run in runs:

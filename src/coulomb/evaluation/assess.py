@@ -13,22 +13,23 @@ from torch import Tensor, nn
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.verdict import verdict
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.team import Team
 from coulomb.ground.text import visible
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
-from coulomb.models.saving import read_description, write_atomically
+from coulomb.models.saving import read_description
 from coulomb.tables import Source
 from coulomb.tables.check_labels import label_like
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder, safe_name, write_json
-from coulomb.training.plan.journal import read_metrics
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.prepare import Part, Prepared, measure, open_data, prepare
-from coulomb.training.plan.provenance import environment
 from coulomb.training.plan.reopen import reopen
+from coulomb.training.record.folder import RunFolder, safe_name
+from coulomb.training.record.journal import read_metrics
+from coulomb.training.record.provenance import environment
 
 log = logging.getLogger("coulomb")
 

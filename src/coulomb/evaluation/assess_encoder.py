@@ -21,7 +21,7 @@ from coulomb.tables.originals import Originals, images_per_batch
 from coulomb.tables.workers import cores, progress_bar
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part, arrange, measure
-from coulomb.training.plan.provenance import environment
+from coulomb.training.record.provenance import environment
 
 log = logging.getLogger("coulomb")
 

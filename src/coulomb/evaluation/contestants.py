@@ -27,8 +27,8 @@ from coulomb.models.saving import random_encoder
 from coulomb.tables.workers import Progress, differences, progress_bar
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.folder import RunFolder
 from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.record.folder import RunFolder
 
 log = logging.getLogger("coulomb")
 

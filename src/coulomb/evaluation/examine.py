@@ -13,16 +13,17 @@ from torch.nn import functional
 
 from coulomb.evaluation.doctor import Evidence, diagnose
 from coulomb.evaluation.examine_network import network_figures
+from coulomb.ground.files import write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.reading import read_lines
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.cosines import nearest
 from coulomb.training.plan.config import load_config
-from coulomb.training.plan.folder import RunFolder, read_data, read_evaluation, write_json
-from coulomb.training.plan.journal import read_metrics
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.prepare import Part, Prepared
 from coulomb.training.plan.reopen import reopen
+from coulomb.training.record.folder import RunFolder, read_data, read_evaluation
+from coulomb.training.record.journal import read_metrics
 
 log = logging.getLogger("coulomb")
 

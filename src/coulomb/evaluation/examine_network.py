@@ -25,10 +25,10 @@ from coulomb.training.checkpoints import load_method
 from coulomb.training.frozen import add_adapter
 from coulomb.training.network import make_encoder, make_method, starting_encoder
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.folder import RunFolder
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import find_training_images, tune_encoder
 from coulomb.training.plan.prepare import Part, Prepared, label_tensor, position_tensor
+from coulomb.training.record.folder import RunFolder
 
 MOST, MOST_PIXELS = 256, 2**20  # images and their pixels: a few seconds on a CPU for any encoder
 BANK, QUERIES = 2_000, 1_000  # training and held-out images for the kNN of the labels

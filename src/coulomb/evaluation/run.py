@@ -17,8 +17,8 @@ from coulomb.models import Encoder, load_encoder
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.tables.sources import open_images
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder, read_canvas, read_evaluation
-from coulomb.training.plan.journal import read_metrics
+from coulomb.training.record.folder import RunFolder, read_canvas, read_evaluation
+from coulomb.training.record.journal import read_metrics
 
 
 class Run(ImageEncoder):

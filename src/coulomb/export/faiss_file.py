@@ -11,9 +11,9 @@ import numpy as np
 from coulomb.export.extras import library, new_path
 from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.rows import blocks, unit_rows
-from coulomb.models.saving import write_atomically
 
 KINDS = ("flat", "hnsw", "ivf")
 HNSW_FROM, IVF_FROM = 100_000, 300_000  # images; a graph of 100,000 × 256 takes 2 minutes on two cores, lists 15 s

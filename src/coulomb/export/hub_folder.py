@@ -12,11 +12,11 @@ from coulomb.export.card import card
 from coulomb.export.extras import library, new_path
 from coulomb.export.plain_code import plain_code
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_json, write_text
 from coulomb.ground.reading import list_of, maybe, read_object, table, text, whole
 from coulomb.ground.version import __version__
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
-from coulomb.training.plan.folder import write_json, write_text
 
 CARD, CONFIG = "README.md", "config.json"
 FILES = ("encoder.safetensors", "encoder.json", CONFIG, CARD, "classifier.safetensors", "classifier.json")

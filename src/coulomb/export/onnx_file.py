@@ -14,8 +14,8 @@ from coulomb.export.photos import some_photos
 from coulomb.export.plain_code import reading_code
 from coulomb.export.preparation import preparation
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_atomically
 from coulomb.ground.version import __version__
-from coulomb.models.saving import write_atomically
 from coulomb.tables.sources import open_files
 from coulomb.training.plan.prepare import margin_canvas
 

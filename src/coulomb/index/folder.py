@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import locked, write_json
 from coulomb.ground.reading import Shape, check_shape, maybe, read_json, table, text, whole
 from coulomb.ground.text import visible
-from coulomb.training.plan.folder import locked, write_json
 
 FORMAT = 2  # of the folder; raised when an older coulomb could not read it
 PRECISIONS = ("float16", "float32")

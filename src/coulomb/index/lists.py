@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_atomically
 from coulomb.ground.reading.cells import to_cell
 from coulomb.ground.text import visible
-from coulomb.models.saving import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_text
 from coulomb.ground.reading import read_bytes
 from coulomb.ground.text import portable, visible
 from coulomb.ground.version import __version__
@@ -17,7 +18,6 @@ from coulomb.index.stored import Old, Stored, gather
 from coulomb.index.table import make_table
 from coulomb.index.work import next_attempt, read_parts, settings_text
 from coulomb.tables import Source
-from coulomb.training.plan.folder import write_text
 
 FAILED = 100  # unreadable images that index.json names
 

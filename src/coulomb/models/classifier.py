@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_atomically
 from coulomb.ground.reading import RESTORE, Shape, check_shape, list_of, maybe, number, read_object, text, whole
 from coulomb.models.heads import projection_head
-from coulomb.models.saving import check_tensors, read_weights, write_atomically
+from coulomb.models.saving import check_tensors, read_weights
 
 WEIGHTS = "classifier.safetensors"
 DESCRIPTION = "classifier.json"

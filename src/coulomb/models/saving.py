@@ -1,8 +1,6 @@
 """Saves encoders as safetensors (weights) and JSON (architecture). Loading executes and unpickles nothing."""
 
-import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.ground.reading import (
     Shape,
@@ -220,27 +219,3 @@ def check_tensors(expected: dict[str, Tensor], loaded: dict[str, Tensor], path: 
                 f"{path}: {key!r} is {loaded[key].dtype} {list(loaded[key].shape)}, but {name} has "
                 f"{tensor.dtype} {list(tensor.shape)}"
             )
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file so that readers see either its old or its new content, even if the process is killed.
-
-    The content is written to a temporary file in the same folder, flushed to disk, and renamed.
-
-    Raises:
-        InputError: the disk is full, or the folder is not writable.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror or error}); free some space, or check the permissions"
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

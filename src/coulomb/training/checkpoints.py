@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_json
 from coulomb.ground.reading import check_file, list_of, read_object, text
-from coulomb.training.plan.folder import write_json
 
 PREVIOUS = "previous.ckpt"
 DAMAGED = "damaged.ckpt"

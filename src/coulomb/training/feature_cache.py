@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from coulomb.ground.errors import InputError, LostProcessError
+from coulomb.ground.files import write_json
 from coulomb.ground.randomness import generator
 from coulomb.ground.reading import read_object, whole
 from coulomb.kinds.image.views import Share, ViewMaker
@@ -21,8 +22,8 @@ from coulomb.tables import Images
 from coulomb.tables.workers import progress_bar
 from coulomb.training.neighbors import nearest_images
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.folder import RunFolder, write_json
 from coulomb.training.plan.prepare import position_tensor
+from coulomb.training.record.folder import RunFolder
 
 log = logging.getLogger("coulomb")
 

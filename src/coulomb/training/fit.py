@@ -14,6 +14,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from coulomb.ground.errors import InputError, LostProcessError, counted
+from coulomb.ground.files import write_atomically, write_json
 from coulomb.ground.machine import keep_freed_memory
 from coulomb.ground.randomness import generator
 from coulomb.ground.team import is_lost_connection
@@ -22,7 +23,6 @@ from coulomb.methods import Method
 from coulomb.models import Encoder, load_encoder, save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.lora import merge_lora
-from coulomb.models.saving import write_atomically
 from coulomb.training.batch_norm import describe_batch_norms, share_batch_norms
 from coulomb.training.checkpoint_callback import Checkpoints, SignalHandlers
 from coulomb.training.checkpoints import does_not_fit, is_finished
@@ -39,11 +39,11 @@ from coulomb.training.network import (
 )
 from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder, command_for, write_json
-from coulomb.training.plan.journal import Journal
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import Plan, plan_prepared, tune_encoder
 from coulomb.training.plan.prepare import Prepared, label_tensor, position_tensor
+from coulomb.training.record.folder import RunFolder, command_for
+from coulomb.training.record.journal import Journal
 from coulomb.training.stay_close import StayClose
 from coulomb.training.stopping import Signals
 from coulomb.training.watching.live_evaluation import LiveEvaluation

@@ -13,6 +13,7 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_only
 
 from coulomb.ground.errors import InputError, NonFiniteError, Stopped
+from coulomb.ground.files import locked, write_json
 from coulomb.ground.reading import read_object, text
 from coulomb.ground.team import Team, torchrun
 from coulomb.tables.check_groups import group_finding, group_like
@@ -20,13 +21,13 @@ from coulomb.training.checkpoints import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
 from coulomb.training.layout import resumed_on, with_processes
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder, command_for, locked, write_json
-from coulomb.training.plan.journal import read_metrics
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import plan
 from coulomb.training.plan.prepare import Prepared, decode
-from coulomb.training.plan.provenance import environment, fingerprints
 from coulomb.training.plan.reopen import reopen
+from coulomb.training.record.folder import RunFolder, command_for
+from coulomb.training.record.journal import read_metrics
+from coulomb.training.record.provenance import environment, fingerprints
 from coulomb.training.stopping import Signals, stoppable
 from coulomb.training.watching.records import CorruptImages, MakeWatcher, train_log
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import derive_seed
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
-from coulomb.models.saving import write_atomically
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.training.optimizers import build_optimizer, rate

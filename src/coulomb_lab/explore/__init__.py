@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from coulomb.ground.errors import InputError
-from coulomb.models.saving import write_atomically
+from coulomb.ground.files import write_atomically
 
 # In order: mathematics, drawing, interaction.
 SCRIPTS = (

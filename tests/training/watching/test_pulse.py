@@ -10,7 +10,7 @@ import torch
 import coulomb
 from coulomb.methods import METHODS, SupCon
 from coulomb.models import build_encoder
-from coulomb.training.plan.journal import Journal
+from coulomb.training.record.journal import Journal
 from coulomb.training.watching.pulse import ClassGradients
 from run_cases import comparable, stopped_at
 

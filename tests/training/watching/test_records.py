@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.doctor.live import PATIENCE
-from coulomb.training.plan.journal import Journal
+from coulomb.training.record.journal import Journal
 from coulomb.training.watching.records import Alarm
 
 CONFIG = {"method": "simclr", "temperature": 0.2, "warmup_epochs": 0.0, "method_options": {}}

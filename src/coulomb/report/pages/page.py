@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from coulomb.ground.errors import InputError
-from coulomb.models.saving import write_atomically
+from coulomb.ground.files import write_atomically
 from coulomb.report.pages import numbers
 from coulomb.report.pages.chart import Chart
 

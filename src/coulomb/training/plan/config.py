@@ -11,13 +11,13 @@ from typing import Any
 import yaml
 
 from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.files import write_atomically
 from coulomb.ground.names_elsewhere import run_option
 from coulomb.ground.reading import RESTORE, read_yaml
 from coulomb.methods import METHODS
 from coulomb.methods.options import check_method_name, type_mismatch
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
 from coulomb.models.backbones import NORMS
-from coulomb.models.saving import write_atomically
 from coulomb.models.tuning import STATISTICS, Tune
 from coulomb.tables.split import SAMPLERS, LongTail
 

@@ -13,7 +13,7 @@ from coulomb.methods import METHODS, Method
 from coulomb.methods.options import find_method, load_own_method
 from coulomb.models.user_code import is_user_code
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.folder import RunFolder
+from coulomb.training.record.folder import RunFolder
 
 BANK = "bank_path"  # the only method option that names a file to write
 

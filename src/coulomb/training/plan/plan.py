@@ -25,13 +25,13 @@ from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.tables import Source
 from coulomb.training.plan.config import Config, check_names
-from coulomb.training.plan.folder import free_folder
 from coulomb.training.plan.frozen_recipe import for_frozen
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.prepare import Facts, Prepared, arrange, measure, open_data
 from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.recipes_from_weights import from_weights
 from coulomb.training.plan.start import AUTO
+from coulomb.training.record.folder import free_folder
 
 log = logging.getLogger("coulomb")
 

@@ -4,10 +4,10 @@ import dataclasses
 
 from coulomb.ground.errors import InputError
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.folder import RunFolder, read_split
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.prepare import Prepared, measure, open_data, prepare
-from coulomb.training.plan.provenance import changed, fingerprints
+from coulomb.training.record.folder import RunFolder, read_split
+from coulomb.training.record.provenance import changed, fingerprints
 
 
 def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool = False) -> tuple[Config, Prepared]:

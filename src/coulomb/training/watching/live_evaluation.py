@@ -21,8 +21,8 @@ from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
 from coulomb.models import Encoder
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.journal import Journal
 from coulomb.training.plan.prepare import Part, Prepared
+from coulomb.training.record.journal import Journal
 
 SPECTRUM = 64  # singular values that are written
 NEIGHBORS = 10

@@ -13,7 +13,7 @@ from coulomb.metrics.features import frozen
 from coulomb.metrics.geometry import drift
 from coulomb.metrics.gradients import class_gradient_norms
 from coulomb.negatives import MomentumEncoder
-from coulomb.training.plan.journal import Journal
+from coulomb.training.record.journal import Journal
 from coulomb.training.watching.loss_inputs import READERS, Labels, LossInputs, read_inputs
 
 VIEWS = 32  # images on which the two encoders are compared

@@ -14,8 +14,8 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 
 from coulomb.tables import Images
 from coulomb.tables.check import rounded_sentence
-from coulomb.training.plan.journal import Journal, read_metrics
 from coulomb.training.plan.prepare import require_readable
+from coulomb.training.record.journal import Journal, read_metrics
 
 log = logging.getLogger("coulomb")
 

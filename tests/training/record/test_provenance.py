@@ -13,7 +13,7 @@ from PIL import Image
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.tables import open_source
-from coulomb.training.plan.provenance import changed, fingerprint, fingerprints
+from coulomb.training.record.provenance import changed, fingerprint, fingerprints
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_changes_are_described(tree, change):
 
 
 def test_a_file_outside_the_sample_is_detected_by_its_size(tree, monkeypatch):
-    monkeypatch.setattr("coulomb.training.plan.provenance.SAMPLED", 2)
+    monkeypatch.setattr("coulomb.training.record.provenance.SAMPLED", 2)
     before = fingerprints((open_source(tree), None))
     os.truncate(tree / "digit-2" / "05.png", 40)
     assert "bytes then" in changed(before, fingerprints((open_source(tree), None)))

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from coulomb.ground.errors import InputError
-from coulomb.training.plan.journal import Journal, read_metrics
+from coulomb.training.record.journal import Journal, read_metrics
 
 
 def test_lines_are_kept_in_full_precision(tmp_path):

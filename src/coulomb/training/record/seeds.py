@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_json
 from coulomb.ground.reading import RESTORE, Shape, list_of, read_object, table, whole
 from coulomb.training.plan.config import check_names, load_config
-from coulomb.training.plan.folder import RunFolder, read_evaluation, write_json
+from coulomb.training.record.folder import RunFolder, read_evaluation
 
 PLAN, SUMMARY = "seeds.json", "summary.json"
 LEFT_OUT = ("protocol", "per_class")  # of an evaluation

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import write_text
 from coulomb.ground.reading import RESTORE, check_shape, list_of, maybe, number, parse_json, read_lines, whole
-from coulomb.training.plan.folder import write_text
 
 log = logging.getLogger("coulomb")
 

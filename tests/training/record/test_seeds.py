@@ -7,7 +7,7 @@ import pytest
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.report.tables import summary_table
-from coulomb.training.plan.seeds import figures, plan, summarize
+from coulomb.training.record.seeds import figures, plan, summarize
 
 QUICK = {"epochs": 1, "batch_size": 8, "encoder": "convnet", "encoder_width": 4, "image_size": 16, "workers": 0}
 
