@@ -13,9 +13,9 @@ import pyarrow as pa
 import torch
 from PIL import Image
 
-from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.evaluation.run import Run
 from coulomb.models import build_encoder, save_encoder
+from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.preprocessing import Preprocessing
 
 CODE = re.compile(r"```python\n(.*?)```", re.S)

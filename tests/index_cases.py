@@ -6,10 +6,10 @@ import os
 import numpy as np
 from PIL import Image
 
-from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.index.contents import checksums
 from coulomb.index.folder import IndexFolder
 from coulomb.models import build_encoder
+from coulomb.models.image_encoder import ImageEncoder
 
 
 def picture(seed, width=24, height=20):

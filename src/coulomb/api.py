@@ -11,7 +11,6 @@ from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.examine import examine
-from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run, load
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.files import write_json
@@ -20,6 +19,7 @@ from coulomb.index import Index
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
+from coulomb.models.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
 from coulomb.training.plan.config import Config, load_config

@@ -13,12 +13,12 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.class_accuracy import class_table
-from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.linear import few_shot, linear_probe
 from coulomb.metrics.rank import effective_rank
 from coulomb.models import load_encoder
 from coulomb.models.classifier import DESCRIPTION, load_classifier
+from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.training.checkpoints import load_method
 from coulomb.training.network import make_encoder, make_method
 from coulomb.training.plan.config import Config, load_config

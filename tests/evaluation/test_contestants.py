@@ -12,9 +12,9 @@ import coulomb
 from coulomb.evaluation.contestants import Contestant, contestants
 from coulomb.evaluation.doctor import render
 from coulomb.kinds.image.views import make_views
-from coulomb.metrics.features import extract_features
 from coulomb.models import load_encoder
 from coulomb.models.encoder import Normalization
+from coulomb.models.features import extract_features
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Images
 from coulomb.training.plan.objects import Objects

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.export import to_onnx
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder
+from coulomb.models.image_encoder import ImageEncoder
 from export_cases import built, photo, published, run
 
 

@@ -7,10 +7,11 @@ import onnxruntime
 import pytest
 import torch
 
-from coulomb.evaluation.encode import Canvas, _canvases
 from coulomb.export.preparation import FILTERS, preparation
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.canvas import Canvas
 from coulomb.kinds.image.views import plain_view
+from coulomb.models.encode import _canvases
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.tables.sources import open_images
 

@@ -5,8 +5,8 @@ from torch import nn
 
 from coulomb.ground.errors import InputError
 from coulomb.methods import MoCo
-from coulomb.metrics.features import frozen
 from coulomb.models import build_encoder, wrap_encoder
+from coulomb.models.features import frozen
 from coulomb.models.tuning import HeadFirst, Tune
 
 

@@ -15,7 +15,7 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import visible
 
 if TYPE_CHECKING:
-    from coulomb.evaluation.image_encoder import ImageEncoder
+    from coulomb.models.image_encoder import ImageEncoder
 
 ENCODER = typer.Argument(
     metavar="RUN", help="run folder; or published weights: lite0, hf:NAME@weights, timm:NAME@weights, a local folder"

@@ -6,10 +6,10 @@ from coulomb.evaluation.verdict import verdict
 from coulomb.metrics.class_accuracy import by_frequency, class_table
 from coulomb.metrics.clustering import clustering
 from coulomb.metrics.evaluate import evaluate_features
-from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.linear import few_shot, linear_probe
 from coulomb.metrics.retrieval import class_retrieval, view_retrieval, views_retrieved
+from coulomb.models.features import extract_features, frozen, pixel_features
 
 __all__ = [
     "LabeledImages",

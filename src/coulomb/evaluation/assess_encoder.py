@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from coulomb.evaluation.assess import data_name, open_labeled
 from coulomb.evaluation.contestants import PIXELS, averaged, measuring
-from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
-from coulomb.metrics.features import frozen
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import build_encoder
+from coulomb.models.features import frozen
+from coulomb.models.image_encoder import ImageEncoder, open_encoder
 from coulomb.tables.originals import Originals, images_per_batch
 from coulomb.tables.workers import cores, progress_bar
 from coulomb.training.plan.config import Config

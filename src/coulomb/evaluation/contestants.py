@@ -18,11 +18,11 @@ from coulomb.ground.randomness import derive_seed, generator
 from coulomb.ground.team import Team
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
-from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.retrieval import views_retrieved
 from coulomb.models import Encoder, has_weights, load_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.encoder import Normalization
+from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.saving import random_encoder
 from coulomb.tables.workers import Progress, differences, progress_bar
 from coulomb.training.network import make_encoder, pixel_statistics, predictions

@@ -14,12 +14,12 @@ from coulomb.ground.errors import DataUnavailableError
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import METHODS
-from coulomb.metrics.features import extract_features, frozen, pixel_features
 from coulomb.metrics.hardness import hardness, temperature_sweep
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation
 from coulomb.models import Encoder
+from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.saving import load_encoder
 from coulomb.training.checkpoints import load_method
 from coulomb.training.frozen import add_adapter

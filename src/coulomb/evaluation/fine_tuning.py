@@ -14,7 +14,7 @@ from torch.nn import functional
 from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.randomness import derive_seed, generator, numpy_generator
 from coulomb.kinds.image.views import ViewMaker, Views
-from coulomb.metrics.features import Batches, Plain, frozen
+from coulomb.models.features import Batches, Plain, frozen
 from coulomb.tables import stratified_split
 
 FRACTIONS = (0.01, 0.1, 1.0)

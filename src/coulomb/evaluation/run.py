@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from coulomb.evaluation.classify import Classification
-from coulomb.evaluation.encode import Canvas, source_features
-from coulomb.evaluation.image_encoder import ImageEncoder, open_encoder, require_all, run_path, with_check
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import check_shape, read_object, text, whole
 from coulomb.ground.text import visible
+from coulomb.kinds.image.canvas import Canvas
 from coulomb.models import Encoder, load_encoder
+from coulomb.models.classification import Classification
 from coulomb.models.classifier import Classifier, load_classifier
+from coulomb.models.encode import source_features
+from coulomb.models.image_encoder import ImageEncoder, open_encoder, require_all, run_path, with_check
 from coulomb.tables.sources import open_images
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.record.folder import RunFolder, read_canvas, read_evaluation

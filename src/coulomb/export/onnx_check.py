@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.ground.errors import InputError
+from coulomb.models.image_encoder import ImageEncoder
 
 BATCHES = (1, 2, 3, 64, 257)
 DISTINCT = 8  # photos of a batch that PyTorch encodes; a larger batch repeats them

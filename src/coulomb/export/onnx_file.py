@@ -4,8 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from coulomb.evaluation.encode import Canvas
-from coulomb.evaluation.image_encoder import ImageEncoder
 from coulomb.export.extras import library, new_path
 from coulomb.export.int8 import measured_loss, quantized
 from coulomb.export.network_graph import joined, network_graph
@@ -16,8 +14,9 @@ from coulomb.export.preparation import preparation
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
 from coulomb.ground.version import __version__
+from coulomb.kinds.image.canvas import Canvas, margin_canvas
+from coulomb.models.image_encoder import ImageEncoder
 from coulomb.tables.sources import open_files
-from coulomb.training.plan.prepare import margin_canvas
 
 CALIBRATION, CHECKED = 64, 32  # real photos, at most
 

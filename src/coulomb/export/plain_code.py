@@ -5,13 +5,12 @@ import inspect
 import textwrap
 from typing import Any
 
-from coulomb.evaluation.encode import Canvas
 from coulomb.kinds.image import decode, pixels
+from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models import Encoder, backbones, lite0
 from coulomb.models.backbones import ConvNet, ResNet, ViT
 from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.training.plan.prepare import margin_canvas
 
 HEAD = """import functools
 import numpy as np, torch

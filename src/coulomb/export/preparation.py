@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.evaluation.encode import Canvas
 from coulomb.export.graph import Graph, Value
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models import Encoder
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.training.plan.prepare import margin_canvas
 
 OPSET = 18
 UNIT = 2.0**22  # of Pillow's fixed-point weights
@@ -26,7 +25,7 @@ def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
 
     Args:
         encoder: decides channels, size and preprocessing.
-        canvas: of the run; None for published weights. See `coulomb.evaluation.encode.source_features`.
+        canvas: of the run; None for published weights. See `coulomb.models.encode.source_features`.
 
     Raises:
         InputError: the preprocessing is unknown, or uses a filter without antialiasing.

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.evaluation.encode import Canvas
-from coulomb.evaluation.image_encoder import ImageEncoder, run_path
 from coulomb.ground.errors import InputError
 from coulomb.ground.team import Team
 from coulomb.ground.text import first_few, visible
@@ -17,6 +15,8 @@ from coulomb.index.folder import PRECISIONS, IndexFolder, writing
 from coulomb.index.photos import ReadOnce
 from coulomb.index.update import Update
 from coulomb.index.work import part_path
+from coulomb.kinds.image.canvas import Canvas
+from coulomb.models.image_encoder import ImageEncoder, run_path
 from coulomb.tables import Source, open_source
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import cores

@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coulomb.evaluation.encode import Canvas, prepared_images
 from coulomb.index.folding import folded
 from coulomb.index.photos import ReadOnce, Recorded
 from coulomb.index.table import Photo
 from coulomb.index.work import PartWriter
+from coulomb.kinds.image.canvas import Canvas
 from coulomb.kinds.image.views import plain_view
-from coulomb.metrics.features import embedded, frozen
 from coulomb.models import Encoder
+from coulomb.models.encode import prepared_images
+from coulomb.models.features import embedded, frozen
 from coulomb.tables.workers import progress_bar
 
 ZERO = "its features are zero or not finite"

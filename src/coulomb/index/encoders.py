@@ -5,12 +5,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from coulomb.evaluation.encode import Canvas
-from coulomb.evaluation.image_encoder import ImageEncoder, run_path
 from coulomb.evaluation.run import Run, load
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
 from coulomb.models import Encoder
+from coulomb.models.encode import canvas_for
+from coulomb.models.image_encoder import ImageEncoder, run_path
 from coulomb.tables import Source
 
 DEFAULT = "lite0"
@@ -36,7 +36,7 @@ def describe(opened: ImageEncoder, source: Source) -> dict[str, Any]:
     encoder = opened.encoder
     canvas = opened.canvas
     if canvas is None and encoder.preprocessing is None:
-        canvas = Canvas.of(source, encoder)
+        canvas = canvas_for(source, encoder.image_size)
     return {
         "name": str(opened.path.resolve()) if isinstance(opened, Run) else opened.name,
         "architecture": encoder.name,

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.evaluation.encode import Canvas, source_features
-from coulomb.evaluation.image_encoder import ImageEncoder, require_all
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
 from coulomb.index.answers import Answers
@@ -23,6 +21,9 @@ from coulomb.index.folder import IndexFolder, rebuild
 from coulomb.index.lists import Rows
 from coulomb.index.nearest import as_tensor, nearest
 from coulomb.index.table import nearest_id
+from coulomb.kinds.image.canvas import Canvas
+from coulomb.models.encode import source_features
+from coulomb.models.image_encoder import ImageEncoder, require_all
 from coulomb.tables.sources import open_images
 
 Images = Any  # what `ImageEncoder.encode` takes

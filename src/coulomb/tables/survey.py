@@ -52,6 +52,11 @@ class Survey:
     uniform: bool
     unreadable: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def square(self) -> int | None:
+        """The side of the images in pixels if all are squares of the same size, else None."""
+        return int(self.width) if self.uniform and self.width == self.height else None
+
     def to_dict(self) -> dict[str, Any]:
         """Returns all attributes, JSON-serializable."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}

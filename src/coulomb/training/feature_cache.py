@@ -16,8 +16,8 @@ from coulomb.ground.files import write_json
 from coulomb.ground.randomness import generator
 from coulomb.ground.reading import read_object, whole
 from coulomb.kinds.image.views import Share, ViewMaker
-from coulomb.metrics.features import frozen
 from coulomb.models import Encoder
+from coulomb.models.features import frozen
 from coulomb.tables import Images
 from coulomb.tables.workers import progress_bar
 from coulomb.training.neighbors import nearest_images

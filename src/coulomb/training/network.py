@@ -11,10 +11,10 @@ from coulomb.ground.randomness import derive_seed, numpy_generator
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method
-from coulomb.metrics.features import extract_features
 from coulomb.metrics.linear import fit_probe
 from coulomb.models import Encoder, build_encoder, has_weights, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
+from coulomb.models.features import extract_features
 from coulomb.models.micro_batches import batch_norms, require_size
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.user_code import is_user_code

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.streaming import write_tar
-from coulomb.evaluation import encode  # noqa: F401  imported before the server starts its thread
 from coulomb.ground.errors import DataUnavailableError, InputError
+from coulomb.models import encode  # noqa: F401  imported before the server starts its thread
 from coulomb.tables import Images, open_source
 from coulomb.tables.shards import ahead, blocks, remote, table
 from coulomb.tables.shards.ahead import reading_ahead

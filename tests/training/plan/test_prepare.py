@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from coulomb.ground.errors import InputError
-from coulomb.tables import ArraySource, open_source, stratified_split, survey
+from coulomb.tables import ArraySource, open_source, stratified_split
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.prepare import canvas_size, measure, open_data, prepare
+from coulomb.training.plan.prepare import measure, open_data, prepare
 
 
 def pictures(count, height=16, width=16):
@@ -16,16 +16,6 @@ def pictures(count, height=16, width=16):
 def prepared(config, data, test=None):
     sources = open_data(config, data, test)
     return prepare(config, sources, measure(config, *sources), progress=False)
-
-
-def test_small_uniform_squares_are_stored_unchanged():
-    assert canvas_size(survey(ArraySource(pictures(4, 16, 16))), 16) == 16
-    assert canvas_size(survey(ArraySource(pictures(4, 8, 8))), 16) == 8
-
-
-def test_other_images_are_stored_a_third_larger_than_the_network_input():
-    assert canvas_size(survey(ArraySource(pictures(4, 200, 200))), 96) == 128
-    assert canvas_size(survey(ArraySource(pictures(4, 40, 30))), 32) == 48  # 42.7, rounded up to a multiple of 8
 
 
 def test_the_split_follows_the_labels():

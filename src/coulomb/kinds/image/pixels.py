@@ -11,7 +11,7 @@
 | F within [0, 1] | float32, 1 channel |
 
 EXIF orientation is applied. The programs that `coulomb.export` writes contain the source of these functions, so that they read
-files as `coulomb.evaluation.image_encoder.ImageEncoder.encode` does; they may therefore use NumPy and Pillow only.
+files as `coulomb.models.image_encoder.ImageEncoder.encode` does; they may therefore use NumPy and Pillow only.
 """
 
 import functools

@@ -11,6 +11,7 @@ import torch
 
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.randomness import generator, numpy_generator
+from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import contact_sheet, make_views
 from coulomb.methods.options import SHARED, build_method
 from coulomb.tables import Images, open_source, render_check
@@ -19,7 +20,7 @@ from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, check_names
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import Plan, blank_encoder, find_settings, matches_labels, plan, plan_prepared
-from coulomb.training.plan.prepare import LARGEST, canvas_size, measure, open_data, require_readable
+from coulomb.training.plan.prepare import LARGEST, measure, open_data, require_readable
 from coulomb.training.plan.start import SIDES
 
 LEAST, MOST, SECONDS = 3, 30, 5.0  # number of timed steps, and the time limit
@@ -287,7 +288,7 @@ def preview(
     used = preset or str(recipe.views)
     own = (recipe.view_options if preset is None else {}) | (options or {})
     views = make_views(used, size=facts.image_size, channels=facts.channels, **own)
-    size, dtype = canvas_size(facts.survey, facts.image_size), facts.survey.dtype
+    size, dtype = canvas_size(facts.survey.square, facts.image_size), facts.survey.dtype
     images = Images(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
     batch = next(images.batches(chosen, len(chosen)))

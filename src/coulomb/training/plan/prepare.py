@@ -10,6 +10,7 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
+from coulomb.kinds.image.canvas import canvas_size
 from coulomb.tables import (
     Images,
     Source,
@@ -306,22 +307,10 @@ def position_tensor(indices: np.ndarray) -> torch.Tensor:
     return positions
 
 
-def canvas_size(surveyed: Survey, image_size: int) -> int:
-    """Returns the side of the stored square: the images' own if all are equally small squares, else `margin_canvas`."""
-    if surveyed.uniform and surveyed.width == surveyed.height and surveyed.width <= 2 * image_size:
-        return int(surveyed.width)
-    return margin_canvas(image_size)
-
-
-def margin_canvas(image_size: int) -> int:
-    """Returns 4/3 of ``image_size``, rounded up to a multiple of 8: crops of 9/16 of the area keep full resolution."""
-    return int(np.ceil(image_size * 4 / 3 / 8) * 8)
-
-
 def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Images:
     return Images(
         source,
-        size=canvas_size(surveyed, facts.image_size),
+        size=canvas_size(surveyed.square, facts.image_size),
         channels=facts.channels,
         cache_bytes=int(config.cache_gb * 2**30),
         workers=cores() if config.workers is None else config.workers,

@@ -13,13 +13,13 @@ from torch.nn.functional import normalize
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.class_structure import false_negative_rate, neighborhood_purity, tolerance
-from coulomb.metrics.features import extract_features, frozen
 from coulomb.metrics.geometry import alignment, feature_std, uniformity
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
 from coulomb.models import Encoder
+from coulomb.models.features import extract_features, frozen
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part, Prepared
 from coulomb.training.record.journal import Journal

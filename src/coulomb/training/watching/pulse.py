@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 from torch.nn.utils import get_total_norm
 
-from coulomb.metrics.features import frozen
 from coulomb.metrics.geometry import drift
 from coulomb.metrics.gradients import class_gradient_norms
+from coulomb.models.features import frozen
 from coulomb.negatives import MomentumEncoder
 from coulomb.training.record.journal import Journal
 from coulomb.training.watching.loss_inputs import READERS, Labels, LossInputs, read_inputs

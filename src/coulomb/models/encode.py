@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +10,24 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.canvas import Canvas, canvas_size, margin_canvas
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.kinds.image.views import plain_view
-from coulomb.metrics.features import extract_features
 from coulomb.models import Encoder
+from coulomb.models.features import extract_features
 from coulomb.tables import Images, Source, survey
 from coulomb.tables.originals import BATCH_BYTES, WORKER_BYTES, Originals, images_per_batch
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import compute_in_workers, differences, progress_bar
-from coulomb.training.plan.prepare import canvas_size, margin_canvas
 
 Stores = list[tuple[Images | Originals, list[int]]]  # images prepared in the same way, and their indices
 ROWS = 4_096  # images per row group of the Parquet file
 
 
-@dataclass(frozen=True)
-class Canvas:
-    """How a run stores its training images: squares of ``size`` pixels, ``dtype`` "uint8" or "float32"."""
-
-    size: int
-    dtype: str
-
-    @classmethod
-    def of(cls, source: Source, encoder: Encoder) -> "Canvas":
-        """Returns the canvas that a run would choose for ``source``."""
-        facts = survey(source)
-        return cls(canvas_size(facts, encoder.image_size), facts.dtype)
+def canvas_for(source: Source, image_size: int) -> Canvas:
+    """Returns the canvas that a run on ``source`` would choose."""
+    facts = survey(source)
+    return Canvas(canvas_size(facts.square, image_size), facts.dtype)
 
 
 def source_features(
@@ -121,7 +112,7 @@ def prepared_images(
     batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size, limit))
     if canvas is None and encoder.preprocessing is not None:
         return [(Originals(source, encoder.channels, encoder.preprocessing.pixels), indices)], {}, batch_size
-    return *_canvases(encoder, source, canvas or Canvas.of(source, encoder), indices, workers), batch_size
+    return *_canvases(encoder, source, canvas or canvas_for(source, encoder.image_size), indices, workers), batch_size
 
 
 def _canvases(
@@ -187,7 +178,7 @@ def embed_to_parquet(
         raise InputError(f"out={str(out)!r}: already exists; choose another file")
     source = open_files(data)
     if canvas is None and encoder.preprocessing is None:
-        canvas = Canvas.of(source, encoder)  # the same for all blocks
+        canvas = canvas_for(source, encoder.image_size)  # the same for all blocks
     failures: dict[int, str] = {}
     schema = pa.schema(
         [("id", pa.string())]

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.evaluation.classify import Classification
-from coulomb.evaluation.encode import Canvas, embed_to_parquet, source_features
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.text import visible
+from coulomb.kinds.image.canvas import Canvas
 from coulomb.models import Encoder, build_encoder, has_weights
 from coulomb.models.backbones import BACKBONES
+from coulomb.models.classification import Classification
+from coulomb.models.encode import embed_to_parquet, source_features
 from coulomb.models.encoder import check_input
 from coulomb.tables import Source
 from coulomb.tables.sources import open_images

@@ -10,10 +10,10 @@ from PIL import Image
 
 import coulomb
 from coulomb.evaluation.contestants import contestants
-from coulomb.evaluation.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.evaluation.run import Run
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
+from coulomb.models.image_encoder import ImageEncoder, require_weights, run_path
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.reopen import reopen

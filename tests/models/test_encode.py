@@ -11,9 +11,9 @@ from PIL import Image
 
 import coulomb
 from coulomb.evaluation.contestants import contestants
-from coulomb.evaluation.encode import embed_to_parquet
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, load_encoder
+from coulomb.models.encode import canvas_for, embed_to_parquet
 from coulomb.tables import ArraySource, open_source
 from coulomb.tables.sources import open_images
 from coulomb.training.plan.config import load_config
@@ -49,6 +49,23 @@ def save(kind, path, seed):
     file = path / f"{seed:02}-{kind}.{extension}"
     image.save(file, **options)
     return file
+
+
+def canvas_of(side, image_size, count=4):
+    """The side of the canvas for images of ``side`` (height, width)."""
+    pictures = np.random.default_rng(0).integers(0, 256, (count, *side, 3), dtype=np.uint8)
+    return canvas_for(ArraySource(pictures), image_size).size
+
+
+def test_small_equal_squares_are_stored_unchanged():
+    assert canvas_of((16, 16), 16) == 16
+    assert canvas_of((8, 8), 16) == 8
+    assert canvas_of((33, 33), 16) == 24  # more than twice the input
+
+
+def test_other_images_are_stored_a_third_larger_than_the_input():
+    assert canvas_of((200, 200), 96) == 128
+    assert canvas_of((40, 30), 32) == 48  # 42.7, rounded up to a multiple of 8
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +295,7 @@ def small_encoder():
 
 
 def test_parquet_has_labels_and_classes(small_encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("coulomb.evaluation.encode.ROWS", 4)  # several row groups
+    monkeypatch.setattr("coulomb.models.encode.ROWS", 4)  # several row groups
     images = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 3), dtype=np.uint8)
     labels = np.array([0, 1, -1, 0, 1, -1, 0, 1, 1, 1])
     source = ArraySource(images, labels, class_names=["ant", "bee"])

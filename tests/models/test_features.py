@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from coulomb.metrics.features import extract_features, frozen, pixel_features
+from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.tables import Images, open_source
 
 
