@@ -76,20 +76,16 @@ class _Steps:
             torch.rand(batch, channels, size, size, generator=draw).contiguous(memory_format=torch.channels_last)
             for _ in range(2)
         ]
-        self.batch = {"index": torch.randperm(IMAGES, generator=draw)[:batch]}
-        self.module = SimpleNamespace(
-            method=self.method,
-            labels=torch.randint(10, (IMAGES,), generator=draw),
-            positions=torch.arange(IMAGES),
-            completes_update=lambda batch_idx: True,
-        )
+        train_row = torch.randperm(IMAGES, generator=draw)[:batch]
+        self.labels = torch.randint(10, (IMAGES,), generator=draw)
+        self.batch = {"train_row": train_row, "labels": self.labels[train_row]}
+        self.module = SimpleNamespace(method=self.method, completes_update=lambda batch_idx: True)
         self.trainer: Any = SimpleNamespace(is_global_zero=True, global_step=PERIOD - 1)
 
     def __call__(self, period: int) -> None:
-        pulse, trainer, module, batch = Pulse(period), self.trainer, self.module, self.batch
-        pulse.on_train_start(trainer, module)
+        pulse, trainer, module, batch = Pulse(period, self.labels), self.trainer, self.module, self.batch
         pulse.on_train_batch_start(trainer, module, batch, 0)
-        loss = self.method(self.views, module.labels[batch["index"]], batch["index"])
+        loss = self.method(self.views, batch["labels"], batch["train_row"])
         self.optimizer.zero_grad()
         loss.backward()
         self._tell("after_batch")

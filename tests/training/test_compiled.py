@@ -11,6 +11,7 @@ from torch import nn
 
 import coulomb
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.views import Share
 from coulomb.models import build_encoder, load_encoder
 from coulomb.tables.images import Images
 from coulomb.tables.sources.arrays import ArraySource
@@ -112,10 +113,14 @@ def test_batches_are_copied_without_waiting_and_values_for_the_host_stay_there()
     torch.nn.Module.__init__(training)
     image = torch.zeros(2, 3, 4, 4).as_subclass(Device)
     index, aspect = torch.arange(2).as_subclass(Device), torch.ones(2).as_subclass(Device)
-    batch = {"image": image, "index": index, "aspect": aspect, "failed": [(7, "truncated")], "rounded": []}
+    share = Share(torch.arange(2), 2)
+    batch = {"image": image, "sample": index, "aspect": aspect, "failed": [(7, "truncated")], "rounded": []}
+    batch |= {"train_row": torch.arange(2).as_subclass(Device), "share": share}
     moved = training.transfer_batch_to_device(batch, torch.device("cuda", 0), 0)
     assert image.copied == {"non_blocking": True}
-    assert moved["index"] is index and moved["aspect"] is aspect and moved["failed"] == [(7, "truncated")]
+    assert batch["train_row"].copied == {"non_blocking": True}
+    assert moved["sample"] is index and moved["aspect"] is aspect and moved["failed"] == [(7, "truncated")]
+    assert moved["share"] is share
 
 
 def test_batches_for_a_gpu_are_pinned():

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator as derived
 from coulomb.kinds.image.views import OwnViews, TakingTurns, make_views
+from coulomb.tables.images import Images
+from coulomb.tables.sources.arrays import ArraySource
 from coulomb.tables.split import epoch_order
 from coulomb.training.order import RunLoader, RunOrder, draw_views
 
@@ -52,7 +54,6 @@ def test_processes_divide_the_batches_of_one_process(world_size, sampler):
     assert [sum(parts, []) for parts in zip(*orders, strict=True)] == whole
     sizes = [order.share.stop - order.share.start for order in orders]
     assert max(sizes) - min(sizes) <= 1
-    assert sum(order.weight for order in orders) == pytest.approx(world_size)
 
 
 def test_an_epoch_is_drawn_once(monkeypatch):
@@ -60,22 +61,43 @@ def test_an_epoch_is_drawn_once(monkeypatch):
     monkeypatch.setattr("coulomb.training.order.epoch_order", lambda *given: drawn.append(given) or epoch_order(*given))
     order = RunOrder(np.arange(40), 10, 2, 3)
     for step, batch in enumerate(order):
-        order.rows(step, [(batch[0], "unreadable")])
+        order.describe(step, {"index": torch.tensor(batch[1:]), "failed": [(batch[0], "unreadable")]})
     assert len(drawn) == 2
 
 
 def test_unreadable_images_leave_the_positions_of_the_others():
     order = RunOrder(np.arange(40), 10, 2, 3, rank=1, world_size=2)
-    batch = list(order)[5]
-    assert order.rows(5, []).tolist() == [5, 6, 7, 8, 9]
-    assert order.rows(5, [(batch[1], "damaged"), (batch[4], "damaged")]).tolist() == [5, 7, 8]
+    for lost, places in ((), [5, 6, 7, 8, 9]), ((1, 4), [5, 7, 8]):
+        batch = batch_of(order, 5, [list(order)[5][row] for row in lost])
+        assert batch["share"].rows.tolist() == places and batch["share"].total == 10
+
+
+def test_a_batch_has_the_rows_of_the_table_and_their_places_among_the_training_samples():
+    samples, labels = np.array([40, 7, 21, 3, 30]), np.array([2, 0, -1, 1, 0])
+    order = RunOrder(samples, 4, 1, 0, labels=labels)
+    batch = batch_of(order, 0)
+    assert batch["sample"].tolist() == next(iter(order))
+    assert samples[batch["train_row"]].tolist() == batch["sample"].tolist()
+    assert labels[batch["train_row"]].tolist() == batch["labels"].tolist()
+    assert batch_of(RunOrder(samples, 4, 1, 0), 0)["labels"] is None
+
+
+def test_a_loader_counts_the_batches_that_it_handed_out():
+    images = Images(ArraySource(np.zeros((8, 4, 4, 3), dtype=np.uint8)), size=4)
+    loader = RunLoader(images, RunOrder(np.arange(8), 2, 3, 0), 0)
+    batches = iter(loader)
+    first = [next(batches)["sample"].tolist() for _ in range(5)]
+    state = loader.state_dict()
+    rest = [batch["sample"].tolist() for batch in batches]
+    resumed = RunLoader(images, RunOrder(np.arange(8), 2, 3, 0), 0)
+    resumed.load_state_dict(state)
+    assert state["trained"] == 5 and [batch["sample"].tolist() for batch in resumed] == rest
+    assert first + rest == list(RunOrder(np.arange(8), 2, 3, 0))
 
 
 def test_a_checkpoint_of_another_batch_is_refused():
     states = [RunLoader(list(range(40)), RunOrder(np.arange(40), size, 1, 0), 0).state_dict() for size in (8, 4)]
     loader = RunLoader(list(range(40)), RunOrder(np.arange(40), 8, 1, 0), 0)
-    loader.load_state_dict({"trained": 3})  # of an earlier version
-    assert loader.order.start == 3
     loader.load_state_dict(states[0])
     with pytest.raises(InputError, match="trained with 4 images per step, and config.yaml gives 8"):
         loader.load_state_dict(states[1])
@@ -84,12 +106,13 @@ def test_a_checkpoint_of_another_batch_is_refused():
 def batch_of(order, step, failed=()):
     """Returns a batch as a loader does: the image of index i is of color i."""
     index = torch.tensor([each for each in list(order)[step] if each not in failed])
-    return {
+    batch = {
         "image": (index.to(torch.uint8) * 5)[:, None, None, None].expand(-1, 3, 16, 16),
         "aspect": torch.ones(len(index)),
         "index": index,
         "failed": [(each, "damaged") for each in failed],
     }
+    return batch | order.describe(step, batch)
 
 
 VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
@@ -102,11 +125,11 @@ VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
 def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
     options = {"batch_size": 16, "epochs": 1, "seed": 5}
     one = RunOrder(np.arange(50), **options)
-    whole = draw_views(views, batch_of(one, 2), one, 2, 2)
+    whole = draw_views(views, batch_of(one, 2), 2, seed=5, step=2, rank=0)
     parts = []
     for rank in range(world_size):
         order = RunOrder(np.arange(50), **options, rank=rank, world_size=world_size)
-        parts.append(draw_views(views, batch_of(order, 2), order, 2, 2))
+        parts.append(draw_views(views, batch_of(order, 2), 2, seed=5, step=2, rank=rank))
     for view, shares in zip(whole, zip(*parts, strict=True), strict=True):
         torch.testing.assert_close(torch.cat(shares), view, rtol=0, atol=1e-6)
     generator = derived(5, "views", 2, 0)
@@ -118,7 +141,7 @@ def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
 def test_an_unreadable_image_does_not_change_the_views_of_the_others():
     order = RunOrder(np.arange(50), 16, 1, 5)
     lost = list(order)[1][3]
-    whole, rest = (draw_views(VIEWS, batch_of(order, 1, failed), order, 1, 2) for failed in ([], [lost]))
+    whole, rest = (draw_views(VIEWS, batch_of(order, 1, failed), 2, seed=5, step=1, rank=0) for failed in ([], [lost]))
     others = [row for row in range(16) if row != 3]
     assert all(torch.allclose(a[others], b, atol=1e-6) for a, b in zip(whole, rest, strict=True))
 
@@ -129,7 +152,7 @@ def test_own_views_are_called_as_before():
     own = OwnViews(lambda images, generator: seen.append(generator.initial_seed()) or images, size=16, channels=3)
     for rank in range(2):
         order = RunOrder(np.arange(50), 16, 1, 5, rank=rank, world_size=2)
-        assert len(draw_views(own, batch_of(order, 0), order, 0, 1)[0]) == 8
+        assert len(draw_views(own, batch_of(order, 0), 1, seed=5, step=0, rank=rank)[0]) == 8
     assert seen == [derived(5, "views", 0, rank).initial_seed() for rank in range(2)]
 
 

@@ -41,7 +41,7 @@ from coulomb.training.order import RunLoader, RunOrder
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import Plan, plan_prepared, tune_encoder
-from coulomb.training.plan.prepare import Prepared, label_tensor, position_tensor
+from coulomb.training.plan.prepare import Prepared
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import Journal
 from coulomb.training.stay_close import StayClose
@@ -109,8 +109,6 @@ def fit(
     training = ContrastiveTraining(
         method,
         views if cache is None else CachedViews(views, cache),
-        label_tensor(prepared.train),
-        position_tensor(planned.learned),
         config,
         order.steps_per_epoch,
         folder.path,
@@ -127,7 +125,7 @@ def fit(
     trainer.callbacks += [  # type: ignore[attr-defined]
         SignalHandlers(signals),
         corrupt,
-        *_watchers(config, folder, prepared, views, method, watch, first=first),
+        *_watchers(config, folder, prepared, views, method, order, watch, first=first),
         *(progress_callbacks() if progress else []),
         checkpoints,
     ]
@@ -214,13 +212,14 @@ def _watchers(
     prepared: Prepared,
     views: ViewMaker,
     method: Method,
+    order: RunOrder,
     watch: MakeWatcher | None,
     *,
     first: bool,
 ) -> list[pl.Callback]:
     """Returns the callbacks that measure and record the training; ``first``: in the first process."""
     journal = Journal(folder.metrics, folder.path / "tensorboard" if first else None)
-    pulse, counts = Pulse(config.pulse), prepared.class_counts
+    pulse, counts = Pulse(config.pulse, order.labels), prepared.class_counts
     facts = {"train": len(prepared.train.indices), "class_counts": counts}
     return [
         pulse,  # before TrainingFigures, which writes its values

@@ -23,9 +23,11 @@ from coulomb.training.order import draw_views
 from coulomb.training.plan.config import Config
 from coulomb.training.stay_close import StayClose, recording
 
+ON_HOST = ("sample", "index", "aspect", "share", "failed", "rounded")  # entries of a batch that stay there
+
 
 class ContrastiveTraining(pl.LightningModule):
-    """Augments the batch on the device, computes the method's loss and makes one update. All else is in callbacks.
+    """Draws the views of a batch on the device, computes the method's loss and makes one update. All else is in callbacks.
 
     Lightning runs the whole training as one epoch over ``RunLoader``: the step is the only clock, and the epoch is derived
     from it. Therefore a run can stop and resume at any step.
@@ -33,8 +35,6 @@ class ContrastiveTraining(pl.LightningModule):
     Args:
         method: the method, see `coulomb.methods.Method`.
         views: the augmentations.
-        labels: labels by image index [N], −1 unknown; None without labels.
-        positions: position among the training images by image index [N].
         config: the options of the run.
         steps_per_epoch: batches per epoch and process.
         folder: the run folder, where a batch with a non-finite loss is saved.
@@ -45,8 +45,6 @@ class ContrastiveTraining(pl.LightningModule):
         self,
         method: Method,
         views: ViewMaker,
-        labels: Tensor | None,
-        positions: Tensor,
         config: Config,
         steps_per_epoch: int,
         folder: Path,
@@ -56,7 +54,6 @@ class ContrastiveTraining(pl.LightningModule):
         # Convolutions are faster in this layout on CPUs and tensor cores, with the same results up to rounding.
         self.method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.views, self.config = views, config
-        self.labels, self.positions = labels, positions
         self.steps_per_epoch = steps_per_epoch
         self.folder, self.stay_close = folder, stay_close
         self.head_first = HeadFirst(method)
@@ -90,27 +87,30 @@ class ContrastiveTraining(pl.LightningModule):
     def transfer_batch_to_device(
         self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
     ) -> dict[str, Any]:
-        """Copies the images, without waiting for a GPU; what is used on the host, which would wait to read it, stays there."""
-        moved: dict[str, Any] = super().transfer_batch_to_device(batch, device, dataloader_idx)
-        return moved | {name: batch[name] for name in ("index", "aspect")}
+        """Copies a batch, without waiting for a GPU. What the host reads stays there: it would have to wait for a copy."""
+        used = {name: value for name, value in batch.items() if name not in ON_HOST}
+        moved: dict[str, Any] = super().transfer_batch_to_device(used, device, dataloader_idx)
+        return batch | moved
+
+    def weight(self, batch: dict[str, Any]) -> float:
+        """Returns the samples of this process relative to the mean over processes: 1 if shares are even."""
+        share = batch["share"]
+        return (len(share.rows) + len(batch["failed"])) * self.trainer.world_size / share.total
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
-        config, order = self.config, self.trainer.train_dataloader.order  # type: ignore[union-attr]
-        images = order.batch_size - len(batch["failed"]) * order.world_size
+        config, weight = self.config, self.weight(batch)
+        images = batch["share"].total - len(batch["failed"]) * self.trainer.world_size
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
-        views = draw_views(self.views, batch, order, batch_idx, config.n_views)
+        views = draw_views(self.views, batch, config.n_views, seed=config.seed, step=batch_idx, rank=self.global_rank)
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
-        index = batch["index"]
-        labels = None if self.labels is None else self.labels[index].to(self.device)
         with recording(self.method.encoder) as seen:
-            loss = self.checked_loss(views, labels, self.positions[index].to(self.device), index, batch_idx)
+            loss = self.checked_loss(views, batch, batch_idx)
         if self.method.local_mean:
-            loss = order.weight * loss
+            loss = weight * loss
         distance = None if self.stay_close is None else self.stay_close.distance(seen)
-        distance = None if distance is None else order.weight * distance
-        self.trainer.train_dataloader.trained = batch_idx + 1  # type: ignore[union-attr]
+        distance = None if distance is None else weight * distance
         return {
             "loss": loss if distance is None or self.stay_close is None else loss + self.stay_close.weight * distance,
             "value": self.mean_of_processes(loss),
@@ -137,23 +137,21 @@ class ContrastiveTraining(pl.LightningModule):
         with torch.no_grad():
             self.method.after_update((self.trainer.global_step + 1) / self.updates)
 
-    def checked_loss(
-        self, views: list[Tensor], labels: Tensor | None, positions: Tensor, index: Tensor, batch_idx: int
-    ) -> Tensor:
+    def checked_loss(self, views: list[Tensor], batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Returns the method's loss.
 
         Raises:
             NonFiniteError: the loss is NaN or infinite, or it refused embeddings that are.
         """
-        error: ValueError | None = None
+        given, error = (views, batch["labels"], batch["train_row"]), None
         try:
-            loss: Tensor = self.method(views, labels, positions)
+            loss: Tensor = self.method(*given)
             if bool(torch.isfinite(loss)):
                 return loss
         except ValueError as refused:
             error = refused
-        inputs = {f"view{i}": view for i, view in enumerate(views)} | {"index": index}
-        culprit = first_nonfinite(self.method, inputs, lambda: self.method(views, labels, positions))
+        inputs = {f"view{i}": view for i, view in enumerate(views)} | {"sample": batch["sample"]}
+        culprit = first_nonfinite(self.method, inputs, lambda: self.method(*given))
         if culprit is None and error is not None:
             raise error
         path = save_batch(inputs, self.folder)

@@ -1,4 +1,4 @@
-"""The order of the images: a pure function of (seed, step), so that a run can resume at any step on any processes."""
+"""The order of the samples: a pure function of (seed, step), so that a run can resume at any step on any processes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,31 +16,32 @@ from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.split import epoch_order
 from coulomb.tables.workers import ErrorsAsData, no_change
 from coulomb.training.plan.plan import batches_per_epoch
+from coulomb.training.plan.prepare import position_tensor
 
 
 class RunOrder(Sampler[list[int]]):
-    """Yields batches of image indices for a whole run, all epochs in one sequence.
+    """Yields batches of samples (rows of the table) for a whole run, all epochs in one sequence.
 
-    Every epoch is a new permutation of ``indices`` (or a draw by the ``sampler``, see `coulomb.tables.split.epoch_order`),
+    Every epoch is a new permutation of ``samples`` (or a draw by the ``sampler``, see `coulomb.tables.split.epoch_order`),
     divided into full batches. The remainder, less than one batch, is dropped for that epoch. Process r of W has the r-th
-    contiguous share of each batch, so that the images of a step do not depend on W; shares differ by at most one image.
+    contiguous share of each batch, so that the samples of a step do not depend on W; shares differ by at most one sample.
 
     Args:
-        indices: the training images.
-        batch_size: images per step, of all processes together.
-        epochs: passes over the images.
+        samples: the training samples; the place of a sample among them is its ``train_row``.
+        batch_size: samples per step, of all processes together.
+        epochs: passes over the samples.
         seed: seed of the permutations.
         rank, world_size: index of this process and number of processes.
         start: first step to yield; earlier steps count as done.
         sampler: ``uniform``, ``square_root`` or ``class_balanced``.
-        labels: labels of ``indices``, in the same order (−1 unknown); required by samplers other than ``uniform``.
+        labels: labels of ``samples``, in the same order (−1 unknown); required by samplers other than ``uniform``.
         blocks: of a data set in shards; an epoch then visits them in windows, see
         `coulomb.tables.shards.blocks.Blocks.arrange`.
     """
 
     def __init__(
         self,
-        indices: np.ndarray,
+        samples: np.ndarray,
         batch_size: int,
         epochs: int,
         seed: int,
@@ -52,22 +53,19 @@ class RunOrder(Sampler[list[int]]):
         labels: np.ndarray | None = None,
         blocks: Blocks | None = None,
     ):
-        self.indices, self.batch_size, self.epochs, self.seed = np.asarray(indices), batch_size, epochs, seed
+        self.samples, self.batch_size, self.epochs, self.seed = np.asarray(samples), batch_size, epochs, seed
         self.rank, self.world_size, self.start = rank, world_size, start
-        self.sampler, self.labels, self.blocks = sampler, labels, blocks
-        self.steps_per_epoch = batches_per_epoch(len(self.indices), batch_size)
+        self.sampler, self.blocks = sampler, blocks
+        self.labels = None if labels is None else torch.from_numpy(np.asarray(labels, dtype=np.int64))
+        self.train_rows = position_tensor(self.samples)
+        self.steps_per_epoch = batches_per_epoch(len(self.samples), batch_size)
         self.share = slice(batch_size * rank // world_size, batch_size * (rank + 1) // world_size)
-        self._latest: tuple[int, np.ndarray] = (-1, self.indices)  # of `epoch`
+        self._latest: tuple[int, np.ndarray] = (-1, self.samples)  # of `epoch`
 
     @property
     def own_images(self) -> int:
-        """Images of this process in a step."""
+        """Samples of this process in a step."""
         return self.share.stop - self.share.start
-
-    @property
-    def weight(self) -> float:
-        """Images of this process relative to the mean over processes: 1 if shares are even."""
-        return self.own_images * self.world_size / self.batch_size
 
     def __len__(self) -> int:
         """Returns the number of steps in the whole run, including those before ``start``."""
@@ -75,33 +73,51 @@ class RunOrder(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in range(self.start, len(self)):
-            yield self.images(step).tolist()
+            yield self.at(step).tolist()
 
-    def images(self, step: int) -> np.ndarray:
-        """Returns the images of this process in a step."""
+    def at(self, step: int) -> np.ndarray:
+        """Returns the samples of this process in a step."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         return self.epoch(epoch)[batch * self.batch_size :][self.share]
 
     def epoch(self, epoch: int) -> np.ndarray:
-        """Returns the images of one epoch, in order; those of the epoch asked for last are kept."""
+        """Returns the samples of one epoch, in order; the order of the latest epoch is kept."""
         known, shuffled = self._latest
         if known != epoch:
-            shuffled = epoch_order(self.indices, self.labels, self.sampler, numpy_generator(self.seed, "order", epoch))
+            labels, draw = (
+                None if self.labels is None else self.labels.numpy(),
+                numpy_generator(self.seed, "order", epoch),
+            )
+            shuffled = epoch_order(self.samples, labels, self.sampler, draw)
             if self.blocks is not None:
                 shuffled = self.blocks.arrange(shuffled, numpy_generator(self.seed, "blocks", epoch))
             self._latest = epoch, shuffled
         return shuffled
 
-    def rows(self, step: int, failed: list[tuple[int, str]]) -> Tensor:
-        """Returns the positions in the batch of all processes of this process's images [b], without the ``failed`` ones."""
-        rows = np.arange(self.share.start, self.share.stop)
-        if failed:
-            rows = rows[~np.isin(self.images(step), [index for index, _ in failed])]
-        return torch.from_numpy(rows)
+    def describe(self, step: int, batch: dict[str, Any]) -> dict[str, Any]:
+        """Returns what a batch of readable samples [b] needs for training beside their columns:
+
+        - ``sample``: rows of the table [b]; ``train_row``: their places among the training samples [b];
+        - ``labels``: [b], −1 unknown; None without labels;
+        - ``share``: their places in the batch of all processes.
+        """
+        sample, rows = batch["index"], np.arange(self.share.start, self.share.stop)
+        if batch["failed"]:
+            rows = rows[~np.isin(self.at(step), [failed for failed, _ in batch["failed"]])]
+        train_row = self.train_rows[sample]
+        return {
+            "sample": sample,
+            "train_row": train_row,
+            "labels": None if self.labels is None else self.labels[train_row],
+            "share": Share(torch.from_numpy(rows), self.batch_size),
+        }
 
 
 class RunLoader(DataLoader):
-    """A loader over a ``RunOrder`` that counts trained steps (not fetched ones), so that it can resume there.
+    """A loader over a ``RunOrder``, which adds `RunOrder.describe` to each batch and counts steps, so that a run can resume.
+
+    A step counts as trained once its batch is handed out: Lightning takes a batch when the step before is complete, because
+    the number of batches is known. Batches that workers have read ahead do not count.
 
     ``pinned``: batches are copied to pinned memory by a thread, from which copies to a GPU overlap with its work.
     """
@@ -120,22 +136,23 @@ class RunLoader(DataLoader):
         self.trained = order.start
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        for batch in super().__iter__():
+        for step, batch in enumerate(super().__iter__(), self.order.start):
             if isinstance(batch, InputError):
                 raise batch
-            yield batch
+            self.trained = step + 1
+            yield batch | self.order.describe(step, batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the number of trained steps, and the images per step."""
+        """Returns the number of trained steps, and the samples per step."""
         return {"trained": self.trained, "batch_size": self.order.batch_size}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Starts the next iteration after the steps in ``state``.
 
         Raises:
-            InputError: these steps were of another number of images.
+            InputError: these steps had another number of samples.
         """
-        if (before := state.get("batch_size", self.order.batch_size)) != self.order.batch_size:
+        if (before := state["batch_size"]) != self.order.batch_size:
             raise InputError(
                 f"batch_size: the checkpoint was trained with {before} images per step, and config.yaml gives "
                 f"{self.order.batch_size} (batch_size · devices · num_nodes); restore config.yaml"
@@ -143,13 +160,13 @@ class RunLoader(DataLoader):
         self.trained = self.order.start = int(state["trained"])
 
 
-def draw_views(views: ViewMaker, batch: dict[str, Any], order: RunOrder, step: int, n: int) -> list[Tensor]:
-    """Returns ``n`` views of the images of a step, drawn by the position of each image in the batch of all processes.
+def draw_views(views: ViewMaker, batch: dict[str, Any], n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
+    """Returns ``n`` views of the samples of a batch, drawn by the place of each sample in the batch of all processes.
 
-    Views without ``by_row`` (`coulomb.kinds.image.views.ViewMaker`), such as a user's function, draw for the images of
+    Views without ``by_row`` (`coulomb.kinds.image.views.ViewMaker`), such as a user's function, draw for the samples of
     this process, so that their draws depend on the number of processes.
     """
     by_row = getattr(views, "by_row", False)
-    draw = generator(order.seed, "views", step, 0 if by_row else order.rank)
-    rows = {"share": Share(order.rows(step, batch["failed"]), order.batch_size)} if by_row else {}
-    return views(batch["image"], draw, n=n, aspect=batch["aspect"], **rows)
+    draw = generator(seed, "views", step, 0 if by_row else rank)
+    share = {"share": batch["share"]} if by_row else {}
+    return views(batch["image"], draw, n=n, aspect=batch["aspect"], **share)

@@ -99,14 +99,14 @@ def test_noise_and_memory_bank():
     method = nn.Module()
     method.bank = MemoryBank(20, 6)
     loss, slots = SoftmaxLoss(temperature=0.3, normalize=True), torch.arange(8)
-    by_position = torch.arange(20) % 3
+    by_train_row = torch.arange(20) % 3
     found = read_inputs(
-        loss, (rows(8, 0), slots, method.bank.keys()), {}, method, Labels(by_position[slots], by_position)
+        loss, (rows(8, 0), slots, method.bank.keys()), {}, method, Labels(by_train_row[slots], by_train_row)
     )
     scores = (normalize(rows(8, 0), dim=1) @ method.bank.keys().T / 0.3).masked_fill(
         slots[:, None] == torch.arange(20), -99
     )
-    alike = by_position[slots, None] == by_position
+    alike = by_train_row[slots, None] == by_train_row
     assert found.hardness.negatives == 19
     assert found.hardness.same_class == pytest.approx(float((scores.softmax(1) * alike).sum(1).mean()), rel=1e-4)
     assert (
@@ -114,15 +114,15 @@ def test_noise_and_memory_bank():
     )  # classes, not a bank
 
 
-def test_labels_of_a_queue_are_looked_up_by_position():
+def test_labels_of_a_queue_are_looked_up_by_train_row():
     method = nn.Module()
     method.queue = Queue(30, 6)
     method.queue.enqueue(QUEUE, ids=torch.arange(30) % 10)
-    by_position = torch.tensor([0, 1, 2, 0, -1, 1, 2, 0, 1, 2])
+    by_train_row = torch.tensor([0, 1, 2, 0, -1, 1, 2, 0, 1, 2])
     given = (*STACKED.unbind(1), method.queue.keys())
-    found = read_inputs(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES, by_position)).hardness
+    found = read_inputs(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES, by_train_row)).hardness
     shares = (normalize(given[0], dim=1) @ method.queue.keys().T / 0.3).softmax(1)
-    alike = CLASSES[:, None] == by_position[torch.arange(30) % 10]
+    alike = CLASSES[:, None] == by_train_row[torch.arange(30) % 10]
     known = CLASSES >= 0
     assert found.same_class == pytest.approx(float((shares * alike)[known].sum(1).mean()), rel=1e-4)
     assert read_inputs(InfoNCELoss(0.3), given, {}, method, Labels(CLASSES)).hardness.same_class is None

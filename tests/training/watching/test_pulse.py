@@ -38,8 +38,6 @@ HAS = {
 }
 OWN = {"moco": {"queue_size": 20}, "paco": {"queue_size": 20}, "instdisc": {"full": True}}
 
-EVEN = SimpleNamespace(weight=1.0)  # the order of one process
-
 
 def updates(lines):
     return [line for line in lines if "loss" in line]
@@ -177,19 +175,24 @@ def test_drift_is_zero_for_a_copy():
 def parts(tmp_path):
     """Returns the callback, a trainer and a module with six images in three classes (one image without a label)."""
     encoder = build_encoder("convnet", channels=1, image_size=16, width=4)
-    labels = torch.tensor([0, 0, 1, 1, 2, -1])
+    labels = torch.tensor([0, 0, 1, 1, 2, -1])  # by sample
     config = SimpleNamespace(accumulate=2, knn_every=1, epochs=4)
     module = SimpleNamespace(
-        method=SupCon(encoder, embedding_dim=4).eval(), labels=labels, config=config, steps_per_epoch=2
+        method=SupCon(encoder, embedding_dim=4).eval(), labels=labels, config=config, steps_per_epoch=2, weight=one
     )
-    trainer = SimpleNamespace(is_global_zero=True, global_step=1, train_dataloader=SimpleNamespace(order=EVEN))
+    trainer = SimpleNamespace(is_global_zero=True, global_step=1)
     return ClassGradients(Journal(tmp_path / "metrics.jsonl"), 4), trainer, module
+
+
+def one(batch):
+    """The weight of the batch of a single process."""
+    return 1.0
 
 
 def one_batch(callback, trainer, module, index, batch_idx, views=2):
     draw = torch.Generator().manual_seed(batch_idx)
     images = [torch.rand(len(index), 1, 16, 16, generator=draw) for _ in range(views)]
-    batch = {"index": torch.tensor(index)}
+    batch = {"train_row": torch.tensor(index), "labels": module.labels[index]}
     callback.on_train_batch_start(trainer, module, batch, batch_idx)
     loss = module.method(images, module.labels[index])
     (loss / module.config.accumulate).backward()

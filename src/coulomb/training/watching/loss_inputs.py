@@ -40,10 +40,10 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of the batch [B], and of the training images by position; −1 unknown, None without labels."""
+    """Labels of the batch [B], and of the training samples by train_row; −1 unknown, None without labels."""
 
     batch: Tensor | None = None
-    by_position: Tensor | None = None
+    by_train_row: Tensor | None = None
 
     def for_rows(self, rows: int) -> Tensor | None:
         """Returns the labels of rows that repeat the order of the batch."""
@@ -51,12 +51,12 @@ class Labels:
             return None
         return self.batch.repeat(rows // len(self.batch))
 
-    def at_positions(self, positions: Tensor) -> Tensor | None:
-        """Returns the labels of training images by position; −1 for position −1."""
-        if self.by_position is None:
+    def of_train_rows(self, train_row: Tensor) -> Tensor | None:
+        """Returns the labels of training samples; −1 for train_row −1."""
+        if self.by_train_row is None:
             return None
-        at = positions.to(self.by_position.device)
-        return self.by_position[at.clamp_min(0)].masked_fill(at < 0, -1)
+        at = train_row.to(self.by_train_row.device)
+        return self.by_train_row[at.clamp_min(0)].masked_fill(at < 0, -1)
 
 
 @torch.no_grad()
@@ -117,7 +117,7 @@ def _queries(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: L
         counts = some[:, None].to(query.device) != torch.arange(len(keys), device=query.device)
     else:
         queue = next((part for part in method.modules() if isinstance(part, Queue)), None)
-        of_keys = labels.at_positions(queue.ids()) if queue is not None and len(queue) == len(keys) else None
+        of_keys = labels.of_train_rows(queue.ids()) if queue is not None and len(queue) == len(keys) else None
         if (ids := call.get("query_ids")) is not None:
             counts = (ids[some, None] != call["negative_ids"]) | (ids[some, None] < 0)
     if not len(keys):
@@ -157,7 +157,7 @@ def _bank(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labe
     cosines = _rows(loss, features[some]) @ _rows(loss, centers).T
     counts = torch.ones_like(cosines, dtype=torch.bool)
     counts[torch.arange(len(some)), slots[some]] = False
-    every = labels.at_positions(torch.arange(len(centers)))
+    every = labels.of_train_rows(torch.arange(len(centers)))
     return LossInputs(
         hardness_of(cosines, _temperature(loss), counts, *_both(labels.for_rows(len(features)), some, every))
     )

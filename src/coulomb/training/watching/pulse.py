@@ -32,23 +32,18 @@ class Pulse(pl.Callback):
 
     Values that a method does not have are left out. The measurement does not affect the training: hooks exist for one batch
     only, no random number is drawn, and no state changes. With several processes, only the first one's images count.
+
+    Args:
+        period: updates.
+        labels: labels of the training samples by train_row, −1 unknown, for the keys of a queue or bank; None without labels.
     """
 
-    def __init__(self, period: int):
-        self.period = period
+    def __init__(self, period: int, labels: Tensor | None):
+        self.period, self.labels = period, labels
         self.figures: dict[str, float] = {}
         self.hooks: list[Any] = []
         self.view: Tensor | None = None
         self.before: list[Tensor] = []
-        self.by_position: Tensor | None = None
-
-    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Computes labels by position among the training images, for the keys of a queue or bank."""
-        if module.labels is None or not len(module.labels):
-            return
-        at, size = module.positions, int(module.positions.max()) + 1
-        images = (at >= 0).nonzero().squeeze(1)
-        self.by_position = torch.full((size,), -1).index_copy_(0, at[images], module.labels[images].long())
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
         """Registers hooks if this batch completes an update that is measured."""
@@ -56,13 +51,13 @@ class Pulse(pl.Callback):
         due = self.period and (update == 1 or update % self.period == 0)
         if not due or not module.completes_update(batch_idx) or not trainer.is_global_zero:
             return
-        own = None if module.labels is None else module.labels[batch["index"].cpu()]
-        labels, method = Labels(own, self.by_position), module.method
+        own = None if batch["labels"] is None else batch["labels"].cpu()
+        labels, method = Labels(own, self.labels), module.method
         losses = [part for part in method.modules() if any(isinstance(part, kind) for kind in READERS)]
         self.hooks = [part.register_forward_hook(self._listener(method, labels), with_kwargs=True) for part in losses]
         self.hooks.append(method.encoder.register_forward_pre_hook(self._keep_view))
         if isinstance(head := getattr(method, "head", None), nn.Module):
-            self.hooks.append(head.register_forward_hook(self._listen_to_head(len(batch["index"]))))
+            self.hooks.append(head.register_forward_hook(self._listen_to_head(len(batch["train_row"]))))
 
     def _listener(self, method: nn.Module, labels: Labels) -> Any:
         def listen(loss: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
@@ -182,9 +177,8 @@ class ClassGradients(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
         """Sets the labels of the next features."""
-        self.labels = module.labels[batch["index"].cpu()]
-        order: Any = trainer.train_dataloader.order  # type: ignore[union-attr]
-        self.scale = len(batch["index"]) / order.weight * module.config.accumulate
+        self.labels = batch["labels"]
+        self.scale = len(batch["labels"]) / module.weight(batch) * module.config.accumulate
 
     def _listen(self, encoder: Any, inputs: Any, features: Tensor) -> None:
         if self.labels is None or not features.requires_grad or len(features) % max(len(self.labels), 1):
