@@ -8,8 +8,10 @@ import torch
 from benchmarks.timing import interleaved, medians
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
+from coulomb.kinds.image.views import Share
 from coulomb.methods import METHODS
 from coulomb.models import build_encoder
+from coulomb.training.order import TrainingBatch
 from coulomb.training.plan.config import Config
 from coulomb.training.watching.pulse import Pulse
 
@@ -78,14 +80,23 @@ class _Steps:
         ]
         train_row = torch.randperm(IMAGES, generator=draw)[:batch]
         self.labels = torch.randint(10, (IMAGES,), generator=draw)
-        self.batch = {"train_row": train_row, "labels": self.labels[train_row]}
+        self.batch: Any = TrainingBatch(
+            {},
+            torch.ones(batch),
+            train_row,
+            train_row,
+            self.labels[train_row],
+            Share(torch.arange(batch), batch),
+            [],
+            [],
+        )
         self.module = SimpleNamespace(method=self.method, completes_update=lambda batch_idx: True)
         self.trainer: Any = SimpleNamespace(is_global_zero=True, global_step=PERIOD - 1)
 
     def __call__(self, period: int) -> None:
         pulse, trainer, module, batch = Pulse(period, self.labels), self.trainer, self.module, self.batch
         pulse.on_train_batch_start(trainer, module, batch, 0)
-        loss = self.method(self.views, batch["labels"], batch["train_row"])
+        loss = self.method(self.views, batch.labels, batch.train_row)
         self.optimizer.zero_grad()
         loss.backward()
         self._tell("after_batch")

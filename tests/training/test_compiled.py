@@ -15,9 +15,8 @@ from coulomb.kinds.image.views import Share
 from coulomb.models import build_encoder, load_encoder
 from coulomb.tables.images import Images
 from coulomb.tables.sources.arrays import ArraySource
-from coulomb.training.module import ContrastiveTraining
 from coulomb.training.network import compile_encoders
-from coulomb.training.order import RunLoader, RunOrder
+from coulomb.training.order import RunLoader, RunOrder, TrainingBatch
 from run_cases import comparable
 
 PLAIN = {"precision": "32", "workers": 0, "evaluate": False, "progress": False, "epochs": 1}
@@ -109,18 +108,16 @@ class Device(torch.Tensor):
 
 
 def test_batches_are_copied_without_waiting_and_values_for_the_host_stay_there():
-    training = pl.LightningModule.__new__(ContrastiveTraining)
-    torch.nn.Module.__init__(training)
     image = torch.zeros(2, 3, 4, 4).as_subclass(Device)
     index, aspect = torch.arange(2).as_subclass(Device), torch.ones(2).as_subclass(Device)
+    train_row, labels = (torch.arange(2).as_subclass(Device) for _ in range(2))
     share = Share(torch.arange(2), 2)
-    batch = {"image": image, "sample": index, "aspect": aspect, "failed": [(7, "truncated")], "rounded": []}
-    batch |= {"train_row": torch.arange(2).as_subclass(Device), "share": share}
-    moved = training.transfer_batch_to_device(batch, torch.device("cuda", 0), 0)
-    assert image.copied == {"non_blocking": True}
-    assert batch["train_row"].copied == {"non_blocking": True}
-    assert moved["sample"] is index and moved["aspect"] is aspect and moved["failed"] == [(7, "truncated")]
-    assert moved["share"] is share
+    batch = TrainingBatch({"image": image}, aspect, index, train_row, labels, share, [(7, "truncated")], [])
+    cuda = torch.device("cuda", 0)
+    moved = pl.LightningModule().transfer_batch_to_device(batch, cuda, 0)
+    assert image.copied == train_row.copied == labels.copied == {"device": cuda, "non_blocking": True}
+    assert moved.sample is index and moved.aspect is aspect and moved.share is share
+    assert moved.failed == [(7, "truncated")]
 
 
 def test_batches_for_a_gpu_are_pinned():

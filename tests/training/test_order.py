@@ -61,7 +61,7 @@ def test_an_epoch_is_drawn_once(monkeypatch):
     monkeypatch.setattr("coulomb.training.order.epoch_order", lambda *given: drawn.append(given) or epoch_order(*given))
     order = RunOrder(np.arange(40), 10, 2, 3)
     for step, batch in enumerate(order):
-        order.describe(step, {"index": torch.tensor(batch[1:]), "failed": [(batch[0], "unreadable")]})
+        batch_of(order, step, batch[:1])
     assert len(drawn) == 2
 
 
@@ -69,29 +69,29 @@ def test_unreadable_images_leave_the_positions_of_the_others():
     order = RunOrder(np.arange(40), 10, 2, 3, rank=1, world_size=2)
     for lost, places in ((), [5, 6, 7, 8, 9]), ((1, 4), [5, 7, 8]):
         batch = batch_of(order, 5, [list(order)[5][row] for row in lost])
-        assert batch["share"].rows.tolist() == places and batch["share"].total == 10
+        assert batch.share.rows.tolist() == places and batch.share.total == 10
 
 
 def test_a_batch_has_the_rows_of_the_table_and_their_places_among_the_training_samples():
     samples, labels = np.array([40, 7, 21, 3, 30]), np.array([2, 0, -1, 1, 0])
     order = RunOrder(samples, 4, 1, 0, labels=labels)
     batch = batch_of(order, 0)
-    assert batch["sample"].tolist() == next(iter(order))
-    assert samples[batch["train_row"]].tolist() == batch["sample"].tolist()
-    assert labels[batch["train_row"]].tolist() == batch["labels"].tolist()
-    assert batch_of(RunOrder(samples, 4, 1, 0), 0)["labels"] is None
+    assert batch.sample.tolist() == next(iter(order))
+    assert samples[batch.train_row].tolist() == batch.sample.tolist()
+    assert labels[batch.train_row].tolist() == batch.labels.tolist()
+    assert batch_of(RunOrder(samples, 4, 1, 0), 0).labels is None
 
 
 def test_a_loader_counts_the_batches_that_it_handed_out():
     images = Images(ArraySource(np.zeros((8, 4, 4, 3), dtype=np.uint8)), size=4)
     loader = RunLoader(images, RunOrder(np.arange(8), 2, 3, 0), 0)
     batches = iter(loader)
-    first = [next(batches)["sample"].tolist() for _ in range(5)]
+    first = [next(batches).sample.tolist() for _ in range(5)]
     state = loader.state_dict()
-    rest = [batch["sample"].tolist() for batch in batches]
+    rest = [batch.sample.tolist() for batch in batches]
     resumed = RunLoader(images, RunOrder(np.arange(8), 2, 3, 0), 0)
     resumed.load_state_dict(state)
-    assert state["trained"] == 5 and [batch["sample"].tolist() for batch in resumed] == rest
+    assert state["trained"] == 5 and [batch.sample.tolist() for batch in resumed] == rest
     assert first + rest == list(RunOrder(np.arange(8), 2, 3, 0))
 
 
@@ -105,14 +105,15 @@ def test_a_checkpoint_of_another_batch_is_refused():
 
 def batch_of(order, step, failed=()):
     """Returns a batch as a loader does: the image of index i is of color i."""
-    index = torch.tensor([each for each in list(order)[step] if each not in failed])
+    index = torch.tensor([each for each in order.at(step).tolist() if each not in failed])
     batch = {
         "image": (index.to(torch.uint8) * 5)[:, None, None, None].expand(-1, 3, 16, 16),
         "aspect": torch.ones(len(index)),
         "index": index,
         "failed": [(each, "damaged") for each in failed],
+        "rounded": [],
     }
-    return batch | order.describe(step, batch)
+    return order.place(step, batch)
 
 
 VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
@@ -134,7 +135,7 @@ def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
         torch.testing.assert_close(torch.cat(shares), view, rtol=0, atol=1e-6)
     generator = derived(5, "views", 2, 0)
     batch = batch_of(one, 2)
-    as_ever = views(batch["image"], generator, n=2, aspect=batch["aspect"])  # as before shares existed
+    as_ever = views(batch.columns["image"], generator, n=2, aspect=batch.aspect)  # as before shares existed
     assert all(torch.equal(a, b) for a, b in zip(whole, as_ever, strict=True))
 
 

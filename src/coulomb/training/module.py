@@ -19,11 +19,9 @@ from coulomb.methods import Method
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.training.optimizers import build_optimizer, rate
-from coulomb.training.order import draw_views
+from coulomb.training.order import TrainingBatch, draw_views
 from coulomb.training.plan.config import Config
 from coulomb.training.stay_close import StayClose, recording
-
-ON_HOST = ("sample", "index", "aspect", "share", "failed", "rounded")  # entries of a batch that stay there
 
 
 class ContrastiveTraining(pl.LightningModule):
@@ -84,23 +82,14 @@ class ContrastiveTraining(pl.LightningModule):
         if self.stay_close is not None:
             self.stay_close.share(self.device)
 
-    def transfer_batch_to_device(
-        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
-    ) -> dict[str, Any]:
-        """Copies a batch, without waiting for a GPU. What the host reads stays there: it would have to wait for a copy."""
-        used = {name: value for name, value in batch.items() if name not in ON_HOST}
-        moved: dict[str, Any] = super().transfer_batch_to_device(used, device, dataloader_idx)
-        return batch | moved
-
-    def weight(self, batch: dict[str, Any]) -> float:
+    def weight(self, batch: TrainingBatch) -> float:
         """Returns the samples of this process relative to the mean over processes: 1 if shares are even."""
-        share = batch["share"]
-        return (len(share.rows) + len(batch["failed"])) * self.trainer.world_size / share.total
+        return (len(batch) + len(batch.failed)) * self.trainer.world_size / batch.share.total
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Any]:
         """Computes the loss of one batch; ``batch_idx`` counts from the start of the run."""
         config, weight = self.config, self.weight(batch)
-        images = batch["share"].total - len(batch["failed"]) * self.trainer.world_size
+        images = batch.share.total - len(batch.failed) * self.trainer.world_size
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
         views = draw_views(self.views, batch, config.n_views, seed=config.seed, step=batch_idx, rank=self.global_rank)
@@ -137,20 +126,20 @@ class ContrastiveTraining(pl.LightningModule):
         with torch.no_grad():
             self.method.after_update((self.trainer.global_step + 1) / self.updates)
 
-    def checked_loss(self, views: list[Tensor], batch: dict[str, Any], batch_idx: int) -> Tensor:
+    def checked_loss(self, views: list[Tensor], batch: TrainingBatch, batch_idx: int) -> Tensor:
         """Returns the method's loss.
 
         Raises:
             NonFiniteError: the loss is NaN or infinite, or it refused embeddings that are.
         """
-        given, error = (views, batch["labels"], batch["train_row"]), None
+        given, error = (views, batch.labels, batch.train_row), None
         try:
             loss: Tensor = self.method(*given)
             if bool(torch.isfinite(loss)):
                 return loss
         except ValueError as refused:
             error = refused
-        inputs = {f"view{i}": view for i, view in enumerate(views)} | {"sample": batch["sample"]}
+        inputs = {f"view{i}": view for i, view in enumerate(views)} | {"sample": batch.sample}
         culprit = first_nonfinite(self.method, inputs, lambda: self.method(*given))
         if culprit is None and error is not None:
             raise error

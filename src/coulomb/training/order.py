@@ -1,6 +1,7 @@
 """The order of the samples: a pure function of (seed, step), so that a run can resume at any step on any processes."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,44 @@ from coulomb.tables.split import epoch_order
 from coulomb.tables.workers import ErrorsAsData, no_change
 from coulomb.training.plan.plan import batches_per_epoch
 from coulomb.training.plan.prepare import position_tensor
+
+
+@dataclass
+class TrainingBatch:
+    """The readable samples of a process in a step, b in number.
+
+    Attributes:
+        columns: cells of each column, [b, …].
+        aspect: original width/height of the images [b], on the host.
+        sample: rows of the table [b], on the host.
+        train_row: places among the training samples [b].
+        labels: [b], −1 unknown; None without labels.
+        share: places in the batch of all processes, on the host.
+        failed: samples that cannot be read, each with the reason.
+        rounded: samples whose values were rounded to 8 bits.
+    """
+
+    columns: dict[str, Tensor]
+    aspect: Tensor
+    sample: Tensor
+    train_row: Tensor
+    labels: Tensor | None
+    share: Share
+    failed: list[tuple[int, str]]
+    rounded: list[int]
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    def to(self, device: torch.device) -> "TrainingBatch":
+        """Copies it, without waiting for a GPU. What the host reads stays there: it would have to wait for a copy."""
+        there: dict[str, Any] = {"device": device, "non_blocking": device.type == "cuda"}
+        return replace(
+            self,
+            columns={name: cells.to(**there) for name, cells in self.columns.items()},
+            train_row=self.train_row.to(**there),
+            labels=None if self.labels is None else self.labels.to(**there),
+        )
 
 
 class RunOrder(Sampler[list[int]]):
@@ -94,27 +133,26 @@ class RunOrder(Sampler[list[int]]):
             self._latest = epoch, shuffled
         return shuffled
 
-    def describe(self, step: int, batch: dict[str, Any]) -> dict[str, Any]:
-        """Returns what a batch of readable samples [b] needs for training beside their columns:
-
-        - ``sample``: rows of the table [b]; ``train_row``: their places among the training samples [b];
-        - ``labels``: [b], −1 unknown; None without labels;
-        - ``share``: their places in the batch of all processes.
-        """
+    def place(self, step: int, batch: dict[str, Any]) -> TrainingBatch:
+        """Adds to the batch of a step where its samples stand."""
         sample, rows = batch["index"], np.arange(self.share.start, self.share.stop)
         if batch["failed"]:
             rows = rows[~np.isin(self.at(step), [failed for failed, _ in batch["failed"]])]
         train_row = self.train_rows[sample]
-        return {
-            "sample": sample,
-            "train_row": train_row,
-            "labels": None if self.labels is None else self.labels[train_row],
-            "share": Share(torch.from_numpy(rows), self.batch_size),
-        }
+        return TrainingBatch(
+            columns={"image": batch["image"]},
+            aspect=batch["aspect"],
+            sample=sample,
+            train_row=train_row,
+            labels=None if self.labels is None else self.labels[train_row],
+            share=Share(torch.from_numpy(rows), self.batch_size),
+            failed=batch["failed"],
+            rounded=batch["rounded"],
+        )
 
 
 class RunLoader(DataLoader):
-    """A loader over a ``RunOrder``, which adds `RunOrder.describe` to each batch and counts steps, so that a run can resume.
+    """A loader of each `TrainingBatch` of a ``RunOrder``, which counts steps, so that a run can resume.
 
     A step counts as trained once its batch is handed out: Lightning takes a batch when the step before is complete, because
     the number of batches is known. Batches that workers have read ahead do not count.
@@ -135,12 +173,12 @@ class RunLoader(DataLoader):
         self.order = order
         self.trained = order.start
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[TrainingBatch]:  # type: ignore[override]
         for step, batch in enumerate(super().__iter__(), self.order.start):
             if isinstance(batch, InputError):
                 raise batch
             self.trained = step + 1
-            yield batch | self.order.describe(step, batch)
+            yield self.order.place(step, batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the number of trained steps, and the samples per step."""
@@ -160,7 +198,7 @@ class RunLoader(DataLoader):
         self.trained = self.order.start = int(state["trained"])
 
 
-def draw_views(views: ViewMaker, batch: dict[str, Any], n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
+def draw_views(views: ViewMaker, batch: TrainingBatch, n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
     """Returns ``n`` views of the samples of a batch, drawn by the place of each sample in the batch of all processes.
 
     Views without ``by_row`` (`coulomb.kinds.image.views.ViewMaker`), such as a user's function, draw for the samples of
@@ -168,5 +206,5 @@ def draw_views(views: ViewMaker, batch: dict[str, Any], n: int, *, seed: int, st
     """
     by_row = getattr(views, "by_row", False)
     draw = generator(seed, "views", step, 0 if by_row else rank)
-    share = {"share": batch["share"]} if by_row else {}
-    return views(batch["image"], draw, n=n, aspect=batch["aspect"], **share)
+    share = {"share": batch.share} if by_row else {}
+    return views(batch.columns["image"], draw, n=n, aspect=batch.aspect, **share)

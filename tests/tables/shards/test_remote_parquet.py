@@ -68,7 +68,7 @@ def test_batches_equal_those_of_local_tables(tables, server, workers):
         b = source.blocks
         source.blocks = Blocks(b.of, b.shard, b.start, b.end, 2000)
         order = RunOrder(np.arange(60), 7, 2, 0, start=2, blocks=source.blocks)
-        return [(b["index"].tolist(), b["image"].tolist()) for b in RunLoader(Images(source, 8), order, workers)]
+        return [(b.sample.tolist(), b.columns["image"].tolist()) for b in RunLoader(Images(source, 8), order, workers)]
 
     assert batches(f"{server.address}/{NAMES}") == batches(f"{tables}/{NAMES}") == batches(f"{tables}/*.parquet")
 

@@ -333,7 +333,7 @@ def test_batches_are_the_same_for_any_number_of_workers_and_processes(shards, se
 
     def batches(source, workers, rank=0, world=1):
         order = RunOrder(np.arange(100), 8, 2, 0, rank=rank, world_size=world, start=3, blocks=source.blocks)
-        return [(b["index"].tolist(), b["image"]) for b in RunLoader(Images(source, 8), order, workers)]
+        return [(b.sample.tolist(), b.columns["image"]) for b in RunLoader(Images(source, 8), order, workers)]
 
     expected = batches(local, 0)
     for got in (batches(far, workers), batches(local, workers)):

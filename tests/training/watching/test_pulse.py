@@ -184,6 +184,14 @@ def parts(tmp_path):
     return ClassGradients(Journal(tmp_path / "metrics.jsonl"), 4), trainer, module
 
 
+class Labeled(list):
+    """A batch with labels."""
+
+    @property
+    def labels(self):
+        return torch.stack(list(self))
+
+
 def one(batch):
     """The weight of the batch of a single process."""
     return 1.0
@@ -192,7 +200,7 @@ def one(batch):
 def one_batch(callback, trainer, module, index, batch_idx, views=2):
     draw = torch.Generator().manual_seed(batch_idx)
     images = [torch.rand(len(index), 1, 16, 16, generator=draw) for _ in range(views)]
-    batch = {"train_row": torch.tensor(index), "labels": module.labels[index]}
+    batch = Labeled(module.labels[index])
     callback.on_train_batch_start(trainer, module, batch, batch_idx)
     loss = module.method(images, module.labels[index])
     (loss / module.config.accumulate).backward()

@@ -13,6 +13,7 @@ from coulomb.metrics.geometry import drift
 from coulomb.metrics.gradients import class_gradient_norms
 from coulomb.models.features import frozen
 from coulomb.negatives import MomentumEncoder
+from coulomb.training.order import TrainingBatch
 from coulomb.training.record.journal import Journal
 from coulomb.training.watching.loss_inputs import READERS, Labels, LossInputs, read_inputs
 
@@ -45,19 +46,19 @@ class Pulse(pl.Callback):
         self.view: Tensor | None = None
         self.before: list[Tensor] = []
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: TrainingBatch, batch_idx: int) -> None:
         """Registers hooks if this batch completes an update that is measured."""
         self.figures, update = {}, trainer.global_step + 1
         due = self.period and (update == 1 or update % self.period == 0)
         if not due or not module.completes_update(batch_idx) or not trainer.is_global_zero:
             return
-        own = None if batch["labels"] is None else batch["labels"].cpu()
+        own = None if batch.labels is None else batch.labels.cpu()
         labels, method = Labels(own, self.labels), module.method
         losses = [part for part in method.modules() if any(isinstance(part, kind) for kind in READERS)]
         self.hooks = [part.register_forward_hook(self._listener(method, labels), with_kwargs=True) for part in losses]
         self.hooks.append(method.encoder.register_forward_pre_hook(self._keep_view))
         if isinstance(head := getattr(method, "head", None), nn.Module):
-            self.hooks.append(head.register_forward_hook(self._listen_to_head(len(batch["train_row"]))))
+            self.hooks.append(head.register_forward_hook(self._listen_to_head(len(batch))))
 
     def _listener(self, method: nn.Module, labels: Labels) -> Any:
         def listen(loss: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
@@ -175,10 +176,10 @@ class ClassGradients(pl.Callback):
         """Removes the hook before the encoder is saved."""
         self.handle.remove()
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: TrainingBatch, batch_idx: int) -> None:
         """Sets the labels of the next features."""
-        self.labels = batch["labels"]
-        self.scale = len(batch["labels"]) / module.weight(batch) * module.config.accumulate
+        self.labels = batch.labels
+        self.scale = len(batch) / module.weight(batch) * module.config.accumulate
 
     def _listen(self, encoder: Any, inputs: Any, features: Tensor) -> None:
         if self.labels is None or not features.requires_grad or len(features) % max(len(self.labels), 1):

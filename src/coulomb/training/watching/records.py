@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import TQDMProgressBar
 
 from coulomb.tables import Images
 from coulomb.tables.check import rounded_sentence
+from coulomb.training.order import TrainingBatch
 from coulomb.training.plan.prepare import require_readable
 from coulomb.training.record.journal import Journal, read_metrics
 
@@ -46,7 +47,7 @@ class TrainingFigures(pl.Callback):
             self.seconds = max((line.get("seconds", 0.0) for line in remaining), default=0.0)
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: dict[str, Any], batch_idx: int
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: TrainingBatch, batch_idx: int
     ) -> None:
         """Collects the loss, and writes a line when the update is complete."""
         self.pending.append(float(outputs["value"]))
@@ -148,11 +149,11 @@ class CorruptImages(pl.Callback):
                 log.warning("skipped unreadable image %s: %s", store.item_id(index), reason)
         require_readable(store, list(reasons), self.allowed)
 
-    def on_train_batch_start(self, trainer: Any, module: Any, batch: dict[str, Any], batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: TrainingBatch, batch_idx: int) -> None:
         """Adds the images of the batch that could not be decoded."""
-        if batch["failed"]:
-            self.add(self.stores[0], dict(batch["failed"]))
-        self.stores[0].rounded.update(batch["rounded"])
+        if batch.failed:
+            self.add(self.stores[0], dict(batch.failed))
+        self.stores[0].rounded.update(batch.rounded)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Logs which images were rounded to 8 bits, if they were first decoded during the training."""
