@@ -22,8 +22,8 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/coulomb bench losses
-	$(BIN)/coulomb bench views
+	$(BIN)/python -m benchmarks.losses
+	$(BIN)/python -m benchmarks.views
 
 # The site, docs/_build/index.html: without a network, warnings are errors, links and requests are checked.
 docs: $(VENV)/docs.stamp

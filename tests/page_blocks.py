@@ -71,6 +71,16 @@ def broken_links(page):
     return broken
 
 
+def _check_benchmark(module, options):
+    """A benchmark must exist and name each option in its source, as a parameter or as the option itself."""
+    assert re.fullmatch(r"benchmarks\.\w+", module), f"unknown module {module}"
+    file = ROOT / f"{module.replace('.', '/')}.py"
+    assert file.is_file(), f"unknown benchmark {module}"
+    source = file.read_text(encoding="utf-8") + (ROOT / "benchmarks" / "__main__.py").read_text(encoding="utf-8")
+    for option in options:
+        assert option in source or re.search(rf"\b{option[2:].replace('-', '_')}\b", source), f"{module} {option}"
+
+
 def parse_command(line):
     """Parses a shell line: its command and options must exist, and their values have the right types."""
     import typer.main
@@ -82,6 +92,12 @@ def parse_command(line):
         words = words[1:]
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+        return
+    if words[:2] == ["python", "-m"]:
+        _check_benchmark(words[2], [word for word in words[3:] if word.startswith("--")])
+        return
+    if words[0] == "sh":
+        assert (ROOT / words[1]).is_file()
         return
     if words[0] == "torchrun":
         from torch.distributed.run import parse_args

@@ -21,7 +21,6 @@ def add(app: Sphinx, error: Exception | None) -> None:
 
 # Files outside docs/ that pages link to, and the pages that include them.
 INCLUDED = {
-    "../../LOG.md": "../log.md",
     "../../CONTRIBUTING.md": "../contributing.md",
     "../../CHANGELOG.md": "../changelog.md",
 }

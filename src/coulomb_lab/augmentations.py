@@ -22,7 +22,9 @@ from coulomb_lab.experiment import Experiment
 
 CHEN = "SimCLR, ImageNet: crops with color distortion matter most, none suffices alone (Chen et al., 2020, fig. 5)"
 NOTE = "Alignment is measured with the views of each run: weaker views alone lower it."
-OWN_LOG = "this project's log for digits: without changes of brightness an encoder learns the brightness of images"
+MEASURED_HERE = (
+    "this project's experiments on digits: without changes of brightness an encoder learns the brightness of images"
+)
 
 
 def view_preset(settings: Settings) -> str:
@@ -60,7 +62,7 @@ def summarize_augmentations(rows: Rows, settings: Settings) -> dict[str, Any]:
         if (whole := read_value(rows, "all", key)) is not None
         and (without := read_value(rows, f"no-{part}", key)) is not None
     }
-    geometry, source = ("affine", OWN_LOG) if settings.digits else ("crop", CHEN)
+    geometry, source = ("affine", MEASURED_HERE) if settings.digits else ("crop", CHEN)
     claims = [
         at_least(rows, "all", "none", key, 0.01, "Contrastive learning needs augmentations.", CHEN),
         _largest_claim(rows, parts, drops, key, "jitter", source),

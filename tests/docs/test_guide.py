@@ -10,7 +10,14 @@ from page_blocks import ROOT, blocks_of, broken_links, make_photos, parse_comman
 
 DOCS = ROOT / "docs"
 GUIDE = sorted((DOCS / "guide").glob("*.md"))
-PAGES = [*GUIDE, DOCS / "index.md", *sorted((DOCS / "api").glob("*.md")), DOCS / "benchmarks" / "index.md"]
+EXPERIMENTS = sorted((DOCS / "experiments").glob("*.md"))
+PAGES = [
+    *GUIDE,
+    DOCS / "index.md",
+    *sorted((DOCS / "api").glob("*.md")),
+    DOCS / "benchmarks" / "index.md",
+    *EXPERIMENTS,
+]
 TRAINING = re.compile(r"coulomb\.(?:train|load|evaluate)")
 SHORT = {"epochs=20": "epochs=1, batch_size=4, progress=False", "epochs=5": "epochs=1"}
 
@@ -22,7 +29,14 @@ def commands_of(page):
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
-COMMANDS = [(page.name, line) for page in PAGES for line in commands_of(page)]
+def commands_within(page):
+    """Returns the commands inside the sentences and tables of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    return re.findall(r"`((?:coulomb|make|python -m benchmarks|sh) ?[^`…]*)`", text)
+
+
+COMMANDS = [(page.name, line) for page in EXPERIMENTS for line in commands_within(page) if len(line.split()) > 2]
+COMMANDS += [(page.name, line) for page in PAGES for line in commands_of(page)]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +62,8 @@ def test_commands_parse(page, line):
         "coulomb train digits --lerning-rate 1",
         "coulomb trane digits",
         "coulomb train digits --epochs many",
+        "python -m benchmarks.loses",
+        "python -m benchmarks.losses --besides 2",
         "make dinner",
     ],
 )
@@ -72,6 +88,11 @@ def test_every_page_is_in_the_table_of_contents():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     for page in GUIDE:
         assert f"guide/{page.stem}\n" in index, page.name
+    experiments = (DOCS / "experiments" / "index.md").read_text(encoding="utf-8")
+    for page in EXPERIMENTS:
+        assert page.name == "index.md" or (f"\n{page.stem}\n" in experiments and f"({page.name})" in experiments), (
+            page.name
+        )
 
 
 def test_every_public_name_is_in_the_api():
@@ -83,7 +104,7 @@ def test_every_public_name_is_in_the_api():
     for name in set(coulomb.__all__) - {"__version__"}:
         assert re.search(rf"^.. auto(?:function|class):: {name}$", page, flags=re.M), name
 
-    for place in ("losses", "similarity", "negatives", "diagnostics", "evaluation", "data", "models", "methods"):
+    for place in ("losses", "similarity", "negatives", "metrics", "evaluation", "tables", "models", "methods"):
         assert importlib.import_module(f"coulomb.{place}").__all__
         assert f".. automodule:: coulomb.{place}\n" in (DOCS / "api" / f"{place}.md").read_text(encoding="utf-8")
 

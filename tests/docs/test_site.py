@@ -50,7 +50,7 @@ def test_the_site_can_be_read_and_searched_in_a_browser(site):
             "guide/temperature.html",
             "guide/why.html",
             "losses/NTXentLoss.html",
-            "api/data.html",
+            "api/tables.html",
         ):
             page.goto((site / name).as_uri())
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

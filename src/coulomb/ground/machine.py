@@ -97,7 +97,7 @@ def keep_freed_memory() -> bool:
     2 GiB are still mapped. The process may hold up to a third more memory. The environment variable
     ``COULOMB_KEEP_MEMORY=0`` leaves malloc as it is; other C libraries have no such setting.
 
-    Measured by ``coulomb bench memory`` with lite0, 96 pixels, two threads, with and without in turns (AMD Zen 4): 256
+    Measured by ``python -m benchmarks.memory`` with lite0, 96 pixels, two threads, with and without in turns (AMD Zen 4): 256
     images in inference 3.3 times, 128 in training 2.0 times as fast.
     """
     if os.environ.get("COULOMB_KEEP_MEMORY") == "0":

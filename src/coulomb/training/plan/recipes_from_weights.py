@@ -15,7 +15,7 @@ LEAST_BATCH = 16
 FORWARD = 3  # views that pass through the network in the time in which one of them is trained on
 
 # First for all methods, then what differs. Without labels, an adapter behind the frozen network improves kNN and few-shot
-# accuracy in a minute (see LOG.md); labels can teach the network itself.
+# accuracy in a minute (docs/experiments/starts.md); labels can teach the network itself.
 SHARED: dict[str, Any] = {
     "tune": "none",
     "layer_decay": 0.75,
