@@ -31,8 +31,8 @@ def compute_in_workers(device: torch.device, workers: int) -> bool:
     """Whether worker processes should compute features, each of the batches that it has read and with one thread.
 
     True on a CPU if there is a worker for each core. Otherwise features are computed in this process, whose threads wait for
-    each other in every layer and compete with the workers for the cores: `python -m benchmarks.index` measures both. Only forked
-    processes share the weights.
+    each other in every layer and compete with the workers for the cores (`python -m benchmarks.index` measures both). Only
+    forked processes share the weights.
     """
     return device.type == "cpu" and workers >= cores() > 1 and multiprocessing.get_start_method() == "fork"
 

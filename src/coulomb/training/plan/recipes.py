@@ -91,7 +91,7 @@ def paper(method: str, facts: Facts, **values: Any) -> Config:
 
 @recipe
 def simclr_small(facts: Facts) -> Config:
-    """SimCLR for CPUs; for color photos of 21 to 40 pixels with what was better on CIFAR-10 in the same time (docs/experiments/recipes.md)."""
+    """SimCLR for CPUs; color photos of 21 to 40 pixels take what was best on CIFAR-10 (docs/experiments/recipes.md)."""
     if tiny(facts) or facts.image_size > 40 or facts.channels != 3:
         return small("simclr", facts)
     values: dict[str, Any] = {"encoder": "convnet-pool", "optimizer": "muon", "lr": 0.02, "weight_decay": 0.01}

@@ -198,8 +198,8 @@ def digits() -> ViewSpec:
     """Digits, letters and documents: no flips; a small affine map, a mild elastic warp, brightness, noise, blur, cutout.
 
     The outside of the image is black; for dark ink on white paper use ``padding="border"``. The strengths were measured on
-    handwritten digits (docs/experiments/recipes.md): without changes of brightness, noise, blur and cutout, the encoder discriminates images by
-    their brightness instead of their shapes.
+    handwritten digits (docs/experiments/recipes.md): without changes of brightness, noise, blur and cutout, the encoder tells
+    images apart by their brightness instead of their shapes.
     """
     return ViewSpec(
         affine=1.0,
