@@ -22,9 +22,7 @@ from coulomb_lab.experiment import Experiment
 
 CHEN = "SimCLR, ImageNet: crops with color distortion matter most, none suffices alone (Chen et al., 2020, fig. 5)"
 NOTE = "Alignment is measured with the views of each run: weaker views alone lower it."
-MEASURED_HERE = (
-    "this project, digits: without changes of brightness an encoder learns the brightness of images"
-)
+MEASURED_HERE = "this project, digits: without changes of brightness an encoder learns the brightness of images"
 
 
 def view_preset(settings: Settings) -> str:
