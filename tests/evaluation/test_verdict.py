@@ -1,6 +1,7 @@
 """The verdict: example runs, every level, both sides of every threshold."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coulomb.evaluation.comparison import compare, comparison_row, with_share
-from coulomb.evaluation.verdict import LEVELS, RULES, SMALLEST, WELL, WELL_VIEWS, decide_level, next_steps, verdict
+from coulomb.evaluation.level import RULES, SMALLEST, WELL, WELL_VIEWS, Level, decide_level
+from coulomb.evaluation.next_steps import next_steps
+from coulomb.evaluation.verdict import preliminary_verdict, verdict
 
 NAMES = ("knn", "linear", "few_shot_1", "few_shot_5", "few_shot_10")
 
@@ -233,6 +236,52 @@ def test_nothing_compared_gives_no_verdict():
     assert verdict([side("raw_pixels", 0.4, 0.2)])["level"] == "learned_well"  # one baseline is better than none
 
 
+@pytest.mark.parametrize(
+    ("rank", "difference", "level"),
+    [
+        (1.4, -0.1, "collapsed"),
+        (1.4, 0.0, "collapsed"),
+        (2.1, -0.1, "worse_than_raw_pixels"),
+        (None, -0.1, "worse_than_raw_pixels"),
+        (1.4, 0.3, "learned_well"),  # two classes told apart along one direction
+    ],
+)
+def test_a_run_that_is_not_ahead_and_uses_one_direction_has_collapsed(rank, difference, level):
+    found = verdict(both((0.4, difference), (0.4, difference)), effective_rank=rank)
+    assert found["level"] == level
+    if level == "collapsed":
+        assert "1.4" in found["sentence"] and "compared with raw pixels" in found["remarks"][0]
+
+
+def lines(*losses, no_signal=math.log(511)):
+    return [{"step": i, "epoch": 1, "loss": loss, "no_signal": no_signal} for i, loss in enumerate(losses, 1)]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, None, "oops"])
+def test_a_loss_that_is_not_a_number_is_a_failure(bad):
+    found = preliminary_verdict(lines(5.0, bad, 4.0))
+    assert found["level"] == "failed" and "step 2" in found["sentence"]
+
+
+@pytest.mark.parametrize(("share", "level"), [(0.985, "no_signal"), (0.975, "pending"), (1.1, "no_signal")])
+def test_a_loss_near_its_value_for_constant_embeddings_is_no_signal(share, level):
+    assert preliminary_verdict(lines(*[share * math.log(511)] * 40))["level"] == level
+
+
+def test_collapse_is_seen_without_an_evaluation():
+    measures = [{"epoch": 0, "effective_rank": 30.0}, {"epoch": 9, "effective_rank": 1.4}]
+    assert preliminary_verdict([*lines(3.0), *measures])["level"] == "collapsed"
+    assert preliminary_verdict([*lines(3.0), *measures[::-1]])["level"] == "pending"
+
+
+def test_before_the_evaluation_the_last_live_knn_is_named():
+    found = preliminary_verdict(
+        [*lines(3.0), {"epoch": 2, "knn": 0.4}, {"epoch": 4, "knn": 0.512}, {"epoch": 6, "knn": "x"}]
+    )
+    assert found["level"] == "pending" and "51.2%" in found["sentence"] and "epoch 4" in found["sentence"]
+    assert preliminary_verdict([])["level"] == "pending"
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(4, 200))
 def test_any_outcome_has_a_level_and_is_json(seed, p, q, r, n):
@@ -246,7 +295,7 @@ def test_any_outcome_has_a_level_and_is_json(seed, p, q, r, n):
     if seed % 2:
         comparison.insert(0, compare("starting_point", trained, right(q)))
     found = verdict(comparison, {"epochs": 3, "batch_size": 256, "lr": 0.1}, 12)
-    assert found["level"] in LEVELS and json.loads(json.dumps(found)) == found
+    assert Level(found["level"]) and json.loads(json.dumps(found)) == found
     differences = {each["against"]: each["overall"]["difference"] for each in comparison}
     assert min(differences.values()) > 0 or found["level"] not in (
         "learned_well",
@@ -255,7 +304,7 @@ def test_any_outcome_has_a_level_and_is_json(seed, p, q, r, n):
     )
     assert differences["raw_pixels"] < 0 or found["level"] != "worse_than_raw_pixels"
     assert differences.get("starting_point", 0) < 0 or found["level"] != "adapting_hurt"
-    assert ("starting_point" in differences) or found["level"] in LEVELS[:4]
+    assert ("starting_point" in differences) or not found["level"].startswith(("adapting", "use"))
 
 
 @settings(deadline=None, max_examples=25)
@@ -272,7 +321,7 @@ def test_more_accuracy_never_lowers_the_level(baseline, difference, width, more)
 
 
 def test_rules_state_the_thresholds():
-    for text in (f"{WELL:.0%}", f"{WELL_VIEWS:.0%}", f"{SMALLEST:.0%}", "95%"):
+    for text in (f"{WELL:.0%}", f"{WELL_VIEWS:.0%}", f"{SMALLEST:.0%}", "95% intervals", "98%", "below 2"):
         assert text in RULES
 
 

@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 from coulomb.ground.errors import InputError
 from coulomb.losses import InfoNCELoss, NTXentLoss, PaCoLoss, SupConLoss
-from coulomb.metrics.loss_floor import free_logits, infonce_floor, pull_optimum, way_gone
+from coulomb.metrics.loss_floor import fraction_of_floor_reached, free_logits, infonce_floor, pull_optimum
 from metrics_oracles import normal
 
 
@@ -53,10 +53,10 @@ def test_floor_in_one_dimension():
     assert infonce_floor(10, 1.0, 1).even == pytest.approx(math.log1p(10 * (1 + math.exp(-2)) / 2))
 
 
-def test_way_gone():
-    assert [way_gone(loss, 6.0, 2.0) for loss in (6.0, 2.0, 3.0, 7.0)] == [0, 1, 0.75, -0.25]
+def test_fraction_of_floor_reached():
+    assert [fraction_of_floor_reached(loss, 6.0, 2.0) for loss in (6.0, 2.0, 3.0, 7.0)] == [0, 1, 0.75, -0.25]
     with pytest.raises(InputError, match="below"):
-        way_gone(1.0, 2.0, 2.0)
+        fraction_of_floor_reached(1.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize("given", [(0, 0.1, 3), (5, 0, 3), (5, 0.1, 0), (5, math.inf, 2)])

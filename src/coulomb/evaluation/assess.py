@@ -80,7 +80,8 @@ def assess(
     result = measure_all(compared, prepared, config, full=full, progress=progress, team=team)
     metrics = read_metrics(folder.metrics)
     updates = max((int(line["step"]) for line in metrics if "loss" in line), default=0)
-    result["verdict"] = verdict(result["comparison"], dataclasses.asdict(config), updates)
+    rank = next((line["effective_rank"] for line in reversed(metrics) if "effective_rank" in line), None)
+    result["verdict"] = verdict(result["comparison"], dataclasses.asdict(config), updates, rank)
     result["protocol"] = {
         "split": prepared.split,
         "epoch": max((line["epoch"] for line in metrics), default=0),

@@ -11,6 +11,9 @@ REPLICATES = 2_000
 BLOCK = 100  # replicates per step: 100 · n counts in memory
 LEVEL = 0.95
 VIEWS = "view_retrieval"
+START = "starting_point"  # the network with the weights that the run started from
+# Name in a comparison → contestant of the evaluation.
+BASELINES = {START: START, "raw_pixels": "raw_pixels", "untrained": "random_init"}
 
 Correct = Mapping[str, np.ndarray]
 

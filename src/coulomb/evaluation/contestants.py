@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coulomb.evaluation.comparison import VIEWS, compare
+from coulomb.evaluation.comparison import BASELINES, VIEWS, compare
 from coulomb.evaluation.drift import drift_figures
 from coulomb.evaluation.fine_tuning import LabeledImages, fine_tune
 from coulomb.ground.errors import InputError
@@ -37,8 +37,6 @@ RETRIEVAL = 2_000  # held-out images for view retrieval
 DRIFT = 1_000  # held-out images for the comparison with the starting weights
 PIXELS = 32  # side of the raw pixels; 50,000 images of 96 pixels would need 5.5 GB, and classifiers of them several times that
 KEPT = 2**30  # bytes of features kept for a second contestant: 200,000 images of lite0
-# Name in a comparison → contestant.
-BASELINES = {"starting_point": "starting_point", "raw_pixels": "raw_pixels", "untrained": "random_init"}
 
 
 def averaged(images: Tensor) -> Tensor:

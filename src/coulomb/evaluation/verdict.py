@@ -1,57 +1,36 @@
 """The verdict on a run: a level, a sentence and what to try next, from the paired comparisons."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coulomb.evaluation.comparison import VIEWS
-from coulomb.models.tuning import FROZEN
+from coulomb.evaluation.comparison import START, VIEWS
+from coulomb.evaluation.level import (
+    AHEAD,
+    BEHIND,
+    COLLAPSED_RANK,
+    EVEN,
+    NO_SIGNAL_SHARE,
+    SMALLEST,
+    Level,
+    decide_level,
+    deciding,
+    direction,
+    directions,
+    measurement_names,
+)
+from coulomb.evaluation.next_steps import CAUSE, next_steps
+from coulomb.ground.reading import finite
 
-LEARNED_WELL, LEARNED_SOMETHING = "learned_well", "learned_something"
-NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS = "nothing_measurable", "worse_than_raw_pixels"
-ADAPTING_HELPED, ADAPTING_UNVERIFIED = "adapting_helped", "adapting_unverified"
-USE_STARTING_POINT, ADAPTING_HURT = "use_starting_point", "adapting_hurt"
-LEVELS = (
-    LEARNED_WELL, LEARNED_SOMETHING, NOTHING_MEASURABLE, WORSE_THAN_RAW_PIXELS,
-    ADAPTING_HELPED, ADAPTING_UNVERIFIED, USE_STARTING_POINT, ADAPTING_HURT,
-)  # fmt: skip
-
-# Share of the better baseline's errors that must be removed; most self-supervised runs of a few hours reach .25. Without
-# labels more is expected, since view retrieval is close to the training objective.
-WELL, WELL_VIEWS = 0.25, 0.5
-SMALLEST = 0.02  # a smaller share of the baseline's errors is negligible, even if it is significant
-
-START = "starting_point"  # the network with the weights that the run started from
 NAMES = {START: "the published weights", "raw_pixels": "raw pixels", "untrained": "the untrained network"}
 OWN_NAMES = NAMES | {START: "the starting weights"}  # of an earlier run or a local file
 FAMILIES = {"knn": "kNN", "linear": "linear probe", "few_shot": "few-shot"}
-SEVERAL = 2  # measurements that must agree if the average alone is not significant
-WIDE = 0.05  # half the interval above which there are too few test images to see a useful difference
-HELD_OUT = 0.4  # share of the images that may be held out to measure more precisely
-LONG = 400  # epochs beyond which more rarely help
-DETAILED = 64  # pixels per side below which larger images may help
-SEEDS = "See how much of the difference is chance: train again with `--seeds 3`."
-MEASURE = "Measure the encoder on other labeled images: `coulomb evaluate RUN --on OTHER`."
-AHEAD, EVEN, BEHIND = "ahead", "even", "behind"
-
-RULES = (
-    "The encoder is compared with raw pixels and with the same network untrained, on the same test images and the same "
-    "few-shot draws (paired bootstrap; 95% intervals that hold for all measurements at once, so that one chance result "
-    "does not decide). The encoder is ahead of a baseline if it is significantly better on average over kNN, linear probe "
-    "and few-shot, or better in at least two measurements and worse in none, and the average difference is at least "
-    f"{SMALLEST:.0%} of the baseline’s errors; behind likewise. Without labels, what counts is how often an image’s other "
-    f"view is found. “Learned well”: ahead of both baselines, at least {WELL:.0%} fewer errors than the better one "
-    f"({WELL_VIEWS:.0%} without labels), better in most measurements and worse in none. “Learned something”: ahead of both. "
-    "“Worse than raw pixels”: behind them. “Nothing measurable”: everything else. The intervals cover the choice of test "
-    "images and of labels, not the randomness of training; several seeds show that. A run that starts from weights is "
-    "compared with these weights, unchanged, in the same way, and that comparison decides: “use the weights as they are” "
-    "unless it is ahead of them. Being ahead counts as help only with labels, because training optimizes view retrieval "
-    "itself."
-)
 
 
 def verdict(
-    comparison: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None, updates: int | None = None
+    comparison: Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any] | None = None,
+    updates: int | None = None,
+    effective_rank: float | None = None,
 ) -> dict[str, Any] | None:
     """The verdict on a run.
 
@@ -60,10 +39,11 @@ def verdict(
             weights, that one decides.
         options: the run's options as in ``config.yaml``, so that no advice suggests a value that is already set.
         updates: number of updates of the training.
+        effective_rank: of the features of held-out images; below 2, a run that is not ahead has collapsed.
 
     Returns:
         ``{"level", "title", "sentence", "remarks", "next"}``. ``level`` is ``"learned_well"``, ``"learned_something"``,
-        ``"nothing_measurable"`` or ``"worse_than_raw_pixels"``; of a run that started from weights also
+        ``"nothing_measurable"``, ``"worse_than_raw_pixels"`` or ``"collapsed"``; of a run that started from weights also
         ``"adapting_helped"``, ``"adapting_unverified"`` (without labels), ``"use_starting_point"`` or
         ``"adapting_hurt"``. ``next`` lists what to try, with the options to set. None if nothing was compared.
     """
@@ -74,13 +54,70 @@ def verdict(
     level = decide_level(compared)
     views = compared[0]["overall"]["of"] == [VIEWS]
     names = NAMES if is_published(options) else OWN_NAMES
+    sentence = summary_sentence(compared, views, names)
+    if effective_rank is not None and effective_rank < COLLAPSED_RANK and level.tone != "good":
+        return collapsed(effective_rank, [sentence])
     return {
-        "level": level,
+        "level": level.value,
         "title": headline(level, compared, views, names[START]),
-        "sentence": summary_sentence(compared, views, names),
+        "sentence": sentence,
         "remarks": remarks(compared, views, names),
         "next": next_steps(level, deciding(compared)["overall"], options, updates),
     }
+
+
+def preliminary_verdict(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The verdict on a run that has no evaluation, in the form of `verdict`.
+
+    Args:
+        metrics: the lines of ``metrics.jsonl``. A value that is not a finite number counts as missing, or as a failure if
+            it is the loss.
+
+    Returns:
+        The verdict, with the level ``"failed"``, ``"collapsed"``, ``"no_signal"`` or ``"pending"``.
+    """
+    training = [line for line in metrics if "loss" in line]
+    failed = next((line for line in training if finite(line["loss"]) is None), None)
+    if failed is not None:
+        step = finite(failed.get("step"))
+        where = "an unknown step" if step is None else f"step {step:,.0f}"
+        return _plain(Level.FAILED, "Training failed", f"The loss was no longer a finite number at {where}.")
+    rank = _last(metrics, "effective_rank")
+    if rank is not None and rank[0] < COLLAPSED_RANK:
+        return collapsed(rank[0])
+    last = [line for line in training[-max(1, len(training) // 20) :] if finite(line.get("no_signal"))]
+    if last:
+        loss, constant = (sum(line[name] for line in last) / len(last) for name in ("loss", "no_signal"))
+        if loss > NO_SIGNAL_SHARE * constant:
+            sentence = f"The loss is {loss:.3g}; for constant embeddings it would be {constant:.3g}."
+            return _plain(Level.NO_SIGNAL, "No signal so far", sentence)
+    knn = _last(metrics, "knn")
+    sentence = "This run folder has no evaluation, so there is no verdict."
+    if knn is not None:
+        sentence = f"The live kNN was {knn[0]:.1%} at epoch {knn[1]:g}."
+    return _plain(Level.PENDING, "Not evaluated yet", sentence)
+
+
+def collapsed(effective_rank: float, remarks: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the verdict on a run whose features have an effective rank below 2."""
+    sentence = (
+        f"All images have nearly the same features: their effective rank is {effective_rank:.3g}, so fewer than two "
+        "dimensions are in use."
+    )
+    return _plain(Level.COLLAPSED, "Collapsed", sentence) | {"remarks": list(remarks), "next": [CAUSE]}
+
+
+def _plain(level: Level, title: str, sentence: str) -> dict[str, Any]:
+    return {"level": level.value, "title": title, "sentence": sentence, "remarks": [], "next": []}
+
+
+def _last(metrics: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float] | None:
+    """Returns the last value of a metric and its epoch."""
+    for line in reversed(metrics):
+        value, epoch = finite(line.get(name)), finite(line.get("epoch"))
+        if value is not None and epoch is not None:
+            return value, epoch
+    return None
 
 
 def is_published(options: Mapping[str, Any]) -> bool:
@@ -90,88 +127,21 @@ def is_published(options: Mapping[str, Any]) -> bool:
     return not (local or encoder.startswith("run:"))
 
 
-def decide_level(comparison: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the level; see ``RULES``."""
-    sides = directions(comparison)
-    if START in sides:
-        return _level_of_adaptation(comparison, sides[START])
-    if sides.get("raw_pixels") == BEHIND:
-        return WORSE_THAN_RAW_PIXELS
-    if any(side != AHEAD for side in sides.values()):
-        return NOTHING_MEASURABLE
-    return LEARNED_WELL if all(map(is_clear, comparison)) else LEARNED_SOMETHING
-
-
-def _level_of_adaptation(comparison: Sequence[Mapping[str, Any]], side: str) -> str:
-    """The level of a run from weights; ``side`` of the starting point. The other baselines must be beaten as well."""
-    if side == BEHIND:
-        return ADAPTING_HURT
-    others = [entry for entry in comparison if entry["against"] != START]
-    level = decide_level(others) if others else LEARNED_SOMETHING
-    if level not in (LEARNED_WELL, LEARNED_SOMETHING):
-        return level
-    if side == EVEN:
-        return USE_STARTING_POINT
-    return ADAPTING_UNVERIFIED if comparison[0]["overall"]["of"] == [VIEWS] else ADAPTING_HELPED
-
-
-def directions(comparison: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns baseline → ahead, even or behind."""
-    return {entry["against"]: direction(entry) for entry in comparison}
-
-
-def direction(entry: Mapping[str, Any]) -> str:
-    """Returns ahead, even or behind; a difference counts if it is significant and not negligible."""
-    overall = entry["overall"]
-    better, worse = len(measurement_names(entry, "better")), len(measurement_names(entry, "worse"))
-    if abs(overall["difference"]) < SMALLEST * (1 - overall["baseline"]):
-        return EVEN
-    if overall["difference"] > 0:
-        return AHEAD if overall["outcome"] == "better" or (better >= SEVERAL and not worse) else EVEN
-    return BEHIND if overall["outcome"] == "worse" or (worse >= SEVERAL and not better) else EVEN
-
-
-def is_clear(entry: Mapping[str, Any]) -> bool:
-    """True if one comparison is good enough for "learned well"."""
-    overall = entry["overall"]
-    better, worse = (measurement_names(entry, outcome) for outcome in ("better", "worse"))
-    most = 2 * len(better) > len(measurement_names(entry)) and not worse
-    return bool(most and overall["share"] >= (WELL_VIEWS if overall["of"] == [VIEWS] else WELL))
-
-
-def measurement_names(entry: Mapping[str, Any], outcome: str | None = None) -> list[str]:
-    """Returns the measurements that count, optionally of one outcome. View retrieval counts only without labels."""
-    views = entry["overall"]["of"] == [VIEWS]
-    rows = {name: row for name, row in entry["measurements"].items() if views or name != VIEWS}
-    return [name for name, row in rows.items() if outcome in (None, row["outcome"])]
-
-
-def deciding(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the comparison that decides the level: that with the starting point, unless another baseline is not beaten;
-    else the worst, or if all are ahead, that with the better baseline.
-    """
-    if decide_level(comparison) in (ADAPTING_HELPED, ADAPTING_UNVERIFIED, USE_STARTING_POINT, ADAPTING_HURT):
-        return next(entry for entry in comparison if entry["against"] == START)
-    if all(direction(entry) == AHEAD for entry in comparison):
-        return max(comparison, key=lambda entry: entry["overall"]["baseline"])
-    return min(comparison, key=lambda entry: (BEHIND, EVEN, AHEAD).index(direction(entry)))
-
-
-def headline(level: str, comparison: Sequence[Mapping[str, Any]], views: bool, weights: str) -> str:
+def headline(level: Level, comparison: Sequence[Mapping[str, Any]], views: bool, weights: str) -> str:
     """Returns the title of the verdict; ``weights`` names the starting point."""
-    if level == ADAPTING_HELPED:
+    if level == Level.ADAPTING_HELPED:
         return f"Adapting {weights} helped"
-    if level == ADAPTING_UNVERIFIED:
+    if level == Level.ADAPTING_UNVERIFIED:
         return "It matches views better; whether that helps is unknown without labels"
-    if level == USE_STARTING_POINT:
+    if level == Level.USE_STARTING_POINT:
         return f"Use {weights} as they are"
-    if level == ADAPTING_HURT:
+    if level == Level.ADAPTING_HURT:
         return f"Training made {weights} worse"
-    if level == LEARNED_WELL:
+    if level == Level.LEARNED_WELL:
         return "It learned to match views well" if views else "The encoder learned well"
-    if level == LEARNED_SOMETHING:
+    if level == Level.LEARNED_SOMETHING:
         return "It learned to match views, to some extent" if views else "The encoder learned something"
-    if level == WORSE_THAN_RAW_PIXELS:
+    if level == Level.WORSE_THAN_RAW_PIXELS:
         return "Worse than raw pixels at matching views" if views else "Worse than raw pixels"
     sides = directions(comparison)
     if sides.get("untrained") == BEHIND:
@@ -276,113 +246,3 @@ def format_points(difference: float) -> str:
 def join_words(words: Sequence[str]) -> str:
     """'a, b and c'."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
-
-
-def next_steps(
-    level: str, overall: Mapping[str, Any], options: Mapping[str, Any], updates: int | None = None
-) -> list[str]:
-    """Returns at most three steps to try after a verdict of this level, the most promising first.
-
-    Args:
-        level: the level of the verdict.
-        overall: the deciding comparison.
-        options: the run's options; no step suggests a value that is already set.
-        updates: number of updates of the training.
-    """
-    if level in (LEARNED_WELL, ADAPTING_HELPED):
-        return _confirm(overall)
-    if level == ADAPTING_UNVERIFIED:
-        return [MEASURE, _use(options)]
-    if level == ADAPTING_HURT:
-        return [_use(options), *_adapt_less(options)]
-    steps = _setup_errors(options, updates)
-    if level == USE_STARTING_POINT:
-        steps = [_use(options), *(steps or _adapt(options, overall))]
-    elif not steps:
-        if level == "nothing_measurable":
-            steps = _precision(overall, options)
-        if level != "learned_something":
-            steps.append("Look for the cause: `coulomb doctor RUN`.")
-        steps += _longer(options, updates)
-        steps += _views(options) if level == "worse_than_raw_pixels" else []
-        steps += _capacity(options)
-        steps += [SEEDS] if level == "learned_something" else []
-    return steps[:3]
-
-
-def _confirm(overall: Mapping[str, Any]) -> list[str]:
-    steps = [SEEDS, MEASURE]
-    if overall["of"] != [VIEWS]:
-        steps.append("Fine-tune it with 1%, 10% and all of the labels: `coulomb evaluate RUN --full`.")
-    return steps
-
-
-def _use(options: Mapping[str, Any]) -> str:
-    data, size = str(options.get("data") or "PHOTOS"), options.get("image_size")
-    command = ["coulomb", "embed", str(options.get("encoder") or "ENCODER"), "PHOTOS" if data.startswith("<") else data]
-    command += ["--image-size", str(size)] if isinstance(size, int) else []
-    return f"Use the weights as they are: `{shlex.join(command)} --out features.parquet`."
-
-
-def _adapt(options: Mapping[str, Any], overall: Mapping[str, Any]) -> list[str]:
-    steps = [] if options.get("tune") == "whiten" else ["Try whitened features, in seconds: `--tune whiten`."]
-    return steps + _precision(overall, options)
-
-
-def _adapt_less(options: Mapping[str, Any]) -> list[str]:
-    epochs, lr, tune = options.get("epochs"), options.get("lr"), str(options.get("tune"))
-    close = [] if tune in FROZEN or options.get("stay_close") else ["`--stay-close 1`"]
-    close += [] if tune in FROZEN or tune.startswith(("lora", "norm")) else ["`--tune lora:8`"]
-    less = [f"`--epochs {epochs // 4}` (this run: {epochs})"] if isinstance(epochs, int) and epochs >= 4 else []
-    less += [f"`--lr {lr / 10:.2g}` (this run: {lr:g})"] if isinstance(lr, int | float) and lr > 0 else []
-    steps = {"Keep the network close to its start": close, "Train less": less}
-    return [f"{what}: {' or '.join(how)}." for what, how in steps.items() if how]
-
-
-def _setup_errors(options: Mapping[str, Any], updates: int | None) -> list[str]:
-    if options.get("tune") != "whiten" and (updates == 0 or options.get("epochs") == 0):
-        return ["No update was made: train with `--epochs 100`."]
-    if options.get("lr") == 0:
-        return ["No weight changed, because lr is 0: leave out `--lr`, so that the recipe chooses it."]
-    return []
-
-
-def _precision(overall: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
-    half = (overall["high"] - overall["low"]) / 2
-    if half <= WIDE:
-        return []
-    more = "pass more of them with `--test`"
-    if options.get("test") is None and (options.get("test_fraction") or 0) < HELD_OUT:
-        more = f"hold out more with `--test-fraction {HELD_OUT}`"
-    return [
-        f"Measure more precisely: {overall['n']:,} test images cannot show a difference below {100 * half:.0f} points; {more}."
-    ]
-
-
-def _longer(options: Mapping[str, Any], updates: int | None) -> list[str]:
-    epochs, batch = options.get("epochs"), options.get("batch_size")
-    steps = []
-    if isinstance(epochs, int) and 0 < epochs < LONG:
-        made = "" if updates is None else f", {updates:,} update{'' if updates == 1 else 's'}"
-        steps.append(f"Train longer: `--epochs {max(100, min(LONG, 4 * epochs))}` (this run: {epochs}{made}).")
-    if epochs and updates and updates / epochs < 10 and isinstance(batch, int) and batch > 64:
-        steps.append(f"Make more updates per epoch: `--batch-size {max(64, batch // 4)}` (this run: {batch}).")
-    return steps
-
-
-def _views(options: Mapping[str, Any]) -> list[str]:
-    views, changed = str(options.get("views")), options.get("view_options") or {}
-    if "crop_area" not in changed and views in ("natural", "small-natural", "single-channel"):
-        return ["Crop less, if objects are small or off-center: `--view crop_area=[0.5,1]`."]
-    if "cutout" not in changed and views in ("digits", "documents"):
-        return ["Use weaker augmentation: `--view cutout=0`."]
-    return []
-
-
-def _capacity(options: Mapping[str, Any]) -> list[str]:
-    size, width, steps = options.get("image_size"), options.get("encoder_width"), []
-    if isinstance(size, int) and size < DETAILED and options.get("data") != "digits":
-        steps.append(f"If the images are larger, keep more detail: `--image-size {2 * size}` (this run: {size}).")
-    if isinstance(width, int):
-        steps.append(f"Use a larger encoder: `--encoder-width {2 * width}` (this run: {width}).")
-    return steps

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from coulomb.evaluation.level import Level
 from coulomb.ground.text import visible
 from coulomb.models import Encoder
 
@@ -130,11 +131,11 @@ def _limits(encoder: Encoder, evaluation: Mapping[str, Any] | None, published: b
         where = f"{counts['test']} held-out images" if "test" in counts else "the held-out images above"
         lines.append(f"Measured on {where} of one data set only. Other images, cameras and subjects are untested.")
         level = (evaluation.get("verdict") or {}).get("level")
-        if level in ("use_starting_point", "adapting_hurt"):
+        if level in (Level.USE_STARTING_POINT, Level.ADAPTING_HURT):
             lines.append("The weights that it started from are as good or better, see the verdict above: use those.")
-        elif level in ("nothing_measurable", "worse_than_raw_pixels"):
+        elif level in (Level.NOTHING_MEASURABLE, Level.WORSE_THAN_RAW_PIXELS, Level.COLLAPSED):
             lines.append("No benefit over its baselines was measured, see the verdict above: do not rely on it.")
-        elif level == "adapting_unverified":
+        elif level == Level.ADAPTING_UNVERIFIED:
             lines.append("Whether adapting the weights helped could not be measured without labels.")
         per_class = [row for row in figures.get("per_class") or [] if row.get("knn") is not None]
         weak = sorted(per_class, key=lambda row: row["knn"])[:WEAKEST]

@@ -5,7 +5,7 @@ from coulomb.metrics.duplicates import Duplicates, near_duplicates
 from coulomb.metrics.geometry import alignment, drift, feature_std, uniformity
 from coulomb.metrics.gradients import GradientBalance, class_gradient_norms, frequency_exponent, gradient_balance
 from coulomb.metrics.hardness import Hardness, TemperatureSweep, hardness, hardness_at, hardness_of, temperature_sweep
-from coulomb.metrics.loss_floor import LossFloor, free_logits, infonce_floor, pull_optimum, way_gone
+from coulomb.metrics.loss_floor import LossFloor, fraction_of_floor_reached, free_logits, infonce_floor, pull_optimum
 from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retention import linear_cka, recovered
 from coulomb.metrics.similarities import (
@@ -30,6 +30,7 @@ __all__ = [
     "effective_rank",
     "false_negative_rate",
     "feature_std",
+    "fraction_of_floor_reached",
     "free_logits",
     "frequency_exponent",
     "gradient_balance",
@@ -50,5 +51,4 @@ __all__ = [
     "tolerance",
     "uniformity",
     "view_similarities",
-    "way_gone",
 ]

@@ -65,7 +65,7 @@ def log_mean_exp(kappa: float, dim: int) -> float:
     return float(terms.logsumexp(0))
 
 
-def way_gone(loss: float, no_signal: float, floor: float) -> float:
+def fraction_of_floor_reached(loss: float, no_signal: float, floor: float) -> float:
     """(no_signal − loss)/(no_signal − floor): 0 at the loss of constant embeddings, 1 at the floor, negative if worse."""
     if not floor < no_signal:
         raise InputError(f"floor={floor} must be below no_signal={no_signal}.")

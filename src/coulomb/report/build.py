@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from coulomb.evaluation.level import RULES
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.drift_note import drift_note
@@ -21,7 +22,7 @@ from coulomb.report.scores import (
     scores,
 )
 from coulomb.report.training_charts import loss_chart, progress_chart, small_charts
-from coulomb.report.verdict import RULES, Verdict, reach_verdict
+from coulomb.report.verdict_section import verdict_section
 
 STYLES = ("report.css", "doctor.css", "figures.css", "map.css", "compare.css")
 SCRIPTS = ("similarity.js", "atlas.js", "lasso.js", "coloring.js", "start.js")
@@ -50,7 +51,7 @@ def render_report(run: RunData) -> str:
     content = {
         "run": run,
         "head": header(run),
-        "verdict": run_verdict(run, gallery),
+        "verdict": verdict_section(run),
         "doctor": doctor_section(run),
         "rules": RULES,
         "loss": charts.add(loss_chart(run)),
@@ -76,19 +77,6 @@ def render_report(run: RunData) -> str:
     }
     return render_page(
         "coulomb.report", "report.html", content, charts=charts, data=data, styles=STYLES, scripts=SCRIPTS
-    )
-
-
-def run_verdict(run: RunData, gallery: Gallery | None = None) -> Verdict:
-    """Returns the verdict on a run from everything that its folder holds."""
-    test = run.data.get("test")
-    return reach_verdict(
-        run.evaluation,
-        run.training,
-        run.measures,
-        test_images=test if isinstance(test, int) and not isinstance(test, bool) and test > 0 else None,
-        effective_rank=gallery.effective_rank if gallery else None,
-        options=run.config,
     )
 
 

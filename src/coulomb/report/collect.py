@@ -1,6 +1,5 @@
 """Read a run folder into one value. Missing or damaged files become sentences in ``problems``, never errors."""
 
-import math
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import MIB, Arrays, open_arrays, parse_json, read_bytes, read_json, read_lines, read_yaml
+from coulomb.ground.reading import (
+    MIB,
+    Arrays,
+    finite,
+    open_arrays,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_lines,
+    read_yaml,
+)
 
 # They make a name read as another one.
 DIRECTION_MARKS = set("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -33,17 +42,6 @@ def clean(value: Any) -> Any:
 
 def _misleading(character: str) -> bool:
     return character in DIRECTION_MARKS or (unicodedata.category(character) in {"Cc", "Cs"} and character not in "\n\t")
-
-
-def finite(value: Any) -> float | None:
-    """Returns ``value`` as a float, or None if it is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
-from coulomb.report.build import SCRIPTS, STYLES, run_verdict
-from coulomb.report.collect import RunData, finite, read_run
+from coulomb.ground.reading import finite
+from coulomb.report.build import SCRIPTS, STYLES
+from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.embedding_charts import plane_chart, read_spectrum, spectra_chart, trajectory
 from coulomb.report.facts import header
@@ -16,6 +17,7 @@ from coulomb.report.pages.numbers import duration, percent, significant
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.scores import CONTESTANTS, Value, further_scores, scores
 from coulomb.report.training_charts import last_value, read_points
+from coulomb.report.verdict_section import verdict_section
 
 MAX_RUNS = 8  # colors that can be told apart
 FINAL_METRICS = {
@@ -74,7 +76,7 @@ def render_comparison(runs: Sequence[RunData]) -> str:
                 "name": name,
                 "style": f"k{i}",
                 "folder": str(run.folder),
-                "verdict": run_verdict(run),
+                "verdict": verdict_section(run),
                 "doctor": doctor_section(run),
                 "head": header(run),
             }

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.report.collect import RunData, finite
+from coulomb.ground.reading import finite
+from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import count, plural, significant, trim_zeros
 
 SEVERITIES = ("sick", "warning")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coulomb.report.collect import finite
+from coulomb.ground.reading import finite
 
 
 def drift_note(evaluation: dict[str, Any]) -> str:

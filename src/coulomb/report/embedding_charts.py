@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.report.collect import RunData, finite
+from coulomb.ground.reading import finite
+from coulomb.report.collect import RunData
 from coulomb.report.pages.chart import Chart, Series, line_chart
 from coulomb.report.pages.numbers import axis_value, percent, significant, trim_zeros
 

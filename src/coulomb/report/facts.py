@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.report.collect import RunData, finite
+from coulomb.ground.reading import finite
+from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import count, duration, plural, shorten
 
 MAX_FILES = 100  # unreadable images that are listed by name

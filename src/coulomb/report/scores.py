@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from coulomb.report.collect import RunData, Samples, finite
+from coulomb.ground.reading import finite
+from coulomb.report.collect import RunData, Samples
 from coulomb.report.pages.numbers import percent, plural
 
 # In the order and with the names of every table and chart.

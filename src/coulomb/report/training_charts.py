@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coulomb.report.collect import RunData, finite
+from coulomb.ground.reading import finite
+from coulomb.report.collect import RunData
 from coulomb.report.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
 from coulomb.report.pages.numbers import percent, significant
 from coulomb.report.scores import CONTESTANTS, scores

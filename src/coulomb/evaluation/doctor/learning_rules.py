@@ -18,7 +18,8 @@ from coulomb.evaluation.doctor.rule import (
     too_early,
     unknown,
 )
-from coulomb.metrics.loss_floor import infonce_at, way_gone
+from coulomb.evaluation.level import Level
+from coulomb.metrics.loss_floor import fraction_of_floor_reached, infonce_at
 
 SPREAD = 0.1  # √D·std of unit vectors = √(1 − ‖mean‖²): the mean cosine of two random images is then .99
 DIRECTIONS = 3.0  # least effective rank; or half of what the dimensions or classes allow
@@ -31,25 +32,26 @@ LEARNED = (
 )
 ENOUGH = 40  # updates before which the loss need not have changed
 STATES = {
-    "learned_well": WELL,
-    "learned_something": WELL,
-    "adapting_helped": WELL,
-    "adapting_unverified": WELL,
-    "use_starting_point": WARNING,
-    "worse_than_raw_pixels": WARNING,
-    "nothing_measurable": SICK,
-    "adapting_hurt": SICK,
+    Level.LEARNED_WELL: WELL,
+    Level.LEARNED_SOMETHING: WELL,
+    Level.ADAPTING_HELPED: WELL,
+    Level.ADAPTING_UNVERIFIED: WELL,
+    Level.USE_STARTING_POINT: WARNING,
+    Level.WORSE_THAN_RAW_PIXELS: WARNING,
+    Level.NOTHING_MEASURABLE: SICK,
+    Level.ADAPTING_HURT: SICK,
+    Level.COLLAPSED: SICK,
 }
 TITLES = {
-    "worse_than_raw_pixels": "Raw pixels are better than the encoder's features.",
-    "use_starting_point": "The trained encoder is no better than the weights that it started from.",
-    "adapting_hurt": "The trained encoder is worse than the weights that it started from.",
+    Level.WORSE_THAN_RAW_PIXELS: "Raw pixels are better than the encoder's features.",
+    Level.USE_STARTING_POINT: "The trained encoder is no better than the weights that it started from.",
+    Level.ADAPTING_HURT: "The trained encoder is worse than the weights that it started from.",
 }
 
 CONSEQUENCES = {
-    "worse_than_raw_pixels": "To compare the images, their pixels serve better than the features.",
-    "use_starting_point": "The weights as they are serve as well, without any training.",
-    "adapting_hurt": "The weights as they are serve better, without any training.",
+    Level.WORSE_THAN_RAW_PIXELS: "To compare the images, their pixels serve better than the features.",
+    Level.USE_STARTING_POINT: "The weights as they are serve as well, without any training.",
+    Level.ADAPTING_HURT: "The weights as they are serve better, without any training.",
 }
 
 
@@ -166,7 +168,7 @@ def check_signal(evidence: Evidence) -> Judgment:
     if constant - floor <= 1e-9:
         return unknown(f"{evidence.method} has no loss of no signal")
     what = "share of the way from the loss of no signal to its floor"
-    figure = Figure(what, way_gone(loss, constant, floor), LEARNED, "below")
+    figure = Figure(what, fraction_of_floor_reached(loss, constant, floor), LEARNED, "below")
     why = f"loss {loss:.3f}, {constant:.3f} without signal, {floor:.3f} at best"
     return Judgment(SICK if figure.crossed else WELL, why, (figure,))
 

@@ -3,6 +3,7 @@
 from coulomb.ground.reading.documents import (
     Shape,
     check_shape,
+    finite,
     list_of,
     maybe,
     number,
@@ -23,6 +24,7 @@ __all__ = [
     "Shape",
     "check_file",
     "check_shape",
+    "finite",
     "list_of",
     "maybe",
     "number",

@@ -27,6 +27,17 @@ text = Shape("text", lambda value: isinstance(value, str))
 table = Shape("an object", lambda value: isinstance(value, dict))
 
 
+def finite(value: Any) -> float | None:
+    """Returns ``value`` as a float, or None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 def list_of(each: Shape) -> Shape:
     """Shape of a list whose items all have the shape ``each``."""
     return Shape(
