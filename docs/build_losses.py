@@ -61,7 +61,7 @@ FACTS = {
     "NCELoss": ("its entry in the bank", "m drawn entries", "no", "nothing to gather"),
     "NTXentLoss": ("the other views", "views of other samples", "no", "`gather`"),
     "NegativeCosineLoss": ("the target", "none", "no", "nothing to gather"),
-    "PaCoLoss": ("the class center, the same label", "all centers and features", "yes, −1 allowed", "own keys only"),
+    "PaCoLoss": ("the class center, the same label", "all centers and features", "yes, −1 allowed", "`gather`"),
     "SigmoidLoss": ("the paired key, or equal ids", "all other keys of the batch", "no", "`gather`"),
     "SimpleContrastiveLoss": ("the paired key", "keys of batch or queue, weighted equally", "no", "`gather`"),
     "SoftmaxLoss": ("the class center", "the other centers", "yes", "nothing to gather"),

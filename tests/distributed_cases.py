@@ -25,6 +25,13 @@ def several(labels):
     return ((labels[:, None] >= 0) & ((labels[:, None] - torch.arange(3)) % 3 < 2)).long()
 
 
+def paco(loss, x, y, labels):
+    """Anchors x, keys y, and a queue that is the same in all processes and has fewer rows than some groups have processes."""
+    generator = torch.Generator().manual_seed(8)
+    queue = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    return loss(torch.cat([x, y]), labels.repeat(2), x[:, :3], queue, torch.tensor([1, -1, 0]))
+
+
 # name → (constructor of a loss given a temperature and options, call with views x, y [N, D] and labels [N])
 CASES = {
     "NTXent": (lambda t, **k: losses.NTXentLoss(t, **k), lambda f, x, y, l: f(x, y)),
@@ -73,6 +80,11 @@ CASES = {
     "SupCon, several labels": (
         lambda t, **k: losses.SupConLoss(t, overlap="jaccard", **k),
         lambda f, x, y, l: f(torch.stack([x, y], 1), several(l)),
+    ),
+    "PaCo": (lambda t, **k: losses.PaCoLoss([3, 2, 1], 0.3, temperature=t, **k), lambda f, x, y, l: paco(f, x, y, l)),
+    "PaCo, every row an anchor": (
+        lambda t, **k: losses.PaCoLoss(label_smoothing=0.1, temperature=t, **k),
+        lambda f, x, y, l: f(x, l, x[:, :3]),
     ),
     "triplet": (lambda t, **k: losses.TripletLoss(**k), lambda f, x, y, l: f(x, l)),
     "triplet, hard": (

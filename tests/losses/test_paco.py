@@ -207,3 +207,22 @@ def test_errors_name_the_argument():
     ]:
         with pytest.raises(ValueError, match=message):
             PaCoLoss(**options)
+
+
+def test_a_queue_is_more_keys():
+    features, labels, centers = batch()
+    split = PaCoLoss()(features[:9], labels[:9], centers, features[9:], labels[9:])
+    torch.testing.assert_close(split, PaCoLoss()(features, labels, centers), rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"queue_labels must have shape \[5\]"):
+        PaCoLoss()(features[:9], labels[:9], centers, features[9:], labels)
+    with pytest.raises(ValueError, match="queue_labels"):
+        PaCoLoss()(features[:9], labels[:9], centers, features[9:])
+
+
+def test_without_anchors_the_loss_is_zero_with_a_warning():
+    features, labels, centers = batch()
+    features.requires_grad_()
+    with pytest.warns(CoulombWarning, match="0 of 14 rows are anchors"):
+        loss = PaCoLoss()(features, labels, centers[:0])
+    loss.backward()
+    assert loss.item() == 0 and not features.grad.any()

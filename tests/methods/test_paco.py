@@ -54,7 +54,7 @@ def test_the_queue_takes_keys_with_labels_after_the_batch(generalized):
 
 def test_a_batch_without_any_label_warns_and_has_no_gradient():
     method = made()
-    with pytest.warns(CoulombWarning, match="none of 6 rows of a batch has a label"):
+    with pytest.warns(CoulombWarning, match="0 of 12 rows are anchors"):
         loss = method(views(), torch.full((6,), -1))
     loss.backward()
     assert float(loss.detach()) == 0 and not any(p.grad.any() for p in method.parameters() if p.grad is not None)

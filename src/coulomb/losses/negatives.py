@@ -122,9 +122,19 @@ def world_size(group: dist.ProcessGroup | None) -> int:
     return 1 if group is None else dist.get_world_size(group)
 
 
+def rank(group: dist.ProcessGroup | None) -> int:
+    """Returns the rank of this process in ``group``; 0 for None."""
+    return 0 if group is None else dist.get_rank(group)
+
+
 def summed_over(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
     """Returns the sum over processes, without gradient."""
     return value.detach() if group is None else gather_rows(group, value.detach()[None]).sum(0)
+
+
+def counted_over(group: dist.ProcessGroup | None, counted_N: Tensor) -> Tensor:
+    """Returns the number of anchors of all processes that count, at least 1, from a mask of this process's anchors."""
+    return summed_over(group, counted_N.sum()).clamp_min(1)
 
 
 def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:

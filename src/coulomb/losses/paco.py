@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,12 @@ from torch.nn.functional import softplus
 from coulomb.ground.checked import check_shape, checked_whole
 from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
 from coulomb.losses.diagnosis import Result, diagnose_rows
-from coulomb.losses.inputs import class_ids, normalized, reduced, unless_all, warn_counted
-from coulomb.losses.options import Flag, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
+from coulomb.losses.inputs import class_ids, normalized, unless_all, warn_counted
+from coulomb.losses.negatives import counted_over, rank, reduced_over, world_size
+from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
 from coulomb.losses.temperature import check_base, inverse
 from coulomb.similarity import Similarity
+from coulomb.similarity.collectives import gather_group
 
 
 class ParametricCenters(nn.Linear):
@@ -71,16 +73,19 @@ class PaCoLoss(Loss):
         reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
 
-    Call with features [B+M, D], labels [B+M] (−1: unknown), center_logits [B, C]: the first B rows are the anchors, the
-    other M are keys: the second views of the same images, then a queue. If both views are anchors (generalized PaCo), pass
-    2B rows of center_logits. The second view of an image is a positive because it has the same label.
+        gather: contrast with the features of all processes: True, False, or ``"auto"``, if torch.distributed is initialized
+            with several processes, which must then all call the loss. The queue is the same in all processes and counts
+            once. See `coulomb.losses.negatives` for the convention.
+
+    Call with features [B+M, D], labels [B+M] (−1: unknown), center_logits [B, C], and optionally a queue [Q, D] with
+    queue_labels [Q]. The first B rows are the anchors, the other M are keys: the second views of the same images. If both
+    views are anchors (generalized PaCo), pass 2B rows of center_logits. The second view of an image is a positive because
+    it has the same label.
 
     Deviation: unfilled slots of a queue have label −1 (the authors start with random labels): such a key is never a positive
     but stays in the denominator.
-    Several processes: each process contrasts with its own batch and queue (there is no ``gather``): a queue holds the keys
-    of all processes and is the same on each, so that gathering would count every key of it W times.
     Degenerate input: an anchor without any target (label −1, or β = 0 and no positive) has a loss of 0 and is left out of
-    the mean; a `CoulombWarning` counts them (not in a compiled graph).
+    the mean; a `CoulombWarning` counts them (not in a compiled graph). B may be 0: the loss is then 0, with a warning.
 
     Raises:
         ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
@@ -103,6 +108,7 @@ class PaCoLoss(Loss):
     normalize: Flag = True
     reduction: Reduction = "mean"
     diagnose: Flag = False
+    gather: Gather = "auto"
 
     def __post_init__(self, class_counts: Tensor | Sequence[float] | None) -> None:
         self.register_buffer("class_counts", optional(checked_counts)("class_counts", class_counts))
@@ -110,45 +116,70 @@ class PaCoLoss(Loss):
         if self.alpha == self.beta == 0:
             raise ValueError("alpha and beta are both 0: nothing would attract an anchor; set one above 0")
 
-    def forward(self, features: Tensor, labels: Tensor, center_logits: Tensor) -> Result:
+    def forward(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        center_logits: Tensor,
+        queue: Tensor | None = None,
+        queue_labels: Tensor | None = None,
+    ) -> Result:
         """Computes the loss; see the class."""
         centers = self._checked_logits(features, center_logits)
-        (anchors, classes), scale = centers.shape, inverse(self.temperature)
+        (anchors, classes), group, scale = centers.shape, gather_group(self.gather), inverse(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
+        if (queue is None) != (queue_labels is None):
+            raise ValueError("queue and queue_labels: pass both or neither")
+        if queue is not None and queue_labels is not None:
+            # The queue is the same in all processes, each of which contributes a share.
+            check_shape("queue", queue, like=features, least=0)
+            queue_labels = class_ids(queue_labels, len(queue), features, classes=classes, name="queue_labels")
+            share = slice(rank(group), None, world_size(group))
+            features, labels = torch.cat([features, queue[share]]), torch.cat([labels, queue_labels[share]])
         features = normalized(("features",), features, normalize=self.normalize)
-        ids, everything = labels[:anchors], anchors == len(features)
-        first, keys, key_ids = (features, None, None) if everything else (features[:anchors], features, labels)
-        options: dict[str, Any] = {"scale": scale, "queries_lead_keys": True, "unit": self.normalize}
-        similarity = Similarity(first, keys, query_ids=ids, key_ids=key_ids, **options)
-        own, rest = own_and_rest(centers, ids)
+        symmetric, ids = group is None and anchors == len(features), labels[:anchors]
+        similarity = Similarity(
+            features if symmetric else features[:anchors],
+            None if symmetric else features,
+            scale=scale,
+            query_ids=ids,
+            key_ids=None if symmetric else labels,
+            queries_lead_keys=True,
+            unit=self.normalize,
+            group=group,
+        )
+        center, rest = own_and_rest(centers, ids)
         if self.gamma:
             rest = torch.logaddexp(rest, similarity.lse("others") + math.log(self.gamma))
-        count, attraction = similarity.count("positives").to(own.dtype), similarity.sum("positives")
-        weight = self.beta * (ids >= 0).to(own.dtype) + self.alpha * count
-        # −log p of the class center is softplus(rest − own), without cancellation; that of a positive is own − s_ip more.
-        losses = weight * softplus(rest - own, threshold=50) + self.alpha * (count * own - attraction)
-        if self.label_smoothing and classes > 1:  # own − mean of the other centers
+        count, attraction = similarity.count("positives").to(center.dtype), similarity.sum("positives")
+        weight = self.beta * (ids >= 0).to(center.dtype) + self.alpha * count
+        # −log p is softplus(rest − center) for the class center, without cancellation, and center − s_ip more for a positive.
+        losses = weight * softplus(rest - center, threshold=50) + self.alpha * (count * center - attraction)
+        if self.label_smoothing and classes > 1:
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
-            losses = losses + smoothing * (own - centers.mean(1))
-        if classes == 1 and (len(features) == 1 or self.gamma == 0):
+            losses = losses + smoothing * (center - centers.mean(1))
+        if anchors == 0:
+            warn_counted(0, len(features), "rows are anchors (center_logits is empty): the loss is 0")
+        elif classes == 1 and (similarity.number_of_keys == 1 or self.gamma == 0):
             warn_counted(anchors, anchors, "anchors have nothing to be told from: the loss gives no gradient")
         counted = unless_all(weight > 0, "anchors have neither center nor positive: loss 0, left out of the mean")
         if self.normalized:
             losses = losses / (weight if counted is None else weight.masked_fill(~counted, 1))
         if self.base_temperature is not None:
             losses = losses / (scale * self.base_temperature)
-        loss = reduced(losses, self.reduction, counted)
+        losses = losses if counted is None else losses.masked_fill(~counted, 0)
+        loss = reduced_over(group, losses, self.reduction, counted_over(group, weight > 0))
         return (loss, diagnose_rows(similarity)) if self.diagnose else loss
 
     def _checked_logits(self, features: Tensor, center_logits: Tensor) -> Tensor:
         """(W h + b + log π)/τ_sup, [B, C]."""
         check_shape("features", features)
-        check_shape("center_logits", center_logits)
+        check_shape("center_logits", center_logits, least=0)
         if center_logits.device != features.device:
             raise ValueError(f"center_logits is on {center_logits.device}, features on {features.device}")
-        if not 1 <= len(center_logits) <= len(features):
+        if len(center_logits) > len(features):
             most, given = len(features), tuple(center_logits.shape)
-            raise ValueError(f"center_logits must have one row per anchor, 1 to {most} rows; got shape {given}")
+            raise ValueError(f"center_logits must have one row per anchor, at most {most} rows; got shape {given}")
         logits = normalized(("center_logits",), center_logits, normalize=False, degree=0)
         counts = self.get_buffer("class_counts")
         if counts is not None:

@@ -9,7 +9,7 @@ from coulomb.ground.checked import check_shape, readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.multi_label import OVERLAPS, overlap_matrix, overlap_mean, relations
-from coulomb.losses.negatives import reduced_over, summed_over
+from coulomb.losses.negatives import counted_over, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
 from coulomb.losses.temperature import check_base, inverse
 from coulomb.similarity import Similarity
@@ -144,5 +144,5 @@ class SupConLoss(Loss):
         if similarity.number_of_keys == 2:
             warn_counted(len(alone), len(alone), "anchors have a single other sample: the loss gives no gradient")
         if self.no_positive == "exclude":
-            counted = summed_over(similarity.group, (~alone).sum()).clamp_min(1)
+            counted = counted_over(similarity.group, ~alone)
         return reduced_over(similarity.group, losses, self.reduction, counted)

@@ -5,15 +5,12 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from coulomb.ground.checked import warn
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.losses import PaCoLoss, ParametricCenters
-from coulomb.losses.negatives import own_rows, summed_over, world_size
 from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, positive_counts
 from coulomb.models import Encoder
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
-from coulomb.similarity.collectives import gather_group, gather_rows
 
 
 class PaCo(ProjectionMethod):
@@ -91,29 +88,17 @@ class PaCo(ProjectionMethod):
         features = self.encoder(torch.cat(anchor_views))
         queries, query_labels = self.head(features), labels.repeat(len(anchor_views))
         if self.momentum_encoder is None:
-            keys, key_labels = queries[:0].detach(), labels[:0]
+            keys, key_labels = queries[:0], labels[:0]
             self.pending = queries.detach(), query_labels
         else:
             keys, key_labels = self.momentum_encoder(torch.cat(views[1:])), labels.repeat(len(views) - 1)
             self.pending = keys, key_labels
-        return self._loss(queries, query_labels, self.centers(features), keys, key_labels)
-
-    def _loss(self, queries: Tensor, query_labels: Tensor, logits: Tensor, keys: Tensor, key_labels: Tensor) -> Tensor:
-        """Orders the rows: own anchors, own images without label, queries of other processes, keys of all, the queue."""
-        group, anchors = gather_group("auto"), query_labels >= 0
-        all_queries, all_labels = gather_rows(group, queries), gather_rows(group, query_labels)
-        mine = own_rows(group, len(queries), queries)
-        rows = [queries[anchors], queries[~anchors], all_queries[: mine.start], all_queries[mine.stop :]]
-        ids = [query_labels[anchors], query_labels[~anchors], all_labels[: mine.start], all_labels[mine.stop :]]
-        rows, ids = [*rows, gather_rows(group, keys)], [*ids, gather_rows(group, key_labels)]
-        if self.queue is not None:
-            rows, ids = [*rows, self.queue.keys()], [*ids, self.queue.labels()]
-        count = summed_over(group, anchors.sum())
-        if not anchors.any():
-            warn(f"none of {len(query_labels)} rows of a batch has a label: PaCo gives no gradient for them")
-            return 0 * (all_queries.sum() + logits.sum())
-        loss = self.criterion(torch.cat([part.float() for part in rows]), torch.cat(ids), logits[anchors])
-        return loss * (anchors.sum() * world_size(group) / count)
+        known = query_labels >= 0  # the anchors
+        rows = torch.cat([queries[known].float(), queries[~known].float(), keys.float()])
+        row_labels = torch.cat([query_labels[known], query_labels[~known], key_labels])
+        stored = () if self.queue is None else (self.queue.keys(), self.queue.labels())
+        loss: Tensor = self.criterion(rows, row_labels, self.centers(features)[known], *stored)
+        return loss
 
     def after_batch(self) -> None:
         """Enqueues the keys of the batch, for later anchors."""
