@@ -1,4 +1,4 @@
-"""`coulomb bench losses --beside N`: the losses beside N busy processes, each measurement in a fresh process."""
+"""The losses beside N busy processes, each measurement in a fresh process: ``python -m benchmarks.beside N``."""
 
 import json
 import os
@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
 from benchmarks.cases import BY_NAME, make_inputs
+from benchmarks.command import Json, Repeats, command, progress, show
 from benchmarks.contenders import CONTENDERS, bind
 from benchmarks.timing import describe_machine
 from coulomb.ground.errors import InputError
@@ -45,7 +47,7 @@ def bench_beside(
         InputError: unknown case or a negative number.
     """
     if unknown := sorted(set(cases) - set(BY_NAME)):
-        raise InputError(f"case={', '.join(unknown)}: --beside measures {', '.join(BY_NAME)}")
+        raise InputError(f"case={', '.join(unknown)}: unknown; there are {', '.join(BY_NAME)}")
     if beside and min(beside) < 0:
         raise InputError(f"beside={min(beside)}: must be a number of processes, 0 or more")
     rows = []
@@ -74,9 +76,9 @@ def busy(count: int) -> Iterator[None]:
 
 def _fresh(contestant: str, case: str, threads: int, repeats: int) -> float:
     code = "import sys; from benchmarks.beside import print_seconds; print_seconds(*sys.argv[1:])"
-    command = [sys.executable, "-W", "ignore", "-c", code, contestant, case, str(repeats)]
+    fresh = [sys.executable, "-W", "ignore", "-c", code, contestant, case, str(repeats)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(fresh, capture_output=True, text=True, check=True, env=environment)
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -113,3 +115,19 @@ def render(result: dict[str, Any]) -> str:
         ratios = f"{seconds['dense PyTorch'] / own:>9.1f}{own / seconds['two matrix products']:>12.2f}"
         lines.append(f"{row['case']:24}{row['beside']:>5}{cells}{ratios}")
     return "\n".join(lines)
+
+
+def main(
+    beside: Annotated[list[int], typer.Argument(help="numbers of busy processes; 0 is a quiet machine")],
+    case: Annotated[list[str] | None, typer.Option(help="only this case; may be repeated")] = None,
+    repeats: Repeats = 5,
+    as_json: Json = False,
+) -> None:
+    """Measure the losses beside busy processes, compared with plain PyTorch and with two matrix products."""
+    with progress(quiet=as_json) as doing:
+        result = bench_beside(beside, case or (), repeats, doing)
+    show(result, as_json, render)
+
+
+if __name__ == "__main__":
+    command(main, "0 2 4", "2 --case ntxent-8192x128")

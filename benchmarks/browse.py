@@ -1,6 +1,6 @@
-"""Measures the page of a large index in Chromium: first screen, scrolling, search.
+"""The page of a large index in Chromium: first screen, scrolling, search.
 
-    python benchmarks/browse.py --images 100000
+    python -m benchmarks.browse --images 100000
 
 Writes an index of synthetic images (1280 features in float16, thumbnails of 160 × 120 pixels), runs `coulomb browse` on it and
 prints one JSON object. Times are in milliseconds, medians of ``--repeats``:
@@ -12,7 +12,6 @@ prints one JSON object. Times are in milliseconds, medians of ``--repeats``:
   part. ``picture``: the same for a picture that is dropped on the page, embedded by lite0 at 96 pixels; the first loads lite0.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -21,11 +20,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import typer
 
-from synthetic_index import thumbnail, write_index
+from benchmarks.command import Repeats, command
+from benchmarks.synthetic_index import thumbnail, write_index
+from coulomb.cli.app import say
 
 READY = """() => { const tiles = [...document.querySelectorAll(".grid-row:not([hidden]) .tile:not([hidden])")].filter(tile => {
     const box = tile.getBoundingClientRect(), grid = document.querySelector(".grid").getBoundingClientRect();
@@ -114,32 +115,38 @@ def measure(page: Any, address: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Writes the index, starts the server and the browser, prints the figures."""
+def bench_browse(images: int, repeats: int = 5) -> dict[str, Any]:
+    """Writes an index, starts `coulomb browse` and Chromium, and returns the figures."""
     from playwright.sync_api import sync_playwright
 
     from coulomb.index.encoders import fingerprint, open_encoder
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
     encoder = {"name": "lite0", "image_size": 96, "canvas": None}
     encoder["fingerprint"] = fingerprint(open_encoder("lite0", 96).encoder)
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with tempfile.TemporaryDirectory() as folder:
-        index = write_index(Path(folder) / "large.index", given.images, width=1280, encoder=encoder)
-        command = [sys.executable, "-m", "coulomb", "browse", str(index), "--no-open", "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
+        index = write_index(Path(folder) / "large.index", images, width=1280, encoder=encoder)
+        server_command = [sys.executable, "-m", "coulomb", "browse", str(index), "--no-open", "--json"]
+        with (
+            subprocess.Popen(server_command, stdout=subprocess.PIPE, text=True) as server,
+            sync_playwright() as playwright,
+        ):
             try:
                 address = json.loads(server.stdout.readline())["address"]  # type: ignore[union-attr]
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-                figures = measure(browser.new_page(viewport={"width": 1360, "height": 860}), address, given.repeats)
+                figures = measure(browser.new_page(viewport={"width": 1360, "height": 860}), address, repeats)
                 browser.close()
             finally:
                 server.terminate()
-    print(json.dumps({"images": given.images, "load": os.getloadavg()[0]} | figures))
+    return {"images": images, "load": os.getloadavg()[0]} | figures
+
+
+def main(
+    images: Annotated[int, typer.Option(help="images of the index", min=100)] = 100_000, repeats: Repeats = 5
+) -> None:
+    """Measure the page of `coulomb browse` in Chromium: first screen, scrolling, search. Prints one JSON object."""
+    say(json.dumps(bench_browse(images, repeats)))
 
 
 if __name__ == "__main__":
-    main()
+    command(main, "--images 100000")

@@ -1,4 +1,4 @@
-"""The cases of `coulomb bench losses` with their inputs and targets."""
+"""The cases of `benchmarks.losses` with their inputs and targets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

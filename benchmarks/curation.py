@@ -1,14 +1,20 @@
-"""Measures curation: duplicates against fp64, planted label errors against cleanlab, defaults, choosing."""
+"""Curation: duplicates against fp64, planted label errors against cleanlab, defaults, choosing.
+
+python -m benchmarks.curation
+"""
 
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from torch.nn import functional
 
+from benchmarks.command import Json, command, progress, show
 from benchmarks.timing import describe_machine, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
@@ -231,3 +237,21 @@ def render(result: dict[str, Any]) -> str:
     for name, accuracy in result.get("choose", {}).items():
         lines.append(f"{BUDGET} labels, {name}: {accuracy['mean']:.1%} ± {accuracy['std']:.1%}")
     return "\n".join(lines)
+
+
+def main(
+    index: Annotated[Path | None, typer.Argument(help="labeled index, for label errors and choosing")] = None,
+    test: Annotated[Path | None, typer.Option(help="labeled index of held-out images, for choosing")] = None,
+    rows: Annotated[int, typer.Option(help="images of the search for duplicates", min=100)] = 127_000,
+    dim: Annotated[int, typer.Option(help="their dimensions", min=16)] = 256,
+    as_json: Json = False,
+) -> None:
+    """Measure the search for duplicates, planted label errors (beside cleanlab, if installed), and chosen labels."""
+    opened = [None if path is None else Index.open(path) for path in (index, test)]
+    with progress(quiet=as_json) as doing:
+        result = bench_curation(*opened, rows=rows, dim=dim, say=doing)
+    show(result, as_json, render)
+
+
+if __name__ == "__main__":
+    command(main, "", "train.index --test test.index --json")

@@ -1,21 +1,22 @@
-"""All pairs of at least .95 similarity: `coulomb.index.curation.similar_pairs`, and the search of imagededup on the
-same vectors.
+"""All pairs of at least .95 similarity: `coulomb.index.curation.similar_pairs` and imagededup on the same vectors.
 
     pip install imagededup
-    python benchmarks/duplicates.py [--rows 20000] [--repeats 2]
+    python -m benchmarks.duplicates --rows 20000
 
 Only imagededup's search by cosine runs, which stores all similarities; its networks, and so torchvision, are not needed.
 Seconds, memory above the vectors, and the pairs that were missed or are too many against fp64, in turn.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
+from typing import Annotated
 from unittest.mock import MagicMock
 
 import numpy as np
+import typer
 
+from benchmarks.command import Repeats, command
 from benchmarks.curation import ABOVE, PeakMemory, planted_copies
 from coulomb.ground.machine import processor
 from coulomb.index.curation import similar_pairs
@@ -37,7 +38,7 @@ def by_imagededup(x: np.ndarray) -> Pairs:
     absent = [name for name in NETWORKS if name not in sys.modules]
     sys.modules |= {name: MagicMock() for name in absent}
     try:
-        from imagededup.handlers.search.retrieval import get_cosine_similarity
+        from imagededup.handlers.search.retrieval import get_cosine_similarity  # type: ignore[import-not-found]
     finally:
         for name in absent:
             del sys.modules[name]
@@ -47,17 +48,16 @@ def by_imagededup(x: np.ndarray) -> Pairs:
     return found
 
 
-def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--dim", type=int, default=256)
-    parser.add_argument("--repeats", type=int, default=2)
-    given = parser.parse_args()
-    x, wanted = planted_copies(given.rows, given.dim)
-    print(f"{processor()}, {given.rows:,} × {given.dim}, {len(wanted):,} pairs")
+def main(
+    rows: Annotated[int, typer.Option(help="vectors", min=100)] = 20_000,
+    dim: Annotated[int, typer.Option(help="their dimensions", min=16)] = 256,
+    repeats: Repeats = 2,
+) -> None:
+    """Measure the search for duplicates beside imagededup's, on the same vectors: seconds, memory, missed pairs."""
+    x, wanted = planted_copies(rows, dim)
+    print(f"{processor()}, {rows:,} × {dim}, {len(wanted):,} pairs")
     searches: dict[str, Callable[[np.ndarray], Pairs]] = {"coulomb": by_coulomb, "imagededup": by_imagededup}
-    for _ in range(given.repeats):
+    for _ in range(repeats):
         for name, search in searches.items():
             with PeakMemory() as memory:
                 start = time.perf_counter()
@@ -68,4 +68,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main, "--rows 20000")

@@ -1,4 +1,6 @@
-"""Parity and speed of every loss on one NVIDIA GPU, in under ten minutes: python benchmarks/gpu.py --out results.json
+"""Parity and speed of every loss on one NVIDIA GPU, in under ten minutes.
+
+    python -m benchmarks.gpu --out results.json
 
 First every exported loss in fp32 and bf16, by each backend, against dense PyTorch in fp64 on small problems. Then large
 problems: what coulomb chooses, its tiles and its attention passes beside dense eager, dense compiled,
@@ -9,7 +11,6 @@ per core, views, network and loss, plain and compiled.
 ``--device cpu --quick`` runs the same on tiny problems, to see that the script works.
 """
 
-import argparse
 import datetime
 import io
 import json
@@ -19,17 +20,20 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from PIL import Image
 
 from benchmarks.cases import Case, Inputs, make_inputs, ntxent
+from benchmarks.command import command
 from benchmarks.contenders import PEERS, Step, UnavailableError, bind, ours
 from benchmarks.losses import SMALL
 from benchmarks.measure import Bench, Reference, compare, reference
 from benchmarks.timing import interleaved, medians
+from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.decode import to_canvas
 from coulomb.kinds.image.views import make_views
@@ -182,7 +186,7 @@ def training_step(
     torch.manual_seed(0)
     encoder = build_encoder(name, image_size=side, channels=3)
     network = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.feature_dim, 128)).to(device)
-    network = network.to(memory_format=torch.channels_last).train()
+    network = network.to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     if compiled:
         encoder.compile_backbone()
     loss, views = NTXentLoss(0.5), make_views(preset, size=side, channels=3)
@@ -219,7 +223,7 @@ def waiting(device: str) -> Any:
     return torch.cuda.synchronize if device == "cuda" else None
 
 
-def run(device: str, quick: bool, repeats: int, minutes: float) -> dict[str, Any]:
+def bench_gpu(device: str, quick: bool, repeats: int, minutes: float) -> dict[str, Any]:
     """All of it, as one JSON object; cases for which there is no time left are named."""
     started = time.monotonic()
     warnings.simplefilter("ignore")
@@ -282,29 +286,35 @@ def line(case: dict[str, Any]) -> str:
     return f"{head}{own}  " + ", ".join([*others, *(f"{name}: {why}" for name, why in case["skipped"].items())])
 
 
-def main() -> None:
-    """Parse, run, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--quick", action="store_true", help="tiny problems, nothing compiled")
-    parser.add_argument("--repeats", type=int, default=10, help="rounds; medians of them are reported")
-    parser.add_argument("--minutes", type=float, default=9.0, help="start no case after this long")
-    options = parser.parse_args()
-    if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("no CUDA device; --device cpu --quick shows that the script works")
-    result = run(options.device, options.quick, options.repeats, options.minutes)
+def render_parity(result: dict[str, Any]) -> str:
+    """Returns how many results are right, the wrong ones, and the cases for which no time was left."""
     wrong = [row for row in result["parity"] if not row["ok"]]
-    print(f"parity: {len(result['parity']) - len(wrong)} of {len(result['parity'])} right")
+    lines = [f"parity: {len(result['parity']) - len(wrong)} of {len(result['parity'])} right"]
     for row in wrong:
         found = row["error"] or f"loss {row['loss']:.1e}, gradient {row['gradient']:.1e}, allowed {row['tolerance']}"
-        print(f"  {row['name']}, {row['dtype']}, {row['backend']}: {found}")
-    for name in result["no_time_for"]:
-        print(f"no time left for {name}")
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    sys.exit(1 if wrong else 0)
+        lines.append(f"  {row['name']}, {row['dtype']}, {row['backend']}: {found}")
+    return "\n".join([*lines, *(f"no time left for {name}" for name in result["no_time_for"])])
+
+
+def main(
+    out: Annotated[Path | None, typer.Option(help="JSON file to write")] = None,
+    device: Annotated[str, typer.Option(help="cuda or cpu")] = "cuda",
+    quick: Annotated[bool, typer.Option("--quick", help="tiny problems, nothing compiled")] = False,
+    repeats: Annotated[int, typer.Option(help="rounds, of which medians are reported", min=1)] = 10,
+    minutes: Annotated[float, typer.Option(help="start no case after this long")] = 9.0,
+) -> None:
+    """Check every loss on a GPU, and measure losses and training steps there. Exit code 1: a result is wrong."""
+    if device not in ("cuda", "cpu"):
+        raise InputError(f"device={device!r}: must be cuda or cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("device='cuda': there is no CUDA device; --device cpu --quick shows that the benchmark works")
+    result = bench_gpu(device, quick, repeats, minutes)
+    print(render_parity(result))
+    if out is not None:
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if not all(row["ok"] for row in result["parity"]):
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    command(main, "--out results.json", "--device cpu --quick")

@@ -1,18 +1,20 @@
-"""`coulomb bench index`: speed of an index: building, updating, opening and searching."""
+"""Speed of an index, building, updating, opening and searching: ``python -m benchmarks.index``."""
 
 import io
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 from PIL import Image
 from torch.nn import functional
 
 import coulomb
+from benchmarks.command import Folder, Json, Repeats, command, progress, show
 from benchmarks.timing import describe_machine, interleaved, resident_mib
 from coulomb.evaluation.run import load
 from coulomb.ground.errors import InputError
@@ -231,3 +233,25 @@ def render(result: dict[str, Any]) -> str:
         ]
         lines.append(f"    build at {100 * part['ratio']:.0f}% of the encoder's speed; {part['mib']:,.0f} MiB at most")
     return "\n".join(lines)
+
+
+def main(
+    only: Annotated[list[str] | None, typer.Option(help="search, update or build; may be repeated")] = None,
+    data: Annotated[str | None, typer.Option(help="images to build an index of; default: generated photos")] = None,
+    images: Annotated[int, typer.Option(help="the first images of --data", min=1)] = 1000,
+    rows: Annotated[int, typer.Option(help="images of the index that is searched", min=20)] = 1_000_000,
+    width: Annotated[int, typer.Option(help="features per image of the index that is searched", min=1)] = 256,
+    files: Annotated[int, typer.Option(help="files of the index that is updated", min=1)] = 100_000,
+    repeats: Repeats = 3,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure an index: opening and searching, updating with nothing new, and building beside the encoder alone."""
+    sizes = {"images": images, "rows": rows, "width": width, "files": files, "repeats": repeats}
+    with progress(quiet=as_json) as doing:
+        result = bench_index(only or (), data=data, **sizes, folder=folder, say=doing)
+    show(result, as_json, render)
+
+
+if __name__ == "__main__":
+    command(main, "", "--only build --data photos/ --images 2000")

@@ -1,14 +1,22 @@
-"""`coulomb bench losses`: time and memory of the losses compared with their peers, after a check of the results."""
+"""Time and memory of the losses compared with their peers, after a check of the results: ``python -m benchmarks.losses``."""
 
 import math
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from benchmarks.cases import BY_NAME, CASES, LABELS, Case, ntxent
+from benchmarks.command import Json, Repeats, command, progress, show
 from benchmarks.contenders import UnavailableError, bind, peak_of_fresh_process
 from benchmarks.measure import Bench, compare
+from benchmarks.results import render_text, save
 from benchmarks.timing import describe_machine, interleaved, medians
+from coulomb.cli.app import note, say
 from coulomb.ground.errors import InputError
 
 GROWTH_SIZES = tuple(2**power for power in range(10, 16))
@@ -154,7 +162,7 @@ def bench_losses(
     quick: bool = False,
     repeats: int = 5,
     memory: bool = True,
-    command: str = "coulomb bench losses",
+    command: str = "python -m benchmarks.losses",
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Measures forward and backward of each case, interleaved with other implementations: medians of ``repeats`` rounds.
@@ -216,3 +224,26 @@ def count_results(results: dict[str, Any]) -> dict[str, int]:
     counts["contenders_skipped"] = sum(len(case["skipped"]) for case in cases)
     small = {"small_met": cells.count(True), "small_missed": cells.count(False)}
     return counts | small | {"small_skipped": sum(row["status"] == "skipped" for row in rows)}
+
+
+def main(
+    case: Annotated[list[str] | None, typer.Option(help="only this case; may be repeated (see --list)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a few cases, nothing compiled: about a minute")] = False,
+    repeats: Repeats = 5,
+    out: Annotated[Path, typer.Option(help="folder for losses.json and losses.html")] = Path("runs/bench"),
+    as_json: Json = False,
+    list_cases: Annotated[bool, typer.Option("--list", help="list the cases and their targets")] = False,
+) -> None:
+    """Measure time and memory of the losses, compared with other implementations and with matrix products alone."""
+    if list_cases:
+        say(case_listing())
+        return
+    typed = shlex.join(["python", "-m", "benchmarks.losses", *sys.argv[1:]])
+    with progress(quiet=as_json) as doing:
+        result = bench_losses(case or (), quick=quick, repeats=repeats, command=typed, say=doing)
+    show(result, as_json, render_text)
+    note(f"written: {' and '.join(map(str, save(result, out)))}")
+
+
+if __name__ == "__main__":
+    command(main, "--quick", "--case ntxent-8192x128 --repeats 9")

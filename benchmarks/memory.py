@@ -1,14 +1,16 @@
-"""`coulomb bench memory`: what keeping the memory of freed tensors buys, and what it costs in resident memory."""
+"""Speed gained, and resident memory used, by keeping the memory of freed tensors: ``python -m benchmarks.memory``."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
 import torch
 
+from benchmarks.command import Json, command, show
 from benchmarks.timing import interleaved, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.machine import keep_freed_memory, processor
@@ -16,9 +18,10 @@ from coulomb.models import build_encoder
 
 CASES = {"inference, 256 images": (256, False), "training, 128 images": (128, True)}
 SIDE = 96  # pixels
+STEP = "import sys; from benchmarks.memory import print_step; print_step(*sys.argv[1:])"  # of a fresh process
 
 
-def bench_memory(repeats: int = 3) -> dict[str, Any]:
+def bench_memory(repeats: int = 3, cases: Mapping[str, tuple[int, bool]] = CASES) -> dict[str, Any]:
     """Measures lite0 with and without `coulomb.ground.machine.keep_freed_memory`, each time in a process of its own, in turns.
 
     Returns:
@@ -31,14 +34,13 @@ def bench_memory(repeats: int = 3) -> dict[str, Any]:
     if repeats < 1:
         raise InputError(f"repeats={repeats}: must be at least 1")
     found: dict[str, Any] = {}
-    for name in CASES:
+    for name, (images, training) in cases.items():
         runs: dict[str, list[tuple[float, float]]] = {"default": [], "kept": []}
         for _ in range(repeats):
             for arm, kept in (("default", "0"), ("kept", "1")):
-                command = [sys.executable, "-m", "benchmarks.memory", name]
-                done = subprocess.run(
-                    command, env=os.environ | {"COULOMB_KEEP_MEMORY": kept}, capture_output=True, text=True, check=True
-                )
+                environment = os.environ | {"COULOMB_KEEP_MEMORY": kept}
+                fresh = [sys.executable, "-c", STEP, str(images), str(int(training))]
+                done = subprocess.run(fresh, env=environment, capture_output=True, text=True, check=True)
                 runs[arm].append(json.loads(done.stdout))
         case = {arm: median(time for time, _ in values) for arm, values in runs.items()}
         case["ratio"] = case["default"] / case["kept"]
@@ -76,5 +78,15 @@ def measure(images: int, training: bool, repeats: int = 3) -> tuple[float, float
     return median(taken), resident_mib("VmHWM")
 
 
+def print_step(images: str, training: str) -> None:
+    """Prints `measure` as JSON; runs in the fresh process. ``training``: "1", or "0" for inference."""
+    sys.stdout.write(json.dumps(measure(int(images), training == "1")))
+
+
+def main(as_json: Json = False) -> None:
+    """Measure the speed that is gained by keeping the memory of freed tensors, as training does."""
+    show(bench_memory(), as_json, render)
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measure(*CASES[sys.argv[1]])))
+    command(main, "", "--json")

@@ -1,16 +1,18 @@
-"""`coulomb bench micro-batch`: what gradient caching costs in time, and how much memory a large batch then needs."""
+"""Time and memory of gradient caching: ``python -m benchmarks.micro_batch``."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
+from benchmarks.command import Json, Repeats, command, progress, show
 from benchmarks.timing import describe_machine, interleaved, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.machine import keep_freed_memory
@@ -18,6 +20,7 @@ from coulomb.methods import SimCLR
 from coulomb.models import build_encoder
 
 SIDE = 32  # pixels, as in CIFAR
+STEP = "import sys; from benchmarks.micro_batch import print_memory; print_memory(*sys.argv[1:])"  # of a fresh process
 
 
 def bench_micro_batch(
@@ -68,8 +71,8 @@ def bench_micro_batch(
     for images, size in [(batch, None), (batch, micro_batch), *([(large, micro_batch)] if large else [])]:
         name = f"{images} images" + ("" if size is None else f", micro-batch {size}")
         say(f"memory of {name}")
-        command = [sys.executable, "-m", "benchmarks.micro_batch", encoder, str(images), str(size or 0)]
-        memory[name] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        fresh = [sys.executable, "-c", STEP, encoder, str(images), str(size or 0)]
+        memory[name] = json.loads(subprocess.run(fresh, stdout=subprocess.PIPE, text=True, check=True).stdout)
     return {
         "machine": describe_machine(),
         "encoder": encoder,
@@ -126,11 +129,24 @@ def render(result: dict[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Prints `measure_memory` of the arguments as JSON."""
-    encoder, images, size = arguments
+def print_memory(encoder: str, images: str, size: str) -> None:
+    """Prints `measure_memory` as JSON; runs in the fresh process. ``size``: views per micro-batch, 0 for none."""
     sys.stdout.write(json.dumps(measure_memory(encoder, int(images), int(size) or None)))
 
 
+def main(
+    encoder: Annotated[str, typer.Option(help="a built-in encoder")] = "resnet18",
+    batch: Annotated[int, typer.Option(help="images of the step that is timed", min=2)] = 256,
+    micro_batch: Annotated[int, typer.Option(help="views that the encoder takes at a time", min=2)] = 64,
+    large: Annotated[int, typer.Option(help="images of the step whose memory is measured; 0: none", min=0)] = 4096,
+    repeats: Repeats = 3,
+    as_json: Json = False,
+) -> None:
+    """Measure gradient caching: time of a training step beside the plain one, and memory of a large batch."""
+    with progress(quiet=as_json) as doing:
+        result = bench_micro_batch(encoder, batch, micro_batch, large, repeats, doing)
+    show(result, as_json, render)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    command(main, "", "--large 0 --json")

@@ -1,14 +1,13 @@
-"""Duplicates in a messy folder: planted near-copies of real photos, which are found, and which file is kept.
+"""Duplicates in a messy folder: which planted near-copies of real photos are found, and which file is kept.
 
-    python benchmarks/near_copies.py rooms.parquet --photos 1500
-    python benchmarks/near_copies.py photos1000.parquet --photos 950 --side 128
+    python -m benchmarks.near_copies rooms.parquet --photos 1500
+    python -m benchmarks.near_copies photos1000.parquet --photos 950 --side 128
 
 Writes photos as JPEG files of quality 85, and of 40 photos each: brightened copies, copies saved again at other qualities or
 in other formats, copies of half the size, and crops. Prints, with and without the second look at thumbnails, how many were
 found, how often the original is kept and the copy is not, the groups that mix different photos, and the seconds.
 """
 
-import argparse
 import io
 import random
 import tempfile
@@ -16,11 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import pyarrow.parquet as pq
+import typer
 from PIL import Image, ImageEnhance
 
 import coulomb
+from benchmarks.command import command
 
 COPIES = 40  # of each kind
 Picture = Image.Image
@@ -32,7 +34,7 @@ def crop(image: Picture, share: float) -> Picture:
     return image.crop((x, y, image.width - x, image.height - y))
 
 
-KINDS: dict[str, tuple[Callable[[Picture], Picture], str, dict[str, int]]] = {
+KINDS: dict[str, tuple[Callable[[Picture], Picture], str, dict[str, Any]]] = {
     "brightened by 30%, quality 95": (lambda im: ImageEnhance.Brightness(im).enhance(1.3), "jpg", {"quality": 95}),
     "saved again, quality 95": (lambda im: im, "jpg", {"quality": 95}),
     "saved again, quality 60": (lambda im: im, "jpg", {"quality": 60}),
@@ -55,7 +57,7 @@ KINDS: dict[str, tuple[Callable[[Picture], Picture], str, dict[str, int]]] = {
 }
 
 
-def photos(path: Path, number: int, side: int | None, seed: int) -> Iterator[Picture]:
+def read_photos(path: Path, number: int, side: int | None, seed: int) -> Iterator[Picture]:
     """Yields photos of a Parquet file, in random order, with the shorter side ``side``."""
     rows = pq.read_table(path, columns=["image"]).column("image").to_pylist()
     random.Random(seed).shuffle(rows)
@@ -65,8 +67,8 @@ def photos(path: Path, number: int, side: int | None, seed: int) -> Iterator[Pic
         yield image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
 
 
-def write_folder(folder: Path, source: Iterator[Picture], seed: int) -> dict[str, tuple[str, str]]:
-    """Writes the photos and their copies; returns the kind and the original of each copy."""
+def write_folder(folder: Path, source: Iterator[Picture], seed: int, copies: int) -> dict[str, tuple[str, str]]:
+    """Writes the photos and ``copies`` of each kind; returns the kind and the original of each copy."""
     originals = []
     for number, image in enumerate(source):
         originals.append(folder / f"IMG_{number:04d}.jpg")
@@ -74,7 +76,7 @@ def write_folder(folder: Path, source: Iterator[Picture], seed: int) -> dict[str
     order = random.Random(seed + 1).sample(originals, len(originals))
     made = {}
     for number, (kind, (change, ending, options)) in enumerate(KINDS.items()):
-        for original in order[number * COPIES : (number + 1) * COPIES]:
+        for original in order[number * copies : (number + 1) * copies]:
             copy = folder / f"copy-{number:02d}-{original.stem}.{ending}"
             change(Image.open(original).convert("RGB")).save(copy, **options)
             made[copy.name] = kind, original.name
@@ -90,7 +92,9 @@ def judge(answer: dict, made: dict[str, tuple[str, str]]) -> None:
         place |= {member["id"]: (number, member["keep"]) for member in group["members"]}
         names = [group["keep"], *(member["id"] for member in group["members"])]
         mixed += len({made.get(name, ("", name))[1] for name in names}) > 1
-    found, kept, planted = Counter(), Counter(), Counter(kind for kind, _ in made.values())
+    planted = Counter(kind for kind, _ in made.values())
+    found: Counter[str] = Counter()
+    kept: Counter[str] = Counter()
     for name, (kind, original) in made.items():
         if name in place and original in place and place[name][0] == place[original][0]:
             found[kind] += 1
@@ -100,18 +104,18 @@ def judge(answer: dict, made: dict[str, tuple[str, str]]) -> None:
     print(f"  groups that mix photos (the data may hold copies): {mixed}")
 
 
-def main() -> None:
-    """Runs the trial."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="Parquet file with a column image of encoded photos")
-    parser.add_argument("--photos", type=int, default=1000)
-    parser.add_argument("--side", type=int, help="shorter side in pixels; default: as they are")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+def main(
+    data: Annotated[Path, typer.Argument(help="Parquet file with a column image of encoded photos")],
+    photos: Annotated[int, typer.Option(help="photos that are taken", min=1)] = 1000,
+    side: Annotated[int | None, typer.Option(help="shorter side in pixels; default: as they are")] = None,
+    seed: Annotated[int, typer.Option(help="of the choice of photos")] = 0,
+    copies: Annotated[int, typer.Option(help="copies of each kind", min=1)] = COPIES,
+) -> None:
+    """Measure the search for duplicates on planted near-copies of photos: copies that are found, files that are kept."""
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "photos"
         folder.mkdir()
-        made = write_folder(folder, photos(args.data, args.photos, args.side, args.seed), args.seed)
+        made = write_folder(folder, read_photos(data, photos, side, seed), seed, copies)
         index = coulomb.Index.build(folder, Path(work) / "index")
         for crops in (False, True):
             wall, cpu = time.perf_counter(), time.process_time()
@@ -122,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main, "rooms.parquet --photos 1500", "photos1000.parquet --photos 950 --side 128")

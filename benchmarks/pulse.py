@@ -1,10 +1,11 @@
-"""`coulomb bench pulse`: the overhead of the measurements during training (the pulse), with and without interleaved."""
+"""Overhead of the measurements during training (the pulse): ``python -m benchmarks.pulse``."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from benchmarks.command import Json, command, show
 from benchmarks.timing import interleaved, medians
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
@@ -111,3 +112,12 @@ class _Steps:
         with torch.no_grad():
             if hasattr(self.method, hook):
                 getattr(self.method, hook)(*arguments)
+
+
+def main(as_json: Json = False) -> None:
+    """Measure the overhead of the pulse (negatives, gradients, weights) in percent of a training."""
+    show(bench_pulse(), as_json, render)
+
+
+if __name__ == "__main__":
+    command(main, "", "--json")

@@ -1,4 +1,4 @@
-"""The result of `coulomb bench losses` as text for the terminal, as JSON and as an HTML page."""
+"""The result of `benchmarks.losses` as text for the terminal, as JSON and as an HTML page."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""`coulomb bench streaming`: shards on a server compared with local files, opening a large table, quality of the shuffle."""
+"""Data in shards: a server compared with local files, opening a large table, quality of the shuffle.
+
+python -m benchmarks.streaming
+"""
 
 import io
 import os
@@ -9,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from PIL import Image
 
+from benchmarks.command import Folder, Json, Repeats, command, progress, show
 from benchmarks.range_server import range_server
 from benchmarks.timing import describe_machine, resident_mib
 from coulomb.ground.errors import InputError
@@ -302,3 +307,25 @@ def render(result: dict[str, Any]) -> str:
                 f"{part['distinct_classes'][kind]:.1f}"
             )
     return "\n".join(lines)
+
+
+def main(
+    only: Annotated[list[str] | None, typer.Option(help="open, throughput or shuffle; may be repeated")] = None,
+    images: Annotated[int, typer.Option(help="photos whose reading is timed", min=8)] = 4096,
+    side: Annotated[int, typer.Option(help="of these photos in pixels", min=16)] = 384,
+    entries: Annotated[int, typer.Option(help="images of the data set that is opened", min=2)] = 1_000_000,
+    delay: Annotated[float, typer.Option(help="seconds that the server waits per request", min=0)] = 0.02,
+    workers: Annotated[int, typer.Option(help="processes that decode", min=0)] = 1,
+    repeats: Repeats = 3,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure data in shards: a server on loopback beside local files, opening a large table, and the order of images."""
+    sizes = {"images": images, "side": side, "entries": entries, "workers": workers, "repeats": repeats}
+    with progress(quiet=as_json) as doing:
+        result = bench_streaming(only or (), **sizes, delay=delay, folder=folder, say=doing)
+    show(result, as_json, render)
+
+
+if __name__ == "__main__":
+    command(main, "", "--only throughput --json")

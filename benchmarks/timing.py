@@ -1,14 +1,12 @@
-"""Interleaved timing, the description of the machine, and progress messages."""
+"""Interleaved timing, memory of the process, and the description of the machine."""
 
 import datetime
 import gc
 import os
 import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +81,3 @@ def resident_mib(field: str = "VmRSS") -> float:
     """
     lines = STATUS.read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
-
-
-@contextmanager
-def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows progress on stderr: one changing line on a terminal, else a line per message."""
-    if quiet:
-        yield lambda text: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("starting") as status:
-            yield status.update
-    else:
-        yield lambda text: print(f"coulomb: {text}", file=sys.stderr, flush=True)

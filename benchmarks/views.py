@@ -1,4 +1,4 @@
-"""`coulomb bench views`: the speed of augmentations compared with kornia."""
+"""Speed of the augmentations, compared with kornia: ``python -m benchmarks.views``."""
 
 import warnings
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.command import Json, command, show
 from benchmarks.timing import interleaved, medians
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
@@ -101,3 +102,12 @@ def _kornia_chain(size: int, blur: float) -> tuple[Callable[[Tensor], Tensor], s
             taps = max(3, size // 10 // 2 * 2 + 1)
             steps.append(augmentation.RandomGaussianBlur((taps, taps), (0.1, 2.0), p=blur))
         return augmentation.AugmentationSequential(*steps, data_keys=["input"]), kornia.__version__
+
+
+def main(as_json: Json = False) -> None:
+    """Measure images per second of the augmentations, compared with kornia."""
+    show(bench_views(), as_json, render)
+
+
+if __name__ == "__main__":
+    command(main, "", "--json")

@@ -20,5 +20,5 @@ def small_result(contenders=("dense",), memory=False):
         "growth": measure_growth(bench, (32, 64, 128), dim=8),
         "small": measure_small(bench, SMALL[:3], (16, 32), budget=0.0),
     }
-    told = {"machine": describe_machine(), "command": "coulomb bench losses", "repeats": 1, "quick": False}
+    told = {"machine": describe_machine(), "command": "python -m benchmarks.losses", "repeats": 1, "quick": False}
     return told | found | {"counts": count_results(found)}

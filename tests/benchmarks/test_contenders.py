@@ -10,12 +10,13 @@ import torch
 
 from bench_small import SMALL_CASES
 from benchmarks import contenders, dense, measure, timing
+from benchmarks import losses as command_losses
 from benchmarks.cases import BY_NAME, CASES, make_inputs
 from benchmarks.contenders import CONTENDERS, UnavailableError
 from benchmarks.losses import SMALL, SMALL_SIZES, slope
 from benchmarks.measure import Bench, compare, differences, reference
 from benchmarks.timing import interleaved, medians
-from coulomb import cli, losses
+from coulomb import losses
 
 TINY = [replace(case, n=32, m=64 if case.inputs == "queue" else 32, dim=8) for case in CASES]
 NO_MATRIX = {"Diagnosis", "LearnableTemperature", "ParametricCenters"}
@@ -137,28 +138,22 @@ def test_memory_of_a_process_that_fails_is_unknown():
 
 @pytest.mark.slow
 def test_memory_of_the_largest_case():
-    # Speed is for `coulomb bench losses` on a quiet machine: on a busy one a test of it measures the neighbors.
+    # Speed is for `python -m benchmarks.losses` on a quiet machine: on a busy one a test of it measures the neighbors.
     assert contenders.peak_of_fresh_process("coulomb", BY_NAME["ntxent-8192x128"]) <= 100
 
 
-def test_the_command_line(tmp_path, monkeypatch, capsys):
-    def run(*options):
-        monkeypatch.setattr(sys, "argv", ["coulomb", "bench", "losses", *options])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return stopped.value.code, capsys.readouterr()
-
-    code, said = run("--list")
+def test_the_command_line(tmp_path, monkeypatch, run):
+    code, said = run(command_losses, "--list")
     assert code == 0 and "ntxent-8192x128" in said.out and "≥ 4.5×" in said.out
-    code, said = run("--case", "nothing", "--out", str(tmp_path))
-    assert code == 2 and "case=nothing: unknown" in said.err
+    code, said = run(command_losses, "--case", "nothing", "--out", tmp_path)
+    assert code == 2 and "case=nothing" in said.err
     assert list(tmp_path.iterdir()) == []
     case = SMALL_CASES[0]
     monkeypatch.setattr("benchmarks.losses.CASES", (replace(case, name="queue-256x65536x128"),))
     monkeypatch.setattr("benchmarks.losses.Bench", lambda *a, say: Bench(1, False, ("dense",), say=say))
-    code, said = run("--case", "queue-256x65536x128", "--out", str(tmp_path), "--json")
+    code, said = run(command_losses, "--case", "queue-256x65536x128", "--out", tmp_path, "--json")
     assert code == 0 and json.loads(said.out)["cases"][0]["status"] == "measured"
-    assert json.loads(said.out)["command"].startswith("coulomb bench losses --case")
+    assert json.loads(said.out)["command"].startswith("python -m benchmarks.losses --case")
     assert {path.name for path in tmp_path.iterdir()} == {"losses.json", "losses.html"}
-    code, said = run("--case", "queue-256x65536x128", "--out", str(tmp_path))
+    code, said = run(command_losses, "--case", "queue-256x65536x128", "--out", tmp_path)
     assert "(rounding)" in said.out and ": parity" in said.err and "losses.html" in said.err

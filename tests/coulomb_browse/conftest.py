@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from asgi_requests import PORT, TOKEN
-from synthetic_index import write_index
+from benchmarks.synthetic_index import write_index
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.synthetic_index import GROUPS, write_index
 from chromium import MARKS, PHONE, WIDE, opened
 from coulomb.index import Index
 from coulomb_browse.app import create_app
 from coulomb_browse.maps import positions
 from coulomb_browse.serve import listen
 from coulomb_browse.session import Session
-from synthetic_index import GROUPS, write_index
 
 pytestmark = MARKS
 HOSTILE = [

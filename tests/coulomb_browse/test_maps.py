@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.synthetic_index import write_index
 from coulomb.index import Index
 from coulomb_browse import maps
 from coulomb_browse.maps import image_maps, index_fingerprint, positions
-from synthetic_index import write_index
 
 
 def silent(share, note):

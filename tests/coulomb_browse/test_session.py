@@ -13,13 +13,13 @@ import pytest
 from PIL import Image
 
 from asgi_requests import answer, ask, post
+from benchmarks.synthetic_index import write_index
 from coulomb.ground.errors import InputError
 from coulomb.index import Index
 from coulomb.index.given_labels import read_given_labels
 from coulomb.tables.sources import open_source
 from coulomb_browse.session import MOST_FOUND, duplicate_groups, work_folder
 from index_cases import rewrite_info
-from synthetic_index import write_index
 
 
 def answer_of(app, name, options):

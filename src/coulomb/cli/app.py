@@ -5,9 +5,9 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 import yaml
@@ -22,10 +22,18 @@ UsageError: Any = typer.BadParameter.__base__  # Typer contains its own copy of 
 
 
 def main() -> None:
-    """Runs the command; an error that the user can correct is one line on stderr, with exit code 2."""
+    """Runs the command that the arguments of this process name, and exits with its code."""
+    run(lambda: commands(sys.argv[1:])(standalone_mode=False))
+
+
+def run(command: Callable[[], Any]) -> NoReturn:
+    """Calls ``command`` and exits with the code that it returns; an error that the user can correct is one line on stderr.
+
+    Exit code 2: wrong input. 1: the command failed. 130: interrupted.
+    """
     with console():
         try:
-            code = commands(sys.argv[1:])(standalone_mode=False) or 0
+            code = command() or 0
         except UsageError as error:
             code = fail(unknown_option(error) or with_value(error.format_message()), 2)
         except InputError as error:

@@ -55,7 +55,7 @@ def preferred_kernel(processor: str, capability: str, override: str | None = Non
 def exclude_(tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
     """Fills the tile with −∞ in place where the comparison ``which`` holds, for example `torch.lt`.
 
-    On a CPU by arithmetic, in 18 to 45% of the time (`benchmarks/masks.py`, AMD Zen 4): torch vectorizes comparisons that
+    On a CPU by arithmetic, in 18 to 45% of the time (`benchmarks.masks`, AMD Zen 4): torch vectorizes comparisons that
     write floats, not those that write booleans, nor `masked_fill_`.
     """
     if tile_RC.device.type != "cpu":

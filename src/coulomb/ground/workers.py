@@ -2,7 +2,7 @@
 
 An operator that torch splits over all cores waits for its slowest thread at its end. If other work shares the cores, such as
 data loading, one of these threads is often not scheduled, and every operator of every tile waits for it: up to 14 times the
-time of independent threads (`python -m benchmarks.losses --beside 4`). Threads that share nothing but a list of tasks wait
+time of independent threads (`python -m benchmarks.beside 4`). Threads that share nothing but a list of tasks wait
 only at the end of the list. The interpreter's lock is held between operators only.
 
 The results do not depend on which thread computes what: tasks that write to the same place name it as a claim, and run in

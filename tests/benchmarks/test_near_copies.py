@@ -1,30 +1,24 @@
-"""The script that plants near-copies in a folder, on a few pictures."""
+"""Planted near-copies in a folder of a few pictures."""
 
 import io
-import runpy
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import near_copies
 from curation_cases import photo
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "near_copies.py"
 
-
-def test_each_kind_is_counted(tmp_path, monkeypatch, capsys):
+def test_each_kind_is_counted(tmp_path, run):
     rows = []
     for seed in range(11):
         file = io.BytesIO()
         photo(seed, 160, 120).save(file, "PNG")
         rows.append({"bytes": file.getvalue(), "path": None})
     pq.write_table(pa.table({"image": rows}), tmp_path / "photos.parquet")
-    script = runpy.run_path(str(SCRIPT))
-    monkeypatch.setitem(script["main"].__globals__, "COPIES", 1)
-    monkeypatch.setattr(sys, "argv", ["near_copies.py", str(tmp_path / "photos.parquet"), "--photos", "11"])
-    script["main"]()
-    lines = capsys.readouterr().out.splitlines()
+    code, said = run(near_copies, tmp_path / "photos.parquet", "--photos", 11, "--copies", 1)
+    assert code == 0, said.err
+    lines = said.out.splitlines()
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     assert first[0].startswith("22 images, without the second look") and "with the second look" in second[0]
     assert all(" of 1, " in line for line in [*first[1:-1], *second[1:-1]])

@@ -1,32 +1,20 @@
-"""The script for a GPU, on tiny problems without one."""
+"""The benchmark for a GPU, on tiny problems without one."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+from benchmarks import gpu
 
-
-@pytest.fixture(scope="module")
-def gpu():
-    spec = importlib.util.spec_from_file_location("gpu_benchmark", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+TINY = ("--device", "cpu", "--quick", "--repeats", 1)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_it_runs(gpu, monkeypatch, tmp_path, capsys):
+def test_everything_is_right_and_measured(run, tmp_path):
     out = tmp_path / "results.json"
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--quick", "--repeats", "1", "--out", str(out)])
-    with pytest.raises(SystemExit) as stopped:
-        gpu.main()
-    said = capsys.readouterr().out
-    assert stopped.value.code == 0, said
+    code, said = run(gpu, *TINY, "--out", out)
+    assert code == 0, said
     result = json.loads(out.read_text(encoding="utf-8"))
     assert len(result["parity"]) == 6 * len(gpu.SMALL) and all(row["ok"] for row in result["parity"])
     assert len(result["speed"]) == 2 * len(gpu.speed_cases()) and result["no_time_for"] == []
@@ -39,11 +27,11 @@ def test_it_runs(gpu, monkeypatch, tmp_path, capsys):
     (training,) = result["training"]
     assert set(training["seconds"]) == {"views", "network and loss", "loss"} and training["images_per_second"] > 0
     assert min(result["decoded_per_second_and_core"].values()) > 0
-    assert f"parity: {len(result['parity'])} of {len(result['parity'])} right" in said
+    assert f"parity: {len(result['parity'])} of {len(result['parity'])} right" in said.out
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_wrong_result_fails_and_gets_no_speed(gpu, monkeypatch, tmp_path, capsys):
+def test_a_wrong_result_fails_and_gets_no_speed(run, monkeypatch):
     right = gpu.ours
 
     def wrong(case):
@@ -51,24 +39,18 @@ def test_a_wrong_result_fails_and_gets_no_speed(gpu, monkeypatch, tmp_path, caps
 
     monkeypatch.setattr(gpu, "ours", wrong)
     monkeypatch.setattr(gpu, "SMALL", gpu.SMALL[:1])
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--quick", "--repeats", "1"])
-    with pytest.raises(SystemExit) as stopped:
-        gpu.main()
-    assert stopped.value.code == 1
-    said = capsys.readouterr().out
-    assert "parity: 0 of 6 right" in said and "wrong result: no speed is reported" in said and "× floor" not in said
+    code, said = run(gpu, *TINY)
+    assert code == 1 and "parity: 0 of 6 right" in said.out and "× floor" not in said.out
 
 
-def test_when_time_is_up_cases_are_named(gpu, monkeypatch):
+def test_when_time_is_up_cases_are_named(monkeypatch):
     monkeypatch.setattr(gpu, "check_parity", lambda device, n: [])
-    result = gpu.run("cpu", quick=True, repeats=1, minutes=-1.0)
+    result = gpu.bench_gpu("cpu", quick=True, repeats=1, minutes=-1.0)
     assert result["speed"] == result["training"] == []
     assert len(result["no_time_for"]) == 2 * len(gpu.speed_cases()) + 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_it_says_so(gpu, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["gpu.py"])
-    with pytest.raises(SystemExit):
-        gpu.main()
-    assert "no CUDA device" in capsys.readouterr().err
+def test_without_a_gpu_it_says_so(run):
+    code, said = run(gpu)
+    assert code == 2 and "device='cuda'" in said.err

@@ -1,7 +1,10 @@
-"""An index of any size written in the format of `coulomb.index`, with thumbnails drawn here."""
+"""Writes an index of any size in the format of `coulomb.index`, with random features and drawn thumbnails."""
 
 import functools
 import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +20,30 @@ GROUPS = ("beach", "forest", "kitchen", "street", "train", "winter")
 
 
 def write_index(
-    folder, images, *, width=64, ids=None, labels=None, near=0, seed=0, root=None, encoder=None, clusters=60
-):
-    """Writes an index of ``images`` in 6 groups; every ``near``-th almost repeats the one before.
+    folder: Path,
+    images: int,
+    *,
+    width: int = 64,
+    ids: Sequence[str] | None = None,
+    labels: Sequence[str | None] | None = None,
+    near: int = 0,
+    seed: int = 0,
+    root: str | None = None,
+    encoder: dict[str, Any] | None = None,
+    clusters: int = 60,
+) -> Path:
+    """Writes an index of ``images`` in 6 groups, and returns its folder.
 
-    They form ``clusters`` on the sphere; cluster n belongs to group n modulo 6.
-    ``encoder`` is its entry in ``index.json``; searches by a picture need a real one, and as many features.
+    Args:
+        folder: to write.
+        images: number of images.
+        width: features per image.
+        ids, labels: of the images; default: from their groups.
+        near: every image with a number divisible by it almost repeats the image before; 0: none.
+        seed: of the features.
+        root: folder of the images, which need not exist.
+        encoder: entry of the encoder in ``index.json``; a search by a picture needs a real one, and ``width`` as its features.
+        clusters: clusters on the sphere; cluster n belongs to group n modulo 6.
     """
     rng = np.random.default_rng(seed)
     generation = folder / "generation-000001"
@@ -80,8 +101,8 @@ def write_index(
 
 
 @functools.cache
-def thumbnail(number, side=(160, 120)):
-    """A JPEG with two gradients and a disc."""
+def thumbnail(number: int, side: tuple[int, int] = (160, 120)) -> bytes:
+    """Returns a JPEG of a gradient and a disk."""
     rng = np.random.default_rng(number // 4)
     y, x = np.mgrid[0 : side[1], 0 : side[0]]
     first, second, third = rng.integers(40, 220, size=(3, 3))
