@@ -148,16 +148,6 @@ def test_run_without_training_is_even_with_its_start(digit_tree, run, tmp_path):
     assert result["verdict"]["level"] in ("use_starting_point", "nothing_measurable", "worse_than_raw_pixels")
 
 
-def test_run_of_an_earlier_version_warns(run, tmp_path, caplog):
-    made = tmp_path / "old"
-    shutil.copytree(run.path, made)
-    shutil.rmtree(made / "checkpoints" / "initial")
-    with caplog.at_level("WARNING", "coulomb"):
-        result = coulomb.evaluate(made, on=str(run.config.data), progress=False)
-    assert "starting_point" not in result and "drift" not in result
-    assert "the weights that the run started from are not compared" in caplog.text
-
-
 def test_resumed_run_needs_neither_the_network_nor_the_weights(digit_tree, run, weights, tmp_path):
     """Resumed after its first epoch, with the weights' folder gone, a run ends with the weights of an uninterrupted one."""
     shutil.copytree(weights.with_name("gone"), weights, dirs_exist_ok=True)

@@ -254,9 +254,8 @@ def contestants(
     if module is not None:
         untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
     elif has_weights(config.encoder):
-        start = _starting_point(folder)
-        described = folder.path if start is None else folder.initial
-        untrained = random_encoder(described, derive_seed(config.seed, "encoder"))
+        start = load_encoder(folder.initial)
+        untrained = random_encoder(folder.initial, derive_seed(config.seed, "encoder"))
     found = {"trained": Contestant(trained, views, device, classifier=classifier)}
     if start is not None:
         found["starting_point"] = Contestant(start.to(device).eval(), views, device)
@@ -266,17 +265,6 @@ def contestants(
         "random_init": Contestant(untrained.to(device).eval(), views, device),
         "raw_pixels": Contestant(trained, views, device, pixels=pixels),
     }
-
-
-def _starting_point(folder: RunFolder) -> Encoder | None:
-    """The network before training; None, with a warning, for runs of versions that did not save it."""
-    if folder.initial.exists():
-        return load_encoder(folder.initial)
-    log.warning(
-        "%s: missing, as in runs of earlier versions; the weights that the run started from are not compared",
-        folder.initial,
-    )
-    return None
 
 
 def measure_all(

@@ -89,7 +89,7 @@ class Run(ImageEncoder):
 
     @property
     def canvas(self) -> Canvas | None:
-        """How the run stored its images; None for published weights, and for folders of earlier versions."""
+        """How the run stored its images; None if its folder does not say, as for published weights."""
         written = read_canvas(self.folder)
         return None if written is None else Canvas(**written)
 

@@ -121,16 +121,10 @@ class IndexFolder:
         remedy = rebuild(self.path)
         content = check_shape(self.info, read_json(self.info, remedy=remedy), {"format": whole}, remedy)
         if content["format"] != FORMAT:
-            by = (
-                f"{where}: was written by coulomb {visible(content.get('coulomb'), 20)} in format {content['format']}, "
+            raise InputError(
+                f"{where}: was written by coulomb {visible(content.get('coulomb'), 20)} in format {content['format']}, and "
+                f"this version reads {FORMAT}; pip install -U coulomb, or {remedy}"
             )
-            older = content["format"] < FORMAT
-            end = (
-                f"which has no checksums; {remedy}"
-                if older
-                else f"and this version reads {FORMAT}; pip install -U coulomb"
-            )
-            raise InputError(by + end)
         if content.get("checksum") != checksum(content):
             raise InputError(f"{self.info}: has changed since it was written; {remedy}")
         check_shape(self.info, content, INFO, remedy)

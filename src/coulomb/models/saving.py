@@ -117,7 +117,7 @@ def _at_size(encoder: Encoder, description: dict[str, Any]) -> Encoder:
 
 
 def _preprocessing(description: dict[str, Any], path: Path) -> Preprocessing | None:
-    """Returns the preprocessing of a description; None if it has none, as in folders of earlier versions."""
+    """Returns the preprocessing of a description; None if it has none, as for an encoder trained from random weights."""
     if (entries := description.get("preprocessing")) is None:
         return None
     check_shape(path, entries, PREPROCESSING, SAVE_AGAIN)

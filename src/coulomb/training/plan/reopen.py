@@ -20,19 +20,15 @@ def reopen(folder: RunFolder, objects: Objects, *, progress: bool, trains: bool 
     config = dataclasses.replace(objects.resumed(config, folder) if trains else config, out=str(folder.path))
     sources = open_data(config, objects.data, objects.test)
     saved = read_split(folder)
-    fingerprint = (saved or {}).get("fingerprints")
-    if fingerprint and (changes := changed(fingerprint, fingerprints(sources))):
+    if changes := changed(saved["fingerprints"], fingerprints(sources)):
         raise InputError(
             f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
         )
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
-    if saved is not None:
-        for name, part in (("train", prepared.train), ("test", prepared.test)):
-            begun = saved[name]
-            positions = bool(begun) and isinstance(begun[0], int)  # as in runs of earlier versions
-            if begun != (part.indices.tolist() if positions else part.ids):
-                raise InputError(
-                    f"{str(folder.path)!r}: the {name} images are not those the run began with "
-                    f"({len(begun)} then, {len(part.indices)} now); restore the data, or start a new run"
-                )
+    for name, part in (("train", prepared.train), ("test", prepared.test)):
+        if saved[name] != part.ids:
+            raise InputError(
+                f"{str(folder.path)!r}: the {name} images are not those the run began with "
+                f"({len(saved[name])} then, {len(part.ids)} now); restore the data, or start a new run"
+            )
     return config, prepared

@@ -137,11 +137,7 @@ _canvas = Shape(
     ),
 )
 DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
-_part = Shape(
-    "a list of the ids of images, or of positions as in runs of earlier versions",
-    lambda value: list_of(text).fits(value) or list_of(whole).fits(value),
-)
-SPLIT = {"train": _part, "test": _part}
+SPLIT = {"train": list_of(text), "test": list_of(text), "fingerprints": table}
 EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point", "random_init", "raw_pixels")} | {
     "protocol": table,
     "comparison": maybe(list_of(table)),
@@ -166,10 +162,9 @@ def read_canvas(folder: RunFolder) -> dict[str, Any] | None:
     return read_object(shared, {"canvas": maybe(_canvas)}, remedy="download the folder again").get("canvas")
 
 
-def read_split(folder: RunFolder) -> dict[str, Any] | None:
-    """Reads ``split.json``; None if there is none. Raises `InputError` if it is malformed."""
-    remedy = f"{RESTORE}, or start a new run"
-    return read_object(folder.split, SPLIT, most=MOST_SPLIT, remedy=remedy) if folder.split.exists() else None
+def read_split(folder: RunFolder) -> dict[str, Any]:
+    """Reads ``split.json``. Raises `InputError` if it is missing or malformed."""
+    return read_object(folder.split, SPLIT, most=MOST_SPLIT, remedy=f"{RESTORE}, or start a new run")
 
 
 def read_evaluation(folder: RunFolder) -> dict[str, Any]:
