@@ -62,6 +62,19 @@ def test_imports_go_strictly_down():
         assert room in TOP or not below & TOP, f"{room} imports {below & TOP}"
 
 
+PLUGINS = {"coulomb_browse", "coulomb_lab"}
+
+
+def test_plug_ins_stand_outside():
+    """The house imports no plug-in, and neither the house nor a plug-in imports the benchmarks or the tests."""
+    for package, forbidden in (("coulomb", PLUGINS | {"benchmarks"}), *((each, {"benchmarks"}) for each in PLUGINS)):
+        paths = sorted((ROOT / "src" / package).rglob("*.py"))
+        assert paths, package
+        for path in paths:
+            found = {name.split(".")[0] for name in imports_of(path)} & (forbidden | PLUGINS - {package})
+            assert not found, f"{path} imports {found}"
+
+
 def test_the_core_imports_torch_and_numpy_alone():
     core = {"ground", "similarity", "losses", "negatives"}
     for room in core:

@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cases import ntxent
-from benchmarks.contenders import dense_bytes, peak_of_fresh_process
 from coulomb.ground.files import write_json
 from coulomb.ground.reading import list_of, read_json, table
 from coulomb.training.plan.prepare import Prepared
@@ -29,6 +27,7 @@ from coulomb_lab.claims import (
     sweep_arms,
 )
 from coulomb_lab.experiment import Experiment
+from coulomb_lab.loss_memory import DIM, peak_of_fresh_process, stored_bytes
 from coulomb_lab.measure import load_trained
 
 BETAS, QUICK_BETAS = (0.0, 0.5, 1.0, 2.0, 6.0), (0.0, 1.0, 6.0)
@@ -252,10 +251,9 @@ def measure_loss_memory(settings: Settings) -> list[dict[str, Any]]:
     if not list_of(table).fits(rows) or [row.get("views") for row in rows] != [*sizes, MOST_VIEWS]:
         rows = []
         for views in (*sizes, MOST_VIEWS):
-            case = ntxent(views, 128)
-            row: dict[str, Any] = {"views": views, "dense": dense_bytes(case) / 1e6}
-            row["dense_measured"] = peak_of_fresh_process("dense", case) if views <= MOST_DENSE else None
-            row["ours"] = peak_of_fresh_process("coulomb", case) if views <= sizes[-1] else None
+            row: dict[str, Any] = {"views": views, "dense": stored_bytes(views) / 1e6}
+            row["dense_measured"] = peak_of_fresh_process("stored", views) if views <= MOST_DENSE else None
+            row["ours"] = peak_of_fresh_process("streamed", views) if views <= sizes[-1] else None
             rows.append(row)
         write_json(path, rows)
     return rows
@@ -296,7 +294,7 @@ def _memory_table(memory: list[dict[str, Any]]) -> dict[str, Any]:
 
     return {
         "title": "Memory of the loss",
-        "lead": "NT-Xent, 128 dimensions, forward and backward, above its inputs, each measured in a fresh process.",
+        "lead": f"NT-Xent, {DIM} dimensions, forward and backward, above its inputs, each measured in a fresh process.",
         "head": ["views", "stored, four copies of N²", "stored, measured", "streamed, measured"],
         "rows": [[f"{r['views']:,}", mb(r["dense"]), mb(r["dense_measured"]), mb(r["ours"])] for r in memory],
     }
