@@ -16,7 +16,6 @@ from torch.nn import functional
 import coulomb
 from benchmarks.command import Folder, Json, Repeats, command, progress, show
 from benchmarks.timing import describe_machine, interleaved, resident_mib
-from coulomb.evaluation.run import load
 from coulomb.ground.errors import InputError
 from coulomb.ground.machine import keep_freed_memory
 from coulomb.index import Index
@@ -28,6 +27,7 @@ from coulomb.index.table import Photo, make_table, schema
 from coulomb.tables import open_source
 from coulomb.tables.originals import Originals, images_per_batch
 from coulomb.tables.workers import cores
+from coulomb.training.run import load
 
 SIDE = 96  # pixels of lite0's input
 TOP = 20
@@ -133,9 +133,7 @@ def bench_update(folder: Path, files: int, repeats: int) -> dict[str, Any]:
     data = {"name": source.name, "root": str(source.root)}
     table = make_table(source, range(files), facts)
     path = folder / "updated"
-    _write(
-        path, table, files, opened.encoder.feature_dim, describe(opened, source), data, torch.Generator().manual_seed(0)
-    )
+    _write(path, table, files, opened.encoder.feature_dim, describe(opened), data, torch.Generator().manual_seed(0))
     taken = interleaved({"update": lambda: Index.build(photos, path, progress=False)}, repeats)["update"]
     assert len(Index.open(path)) == files
     return {"files": files, "seconds": median(taken)}

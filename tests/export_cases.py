@@ -13,10 +13,10 @@ import pyarrow as pa
 import torch
 from PIL import Image
 
-from coulomb.evaluation.run import Run
 from coulomb.models import build_encoder, save_encoder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.preprocessing import Preprocessing
+from coulomb.training.run import Run
 
 CODE = re.compile(r"```python\n(.*?)```", re.S)
 CHOSEN = Preprocessing(side=32, resize=36, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.2))

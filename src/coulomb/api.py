@@ -11,7 +11,6 @@ from coulomb.evaluation.assess import assess, transfer
 from coulomb.evaluation.assess_encoder import assess_encoder
 from coulomb.evaluation.doctor import Watcher
 from coulomb.evaluation.examine import examine
-from coulomb.evaluation.run import Run, load
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.files import write_json
 from coulomb.ground.team import Team, torchrun
@@ -19,7 +18,8 @@ from coulomb.index import Index
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.methods.options import OWN, load_own_method
-from coulomb.models.image_encoder import ImageEncoder, require_weights, run_path
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.load import require_weights, run_path
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.report import build_report
 from coulomb.training.plan.config import Config, load_config
@@ -28,6 +28,7 @@ from coulomb.training.plan.reopen import reopen
 from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.seeds import PLAN, is_plan, plan, planned, seed_folder, summarize
+from coulomb.training.run import Run, load
 from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")

@@ -236,7 +236,7 @@ def test_a_root_for_images_that_are_not_files(tmp_path):
 def test_the_encoder_of_an_index(tmp_path):
     photos, encoder = folder(tmp_path / "photos", 4), tiny()
     built = coulomb.Index.build(photos, tmp_path / "i", encoder=encoder, workers=0)
-    assert built.encoder is encoder
+    assert built.encoder.encoder is encoder.encoder  # the same network, not a copy
     with pytest.raises(InputError, match="'tiny': neither a run folder nor an encoder"):
         coulomb.Index.open(tmp_path / "i").encoder
     with pytest.raises(InputError, match="the weights of .* are not those that the index was built with"):

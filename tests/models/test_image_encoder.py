@@ -10,13 +10,14 @@ from PIL import Image
 
 import coulomb
 from coulomb.evaluation.contestants import contestants
-from coulomb.evaluation.run import Run
 from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
-from coulomb.models.image_encoder import ImageEncoder, require_weights, run_path
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.load import require_weights, run_path
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.reopen import reopen
+from coulomb.training.run import Run
 
 SIDE = 48
 QUIET = {"evaluate": False, "progress": False}

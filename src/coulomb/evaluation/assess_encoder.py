@@ -16,7 +16,8 @@ from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import build_encoder
 from coulomb.models.features import frozen
-from coulomb.models.image_encoder import ImageEncoder, open_encoder
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.load import open_published
 from coulomb.tables.originals import Originals, images_per_batch
 from coulomb.tables.workers import cores, progress_bar
 from coulomb.training.plan.config import Config
@@ -76,7 +77,7 @@ def assess_encoder(
                 facts.image_size,
                 facts.survey.short_side,
             )
-        published = open_encoder(published, facts.image_size)
+        published = open_published(published, facts.image_size)
     encoder, preprocessing = published.encoder, published.encoder.preprocessing
     assert preprocessing is not None
     prepared = arrange(config, sources, facts)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.evaluation.assess_encoder import assess_encoder
-from coulomb.evaluation.run import Run
 from coulomb.export.card import card
 from coulomb.export.extras import library, new_path
 from coulomb.export.plain_code import plain_code
@@ -17,6 +16,7 @@ from coulomb.ground.version import __version__
 from coulomb.models import save_encoder
 from coulomb.models.classifier import save_classifier
 from coulomb.models.image_encoder import ImageEncoder
+from coulomb.training.run import Run
 
 CARD, CONFIG = "README.md", "config.json"
 FILES = ("encoder.safetensors", "encoder.json", CONFIG, CARD, "classifier.safetensors", "classifier.json")

@@ -15,8 +15,8 @@ from coulomb.index.folder import PRECISIONS, IndexFolder, writing
 from coulomb.index.photos import ReadOnce
 from coulomb.index.update import Update
 from coulomb.index.work import part_path
-from coulomb.kinds.image.canvas import Canvas
-from coulomb.models.image_encoder import ImageEncoder, run_path
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.load import run_path
 from coulomb.tables import Source, open_source
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import cores
@@ -53,10 +53,9 @@ def build(
         require_same(folder, before, chosen)
         update = Update(folder, source, ids, before if first else None, chosen)
         rows, hashes, attempt = team.by_first(update.plan)
-        canvas = chosen["encoder"]["canvas"]
         embedder = Embedder(
             encoder=place(opened.encoder, team.device),
-            canvas=None if canvas is None else Canvas(**canvas),
+            canvas=opened.canvas,
             once=ReadOnce(source, update.stamps),
             hashes=hashes,
             thumbnail=THUMBNAIL,
@@ -89,8 +88,9 @@ def choose(
         if image_size is None and not isinstance(encoder, ImageEncoder) and run_path(encoder) is None:
             image_size = before["encoder"]["image_size"]
     opened = encoders.open_encoder(encoders.DEFAULT if encoder is None else encoder, image_size)
+    opened = encoders.prepared_for(opened, source)
     return opened, {
-        "encoder": encoders.describe(opened, source),
+        "encoder": encoders.describe(opened),
         "features": opened.encoder.feature_dim,
         "precision": precision or PRECISIONS[0],
         "thumbnail": THUMBNAIL,

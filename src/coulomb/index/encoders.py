@@ -5,19 +5,20 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from coulomb.evaluation.run import Run, load
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
+from coulomb.kinds.image.canvas import Canvas
 from coulomb.models import Encoder
 from coulomb.models.encode import canvas_for
-from coulomb.models.image_encoder import ImageEncoder, run_path
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.load import load, run_path
 from coulomb.tables import Source
 
 DEFAULT = "lite0"
 
 
 def open_encoder(encoder: str | Path | ImageEncoder, image_size: int | None) -> ImageEncoder:
-    """Returns the encoder of a run or by name, see `coulomb.load`; an opened one is returned as it is.
+    """Opens the encoder of a run or by name, see `coulomb.load`; an opened one is returned as it is.
 
     Raises:
         InputError: there is no such encoder, or it has another image size.
@@ -31,14 +32,18 @@ def open_encoder(encoder: str | Path | ImageEncoder, image_size: int | None) -> 
     return encoder
 
 
-def describe(opened: ImageEncoder, source: Source) -> dict[str, Any]:
+def prepared_for(opened: ImageEncoder, source: Source) -> ImageEncoder:
+    """Returns an encoder with a canvas for the images of ``source``, if it has neither a canvas nor a preprocessing."""
+    if opened.canvas is None and opened.encoder.preprocessing is None:
+        return opened.with_canvas(canvas_for(source, opened.encoder.image_size))
+    return opened
+
+
+def describe(opened: ImageEncoder) -> dict[str, Any]:
     """Returns the entry ``encoder`` of ``index.json``."""
-    encoder = opened.encoder
-    canvas = opened.canvas
-    if canvas is None and encoder.preprocessing is None:
-        canvas = canvas_for(source, encoder.image_size)
+    encoder, canvas = opened.encoder, opened.canvas
     return {
-        "name": str(opened.path.resolve()) if isinstance(opened, Run) else opened.name,
+        "name": opened.name,
         "architecture": encoder.name,
         "fingerprint": fingerprint(encoder),
         "image_size": encoder.image_size,
@@ -80,7 +85,7 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where
             f"{where}: the weights of {visible(chosen)!r} are not those that the index was built "
             "with, so its features cannot be compared; build the index again in another folder"
         )
-    return opened
+    return opened.with_canvas(None if entry["canvas"] is None else Canvas(**entry["canvas"]))
 
 
 def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -21,10 +21,7 @@ from coulomb.index.folder import IndexFolder, rebuild
 from coulomb.index.lists import Rows
 from coulomb.index.nearest import as_tensor, nearest
 from coulomb.index.table import nearest_id
-from coulomb.kinds.image.canvas import Canvas
-from coulomb.models.encode import source_features
-from coulomb.models.image_encoder import ImageEncoder, require_all
-from coulomb.tables.sources import open_images
+from coulomb.models.image_encoder import ImageEncoder
 
 Images = Any  # what `ImageEncoder.encode` takes
 CHECKED = 100  # files of a new root that are looked for
@@ -263,14 +260,8 @@ class Index(Answers):
 
     def encode(self, images: Images, *, workers: int = 0) -> Tensor:
         """Returns features [n, D] of unit length of any images, prepared as those of the index were."""
-        source = open_images(images)
-        canvas = self.info["encoder"]["canvas"]
-        network = self.encoder.encoder
-        features, _, failures = source_features(
-            network, source, None if canvas is None else Canvas(**canvas), workers=workers
-        )
-        require_all(source, failures)
-        return functional.normalize(features, dim=1)
+        features: Tensor = self.encoder.encode(images, workers=workers, normalize_embeddings=True)
+        return features
 
     def search(
         self,

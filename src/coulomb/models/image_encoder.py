@@ -1,5 +1,6 @@
 """An encoder that takes images of any kind."""
 
+import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
 from coulomb.kinds.image.canvas import Canvas
-from coulomb.models import Encoder, build_encoder, has_weights
-from coulomb.models.backbones import BACKBONES
+from coulomb.models import Encoder
 from coulomb.models.classification import Classification
 from coulomb.models.encode import embed_to_parquet, source_features
 from coulomb.models.encoder import check_input
@@ -23,7 +23,7 @@ from coulomb.tables.workers import progress_bar
 
 
 class ImageEncoder:
-    """An encoder by its name, with the preparation of its images; `Run` is one that was trained.
+    """An encoder by its name, with the preparation of its images; a `Run` is one that was trained.
 
     Args:
         encoder: with ``preprocessing``.
@@ -43,10 +43,18 @@ class ImageEncoder:
         """
         return with_check(self._encoder).to(self.device)
 
-    @property
+    @cached_property
     def canvas(self) -> Canvas | None:
         """How a run stored its images; None for other encoders, which prepare them by ``encoder.preprocessing``."""
         return None
+
+    def with_canvas(self, canvas: Canvas | None) -> "ImageEncoder":
+        """Returns the same encoder for images that are stored as ``canvas``."""
+        if canvas == self.canvas:
+            return self
+        other = copy.copy(self)
+        other.__dict__["canvas"] = canvas
+        return other
 
     def encode(
         self,
@@ -84,15 +92,33 @@ class ImageEncoder:
             >>> coulomb.load("lite0", image_size=128).encode("a.jpg").shape
             torch.Size([1, 1280])
         """
-        source = open_images(images)
-        with progress_bar(len(source), "encoding", show_progress_bar) as advance:
-            features, _, failures = source_features(
-                self.encoder, source, self.canvas, batch_size=batch_size, workers=workers, advance=advance
-            )
-        require_all(source, failures)
+        features, _, _ = self._read(images, batch_size=batch_size, workers=workers, progress=show_progress_bar)
         if normalize_embeddings:
             features = functional.normalize(features, dim=1)
         return features.numpy() if convert_to_numpy else features
+
+    def _read(
+        self,
+        images: Any,
+        *,
+        batch_size: int,
+        workers: int,
+        skip_unreadable: bool = False,
+        progress: bool | None = False,
+    ) -> tuple[Tensor, list[str], list[dict[str, str]]]:
+        """Returns the features [n, F] of the readable images and their ids, and ``id`` and ``reason`` of the unreadable.
+
+        Raises `InputError` for an unreadable image unless ``skip_unreadable``.
+        """
+        source = open_images(images)
+        with progress_bar(len(source), "encoding", progress) as advance:
+            features, indices, failures = source_features(
+                self.encoder, source, self.canvas, batch_size=batch_size, workers=workers, advance=advance
+            )
+        if not skip_unreadable:
+            require_all(source, failures)
+        failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
+        return features, [source.item_id(int(index)) for index in indices], failed
 
     def similarity(self, a: Any, b: Any) -> Tensor:
         """Returns the cosine similarities [N, M] of N and M images or features; float32, on the CPU.
@@ -137,41 +163,6 @@ class ImageEncoder:
 
     def __repr__(self) -> str:
         return f"ImageEncoder({self.name!r})"
-
-
-RUN_FILES = ("encoder.json", "config.yaml", "seeds.json")
-
-
-def run_path(name: str | Path) -> Path | None:
-    """Returns the folder if ``name`` (or ``run:NAME``) is one, None if it is to be the name of an encoder.
-
-    Folders take precedence over names, except for folders of transformers, which have a ``config.json``.
-    """
-    path = Path(str(name).removeprefix("run:")).expanduser()
-    if path.name == "encoder.safetensors" and (path.parent / "encoder.json").is_file():
-        return path.parent
-    ours = any((path / file).is_file() for file in RUN_FILES)
-    return path if ours or (path.is_dir() and not (path / "config.json").is_file()) else None
-
-
-def require_weights(name: str) -> None:
-    """Raises `InputError` unless an encoder of this name has weights."""
-    if has_weights(name):
-        return
-    published = name.startswith(("hf:", "timm:"))
-    problem = "has random weights" if published or name in BACKBONES else "neither a run folder nor an encoder"
-    remedy = f"{name}@weights" if published else "a run folder, lite0, hf:NAME@weights or timm:NAME@weights"
-    raise InputError(f"{name!r}: {problem}; give {remedy}{did_you_mean(name, filter(has_weights, BACKBONES))}")
-
-
-def open_encoder(name: str, image_size: int | None = None) -> ImageEncoder:
-    """Opens published weights by name, with the channels and, unless given, the image size of the weights.
-
-    Raises:
-        InputError: the encoder has no weights, see `require_weights`, or cannot be built, see `build_encoder`.
-    """
-    require_weights(name)
-    return ImageEncoder(build_encoder(name, channels=3, image_size=image_size), name)
 
 
 def with_check(encoder: Encoder) -> Encoder:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from coulomb.ground.reading import Shape, whole
+
 
 @dataclass(frozen=True)
 class Canvas:
@@ -10,6 +12,18 @@ class Canvas:
 
     size: int
     dtype: str
+
+
+STORED_CANVAS = Shape(
+    "an object with size, a positive whole number, and dtype, uint8 or float32",
+    lambda value: (
+        isinstance(value, dict)
+        and set(value) == {"size", "dtype"}
+        and whole.fits(value["size"])
+        and value["size"] > 0
+        and value["dtype"] in ("uint8", "float32")
+    ),
+)
 
 
 def canvas_size(square: int | None, image_size: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import MIB, RESTORE, Shape, list_of, maybe, number, read_object, table, text, whole
+from coulomb.kinds.image.canvas import STORED_CANVAS
 
 log = logging.getLogger("coulomb")
 
@@ -126,17 +127,12 @@ _contestant = Shape(
     "an object with numbers, and per_class a list of objects",
     lambda value: isinstance(value, dict) and maybe(list_of(_row)).fits(value.get("per_class")),
 )
-_canvas = Shape(
-    "an object with size, a positive whole number, and dtype, uint8 or float32",
-    lambda value: (
-        isinstance(value, dict)
-        and set(value) == {"size", "dtype"}
-        and whole.fits(value["size"])
-        and value["size"] > 0
-        and value["dtype"] in ("uint8", "float32")
-    ),
-)
-DATA = {"train": maybe(whole), "class_counts": maybe(list_of(whole)), "split": maybe(text), "canvas": maybe(_canvas)}
+DATA = {
+    "train": maybe(whole),
+    "class_counts": maybe(list_of(whole)),
+    "split": maybe(text),
+    "canvas": maybe(STORED_CANVAS),
+}
 SPLIT = {"train": list_of(text), "test": list_of(text), "fingerprints": table}
 EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point", "random_init", "raw_pixels")} | {
     "protocol": table,
@@ -149,17 +145,6 @@ EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point",
 def read_data(folder: RunFolder) -> dict[str, Any]:
     """Reads ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
     return read_object(folder.data, DATA) if folder.data.exists() else {}
-
-
-def read_canvas(folder: RunFolder) -> dict[str, Any] | None:
-    """Returns how a run stored its images: from ``data.json``, or ``config.json`` of a folder for the hub; None if unknown.
-
-    Raises `InputError` if the file is malformed.
-    """
-    shared = folder.path / "config.json"
-    if folder.data.exists() or not shared.exists():
-        return read_data(folder).get("canvas")
-    return read_object(shared, {"canvas": maybe(_canvas)}, remedy="download the folder again").get("canvas")
 
 
 def read_split(folder: RunFolder) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""Opens encoders: of a run folder, or published weights by name."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.reading import check_shape, read_object, text, whole
+from coulomb.ground.text import visible
+from coulomb.models import build_encoder, has_weights
+from coulomb.models.backbones import BACKBONES
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.trained_encoder import TrainedEncoder
+
+
+def load(
+    run: str | Path,
+    module: nn.Module | None = None,
+    *,
+    image_size: int | None = None,
+    device: str | torch.device | None = None,
+    trained: type[TrainedEncoder] = TrainedEncoder,
+) -> ImageEncoder:
+    """Opens the encoder of a run, or published weights; see `coulomb.load`, for which ``trained`` is `coulomb.Run`."""
+    opened = _open(run, module, image_size, trained)
+    opened.device = None if device is None else usable_device(device)
+    return opened
+
+
+def _open(
+    run: str | Path, module: nn.Module | None, image_size: int | None, trained: type[TrainedEncoder]
+) -> ImageEncoder:
+    path = run_path(run)
+    if path is None:
+        if module is not None:
+            raise InputError(
+                f"module={type(module).__name__}: belongs to a run, and {str(run)!r} is none; leave it out"
+            )
+        return open_published(str(run), image_size)
+    if not (path / "encoder.json").is_file():
+        if (path / "index.json").is_file():
+            raise InputError(f"{str(run)!r}: is an index, not an encoder; {_encoder_of_index(path)}")
+        raise InputError(f"{str(run)!r}: no trained encoder in it (encoder.json); train one, or --resume the run first")
+    if image_size is not None:
+        raise InputError(
+            f"image_size={image_size}: the encoder of a run takes the size it was trained on; leave it out"
+        )
+    return trained(path, module)
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Returns a device; raises `InputError` if there is none of this name, or PyTorch cannot use it here."""
+    try:
+        wanted = torch.device(device)
+        torch.empty(1, device=wanted)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"device={str(device)!r}: cannot be used ({reason}); give 'cpu', or leave it out") from None
+    return wanted
+
+
+RUN_FILES = ("encoder.json", "config.yaml", "seeds.json")
+
+
+def run_path(name: str | Path) -> Path | None:
+    """Returns the folder if ``name`` (or ``run:NAME``) is one, None if it is to be the name of an encoder.
+
+    Folders take precedence over names, except for folders of transformers, which have a ``config.json``.
+    """
+    path = Path(str(name).removeprefix("run:")).expanduser()
+    if path.name == "encoder.safetensors" and (path.parent / "encoder.json").is_file():
+        return path.parent
+    ours = any((path / file).is_file() for file in RUN_FILES)
+    return path if ours or (path.is_dir() and not (path / "config.json").is_file()) else None
+
+
+def require_weights(name: str) -> None:
+    """Raises `InputError` unless an encoder of this name has weights."""
+    if has_weights(name):
+        return
+    published = name.startswith(("hf:", "timm:"))
+    problem = "has random weights" if published or name in BACKBONES else "neither a run folder nor an encoder"
+    remedy = f"{name}@weights" if published else "a run folder, lite0, hf:NAME@weights or timm:NAME@weights"
+    raise InputError(f"{name!r}: {problem}; give {remedy}{did_you_mean(name, filter(has_weights, BACKBONES))}")
+
+
+def open_published(name: str, image_size: int | None = None) -> ImageEncoder:
+    """Opens published weights by name, with the channels and, unless given, the image size of the weights.
+
+    Raises:
+        InputError: the encoder has no weights, see `require_weights`, or cannot be built, see `build_encoder`.
+    """
+    require_weights(name)
+    return ImageEncoder(build_encoder(name, channels=3, image_size=image_size), name)
+
+
+ENCODER_OF_INDEX = {"name": text, "image_size": whole}  # of the entry ``encoder`` of ``index.json``
+
+
+def _encoder_of_index(path: Path) -> str:
+    """Returns what to give instead of an index: the encoder that it was built with."""
+    info = path / "index.json"
+    entry = check_shape(info, read_object(info).get("encoder"), ENCODER_OF_INDEX)
+    size = "" if run_path(entry["name"]) else f" --image-size {entry['image_size']}"
+    return f"give the encoder that it was built with: {visible(entry['name'])}{size}"

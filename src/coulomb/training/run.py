@@ -1,0 +1,77 @@
+"""A run on disk: its encoder, its classifier, its figures."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from coulomb.ground.reading import read_object
+from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.load import load as load_encoder
+from coulomb.models.trained_encoder import TrainedEncoder
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.record.folder import RunFolder, read_evaluation
+from coulomb.training.record.journal import read_metrics
+
+
+class Run(TrainedEncoder):
+    """A finished (or interrupted) run on disk.
+
+    Args:
+        path: the run folder.
+        module: the user's own encoder, if the run was trained with one; its weights are replaced by those of the run.
+    """
+
+    @property
+    def folder(self) -> RunFolder:
+        """The paths of the run's files."""
+        return RunFolder(self.path)
+
+    @property
+    def config(self) -> Config:
+        """Every option of the run."""
+        return load_config(self.folder.config)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``."""
+        return read_metrics(self.folder.metrics)
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """The content of ``evaluation.json``."""
+        return read_evaluation(self.folder)
+
+    @property
+    def doctor(self) -> dict[str, Any]:
+        """The content of ``doctor.json``: the problems of the run, if any."""
+        return read_object(self.folder.doctor, remedy="write it again with: coulomb doctor RUN")
+
+    @property
+    def report(self) -> Path:
+        """Path of the HTML report."""
+        return self.folder.report
+
+
+def load(
+    run: str | Path,
+    module: nn.Module | None = None,
+    *,
+    image_size: int | None = None,
+    device: str | torch.device | None = None,
+) -> ImageEncoder:
+    """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
+
+    Args:
+        run: a run folder (also as ``run:PATH``), which gives a `Run`; or an encoder with weights, by the names of ``train``:
+            ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local folder or ``.safetensors`` file of these
+            libraries. Existing folders take precedence over names.
+        module: the user's own encoder, if the run was trained with one.
+        image_size: of the input of published weights, in pixels; default: their own. A run has its own.
+        device: where the encoder computes, such as ``"cuda"``; default: the CPU. Features are returned on the CPU.
+
+    Raises:
+        InputError: the folder contains no encoder, no encoder has this name, or the device cannot be used.
+    """
+    return load_encoder(run, module, image_size=image_size, device=device, trained=Run)
