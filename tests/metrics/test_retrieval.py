@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.retrieval import class_retrieval, view_retrieval, without_own
+from coulomb.metrics.retrieval import class_retrieval, view_retrieval, without_self
 
 
 def double_loop(x, y, gallery=None, gallery_y=None, ks=(1, 5, 10)):
@@ -75,7 +75,7 @@ def test_perfect_features():
 
 def test_query_never_retrieves_itself():
     columns = torch.tensor([[4, 1, 2], [0, 1, 3], [5, 0, 1]])
-    assert without_own(columns, torch.tensor([4, 1, 2])).tolist() == [[1, 2], [0, 3], [5, 0]]
+    assert without_self(columns, torch.tensor([4, 1, 2])).tolist() == [[1, 2], [0, 3], [5, 0]]
     # A hundred copies of two images: each query's copies are found before itself, and still it finds only others.
     y = torch.arange(200) % 2
     assert class_retrieval(torch.eye(2)[y], y)["map_at_r"] == 1.0

@@ -18,7 +18,7 @@ from coulomb.ground.names_elsewhere import run_option
 from coulomb.ground.version import __version__
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-UsageError: Any = typer.BadParameter.__base__  # Typer contains its own copy of click and exports no other name for it
+UsageError: Any = typer.BadParameter.__base__  # Typer contains a copy of click and exports no other name for this class
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def fail(message: str, code: int) -> int:
 
 
 def unknown_option(error: Any) -> str | None:
-    """Returns the message for an option of another name elsewhere, with the command's own; None for other errors."""
+    """Returns a message that translates an option's name in other libraries to the name here; None for other errors."""
     name = getattr(error, "option_name", None)
     if name is None or error.ctx is None:
         return None

@@ -1,4 +1,4 @@
-"""Commands that question an index: `duplicates`, `outliers`, `label-errors`, `choose`, `cluster`; `classify` with labels."""
+"""Commands that query an index: `duplicates`, `outliers`, `label-errors`, `choose`, `cluster`; `classify` with labels."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,9 @@ SEED = typer.Option(help="seed of the random draws")
 )
 def duplicates(
     index: Annotated[Path, INDEX],
-    above: Annotated[float, typer.Option(help="least cosine of a member with the image to keep, above 0 to 1")] = 0.95,
+    above: Annotated[
+        float, typer.Option(help="smallest cosine of a member with the image to keep, above 0 to 1")
+    ] = 0.95,
     against: Annotated[
         Path | None, typer.Option(help="another index, such as the test set: list what this one shares with it")
     ] = None,
@@ -45,9 +47,9 @@ def duplicates(
 ) -> None:
     """List groups of near-duplicates, each with the image to keep, and exact copies.
 
-    Images are alike from --above on, or if one is a crop or an edited copy of the other. The strongest pairs are grouped
-    first. Kept is the file with the most pixels, then by format, EXIF date, quality and name; every other image of a group is
-    like one that is kept. No file is changed or deleted.
+    Two images are alike if their cosine is at least --above, or if one is a crop or an edited copy of the other. The most
+    similar pairs are grouped first. The file with the most pixels is kept, then format, EXIF date, quality and name decide;
+    every other image of a group is like one that is kept. No file is changed or deleted.
     """
     from coulomb.index.lists import SCRIPT
 
@@ -68,7 +70,7 @@ def outliers(
     out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
-    """List the images that belong to the others the least, with the reason."""
+    """List the images that are least like the others, with the reason."""
     found = _open(index, root, out).outliers(top, neighbors=neighbors)
     _finish(found, out, as_json, partial(_table, columns={"score": "{:6.1f}", "id": "{}", "reason": "{}"}))
 
@@ -81,12 +83,13 @@ def label_errors(
     index: Annotated[Path, INDEX],
     labels: Annotated[Path | None, LABELS] = None,
     top: Annotated[
-        int | None, typer.Option(help="number of images, however certain; default: those above --cutoff", min=1)
+        int | None,
+        typer.Option(help="number of images to list, whatever their confidence; default: all above --cutoff", min=1),
     ] = None,
     cutoff: Annotated[
         float | None,
         typer.Option(
-            help="least confidence; 0 lists all suspicious labels; default: found by flipping 5% of the labels",
+            help="smallest confidence; 0 lists all suspicious labels; default: chosen by flipping 5% of the labels",
             min=0,
             max=1,
         ),
@@ -99,7 +102,7 @@ def label_errors(
     """List labels that are probably wrong, the most certain first, with a suggested label.
 
     A label is suspicious if the 20 nearest images and a cross-validated linear probe together favor another one. It is listed
-    if their confidence reaches a cut-off: 5% of the labels are flipped, and the cut-off is the one that finds these best.
+    if their confidence reaches a cut-off: 5% of the labels are flipped, and the cut-off that detects these best is used.
     """
     found = _open(index, root, out).label_errors(labels, top=top, cutoff=cutoff, seed=seed)
     note(found.note)
@@ -120,14 +123,14 @@ def choose(
         Path | None, typer.Option(help="labels given so far, as CSV or Parquet file with columns id and label")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="typical (for up to some hundreds of labels) or diverse (covers all images)")
+        str, typer.Option(help="typical (for up to a few hundred labels) or diverse (covers all images)")
     ] = "typical",
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
     out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
-    """Choose the images to label next; those with a label are left out.
+    """Choose the images to label next; images with a label are left out.
 
     The same seed chooses the same images.
     """
@@ -148,7 +151,9 @@ def cluster(
     ] = None,
     least: Annotated[
         int | None,
-        typer.Option(help="smallest cluster of HDBSCAN, which finds the number and leaves images in none", min=2),
+        typer.Option(
+            help="use HDBSCAN with this smallest cluster: it finds the number and leaves outliers in no cluster", min=2
+        ),
     ] = None,
     seed: Annotated[int, SEED] = 0,
     root: Annotated[Path | None, ROOT] = None,
@@ -187,7 +192,7 @@ def _open(index: Path, root: Path | None, out: Path | None, *endings: str) -> "c
 
 
 def _finish(answer: Any, out: Path | None, as_json: bool, text: Any) -> None:
-    """Writes the list, if asked for, and prints the answer as JSON or text."""
+    """Writes the list if ``out`` is given, and prints the answer as JSON or text."""
     from coulomb.index.lists import EMPTY, SCRIPT, list_rows, write_list, write_script
 
     if out is not None and out.suffix.lower() == SCRIPT:
@@ -222,7 +227,7 @@ def _groups_text(found: dict[str, Any], kept: str) -> str:
     for title, groups in (("groups of near-duplicates", found["groups"]), ("sets of exact copies", found["copies"])):
         extra = sum(not member["keep"] for group in groups for member in group["members"])
         if kept == "keep":
-            lines.append(f"{len(groups):,} {title}: {extra:,} images besides those to keep")
+            lines.append(f"{len(groups):,} {title}: {extra:,} images besides the ones to keep")
         elif groups:
             lines.append(f"{extra:,} images are like one of {len(groups):,} images of the other index")
         for group in groups[:SHOWN]:
@@ -253,8 +258,8 @@ def _accuracy_text(found: dict[str, Any]) -> str:
     if found["accuracy"] is not None:
         sure = "none" if found["sure_accuracy"] is None else f"{found['sure_accuracy']:.1%}"
         measured = (
-            f"held-out accuracy {found['accuracy']:.1%}, of those that are not unsure {sure} "
-            f"(wanted: {found['target']:.1%})"
+            f"held-out accuracy {found['accuracy']:.1%}, of images not marked as unsure {sure} "
+            f"(target: {found['target']:.1%})"
         )
     return (
         f"{len(found['images']):,} images classified from {found['labeled']:,} labels of {len(found['classes'])} classes; "

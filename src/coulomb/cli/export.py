@@ -41,8 +41,8 @@ def export(
     on: Annotated[
         str | None,
         typer.Option(
-            help="onnx: photos to check the file on, and for --int8 to measure the loss; hub: labeled photos on which "
-            "published weights are measured for the card",
+            help="onnx: photos on which the file is checked, and with --int8 the loss is measured; hub: labeled photos on "
+            "which published weights are measured for the card",
             rich_help_panel="Encoder",
         ),
     ] = None,
@@ -51,7 +51,7 @@ def export(
     ] = None,
     image_size: Annotated[
         int | None,
-        typer.Option(help="of published weights: side of the input in pixels", min=4, rich_help_panel="Encoder"),
+        typer.Option(help="for published weights: side of the input in pixels", min=4, rich_help_panel="Encoder"),
     ] = None,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
     kind: Annotated[
@@ -60,7 +60,7 @@ def export(
     ] = None,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Hand an encoder or an index over to other programs.
+    """Export an encoder or an index to other programs.
 
     onnx: one file that takes photos of any size as they are, with a script that uses it. hub: a folder for the
     Hugging Face hub with a model card; `coulomb push` uploads it. faiss, lance, csv, npz: the features of an index.
@@ -102,8 +102,8 @@ def export(
 )
 def push(
     folder: Annotated[Path, typer.Argument(help="folder that coulomb export --to hub wrote")],
-    name: Annotated[str, typer.Argument(help="repository: user/name; created if needed")],
-    private: Annotated[bool, typer.Option("--private", help="if the repository is created: for you only")] = False,
+    name: Annotated[str, typer.Argument(help="repository, user/name; created if needed")],
+    private: Annotated[bool, typer.Option("--private", help="make a new repository private")] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Upload an exported folder to the Hugging Face hub; log in first with: hf auth login."""
@@ -139,7 +139,7 @@ def summary(to: str, result: dict[str, Any]) -> str:
 
 
 def loss_line(loss: dict[str, Any]) -> str:
-    """Returns what 8-bit integers cost, in one line."""
+    """Returns one line on how much accuracy 8-bit integers lose."""
     kept = loss["neighbors_kept"]
     parts = [] if kept is None else [f"{kept:.1%} of the 10 nearest neighbors are the same"]
     if knn := loss.get("knn"):

@@ -42,21 +42,21 @@ def index(
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="run folder, or published weights: lite0, hf:NAME@weights, timm:NAME@weights; default: that of an existing "
-            "index, lite0 for a new one",
+            help="run folder, or published weights: lite0, hf:NAME@weights, timm:NAME@weights; default: the encoder of an "
+            "existing index, lite0 for a new one",
             rich_help_panel="Encoder",
         ),
     ] = None,
     image_size: Annotated[
         int | None,
         typer.Option(
-            help="of published weights: side of the input in pixels; default: their own",
+            help="for published weights: side of the input in pixels; default: the size of the weights",
             min=4,
             rich_help_panel="Encoder",
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="of the features: float16 (default) or float32", rich_help_panel="Encoder")
+        str | None, typer.Option(help="type of the features: float16 (default) or float32", rich_help_panel="Encoder")
     ] = None,
     labels: Annotated[
         str | None,
@@ -76,9 +76,9 @@ def index(
 ) -> None:
     """Build an index of images, or update it: features, a table and thumbnails in one folder.
 
-    Needs no training: the default encoder is lite0. If the folder exists, only new and changed images are read; images that
-    are gone leave the index. An interrupted build is finished by the same command, and the index can be read while it is
-    updated. torchrun spreads the work over processes: torchrun --nproc-per-node 2 -m coulomb index photos/
+    No training is needed: the default encoder is lite0. If the folder exists, only new and changed images are read, and images
+    that are gone are removed. The same command finishes an interrupted build, and the index can be read while it is updated.
+    torchrun distributes the work over processes: torchrun --nproc-per-node 2 -m coulomb index photos/
     """
     if check:
         given = {"out": out, "encoder": encoder, "image_size": image_size, "precision": precision}
@@ -122,7 +122,7 @@ def default_folder(data: str) -> Path:
 
 
 def summary(made: "coulomb.Index") -> str:
-    """Returns one line on what an update did, and one with what to do next."""
+    """Returns one line on what an update did, and one on what to do next."""
     info, counts = made.info, made.info["last_update"]
     done = ", ".join(f"{counts[name]:,} {name}" for name in ("new", "changed", "kept", "dropped"))
     encoder = f"{visible(info['encoder']['name'])} at {info['encoder']['image_size']} pixels"

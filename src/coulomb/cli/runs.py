@@ -23,9 +23,11 @@ ENCODER = typer.Argument(
 ON_TEST = typer.Option("--on-test", "--test", help="held-out images of --on; default: a stratified fifth")
 ON_LABELS = typer.Option("--on-labels", "--labels", help="column of a table that holds the labels of --on")
 ON_GROUP = typer.Option(
-    "--on-group", "--group", help="--group for the split of --on: a column, folder or name that is on one side only"
+    "--on-group", "--group", help="split --on by group: images with the same column, folder or name stay on one side"
 )
-IMAGE_SIZE = typer.Option(help="of published weights: side of the input in pixels; default: their own", min=4)
+IMAGE_SIZE = typer.Option(
+    help="for published weights: side of the input in pixels; default: the size of the weights", min=4
+)
 _index = partial(typer.Option, rich_help_panel="Index")
 IMAGES = typer.Argument(metavar="IMAGE...", help="image files; or one folder, list, Parquet file, … as for train")
 
@@ -61,15 +63,16 @@ def evaluate(
     image_size: Annotated[
         int | None,
         typer.Option(
-            help="of published weights: side of the input in pixels; default: what train chooses for --on", min=4
+            help="for published weights: side of the input in pixels; default: the size that train chooses for --on",
+            min=4,
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="of published weights: JSON file to write the results to")] = None,
+    out: Annotated[Path | None, typer.Option(help="for published weights: JSON file to write the results to")] = None,
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
     method: Annotated[str | None, OWN_METHOD] = None,
 ) -> None:
-    """Evaluate a run: the trained encoder, the weights it started from, if any, the same untrained, and raw pixels.
+    """Evaluate a run: the trained encoder, the weights it started from, the untrained network, and raw pixels.
 
     All are measured on frozen features of the same images.
 
@@ -81,8 +84,8 @@ def evaluate(
     --on OTHER evaluates the encoder on other data without training it; results go to transfer/NAME.json. --full fine-tunes
     copies of the encoder with a fraction of the labels; the run is not changed.
 
-    Published weights (lite0 --on PHOTOS) are measured as they are, beside the same network with random weights and raw pixels:
-    each photo at its original resolution, prepared as the weights expect. Nothing is written, unless --out names a file.
+    Published weights (lite0 --on PHOTOS) are measured without training, next to the same network with random weights and raw
+    pixels; photos are read at their original resolution and prepared as the weights expect. Results are written only to --out.
     """
     given = {"knn_k": knn_k, "many_above": many_above, "few_below": few_below}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -164,8 +167,8 @@ def embed(
 ) -> None:
     """Write the encoder's features of any images to a Parquet file.
 
-    The images are prepared as for the figures of the run; for published weights, as these expect, at their original
-    resolution.
+    Images are prepared as in the evaluation of the run; for published weights, at their original resolution and as the
+    weights expect.
     """
     from coulomb.tables.workers import cores
 
@@ -185,7 +188,7 @@ def encode(
 ) -> None:
     """Print the encoder's features of a few images: one JSON object per line, with `id` and `features`.
 
-    The features are those that `embed` writes to a file.
+    `embed` writes the same features to a file.
     """
     from coulomb.tables.sources import open_files
 
@@ -204,7 +207,7 @@ def classify(
     run: Annotated[str, typer.Argument(metavar="RUN|INDEX", help="run folder; or an index, with --labels")],
     images: Annotated[list[str] | None, IMAGES] = None,
     labels: Annotated[
-        Path | None, _index(help="CSV or Parquet file with columns id and label, of some images of the index")
+        Path | None, _index(help="CSV or Parquet file with columns id and label, for some images of the index")
     ] = None,
     accuracy: Annotated[
         float | None,
@@ -217,13 +220,13 @@ def classify(
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:
-    """Classify images with the run's classifier; or the images of an index, from the labels of a few.
+    """Classify images with the classifier of a run; or the images of an index, given labels of some of them.
 
     RUN IMAGE... prints the three most probable classes of each image; methods with a classifier: supcon, paco, softmax,
     balanced_softmax, arcface. Unreadable images are skipped with a warning; the exit code is 1 if none can be read.
 
-    INDEX --labels FILE trains a linear probe on the labeled images, classifies all others, and marks those as unsure whose
-    margin is below a threshold, chosen by cross-validation for the given accuracy.
+    INDEX --labels FILE trains a linear probe on the labeled images, classifies all others, and marks an image as unsure if
+    its margin is below a threshold, which cross-validation chooses for the given accuracy.
     """
     if (Path(run).expanduser() / "index.json").is_file():
         from coulomb.cli.curate import classify_index

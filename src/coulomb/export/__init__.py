@@ -1,4 +1,4 @@
-"""Hands an encoder or an index over to other programs."""
+"""Exports encoders and indexes to formats of other programs."""
 
 from coulomb.export.faiss_file import to_faiss
 from coulomb.export.hub_folder import push, to_hub

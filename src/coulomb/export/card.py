@@ -1,4 +1,4 @@
-"""The model card of an encoder: how it is used, what was measured, and what it is not good for."""
+"""The model card of an encoder: how to use it, what was measured, and its limits."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -33,17 +33,17 @@ def card(
     Args:
         encoder: the network.
         facts: rows of the first table.
-        evaluation: of the run, or of the published weights on other data; None if there is none.
+        evaluation: evaluation of the run, or of the published weights on other data; None if there is none.
         code: plain PyTorch, see `coulomb.export.plain_code.plain_code`.
         published: whether these are published weights as they are; then ``starting_point`` is this encoder.
-        classes: of the classifier in the folder, if there is one.
+        classes: number of classes of the classifier in the folder, if there is one.
     """
     front = {"library_name": "coulomb", "pipeline_tag": "image-feature-extraction"}
     header = "\n".join(f"{name}: {value}" for name, value in front.items())
     parts = [
         f"---\n{header}\ntags:\n- feature-extraction\n- contrastive-learning\n---",
         f"# {_plain(encoder.name)}: features of images",
-        f"Maps an image to {encoder.feature_dim} numbers; images that are alike have features of a large cosine similarity.",
+        f"Maps an image to {encoder.feature_dim} numbers; similar images have features with a large cosine similarity.",
         _table(["", ""], [[name, _plain(value)] for name, value in facts.items()]),
         "## Use",
         _use(encoder, classes),
@@ -61,8 +61,8 @@ def card(
 
 
 def _use(encoder: Encoder, classes: int | None) -> str:
-    own = encoder.config["kind"] == "module"
-    module = f", module={encoder.name}()" if own else ""
+    custom = encoder.config["kind"] == "module"
+    module = f", module={encoder.name}()" if custom else ""
     lines = ["import coulomb", "", f'encoder = coulomb.load("."{module})  # this folder']
     lines += ['features = encoder.encode(["a.jpg", "b.jpg"])', 'encoder.similarity("a.jpg", ["b.jpg", "c.jpg"])']
     if classes:
@@ -70,7 +70,7 @@ def _use(encoder: Encoder, classes: int | None) -> str:
     code = "\n".join(lines)
     note = (
         f"The architecture is a module of its author, `{encoder.name}`, which this folder does not contain.\n\n"
-        if own
+        if custom
         else ""
     )
     return f"{note}```sh\npip install 'coulomb[train]'\n```\n\n```py\n{code}\n```"
@@ -132,7 +132,9 @@ def _limits(encoder: Encoder, evaluation: Mapping[str, Any] | None, published: b
         lines.append(f"Measured on {where} of one data set only. Other images, cameras and subjects are untested.")
         level = (evaluation.get("verdict") or {}).get("level")
         if level in (Level.USE_STARTING_POINT, Level.ADAPTING_HURT):
-            lines.append("The weights that it started from are as good or better, see the verdict above: use those.")
+            lines.append(
+                "The weights that it started from are as good or better, see the verdict above: use them instead."
+            )
         elif level in (Level.NOTHING_MEASURABLE, Level.WORSE_THAN_RAW_PIXELS, Level.COLLAPSED):
             lines.append("No benefit over its baselines was measured, see the verdict above: do not rely on it.")
         elif level == Level.ADAPTING_UNVERIFIED:
@@ -146,7 +148,7 @@ def _limits(encoder: Encoder, evaluation: Mapping[str, Any] | None, published: b
     lines += [
         f"Details that are lost at {side}×{side} pixels, and what lies outside the central square of a photo.",
         "Decisions about people. Similarity is not identity, and bias was not measured.",
-        "Probabilities: cosine similarities are not calibrated, and a threshold must be chosen on your own images.",
+        "Probabilities: cosine similarities are not calibrated, and choose a threshold on your images.",
     ]
     return lines
 

@@ -24,7 +24,7 @@ def library(module: str, extra: str, what: str) -> ModuleType:
 
 @contextmanager
 def quiet(*loggers: str) -> Iterator[None]:
-    """Context without warnings and without messages of ``loggers`` below errors, which are about other libraries."""
+    """Context that hides warnings, and messages of ``loggers`` below the level of errors: they are about other libraries."""
     levels = {name: logging.getLogger(name).level for name in loggers}
     for name in levels:
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""An index as a file of Faiss."""
+"""Exports an index as a Faiss file."""
 
 import json
 import math
@@ -17,8 +17,8 @@ from coulomb.metrics.rows import blocks, unit_rows
 
 KINDS = ("flat", "hnsw", "ivf")
 HNSW_FROM, IVF_FROM = 100_000, 300_000  # images; a graph of 100,000 × 256 takes 2 minutes on two cores, lists 15 s
-WANTED = 0.99  # recall, for which the effort of a search is doubled
-LINKS = 32  # of a node of the HNSW graph, the default of Faiss's guidelines
+WANTED = 0.99  # recall; the effort of a search is doubled until it is reached
+LINKS = 32  # links per node of the HNSW graph, as Faiss's guidelines recommend
 TRAINED_ON = 64  # vectors per list of IVF; Faiss warns below 39
 
 
@@ -60,7 +60,7 @@ def to_faiss(index: Vectors, out: str | Path, *, kind: str | None = None) -> dic
     }[kind]()
     if kind == "ivf":
         sample = np.sort(numpy_generator(0, "ivf").permutation(count)[: lists * TRAINED_ON])
-        made.cp.min_points_per_centroid = 1  # of a small index, without a warning
+        made.cp.min_points_per_centroid = 1  # no warning for a small index
         made.train(unit_rows(index.features, sample).numpy())
     for block in blocks(count, ROWS):
         made.add(unit_rows(index.features, block).numpy())

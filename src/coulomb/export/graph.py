@@ -9,7 +9,7 @@ class Graph:
     """Nodes and constants of an ONNX graph under construction; ``graph("Relu", x)`` adds a node.
 
     Args:
-        prefix: of the names of its values, so that they differ from those of a graph to which it is joined.
+        prefix: prefix of the names of its values, so that they differ from the names in a graph that it is joined to.
     """
 
     def __init__(self, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""A folder for the Hugging Face hub: weights, description and a model card; and its upload."""
+"""Writes and uploads a folder for the Hugging Face hub: weights, description and a model card."""
 
 import dataclasses
 import shutil
@@ -27,19 +27,19 @@ def to_hub(
 ) -> dict[str, Any]:
     """Writes an encoder as a folder for the hub: ``encoder.safetensors``, ``encoder.json``, ``config.json`` and ``README.md``.
 
-    ``coulomb.load(OUT)`` opens it. The model card has the figures of the run's evaluation with their protocol, what it is not
-    good for, and for built-in architectures a program in plain PyTorch that gives the same features. Of the training data it
-    names the data set, its size and classes, no paths. A classifier of the run is included.
+    ``coulomb.load(OUT)`` opens it. The model card has the figures of the run's evaluation with their protocol, the limits
+    of the encoder, and for built-in architectures a program in plain PyTorch that gives the same features. It names the
+    training data, with size and classes, but no paths. A classifier of the run is included.
 
     Args:
         encoder: what `coulomb.load` returns.
         out: folder to create.
-        on: labeled images on which published weights are measured for the card; a run has its own evaluation.
+        on: labeled images on which published weights are measured for the card; a run has been evaluated already.
         labels: the column of a table that holds the labels of ``on``.
         progress: show a progress bar on a terminal.
 
     Returns:
-        ``out``, ``files``, ``encoder``, ``features``, ``evaluated`` and ``plain_code``, whether the card has these.
+        ``out``, ``files``, ``encoder``, ``features``; ``evaluated`` and ``plain_code``: whether the card has them.
 
     Raises:
         InputError: ``out`` exists, or ``on`` is given for a run.
@@ -47,7 +47,7 @@ def to_hub(
     path, network, canvas = new_path(out), encoder.encoder, encoder.canvas
     run = encoder if isinstance(encoder, Run) else None
     if run is not None and on is not None:
-        raise InputError(f"on={on!r}: the card of a run has the run's own evaluation; leave it out")
+        raise InputError(f"on={on!r}: the card of a run has the run's evaluation; leave it out")
     evaluation = None
     if on is not None:
         evaluation = assess_encoder(encoder, on, labels=labels, progress=progress)
@@ -56,7 +56,7 @@ def to_hub(
     code = plain_code(network, canvas)
     classes = None
     building = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)  # of an interrupted call
+    shutil.rmtree(building, ignore_errors=True)  # left by an interrupted call
     try:
         save_encoder(network, building)
         if run is not None and (run.path / "classifier.json").is_file():
@@ -106,7 +106,7 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
         )
     if run.folder.data.is_file():
         about = read_object(run.folder.data, {"source": maybe(table), "class_counts": maybe(list_of(whole))})
-        counts = about.get("class_counts")  # of classes without names, too
+        counts = about.get("class_counts")  # includes classes without names
         classes = "no labels" if counts is None else f"{sum(count > 0 for count in counts)} classes"
         facts["Data"] = f"{(about.get('source') or {}).get('name')}: {about.get('train')} training images, {classes}"
         if about.get("start"):
@@ -115,14 +115,14 @@ def _facts(encoder: ImageEncoder, run: Run | None) -> dict[str, str]:
 
 
 def push(folder: str | Path, name: str, *, private: bool = False) -> dict[str, Any]:
-    """Uploads a folder that `to_hub` wrote to the Hugging Face hub; only the files that it writes, no others.
+    """Uploads a folder that `to_hub` wrote to the Hugging Face hub; only files that `to_hub` writes, no others.
 
     Log in first: ``hf auth login``, or the environment variable HF_TOKEN.
 
     Args:
         folder: the folder.
-        name: of the repository, ``user/name``; created if needed.
-        private: of a repository that is created here.
+        name: name of the repository, ``user/name``; created if needed.
+        private: whether a repository that is created here is private.
 
     Returns:
         ``repository`` and ``url``.
@@ -145,7 +145,7 @@ def push(folder: str | Path, name: str, *, private: bool = False) -> dict[str, A
         api.upload_folder(
             repo_id=made.repo_id, folder_path=str(path), allow_patterns=list(FILES), commit_message=message
         )
-    except Exception as error:  # of the network, of names, of rights: many types
+    except Exception as error:  # network, names, permissions: many types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"name={name!r}: the hub refused or was not reached ({type(error).__name__}: {reason}); check the name "

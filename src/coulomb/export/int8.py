@@ -1,4 +1,4 @@
-"""Networks in 8-bit integers, and what that costs in nearest neighbors."""
+"""Quantizes networks to 8-bit integers, and measures how the nearest neighbors change."""
 
 import tempfile
 from pathlib import Path
@@ -18,10 +18,10 @@ NEIGHBORS, K = 10, 20
 
 
 def quantized(network: Any, prepare: Any, photos: list[np.ndarray]) -> Any:
-    """Returns the network with weights (per channel) and activations in 8-bit integers; the preparation stays in floats.
+    """Returns the network with weights (per channel) and activations as 8-bit integers; the preparation stays in floats.
 
-    Static quantization of onnxruntime, signed, with ranges of the activations on ``photos``. For lite0, dynamic quantization
-    is 4 times slower and keeps half as many neighbors.
+    Uses onnxruntime's static quantization, signed, with the ranges of the activations on ``photos``. For lite0, dynamic
+    quantization is 4 times slower and keeps half as many neighbors.
 
     Args:
         network: ONNX model ``pixels`` → ``features``.
@@ -58,7 +58,7 @@ def measured_loss(source: Source, floats: Any, integers: Any, channels: int) -> 
         source: images, of which at most 5,000 are drawn.
         floats: session of the model in floats.
         integers: session of the quantized model.
-        channels: of the encoder.
+        channels: channels of the encoder.
 
     Returns:
         ``neighbors_kept``, the mean share of the 10 nearest neighbors by cosine that are the same; ``images``; and with

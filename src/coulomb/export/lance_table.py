@@ -1,4 +1,4 @@
-"""An index as a table of LanceDB."""
+"""Exports an index as a LanceDB table."""
 
 from collections.abc import Iterator
 from pathlib import Path

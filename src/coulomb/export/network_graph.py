@@ -11,12 +11,12 @@ from coulomb.export.preparation import OPSET
 from coulomb.ground.errors import InputError
 from coulomb.models import Encoder
 
-LARGEST = 2**31 - 2**20  # bytes of a protobuf file, less what the preparation needs
-FOLDED = 2**18  # elements of a constant whose results are computed in advance, at most
+LARGEST = 2**31 - 2**20  # bytes of a protobuf file, minus a reserve for the preparation
+FOLDED = 2**18  # largest constant, in elements, whose results are computed in advance
 
 
 class Network(nn.Module):
-    """An encoder, perhaps with features of unit length."""
+    """An encoder, optionally with features of unit length."""
 
     def __init__(self, encoder: Encoder, unit: bool) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def network_graph(encoder: Encoder, unit: bool) -> Any:
             assert program is not None
             optimize(program.model, input_size_limit=FOLDED)  # onnxruntime would pad the input instead of the kernel
         model = program.model_proto
-    except Exception as error:  # of torch.export, of the converter, or of protobuf beyond 2 GiB
+    except Exception as error:  # from torch.export, the converter, or protobuf beyond 2 GiB
         reason = (str(error).strip().splitlines() or [""])[0]
         raise InputError(
             f"{encoder.name}: PyTorch cannot convert this network to ONNX ({type(error).__name__}: {reason}); give an encoder "

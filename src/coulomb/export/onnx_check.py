@@ -1,4 +1,4 @@
-"""Compares an ONNX file with the encoder that it was made of, on photos of many sizes."""
+"""Compares an ONNX file with the encoder that it was exported from, on photos of many sizes."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from coulomb.ground.errors import InputError
 from coulomb.models.image_encoder import ImageEncoder
 
 BATCHES = (1, 2, 3, 64, 257)
-DISTINCT = 8  # photos of a batch that PyTorch encodes; a larger batch repeats them
+DISTINCT = 8  # different photos per batch, which PyTorch encodes; a larger batch repeats them
 LEAST_COSINE = 0.99999
 
 
 def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np.ndarray]) -> dict[str, Any]:
-    """Returns the smallest cosine between features of onnxruntime and of `ImageEncoder.encode`, which must be ≥ .99999.
+    """Returns the smallest cosine between features by onnxruntime and by `ImageEncoder.encode`, which must be ≥ .99999.
 
     Batches of 1, 2, 3, 64 and 257 generated photos of odd sizes, larger and smaller than the input; then real ``photos``, one
-    by one. Lengths must agree, too: within .1% of those of ``encode``, or of 1 for features of unit length.
+    by one. Lengths must agree, too: within .1% of the lengths by ``encode``, or of 1 for features of unit length.
 
     Args:
-        session: of the file.
-        encoder: what it was made of.
+        session: session of the file.
+        encoder: the encoder that was exported.
         unit: whether its features have unit length.
         photos: uint8 [H, W, 3].
 
@@ -52,8 +52,8 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
                 f"the ONNX model returns features {list(features.shape)} instead of {list(expected.shape)}"
             )
         cosines.append(float(functional.cosine_similarity(features.double(), expected.double()).min()))
-        wanted = torch.ones(batch) if unit else expected.norm(dim=1)
-        lengths.append(float((features.norm(dim=1) / wanted.clamp_min(1e-12) - 1).abs().max()))
+        expected_lengths = torch.ones(batch) if unit else expected.norm(dim=1)
+        lengths.append(float((features.norm(dim=1) / expected_lengths.clamp_min(1e-12) - 1).abs().max()))
     worst = {"cosine": min(cosines), "length": max(lengths)}
     if not (worst["cosine"] >= LEAST_COSINE and worst["length"] <= 1e-3):
         raise InputError(

@@ -52,7 +52,7 @@ def to_onnx(
     on: Any = None,
     labels: str | None = None,
 ) -> dict[str, Any]:
-    """Writes an encoder as an ONNX file with its preprocessing, and beside it a script that uses it on files.
+    """Writes an encoder as an ONNX file with its preprocessing, and next to it a script that uses it on files.
 
     Input ``images``, uint8 [B, H, W, 3] for any B, H and W (for encoders of other than 1 or 3 channels [B, H, W, C]); output
     ``features`` float32 [B, F]. The graph resizes with Pillow's filter, crops the center and normalizes, as
@@ -64,7 +64,7 @@ def to_onnx(
         out: file to write, such as ``model.onnx``; it must not exist.
         unit: features of unit length, so that their dot product is the cosine similarity.
         int8: weights and activations of 8 bits, see `coulomb.export.int8.quantized`; needs ``on``.
-        on: images as for training, on which the file is also checked; for ``int8`` the calibration and the loss.
+        on: images, as for training, on which the file is also checked; for ``int8`` they calibrate and measure the loss.
         labels: the column of a table that holds the labels of ``on``.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Real photos as an ONNX file takes them, and their features by onnxruntime."""
+"""Reads photos in the format that an ONNX file takes, and computes their features with onnxruntime."""
 
 from collections.abc import Iterator
 from typing import Any

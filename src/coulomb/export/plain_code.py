@@ -68,7 +68,7 @@ def prepare(path):
 
 
 def reading_code(*further: Any) -> str:
-    """Returns functions that read an opened image as `ImageEncoder.encode` does, by the source of coulomb's own.
+    """Returns source code that reads an opened image as `ImageEncoder.encode` does, copied from coulomb's functions.
 
     Args:
         further: functions of `coulomb.tables` that are needed after ``to_channels(pixels(upright(image)), channels)``.
@@ -95,7 +95,7 @@ READS = (
 def plain_code(encoder: Encoder, canvas: Canvas | None) -> str | None:
     """Returns a program that defines ``encode(paths)``; None for encoders of other libraries, of users, or of other channels.
 
-    It is to be run in the folder with ``encoder.safetensors``. Its classes are those of `coulomb.models`, without docstrings,
+    Run it in the folder with ``encoder.safetensors``. Its classes are copied from `coulomb.models`, without docstrings,
     annotations and initialization. Features equal those of `ImageEncoder.encode` up to rounding.
     """
     shown = _network(encoder)

@@ -12,8 +12,8 @@ from coulomb.models import Encoder
 from coulomb.models.preprocessing import Preprocessing
 
 OPSET = 18
-UNIT = 2.0**22  # of Pillow's fixed-point weights
-FLOAT, DOUBLE, INT64 = 1, 11, 7  # of onnx.TensorProto
+UNIT = 2.0**22  # Pillow's fixed-point weights are multiples of 1/UNIT
+FLOAT, DOUBLE, INT64 = 1, 11, 7  # types in onnx.TensorProto
 
 
 def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
@@ -24,8 +24,8 @@ def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
     ONNX's Resize with antialias differs from Pillow by up to 9 of 255 in onnxruntime.
 
     Args:
-        encoder: decides channels, size and preprocessing.
-        canvas: of the run; None for published weights. See `coulomb.models.encode.source_features`.
+        encoder: determines channels, size and preprocessing.
+        canvas: canvas of the run; None for published weights. See `coulomb.models.encode.source_features`.
 
     Raises:
         InputError: the preprocessing is unknown, or uses a filter without antialiasing.

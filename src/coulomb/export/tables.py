@@ -1,4 +1,4 @@
-"""An index as files that any program reads: CSV and NumPy arrays."""
+"""Exports an index as CSV or NumPy arrays, which any program reads."""
 
 import contextlib
 import os

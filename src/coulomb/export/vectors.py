@@ -1,4 +1,4 @@
-"""What the exports of an index need of it, and its exact neighbors, to measure others by."""
+"""The contents of an index that exports use, and exact neighbors, with which their recall is measured."""
 
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from coulomb.ground.randomness import numpy_generator
 from coulomb.metrics.rows import blocks, unit_rows
 
 ROWS = 8192  # rows that are in memory at a time
-QUERIES, TOP = 100, 10  # on which recall is measured
+QUERIES, TOP = 100, 10  # recall@10 is measured on 100 queries
 SAME = 1e-4  # largest difference of cosines that counts as a tie; float16 features have 5e-4 per value
 
 
@@ -41,18 +41,18 @@ class Vectors(Protocol):
 def require_rows(index: Vectors) -> None:
     """Raises `InputError` for an index without images."""
     if not len(index):
-        raise InputError("the index has no images; build it of images first: coulomb index PHOTOS")
+        raise InputError("the index has no images; build it from images first: coulomb index PHOTOS")
 
 
 class Recall:
-    """The exact nearest neighbors of a sample of an index, to measure another search.
+    """The exact nearest neighbors of a sample of an index, to measure the recall of another search.
 
     Args:
-        index: of which 100 images are drawn as queries.
+        index: the index; 100 of its images are drawn as queries.
 
     Attributes:
         queries: float32 [Q, D].
-        top: K, 10 unless the index is smaller; the query is its own first neighbor.
+        top: K, 10 unless the index is smaller; the first neighbor of a query is the query.
     """
 
     def __init__(self, index: Vectors) -> None:

@@ -20,7 +20,7 @@ from coulomb.ground.errors import CoulombWarning
 LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of labels
 ZERO = 1e-12  # rows of smaller norm are zero vectors
-# Code that warnings skip to point at the user's line: this package, and torch, whose modules call it.
+# Frames that warnings skip, so that they point at the user's line: this package, and torch, whose modules call it.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
 
 
@@ -123,11 +123,11 @@ def checked_share(name: str, value: Any) -> float:
 
 
 def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str, below: float = math.inf) -> bool:
-    """Checks the norms of rows; returns True and issues a `CoulombWarning` if there are zero vectors.
+    """Checks the norms of rows. Returns True and issues a `CoulombWarning` if there are zero vectors.
 
     Args:
         norm: norms of the rows of the arguments, one argument after the other, with the same number of rows each.
-        names: of the arguments.
+        names: names of the arguments.
         normalize: whether rows are normalized; if not, zero vectors are not reported.
         effect: end of the warning, after "no direction".
         below: upper limit of all norms.

@@ -13,7 +13,7 @@ class InputError(ValueError):
 class DataUnavailableError(InputError):
     """Data cannot be read to the end: the network or a disk fails, or a file changed meanwhile. The message has the remedy.
 
-    It says nothing about the data themselves, so that no image is skipped because of it, and nothing that it made short is
+    The error says nothing about the data themselves: no image is skipped because of it, and no result that it cut short is
     saved.
     """
 

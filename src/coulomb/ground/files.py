@@ -63,8 +63,8 @@ def locked(path: Path, work: str = "training this run") -> Iterator[None]:
     no such locks.
 
     Args:
-        path: of the lock file.
-        work: what the process is doing, for the message in another one.
+        path: the lock file.
+        work: what the process is doing, for the error message of another process.
 
     Raises:
         InputError: another process holds the lock.
@@ -103,7 +103,7 @@ def _open(path: Path, work: str) -> TextIO:
                 work,
             )
             return file
-        if os.fstat(file.fileno()).st_nlink:  # otherwise its owner has just removed it, and the lock is void
+        if os.fstat(file.fileno()).st_nlink:  # otherwise its owner has just removed the file, and the lock is void
             # Forked data workers must not keep the lock of a killed run.
             os.register_at_fork(after_in_child=file.close)
             return file

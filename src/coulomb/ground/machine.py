@@ -1,7 +1,7 @@
-"""The processor: which of two exact fp32 matrix products is faster on it, `torch.mm` (MKL on x86) or oneDNN's; the allocator.
+"""The processor: which of two exact fp32 matrix products is faster, `torch.mm` (MKL on x86) or oneDNN; and the allocator.
 
-MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch contain, does. The choice is for products that
-are split over several threads: of a stored matrix and of blocks of features. With one thread, as in tiles, both are equally
+MKL does not use all of AVX-512 on AMD; oneDNN, which the CPU builds of torch contain, does. The choice affects products that
+are split over several threads, such as a stored matrix or blocks of features. With one thread, as in tiles, both are equally
 fast (99 to 103 and 101 to 110 GFLOP/s on Zen 4). Measured with two threads, GFLOP/s:
 
     AMD Zen 5                oneDNN 460    torch.mm 230
@@ -9,10 +9,10 @@ fast (99 to 103 and 101 to 110 GFLOP/s on Zen 4). Measured with two threads, GFL
     Intel Cascade Lake       oneDNN 122    torch.mm 146     (from the products of NT-Xent 8192×128: 282 and 236 ms)
 
 So oneDNN is used on AMD with AVX-512 and `torch.mm` everywhere else. The environment variable ``COULOMB_PRODUCTS``
-(``torch.mm`` or ``oneDNN``) overrides this. The choice depends on the build, the processor and that variable only, so that
-a resumed run repeats its bits; `KERNEL` is its name, recorded in a run's ``environment.json`` and in benchmarks.
+(``torch.mm`` or ``oneDNN``) overrides this. The choice depends only on the build, the processor and that variable, so that
+a resumed run repeats its bits; `KERNEL` is the name of the kernel, recorded in a run's ``environment.json`` and in benchmarks.
 
-`exclude_` fills parts of a tile by the operations that are fast on a CPU. `keep_freed_memory` is about the allocator.
+`exclude_` masks a tile by operations that are fast on a CPU. `keep_freed_memory` configures the allocator.
 """
 
 import ctypes
@@ -55,8 +55,8 @@ def preferred_kernel(processor: str, capability: str, override: str | None = Non
 def exclude_(tile_RC: Tensor, which: Callable[..., Tensor], first: Tensor, second: Tensor) -> Tensor:
     """Fills the tile with −∞ in place where the comparison ``which`` holds, for example `torch.lt`.
 
-    On a CPU by arithmetic, in 18 to 45% of the time (`benchmarks.masks`, AMD Zen 4): torch vectorizes comparisons that
-    write floats, not those that write booleans, nor `masked_fill_`.
+    On a CPU this is done by arithmetic, in 18 to 45% of the time (`benchmarks.masks`, AMD Zen 4): torch vectorizes
+    comparisons that write floats, but neither comparisons that write booleans nor `masked_fill_`.
     """
     if tile_RC.device.type != "cpu":
         return tile_RC.masked_fill_(which(first, second), -torch.inf)
@@ -92,13 +92,13 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
 def keep_freed_memory() -> bool:
     """Makes glibc's malloc keep the memory of freed tensors for the next ones, in this process; returns whether it does.
 
-    By default it maps each block above 32 MiB anew, and the kernel clears its pages: half the time of a network whose
-    activations are that large. Called when a training begins and before features are computed, not at import. Blocks above
-    2 GiB are still mapped. The process may hold up to a third more memory. The environment variable
+    By default malloc maps each block above 32 MiB anew, and the kernel clears its pages, which takes half of the time of a
+    network with activations that large. Called when a training begins and before features are computed, not at import. Blocks
+    above 2 GiB are still mapped. The process may hold up to a third more memory. The environment variable
     ``COULOMB_KEEP_MEMORY=0`` leaves malloc as it is; other C libraries have no such setting.
 
-    Measured by ``python -m benchmarks.memory`` with lite0, 96 pixels, two threads, with and without in turns (AMD Zen 4): 256
-    images in inference 3.3 times, 128 in training 2.0 times as fast.
+    Measured by ``python -m benchmarks.memory`` with lite0, 96 pixels, two threads, interleaved (AMD Zen 4): inference
+    of 256 images is 3.3 times as fast, training with 128 images 2.0 times.
     """
     if os.environ.get("COULOMB_KEEP_MEMORY") == "0":
         return False
@@ -110,8 +110,8 @@ def keep_freed_memory() -> bool:
     return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
 
 
-TILE_SHARE = 1 / 64  # of a GPU's free memory that a tile in fp32 takes; a reduction holds a handful of them
-# Rows; estimates, not measured: above 4,096 products hide the launches.
+TILE_SHARE = 1 / 64  # share of a GPU's free memory for one tile in fp32; a reduction holds a handful of tiles
+# Rows of a tile; estimated, not measured: from 4,096 rows on the products take longer than launching their kernels.
 SMALLEST_GPU_TILE, LARGEST_GPU_TILE = 1024, 8192
 
 

@@ -41,7 +41,7 @@ RENAMED: dict[str, tuple[str, str]] = {
 _QUEUE = (
     "pass negatives from earlier batches in the call: InfoNCELoss()(query, positive, queue.keys()) with negatives.Queue"
 )
-_MEMORY = "memory of a loss is linear in the batch, omit it; for that of an encoder use coulomb.training.cached_step"
+_MEMORY = "the memory of a loss is linear in the batch, omit it; for the memory of an encoder use coulomb.training.cached_step"
 _READ = "it is inferred from the tensors of each call; omit it"
 # Name elsewhere → what to do instead, if there is no corresponding option.
 REPLACED: dict[str, str] = {
@@ -71,7 +71,7 @@ def unknown_option(loss: str, name: str, options: Sequence[str]) -> str:
     return f"{what}{did_you_mean(name, options)}; its options are {', '.join(options)}"
 
 
-# Option of a run or command elsewhere → names here; the first that a command has is suggested.
+# Option of a run or command in other libraries → names here; the first one that the command has is suggested.
 RUN_OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("learning_rate", "base_lr", "init_lr", "max_lr", "peak_lr"), ("lr",)),
     **dict.fromkeys(("num_epochs", "max_epochs", "n_epochs", "num_train_epochs"), ("epochs",)),
@@ -109,5 +109,5 @@ RUN_OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def run_option(name: str, options: Sequence[str]) -> str | None:
-    """Returns which of ``options`` does what ``name`` does elsewhere, None if there is none or it is not known."""
+    """Returns the one of ``options`` that corresponds to ``name`` in other libraries, or None."""
     return next((here for here in RUN_OPTIONS.get(name.lower(), ()) if here in options), None)

@@ -21,7 +21,7 @@ def is_outage(error: OSError) -> bool:
 
 
 def unavailable(where: object, error: OSError) -> DataUnavailableError:
-    """Returns the error for data ``where`` the operating system fails."""
+    """Returns the error for data at ``where`` that the operating system could not read."""
     return DataUnavailableError(
         f"{visible(where)}: cannot be read ({error.strerror or error}); check the disk and the network, then run the command "
         "again, or resume the run"

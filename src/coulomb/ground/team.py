@@ -1,4 +1,4 @@
-"""The processes that work together: one, or those that torchrun started on one or several machines."""
+"""The processes that work together: a single one, or all processes that torchrun started, on one or several machines."""
 
 import os
 import time
@@ -55,11 +55,11 @@ def torchrun() -> Torchrun | None:
 class Team:
     """The processes of ``torchrun``, on one or several machines with a common file system.
 
-    The group is joined here if the environment of ``torchrun`` is there and it has not been joined yet. All processes must
-    call the same methods in the same order.
+    Joins the process group if torchrun started this process and the group has not been joined yet. All processes must call
+    the same methods in the same order.
 
     Args:
-        timeout: of a group that is joined here, for the operations of others than this object; default: `PATIENT`.
+        timeout: timeout of a group that is joined here, for operations outside this object; default: `PATIENT`.
     """
 
     def __init__(self, timeout: timedelta = PATIENT) -> None:
@@ -88,8 +88,8 @@ class Team:
     def meet(cls, seconds: Any) -> Self:
         """Returns the processes that torchrun started; without torchrun, this one alone.
 
-        ``seconds``: that a process waits for another one during the training, ``Config.process_timeout``; `PATIENT` if it is
-        no number, for an option that is not checked yet.
+        ``seconds``: how long a process waits for another one during training (``Config.process_timeout``); `PATIENT` if it is
+        not a number, because the option has not been checked yet.
         """
         if torchrun() is None:
             return cls.alone()
@@ -97,7 +97,7 @@ class Team:
 
     @classmethod
     def of_group(cls) -> Self:
-        """Returns the processes of the group that exists, or this one alone; all processes of the group must call this."""
+        """Returns the processes of the existing group, or this one alone; all processes of the group must call this."""
         return cls() if dist.is_available() and dist.is_initialized() else cls.alone()
 
     def leave(self) -> None:
@@ -113,7 +113,7 @@ class Team:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
     def by_first(self, work: Callable[[], Result]) -> Result:
-        """Returns the result of ``work`` in the first process, in all processes; an `InputError` is raised in all."""
+        """Runs ``work`` in the first process and returns its result in all processes; an `InputError` is raised in all."""
         with self.leading() as share:
             return share(outcome(work)) if self.rank == 0 else self.follow()
 
@@ -159,20 +159,20 @@ class Team:
         return box[0]
 
     def to_first(self, work: Callable[[], Result]) -> list[Result]:
-        """Returns the results of ``work`` of all processes in the first one, by rank, and nothing in the others."""
+        """Runs ``work`` in all processes; returns their results, by rank, in the first process and None in the others."""
         if self.world == 1:
             return [work()]
-        own = outcome(work)
+        mine = outcome(work)
         box: list[Any] | None = [None] * self.world if self.rank == 0 else None
         with connected():
-            dist.gather_object(own, box, group=self._group)
-        for rank, result in enumerate([own] if box is None else box):
+            dist.gather_object(mine, box, group=self._group)
+        for rank, result in enumerate([mine] if box is None else box):
             if isinstance(result, InputError):
                 raise result if box is None or rank == 0 else repeated(result)
         return box or []
 
     def by_each(self, work: Callable[[], Result]) -> list[Result]:
-        """Returns the results of ``work`` of all processes; an `InputError` of any process is raised in all."""
+        """Runs ``work`` in all processes and returns all results; an `InputError` of any process is raised in all."""
         box: list[Any] = [outcome(work)]
         if self.world > 1:
             mine, box = box[0], [None] * self.world
@@ -185,12 +185,12 @@ class Team:
 
 
 def fresh_store() -> dict[str, Any]:
-    """Returns the store of this start of the processes, with rank and number, as arguments of ``init_process_group``.
+    """Returns arguments of ``init_process_group``: a store for this start of the processes, the rank and the world size.
 
-    One store of torchrun lasts for all starts. It separates them by the count of restarts of each machine, and these counts
-    differ if some machines start again because of a failure and others because a machine joined or left: processes would
-    then find addresses of dead ones. So the first process chooses a prefix, and every process accepts it only with the
-    word that it has just sent itself.
+    torchrun keeps one store for all starts. It separates them by each machine's count of restarts, and these counts differ
+    if some machines restart because of a failure and others because a machine joined or left: processes would then find
+    addresses of dead processes. So the first process chooses a prefix, and every process accepts it only together with the
+    word that this process has just sent.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}

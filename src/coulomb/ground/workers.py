@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-WINDOW = 256  # tasks that are looked at for one that can run: bounds memory and the time of a search
+WINDOW = 256  # tasks that are searched for one that can run; bounds the memory and the time of the search
 
 
 class Task(NamedTuple):
@@ -37,12 +37,12 @@ def run(tasks: Iterable[Task], at_once: int) -> None:
 
     Args:
         tasks: read as needed. Without gradients, and outside autocast.
-        at_once: how many of them can run at the same time, given their claims. There are at most as many threads, and at
-            most `torch.get_num_threads()`, which are divided among the threads for operators inside the tasks. With one
-            thread the tasks run in order in the calling thread.
+        at_once: how many of them can run at the same time, given their claims. This and `torch.get_num_threads()` limit the
+            number of threads; torch's threads are divided among them for operators inside the tasks. With one thread the
+            tasks run in order in the calling thread.
 
     Raises:
-        The exception of a task, after the tasks that had begun are done; the other tasks are left out.
+        The exception of a task, after all running tasks have finished; tasks that have not started are dropped.
     """
     threads = torch.get_num_threads()
     workers = min(threads, at_once)
@@ -71,7 +71,7 @@ class _Run:
             others = [_pool().submit(self.work_off) for _ in range(self.workers - 1)]
         self.work_off()
         for other in others:
-            if not other.cancel():  # not begun, since the pool is busy with the tasks of others: nothing is left to do
+            if not other.cancel():  # not started, because the pool runs the tasks of other calls: nothing is left to do
                 other.result()
         if self.error is not None:
             raise self.error
@@ -159,7 +159,7 @@ def _library() -> _Library | None:
 def own_threads(count: int) -> Iterator[None]:
     """Within this block, operators in the calling thread use ``count`` threads. Other threads are not affected.
 
-    `torch.set_num_threads` would also change the number that threads which start meanwhile begin with.
+    `torch.set_num_threads` would also change the default of threads that start meanwhile.
     """
     library = _library()
     assert library is not None
@@ -176,15 +176,15 @@ def own_threads(count: int) -> Iterator[None]:
             library.set_mkl_threads(mkl_before)
 
 
-# Elements of an operator in the calling thread alone. With fewer (N ≤ 1,024 at D = 128) a loss takes a few milliseconds, of
-# which setting the threads would be 5 to 10%; more take one thread longer than a millisecond.
+# Sizes of operators that run in the calling thread alone. With fewer elements (N ≤ 1,024 at D = 128) a loss takes a few
+# milliseconds, and setting the threads would add 5 to 10%; with more, one thread takes longer than a millisecond.
 MORE_THAN, AT_MOST = 2**18, 2**20
 
 
 def alone(value: Tensor) -> AbstractContextManager[object]:
-    """Within this block operators run in the calling thread alone, if ``value`` on a CPU is of a size where that pays.
+    """Within this block operators run in the calling thread alone, if ``value`` is on a CPU and of a size where that helps.
 
-    With two threads an operator lasts half as long on a quiet machine, .1 ms less; beside four busy processes it waits 10 ms.
+    With two threads such an operator takes .1 ms less on a quiet machine, but waits for 10 ms next to four busy processes.
     """
     if torch.compiler.is_compiling() or value.device.type != "cpu" or not MORE_THAN < value.numel() <= AT_MOST:
         return nullcontext()

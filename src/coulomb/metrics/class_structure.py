@@ -1,4 +1,4 @@
-"""How embeddings relate to the classes: similarity within a class, false negatives, purity of neighborhoods."""
+"""How embeddings relate to classes: similarity within a class, false negatives, purity of neighborhoods."""
 
 import torch
 from torch import Tensor

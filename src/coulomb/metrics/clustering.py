@@ -18,7 +18,8 @@ def clustering(test_x: Features, test_y: Labels, *, seed: int = 0) -> dict[str, 
     """Agreement of the classes with k-means clusters of features of unit length, as many clusters as classes.
 
     NMI = 2·I(cluster; class) / (H(cluster) + H(class)); ARI is the share of pairs on which both agree, corrected for
-    chance (0 by chance, 1 at best); accuracy is that of the best one-to-one assignment of clusters to classes (Kuhn, 1955).
+    chance (0 by chance, 1 at best); accuracy is computed for the best one-to-one assignment of clusters to classes (Kuhn,
+    1955).
 
     Args:
         test_x: features [n,F].

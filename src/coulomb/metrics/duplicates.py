@@ -57,9 +57,9 @@ def near_duplicates(x: Tensor, keys: Tensor | None = None, *, threshold: float =
     for rows, cosines, _ in cosine_strips(points, others):
         close = cosines >= at_least
         if keys is None:
-            own = torch.arange(rows.start, rows.stop, device=points.device)
-            paired[rows] = (close & (columns != own[:, None])).any(1)
-            close &= columns > own[:, None]
+            itself = torch.arange(rows.start, rows.stop, device=points.device)[:, None]
+            paired[rows] = (close & (columns != itself)).any(1)
+            close &= columns > itself
         else:
             paired[rows] = close.any(1)
         strip_pairs, strip_values = close.nonzero(), cosines[close]

@@ -57,7 +57,7 @@ def evaluate_features(
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
         "map_at_r", "r_precision"}, "clustering": {"nmi", "ari", "accuracy"}, "by_frequency": {"many", "medium", "few"},
         "per_class": [...], "protocol": {...}}``. A metric that cannot be measured (with a single class, for example) is
-        None, and the protocol states the reason. Rows of ``per_class`` are those of `class_table` with ``taken_for``,
+        None, and the protocol states the reason. ``per_class`` has the rows of `class_table` and ``taken_for``,
         the classes that kNN predicts.
 
     Raises:

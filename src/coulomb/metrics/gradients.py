@@ -36,9 +36,9 @@ def gradient_balance(
 ) -> GradientBalance:
     """`GradientBalance` of anchors ``x`` [n,D] with positives ``y`` [n,D], by differentiating ``loss`` in fp64.
 
-    For InfoNCE ∂L/∂s⁺ = −(1 − P⁺)/τ and ∂L/∂s_j = P_j/τ, so that the magnitudes of the negatives add up to that of the
-    positive: the ratio is 1 for every τ and all embeddings (Wang and Liu, 2021). The same holds for every function of
-    Σ_j e^{s_j − s⁺}; the simple loss −s⁺ + λΣ_j s_j has the ratio λM.
+    For InfoNCE ∂L/∂s⁺ = −(1 − P⁺)/τ and ∂L/∂s_j = P_j/τ, so that the magnitudes of the negatives' gradients add up
+    to the magnitude of the positive's: the ratio is 1 for every τ and all embeddings (Wang and Liu, 2021). The same holds for
+    every function of Σ_j e^{s_j − s⁺}; the simple loss −s⁺ + λΣ_j s_j has the ratio λM.
 
     Args:
         x, y: two views of the same images; normalized here.
@@ -46,7 +46,7 @@ def gradient_balance(
         keys: [M,D] negatives shared by all anchors, such as a queue; default: the other images' rows of ``y``.
         loss: (positive [n], negatives [n,M]) → loss of each anchor [n].
 
-    Strips of whole rows stream by. Raises `InputError` for shapes that do not match or values that are not finite.
+    Computed in strips of whole rows. Raises `InputError` for shapes that do not match or values that are not finite.
     """
     if not temperature > 0:
         raise InputError(f"temperature={temperature}: must be positive.")
@@ -74,8 +74,8 @@ def gradient_balance(
 def class_gradient_norms(gradients: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Sums of gradient norms per class [C] float64 and rows per class [C] int64; their ratio is the mean norm.
 
-    ``gradients`` [n,D] are ∂loss/∂features, one row per view; ``labels`` [n], −1 (unknown) is left out. Sums rather than
-    means, so that batches can be added up. Raises `InputError` for other shapes or values that are not finite.
+    ``gradients`` [n,D] are ∂loss/∂features, one row per view; ``labels`` [n], −1 (unknown) is left out. Sums instead
+    of means, so that batches can be added up. Raises `InputError` for other shapes or values that are not finite.
     """
     rows = check_vectors(gradients, "gradients")
     classes = check_integers(labels, "labels", rows)

@@ -71,7 +71,7 @@ def hardness(
         ids, key_ids: [n], [M], the image of each row; pairs of one image are not negatives. The id −1 equals none.
         labels, key_labels: [n], [M] for ``same_class``; −1 is unknown. With ``keys=None`` the first of each is used for both.
 
-    Strips of whole rows stream by: O(n·M·D) time, memory linear in n. Raises `InputError` naming the invalid argument.
+    Computed in strips of whole rows: O(n·M·D) time, memory linear in n. Raises `InputError` naming the invalid argument.
     """
     options = {"ids": ids, "key_ids": key_ids, "labels": labels, "key_labels": key_labels}
     return hardness_at(x, [temperature], keys, **options)[0]
@@ -238,12 +238,12 @@ def temperature_sweep(
 ) -> TemperatureSweep:
     """How the gradient would be distributed over the negatives of ``embeddings`` [n,D] at each τ of ``taus``.
 
-    Arguments as in `hardness`. For two views pass ``cat([view0, view1])`` and ``ids=arange(n).repeat(2)``, so that no
-    view is a negative of its own image.
+    Arguments as in `hardness`. For two views pass ``cat([view0, view1])`` and ``ids=arange(n).repeat(2)``, so that views
+    of the same image are not negatives.
 
     ``suggestion`` is the τ at which the hardest tenth carries half of the repulsive gradient, interpolated linearly in
-    log τ between two points of the curve, to two digits. Then neither do a few negatives dominate (at small τ these are
-    the most likely false negatives), nor do all push equally. The share falls as τ grows, so there is at most one such
+    log τ between two points of the curve, to two digits. At that τ neither do a few negatives dominate (at small τ these
+    are the most likely false negatives), nor do all push equally. The share falls as τ grows, so there is at most one such
     τ; for normally distributed cosines it is their standard deviation/1.28. It is a rule of thumb: embeddings depend on
     the τ of their training, so change it in steps. None with fewer than 20 negatives, or if τ is outside the range.
 

@@ -15,11 +15,11 @@ from coulomb.metrics.inputs import Features, Labeled, Labels, labeled_split
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 MOST_ROWS = 100_000  # training images; more are dropped by a seeded draw, which the protocol records
-MOST_ROWS_TO_CHOOSE = 10_000  # of these, for choosing C
+MOST_ROWS_TO_CHOOSE = 10_000  # training images for choosing C
 HELD_OUT = 0.2
 ITERATIONS = 100  # enough or nearly enough for encoder features of 50,000 images, not for raw pixels; see the protocol
-# Weak regularization, as features have unit length. On digits, for raw and learned features, at least as good as class
-# means, the nearest neighbor, C = 1 and C = 10 at 1, 5 and 10 shots.
+# Weak regularization, because features have unit length. On digits, with raw and learned features and 1, 5 and 10 shots,
+# at least as accurate as class means, the nearest neighbor, C = 1 and C = 10.
 FEW_SHOT_C = 100.0
 
 

@@ -32,8 +32,8 @@ def linear_cka(x: Tensor, y: Tensor) -> float:
     if len(first) != len(second):
         raise InputError(f"x {list(x.shape)} and y {list(y.shape)} must be features of the same images.")
     first, second = first - first.mean(0), second - second.mean(0)
-    own = _hsic(first, first) * _hsic(second, second)
-    return float(_hsic(first, second) / own.sqrt()) if float(own) > 1e-24 else 0.0
+    norms = _hsic(first, first) * _hsic(second, second)
+    return float(_hsic(first, second) / norms.sqrt()) if float(norms) > 1e-24 else 0.0
 
 
 def _hsic(x: Tensor, y: Tensor) -> Tensor:
@@ -48,8 +48,8 @@ def recovered(x: Tensor, y: Tensor) -> float | None:
     """Share of y's variance that a linear map of x recovers, relative to the share that a linear map of y itself does.
 
     Rows are normalized to length 1. A ridge regression is fitted on the even rows and evaluated on the odd ones: R² of x →
-    y over R² of y → y, between 0 and 1. It is 1 if x has all that y has, in any linear form and whatever else it has, and
-    0 if y cannot be predicted from x. The division makes up for the few images of the fit. The penalty is the one with the
+    y over R² of y → y, between 0 and 1. It is 1 if y is a linear function of x, and 0 if y cannot be
+    predicted from x. The division corrects for the small number of images in the fit. The penalty is the one with the
     smallest leave-one-out error.
 
     Args:

@@ -62,7 +62,7 @@ def class_retrieval(
     depth = min(max(int(relevant.max()), *ks), len(keys) - int(among_queries))
     scores = torch.zeros(len(x), len(ks) + 2, dtype=torch.float64)
     for rows, _, columns in nearest(x, keys, depth + int(among_queries)):
-        others = without_own(columns, torch.arange(rows.start, rows.stop)) if among_queries else columns
+        others = without_self(columns, torch.arange(rows.start, rows.stop)) if among_queries else columns
         scores[rows] = retrieval_scores(key_y[others] == y[rows, None], relevant[rows], ks)
     means = scores[~alone].mean(dim=0).tolist()
     return {
@@ -100,9 +100,9 @@ def count_matches(values: Tensor, among: Tensor) -> Tensor:
     return index[len(values) :].bincount(minlength=len(distinct))[index[: len(values)]]
 
 
-def without_own(columns: Tensor, own: Tensor) -> Tensor:
-    """Removes each query's own column: [b, k + 1] → [b, k]. Rows without it, as copies rank higher, lose the last."""
-    itself = columns == own[:, None]
+def without_self(columns: Tensor, query: Tensor) -> Tensor:
+    """Removes the query from its neighbors: [b, k + 1] → [b, k]. If copies rank higher and hide it, removes the last."""
+    itself = columns == query[:, None]
     last = columns.shape[1] - 1
     dropped = torch.where(itself.any(1), itself.int().argmax(1), last)
     remaining = torch.arange(last + 1) != dropped[:, None]
@@ -110,7 +110,7 @@ def without_own(columns: Tensor, own: Tensor) -> Tensor:
 
 
 def view_retrieval(view0_x: Features, view1_x: Features) -> float:
-    """R@1 of views: the share of images whose view 0 has its own view 1 as the nearest among view 1 of ALL n images.
+    """R@1 of views: the share of images whose view 0 is nearest to their view 1, among view 1 of ALL n images.
 
     Chance level is 1/n, so report n with it. Takes features [n,F], n ≥ 2, of the same images; raises InputError otherwise.
     """
@@ -118,12 +118,12 @@ def view_retrieval(view0_x: Features, view1_x: Features) -> float:
 
 
 def views_retrieved(view0_x: Features, view1_x: Features) -> Tensor:
-    """Returns whether view 0 of each image has its own view 1 as the nearest, bool [n]; see `view_retrieval`."""
+    """Returns whether view 0 of each image is nearest to view 1 of the same image, bool [n]; see `view_retrieval`."""
     first, second = check_features(view0_x, "view0_x"), check_features(view1_x, "view1_x")
     if first.shape != second.shape or len(first) < 2:
         raise InputError(
             f"view0_x {list(first.shape)} and view1_x {list(second.shape)} must be features [n, F] of the same n ≥ 2 "
             "images."
         )
-    own = torch.arange(len(first))
-    return torch.cat([columns[:, 0] == own[rows] for rows, _, columns in nearest(first, second, 1)])
+    partner = torch.arange(len(first))
+    return torch.cat([columns[:, 0] == partner[rows] for rows, _, columns in nearest(first, second, 1)])

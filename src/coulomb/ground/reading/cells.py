@@ -1,4 +1,4 @@
-"""Text in CSV files, which spreadsheets take for a formula if it begins with = + - @, a tab or a carriage return."""
+"""Text for CSV files: spreadsheets run text as a formula if it begins with = + - @, a tab or a carriage return."""
 
 import re
 
@@ -15,5 +15,5 @@ def to_cell(value: object) -> object:
 
 
 def from_cell(text: str) -> str:
-    """Returns the text of which `to_cell` made ``text``."""
+    """Returns the original of a text that `to_cell` returned."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

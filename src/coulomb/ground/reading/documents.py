@@ -65,7 +65,7 @@ def check_shape(path: Path | str, value: Any, entries: Mapping[str, Shape], reme
     return value
 
 
-DEPTH = 32  # of nested lists and objects
+DEPTH = 32  # nesting of lists and objects
 CONTAINERS = 2**20  # lists and objects in one document
 MOST_JSON = 32 * MIB
 MOST_YAML = MIB // 4  # the YAML parser is a hundred times slower than the JSON parser

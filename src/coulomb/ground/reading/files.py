@@ -115,7 +115,7 @@ def open_arrays(path: Path, *, most: int = MOST_EXPANDED, remedy: str = RESTORE,
     """Opens an .npz file. Declared sizes are checked before anything is decompressed.
 
     Args:
-        path: of the file.
+        path: the file.
         most: largest size of all arrays in bytes; 20 times the size of the file if that is more.
         remedy: end of error messages.
         smaller: end of the message for a file whose arrays are larger.
