@@ -116,7 +116,7 @@ def test_existing_folders_and_figures_of_other_data_are_refused(tmp_path):
     loaded = run(tmp_path / "run", "convnet", width=8)
     with pytest.raises(InputError, match="already exists"):
         to_hub(loaded, tmp_path / "run")
-    with pytest.raises(InputError, match="the run's own evaluation"):
+    with pytest.raises(InputError, match="the run's evaluation"):
         to_hub(loaded, tmp_path / "hub", on="digits")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run"]
 
