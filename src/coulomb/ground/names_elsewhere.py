@@ -17,7 +17,7 @@ RENAMED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("m", "triplet_margin", "arcface_margin"), ("margin", "")),
     "margin_in_degrees": ("margin", "the margin is in radians"),
     **dict.fromkeys(("reducer", "size_average", "reduce"), ("reduction", "'mean', 'sum' or 'none'")),
-    **dict.fromkeys(("normalize_embeddings", "l2_normalize", "normalize", "l2norm"), ("normalize", "")),
+    **dict.fromkeys(("normalize_embeddings", "l2_normalize", "normalise", "l2norm"), ("normalize", "")),
     **dict.fromkeys(
         ("gather_distributed", "gather_across_devices", "gather_with_grad", "local_loss", "distributed"),
         ("gather", "'auto' gathers when torch.distributed runs several processes"),
@@ -103,7 +103,7 @@ RUN_OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("threshold", "min_similarity", "similarity", "cutoff", "t"), ("above", "accuracy")),
     **dict.fromkeys(("limit", "num", "top_k", "topk", "count", "n_results", "n"), ("top", "number")),
     **dict.fromkeys(("clusters", "n_clusters", "num_clusters", "k"), ("number", "neighbors", "knn_k", "top")),
-    **dict.fromkeys(("n_neighbors", "neighbors", "num_neighbors"), ("neighbors", "knn_k")),
+    **dict.fromkeys(("n_neighbors", "neighbours", "num_neighbors"), ("neighbors", "knn_k")),
     **dict.fromkeys(("min_cluster_size", "min_size"), ("least",)),
 }
 
