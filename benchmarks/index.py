@@ -24,8 +24,9 @@ from coulomb.index.embed import place
 from coulomb.index.encoders import describe
 from coulomb.index.folder import FORMAT, IndexFolder
 from coulomb.index.table import Photo, make_table, schema
-from coulomb.tables import open_source
-from coulomb.tables.originals import Originals, images_per_batch
+from coulomb.kinds.image import OriginalImage
+from coulomb.tables import Samples, open_source
+from coulomb.tables.images import images_per_batch
 from coulomb.tables.workers import cores
 from coulomb.training.run import load
 
@@ -154,8 +155,8 @@ def bench_build(folder: Path, data: Any, images: int, repeats: int) -> dict[str,
     encoder = place(opened.encoder, torch.device("cpu"))
     assert encoder.preprocessing is not None
     size = images_per_batch(3, SIDE)
-    originals = Originals(source, 3, encoder.preprocessing)
-    prepared = [batch["image"] for batch in originals.batches(range(len(source)), min(256, size), cores())]
+    originals = Samples(source, {"image": OriginalImage(3, encoder.preprocessing)})
+    prepared = [batch.stack.canvas for batch in originals.batches(range(len(source)), min(256, size), cores())]
     built = iter(range(10**9))
 
     @torch.inference_mode()

@@ -9,7 +9,7 @@ from benchmarks.command import Json, command, show
 from benchmarks.timing import interleaved, medians
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
-from coulomb.kinds.image.views import Share
+from coulomb.kinds.share import Share
 from coulomb.methods import METHODS
 from coulomb.models import build_encoder
 from coulomb.training.order import TrainingBatch
@@ -82,14 +82,7 @@ class _Steps:
         train_row = torch.randperm(IMAGES, generator=draw)[:batch]
         self.labels = torch.randint(10, (IMAGES,), generator=draw)
         self.batch: Any = TrainingBatch(
-            {},
-            torch.ones(batch),
-            train_row,
-            train_row,
-            self.labels[train_row],
-            Share(torch.arange(batch), batch),
-            [],
-            [],
+            {}, train_row, train_row=train_row, labels=self.labels[train_row], share=Share(torch.arange(batch), batch)
         )
         self.module = SimpleNamespace(method=self.method, completes_update=lambda batch_idx: True)
         self.trainer: Any = SimpleNamespace(is_global_zero=True, global_step=PERIOD - 1)

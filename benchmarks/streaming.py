@@ -23,7 +23,7 @@ from benchmarks.range_server import range_server
 from benchmarks.timing import describe_machine, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
-from coulomb.tables import Images, Source, open_source
+from coulomb.tables import Source, image_samples, open_source
 from coulomb.tables.shards.blocks import WINDOW
 from coulomb.tables.shards.cache import FOLDER
 from coulomb.tables.shards.store import find_stamp
@@ -156,7 +156,7 @@ def _open(folder: Path, entries: int, repeats: int) -> dict[str, Any]:
     opened = resident_mib()
     order = RunOrder(np.arange(len(source)), min(256, len(source)), 1, 0, blocks=source.blocks)
     memory = []
-    data = Images(source, 32, dtype="uint8")
+    data = image_samples(source, 32, dtype="uint8")
     for step, batch in enumerate(order):
         data.__getitems__(batch)
         memory.append(resident_mib())
@@ -218,7 +218,7 @@ def _throughput(
 def _one_epoch(source: Source, workers: int) -> tuple[float, float]:
     """Returns the seconds of an epoch in the order of training, and those until its first batch."""
     order = RunOrder(np.arange(len(source)), min(64, len(source)), 1, 0, blocks=source.blocks)
-    loader = RunLoader(Images(source, 64, dtype="uint8"), order, workers)
+    loader = RunLoader(image_samples(source, 64, dtype="uint8"), order, workers)
     first = None
     start = time.perf_counter()
     for _ in loader:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from coulomb.ground.errors import InputError
-from coulomb.index.photos import make_thumbnail
 from coulomb.kinds.image.decode import decode
 from coulomb.kinds.image.picture import Picture
+from coulomb.kinds.image.thumbnail import make_thumbnail
 
 if TYPE_CHECKING:
     from coulomb.index import Index

@@ -71,7 +71,7 @@ def measure_baselines(run: RunFolder, draws: int) -> dict[str, dict[str, Any]]:
     normalize = encoder.normalize
 
     def pixels(part: Part) -> tuple[Tensor, np.ndarray]:
-        return pixel_features(part.images, part.indices, lambda canvas, aspect: normalize(views.plain(canvas, aspect)))
+        return pixel_features(part.images, part.indices, lambda stack: normalize(views.plain(stack)))
 
     untrained = _sides(prepared, lambda part: extract_features(encoder, part.images, part.indices, views.plain))
     raw = _sides(prepared, pixels)
@@ -146,9 +146,9 @@ def load_trained(run: RunFolder, prepared: Prepared, most: int = MAX_IMAGES, *, 
     pairs, indices = [], []
     with frozen(method), torch.no_grad():
         for number, batch in enumerate(part.images.batches(part.sample(most, config.seed, "pairs").indices, 256)):
-            drawn = views(batch["image"], generator(config.seed, "lab views", number), n=2, aspect=batch["aspect"])
+            drawn = views(batch.stack, generator(config.seed, "lab views", number), n=2)
             pairs.append(torch.stack([normalize(method.head(method.encoder(view)).double(), dim=1) for view in drawn]))
-            indices.append(batch["index"])
+            indices.append(batch.sample)
     first, second = torch.cat(pairs, dim=1)
     index = torch.cat(indices)
     labels = None if part.labels is None else torch.from_numpy(part.labels)[index]

@@ -16,7 +16,7 @@ from coulomb.models import load_encoder
 from coulomb.models.encoder import Normalization
 from coulomb.models.features import extract_features
 from coulomb.report.tables import evaluation_table, summary_table
-from coulomb.tables import Images
+from coulomb.tables import Samples
 from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.reopen import reopen
 from coulomb.training.record.folder import RunFolder
@@ -218,14 +218,14 @@ def test_images_that_are_not_cached_are_read_by_workers(run, monkeypatch, pixels
     found = contestants(config, RunFolder(run.path), prepared, views, None)["raw_pixels" if pixels else "trained"]
     part, readers = prepared.unseen, torch.zeros(2, dtype=torch.int64).share_memory_()
     expected, _ = found.features(part)
-    decode, here = Images._decode, os.getpid()
+    decode, here = Samples._read_cells, os.getpid()
 
     def counted(self, positions):
         readers[int(os.getpid() != here)] += 1
         return decode(self, positions)
 
-    monkeypatch.setattr(Images, "_decode", counted)
-    part.images.workers, part.images._canvases = 2, None
+    monkeypatch.setattr(Samples, "_read_cells", counted)
+    part.images.workers, part.images._stacks = 2, None
     features, _ = found.features(part)
     torch.testing.assert_close(features, expected)
     assert readers[0] == 0 and readers[1] > 0

@@ -18,11 +18,13 @@ from coulomb.evaluation.fine_tuning import (
     tune,
 )
 from coulomb.ground.errors import InputError, NonFiniteError
+from coulomb.kinds.image import Canvases
 from coulomb.kinds.image.views import OwnViews, make_views
+from coulomb.tables import Batch
 
 
 class Digits:
-    """Digits as `coulomb.tables.Images` offers them; ``seen`` remembers which were read."""
+    """Digits as `coulomb.tables.Samples` offers them; ``seen`` remembers which were read."""
 
     def __init__(self):
         self.canvas = torch.from_numpy(load_digits().images).float()[:, None] / 16
@@ -32,7 +34,7 @@ class Digits:
         for start in range(0, len(indices), batch_size):
             index = torch.as_tensor(np.asarray(indices[start : start + batch_size]))
             self.seen.append(index)
-            yield {"image": self.canvas[index], "aspect": torch.ones(len(index)), "index": index, "failed": []}
+            yield Batch({"image": Canvases(self.canvas[index], torch.ones(len(index)))}, index)
 
 
 def encoder():
@@ -170,11 +172,11 @@ def test_geometric_views_keep_colors_and_user_views_are_plain():
     canvas = torch.rand(4, 3, 16, 16)
     mild, words = geometric_view(make_views("small-natural", size=16))
     draw = torch.Generator().manual_seed(0)
-    assert mild(canvas, draw, None).shape == canvas.shape and "0.5 to 1 of the area" in words
-    flat = mild(canvas[:, :, :1, :1].expand(4, 3, 16, 16).contiguous(), draw, None)
+    assert mild(canvas, draw).shape == canvas.shape and "0.5 to 1 of the area" in words
+    flat = mild(canvas[:, :, :1, :1].expand(4, 3, 16, 16).contiguous(), draw)
     torch.testing.assert_close(flat, canvas[:, :, :1, :1].expand_as(flat))
     own, words = geometric_view(OwnViews(lambda images, generator: 1 - images, 16, 3))
-    assert torch.equal(own(canvas, draw, None), canvas) and words == "the plain view"
+    assert torch.equal(own(canvas, draw), canvas) and words == "the plain view"
 
 
 def test_order_and_schedule():

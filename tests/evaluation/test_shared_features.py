@@ -10,7 +10,7 @@ from coulomb.evaluation import contestants
 from coulomb.evaluation.contestants import Contestant
 from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder
-from coulomb.tables import Images, open_source
+from coulomb.tables import image_samples, open_source
 from coulomb.training.plan.prepare import Part
 
 
@@ -18,7 +18,7 @@ from coulomb.training.plan.prepare import Part
 @pytest.mark.parametrize("pixels", [False, True])
 def test_shares_put_together_are_the_features_of_one_process(digit_tree, monkeypatch, world, pixels):
     monkeypatch.setattr(contestants, "BATCH", 8)
-    images = Images(open_source(digit_tree), size=16, channels=1)
+    images = image_samples(open_source(digit_tree), size=16, channels=1)
     part = Part(images, np.arange(3, 50), None)
     encoder = build_encoder("convnet", channels=1, image_size=16, width=4, seed=0)
     normalize = encoder.normalize if pixels else None

@@ -48,7 +48,7 @@ def test_preparation_of_a_run_is_that_of_its_evaluation(side, canvas, channels):
         source = open_images([noise(*size)])
         ((images, members),), _ = _canvases(network, source, stored, [0], 0)
         batch = next(images.batches(members, 1))
-        expected = plain_view(batch["image"], side, batch["aspect"])[0].numpy()
+        expected = plain_view(batch.stack, side)[0].numpy()
         np.testing.assert_allclose(prepared(network, stored, noise(*size)), expected, atol=2e-5)
 
 

@@ -4,18 +4,20 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from coulomb.index.photos import ReadOnce, Recorded
-from coulomb.tables import Images, open_source
+from coulomb.index.photos import PhotoKind, ReadOnce
+from coulomb.kinds.image import Image as ImageKind
+from coulomb.tables import ArraySource, Samples, open_source
 from range_server import range_server
 from shards_made import make_shards
 
 
-def recorded(source):
+def recorded(source, known=frozenset()):
     once = ReadOnce(source, None)
-    made = Recorded(Images(once, 8, dtype="uint8"), once, frozenset(), 16)
-    return [batch["photos"] for batch in made.batches(list(range(len(source))), 5)]
+    made = Samples(once, {"image": PhotoKind(ImageKind(8), known, 16)})
+    return [batch.stack for batch in made.batches(list(range(len(source))), 5)]
 
 
 def test_images_of_remote_shards_are_read_ahead_by_blocks(tmp_path, monkeypatch):
@@ -24,9 +26,19 @@ def test_images_of_remote_shards_are_read_ahead_by_blocks(tmp_path, monkeypatch)
     with range_server(shards) as server:
         source = open_source(f"{server.address}/train-{{0000..0002}}.tar")
         before = len(server.requests)
-        photos = recorded(source)
+        photos = [stack.photos for stack in recorded(source)]
         assert len(server.requests) - before == 3  # one block per shard, not one request for each of 30 images
-    assert photos == recorded(open_source(f"{shards}/train-{{0000..0002}}.tar"))
+    local = recorded(open_source(f"{shards}/train-{{0000..0002}}.tar"))
+    assert photos == [stack.photos for stack in local]
+
+
+def test_known_images_are_not_decoded():
+    source = ArraySource(np.random.default_rng(0).integers(0, 256, (4, 9, 9, 3), np.uint8))
+    (everything,) = recorded(source)
+    assert list(everything.photos) == [0, 1, 2, 3] and not everything.known and len(everything.images) == 4
+    (some,) = recorded(source, frozenset({bytes.fromhex(everything.photos[2][0].sha256)}))
+    assert list(some.photos) == [0, 1, 3] and list(some.known) == [2]
+    assert torch.equal(some.images.canvas, everything.images.canvas[[0, 1, 3]])
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from coulomb.kinds.image import Canvases
 from coulomb.models.features import extract_features, frozen, pixel_features
-from coulomb.tables import Images, open_source
+from coulomb.tables import Batch, image_samples, open_source
 
 
 class Pictures:
@@ -23,12 +24,11 @@ class Pictures:
             chosen = torch.as_tensor(np.asarray(indices[start : start + batch_size]))
             good = chosen[chosen != 5]
             failed = [(int(i), "truncated") for i in chosen if i == 5]
-            yield then({"image": self.canvas[good], "aspect": torch.ones(len(good)), "index": good, "failed": failed})
+            yield then(Batch({"image": Canvases(self.canvas[good], torch.ones(len(good)))}, good, failed))
 
 
-def plain(canvas, aspect):
-    assert aspect.shape == (len(canvas),)
-    return canvas
+def plain(stack):
+    return stack.canvas
 
 
 def encoder():
@@ -49,12 +49,12 @@ def test_features_in_order_with_their_indices():
 def test_workers_compute_the_same_features(tmp_path, monkeypatch):
     monkeypatch.setattr("coulomb.tables.workers.cores", lambda: 2)
     pixels = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), np.uint8)
-    images, net = Images(open_source(pixels), 8), encoder()
+    images, net = image_samples(open_source(pixels), 8), encoder()
     seen = []
 
-    def plain_here(canvas, aspect):
+    def plain_here(stack):
         seen.append(os.getpid())
-        return canvas / 255
+        return stack.canvas / 255
 
     here, _ = extract_features(net, images, range(23), plain_here, batch_size=4)
     assert len(seen) == 6
@@ -86,7 +86,7 @@ def test_encoder_is_unchanged():
 def test_modes_are_restored_after_a_failure():
     net = encoder()
     try:
-        extract_features(net, Pictures(), range(4), lambda canvas, aspect: canvas[:, :1])
+        extract_features(net, Pictures(), range(4), lambda stack: stack.canvas[:, :1])
     except RuntimeError:
         assert net.training and net[0].training
     else:

@@ -13,7 +13,7 @@ from PIL import Image
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.kinds.image.decode import decode, image_extensions, read_header, reasons
 from coulomb.kinds.image.picture import CorruptImage
-from coulomb.tables import Images, check, open_source
+from coulomb.tables import check, image_samples, open_source
 
 RAMP = np.arange(12 * 10, dtype=np.uint8).reshape(12, 10)
 COLOR = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)
@@ -223,7 +223,7 @@ def test_a_folder_of_which_an_image_cannot_be_read_now_stops_instead_of_skipping
     for name in "ab":
         (tmp_path / f"{name}.png").write_bytes(encoded(Image.fromarray(RAMP)))
     source = open_source(tmp_path)
-    images = Images(source, 8)
+    images = image_samples(source, 8)
     right = Path.open
 
     def fail(path, *arguments, **options):

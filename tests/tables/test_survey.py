@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from coulomb.ground.errors import InputError
-from coulomb.tables import ArraySource, Images, check, open_source, suggest_image_size, survey
+from coulomb.tables import ArraySource, check, image_samples, open_source, suggest_image_size, survey
 from coulomb.tables.survey import detail_finding, detail_side, measure_detail
 from page_blocks import ROOT
 
@@ -69,8 +69,8 @@ class SomeDeep(ArraySource):
 @pytest.mark.parametrize("where", [0, 7, 39])
 def test_one_image_with_16_bits_does_not_decide_for_the_others(where):
     deep = np.arange(40) == where
-    assert survey(SomeDeep(deep)).dtype == Images(SomeDeep(deep)).dtype == "uint8"
-    assert survey(SomeDeep(~deep)).dtype == Images(SomeDeep(~deep)).dtype == "float32"
+    assert survey(SomeDeep(deep)).dtype == image_samples(SomeDeep(deep)).kind.dtype == "uint8"
+    assert survey(SomeDeep(~deep)).dtype == image_samples(SomeDeep(~deep)).kind.dtype == "float32"
 
 
 @pytest.mark.parametrize(("deep", "wanted"), [(280, "uint8"), (300, "uint8"), (301, "float32"), (320, "float32")])

@@ -11,9 +11,10 @@ from torch import nn
 
 import coulomb
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image import Canvases
 from coulomb.kinds.image.views import Share
 from coulomb.models import build_encoder, load_encoder
-from coulomb.tables.images import Images
+from coulomb.tables import image_samples
 from coulomb.tables.sources.arrays import ArraySource
 from coulomb.training.network import compile_encoders
 from coulomb.training.order import RunLoader, RunOrder, TrainingBatch
@@ -112,15 +113,17 @@ def test_batches_are_copied_without_waiting_and_values_for_the_host_stay_there()
     index, aspect = torch.arange(2).as_subclass(Device), torch.ones(2).as_subclass(Device)
     train_row, labels = (torch.arange(2).as_subclass(Device) for _ in range(2))
     share = Share(torch.arange(2), 2)
-    batch = TrainingBatch({"image": image}, aspect, index, train_row, labels, share, [(7, "truncated")], [])
+    columns = {"image": Canvases(image, aspect)}
+    batch = TrainingBatch(columns, index, [(7, "truncated")], train_row=train_row, labels=labels, share=share)
     cuda = torch.device("cuda", 0)
     moved = pl.LightningModule().transfer_batch_to_device(batch, cuda, 0)
-    assert image.copied == train_row.copied == labels.copied == {"device": cuda, "non_blocking": True}
-    assert moved.sample is index and moved.aspect is aspect and moved.share is share
+    assert image.copied == {"non_blocking": True}
+    assert train_row.copied == labels.copied == {"device": cuda, "non_blocking": True}
+    assert moved.sample is index and moved.stack.aspect is aspect and moved.share is share
     assert moved.failed == [(7, "truncated")]
 
 
 def test_batches_for_a_gpu_are_pinned():
     order = RunOrder(np.arange(8), 4, 1, 0)
-    images = Images(ArraySource(np.zeros((8, 4, 4, 3), dtype=np.uint8)), size=4)
+    images = image_samples(ArraySource(np.zeros((8, 4, 4, 3), dtype=np.uint8)), size=4)
     assert RunLoader(images, order, 0, pinned=True).pin_memory and not RunLoader(images, order, 0).pin_memory

@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ from coulomb.ground.errors import InputError, LostProcessError
 from coulomb.ground.randomness import generator
 from coulomb.kinds.image.views import make_views
 from coulomb.models import build_encoder
-from coulomb.tables import Images, open_source
+from coulomb.tables import image_samples, open_source
 from coulomb.training import feature_cache
-from coulomb.training.feature_cache import CachedViews, FeatureCache
+from coulomb.training.feature_cache import FeatureCache
 from coulomb.training.neighbors import nearest_images
 from coulomb.training.plan.config import Config
 from coulomb.training.record.folder import RunFolder
@@ -26,7 +27,7 @@ def parts(monkeypatch, tmp_path):
     """A cache of 20 of 30 images in blocks of 8, an encoder, and the store of the images."""
     monkeypatch.setattr(feature_cache, "BLOCK", 8)
     pictures = np.random.default_rng(0).integers(0, 256, (30, 16, 16), np.uint8)
-    images = Images(open_source(pictures), 16, 1, cache_bytes=0)
+    images = image_samples(open_source(pictures), 16, 1, cache_bytes=0)
     encoder = build_encoder("convnet", channels=1, image_size=16, width=2)
     encoder.freeze()
     indices = np.arange(29, 9, -1)
@@ -42,13 +43,13 @@ def fill(parts):
 def test_rows_are_features_of_stateless_views(parts):
     cache, (_, encoder, images) = fill(parts), parts
     batch = images.__getitems__(cache.indices[8:16].tolist())
-    drawn = VIEWS(batch["image"], generator(-5, "cached views", 1), n=3, aspect=batch["aspect"])
+    drawn = VIEWS(batch.stack, generator(-5, "cached views", 1), n=3)
     with torch.no_grad():
         expected = torch.stack([encoder.eval().backbone_features(view) for view in drawn], 1)
-    got = cache.__getitems__(cache.indices[8:16].tolist())
-    torch.testing.assert_close(torch.from_numpy(cache.rows[got["image"]]), expected, atol=1e-6, rtol=1e-5)
-    assert torch.equal(got["index"], batch["index"]) and got["failed"] == [] and len(cache) == 20
-    assert cache.__getitems__([15, 27])["image"].tolist() == [14, 2]
+    got = cache.samples().__getitems__(cache.indices[8:16].tolist())
+    torch.testing.assert_close(got.stack.values, expected, atol=1e-6, rtol=1e-5)
+    assert torch.equal(got.sample, batch.sample) and got.failed == []
+    assert cache.samples().__getitems__([15, 27]).stack.row.tolist() == [14, 2]
 
 
 def test_the_file_has_the_stated_size_and_is_deleted(parts):
@@ -114,12 +115,12 @@ def test_unreadable_images_are_listed(parts):
         def batches(self, indices, size, workers):
             for start in range(0, len(indices), size):
                 batch = read([int(i) for i in indices[start : start + size] if i not in (12, 20)])
-                yield batch | {"failed": [(i, "x") for i in indices[start : start + size] if i in (12, 20)]}
+                yield replace(batch, failed=[(i, "x") for i in indices[start : start + size] if i in (12, 20)])
 
     cache.fill(encoder, Broken(), VIEWS, CPU)
-    batch = cache.opened().__getitems__([11, 12, 13, 20])
-    assert batch["index"].tolist() == [11, 13] and len(batch["image"]) == len(batch["aspect"]) == 2
-    assert [index for index, _ in batch["failed"]] == [12, 20]
+    batch = cache.opened().samples().__getitems__([11, 12, 13, 20])
+    assert batch.sample.tolist() == [11, 13] and len(batch.stack) == 2
+    assert batch.failed == [(each, "could not be read when its features were computed") for each in (12, 20)]
 
 
 def test_features_that_are_not_finite_are_refused(parts):
@@ -141,37 +142,6 @@ def test_other_processes_wait_for_the_first(parts, monkeypatch):
     monkeypatch.setattr(feature_cache, "PATIENCE", 0.3)
     with pytest.raises(LostProcessError, match="no features for"):
         cache.opened()
-
-
-class Filled:
-    """An opened cache of given features [N, V, F]."""
-
-    def __init__(self, rows, neighbors=None):
-        self.rows, self.shape = rows.numpy(), tuple(rows.shape)
-        self.neighbors = torch.empty(0, 0, dtype=torch.int32) if neighbors is None else neighbors
-
-
-def test_drawn_views_are_different_views_of_each_image_and_stateless():
-    views = CachedViews(VIEWS, Filled(torch.arange(50 * 4).view(50, 4, 1).float()))
-    rows = torch.arange(49, -1, -1)
-    first, second, third = views(rows, generator(0), n=3)
-    columns = torch.cat([first, second, third], 1) - 4 * rows.float()[:, None]
-    assert all(len(set(row)) == 3 and set(row) <= {0, 1, 2, 3} for row in columns.tolist())
-    assert {row[0] for row in columns.tolist()} == {0, 1, 2, 3}
-    assert torch.equal(views(rows, generator(0), n=3)[1], second)
-    assert views.size == 16 and views.describe() == VIEWS.describe() and views.to_config() == VIEWS.to_config()
-
-
-def test_with_neighbors_all_views_but_the_first_are_those_of_neighbors():
-    neighbors = torch.tensor([[1, 2], [2, 3], [3, 4], [4, 0], [0, 1]], dtype=torch.int32)
-    views = CachedViews(VIEWS, Filled(torch.arange(5.0)[:, None, None].expand(5, 3, 1), neighbors))
-    rows = torch.arange(5).repeat(20)
-    first, *others = views(rows, generator(0), n=3)
-    assert torch.equal(first[:, 0], rows.float())
-    for other in others:
-        drawn = {(int(row), int(image)) for row, image in zip(rows, other[:, 0], strict=True)}
-        assert drawn == {(row, int(image)) for row in range(5) for image in neighbors[row]}
-    assert not torch.equal(*others)
 
 
 def test_neighbors_are_the_nearest_other_images():

@@ -9,7 +9,7 @@ from coulomb.ground.errors import InputError
 from coulomb.methods import MoCo, SimCLR, Softmax, SupCon
 from coulomb.metrics.linear import linear_probe
 from coulomb.models import build_encoder
-from coulomb.tables import Images, open_source
+from coulomb.tables import image_samples, open_source
 from coulomb.training.network import linear_classifier, make_method, predictions
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.objects import Objects
@@ -91,11 +91,11 @@ def test_a_finished_run_classifies(digit_tree, tmp_path, quick):
     run = coulomb.train(digit_tree, method="supcon", out=tmp_path / "run", evaluate=False, progress=False, **quick)
     images, labels = [], []
     source = open_source(digit_tree)
-    store = Images(source, size=16, channels=1, cache_bytes=0)
+    store = image_samples(source, size=16, channels=1, cache_bytes=0)
     held_out = set(json.loads((run.path / "split.json").read_text())["test"])
     for batch in store.batches([row for row in range(len(source)) if source.item_id(row) in held_out], 64):
-        images.append(batch["image"].float() / 255)
-        labels.append(torch.from_numpy(np.asarray(source.labels)[batch["index"].numpy()]))
+        images.append(batch.stack.canvas.float() / 255)
+        labels.append(torch.from_numpy(np.asarray(source.labels)[batch.sample.numpy()]))
     found = coulomb.load(run.path).classify(torch.cat(images))
     assert float((found.labels == torch.cat(labels)).double().mean()) > 0.5
     assert found.names == [source.class_names[label] for label in found.labels]

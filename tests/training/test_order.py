@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator as derived
+from coulomb.kinds.image import Canvases
 from coulomb.kinds.image.views import OwnViews, TakingTurns, make_views
-from coulomb.tables.images import Images
-from coulomb.tables.sources.arrays import ArraySource
+from coulomb.tables import ArraySource, Batch, image_samples
 from coulomb.tables.split import epoch_order
 from coulomb.training.order import RunLoader, RunOrder, draw_views
 
@@ -83,7 +83,7 @@ def test_a_batch_has_the_rows_of_the_table_and_their_places_among_the_training_s
 
 
 def test_a_loader_counts_the_batches_that_it_handed_out():
-    images = Images(ArraySource(np.zeros((8, 4, 4, 3), dtype=np.uint8)), size=4)
+    images = image_samples(ArraySource(np.zeros((8, 4, 4, 3), dtype=np.uint8)), size=4)
     loader = RunLoader(images, RunOrder(np.arange(8), 2, 3, 0), 0)
     batches = iter(loader)
     first = [next(batches).sample.tolist() for _ in range(5)]
@@ -95,9 +95,12 @@ def test_a_loader_counts_the_batches_that_it_handed_out():
     assert first + rest == list(RunOrder(np.arange(8), 2, 3, 0))
 
 
+SAMPLES = image_samples(ArraySource(np.zeros((40, 4, 4, 3), dtype=np.uint8)), size=4)
+
+
 def test_a_checkpoint_of_another_batch_is_refused():
-    states = [RunLoader(list(range(40)), RunOrder(np.arange(40), size, 1, 0), 0).state_dict() for size in (8, 4)]
-    loader = RunLoader(list(range(40)), RunOrder(np.arange(40), 8, 1, 0), 0)
+    states = [RunLoader(SAMPLES, RunOrder(np.arange(40), size, 1, 0), 0).state_dict() for size in (8, 4)]
+    loader = RunLoader(SAMPLES, RunOrder(np.arange(40), 8, 1, 0), 0)
     loader.load_state_dict(states[0])
     with pytest.raises(InputError, match="trained with 4 images per step, and config.yaml gives 8"):
         loader.load_state_dict(states[1])
@@ -106,14 +109,9 @@ def test_a_checkpoint_of_another_batch_is_refused():
 def batch_of(order, step, failed=()):
     """Returns a batch as a loader does: the image of index i is of color i."""
     index = torch.tensor([each for each in order.at(step).tolist() if each not in failed])
-    batch = {
-        "image": (index.to(torch.uint8) * 5)[:, None, None, None].expand(-1, 3, 16, 16),
-        "aspect": torch.ones(len(index)),
-        "index": index,
-        "failed": [(each, "damaged") for each in failed],
-        "rounded": [],
-    }
-    return order.place(step, batch)
+    canvas = (index.to(torch.uint8) * 5)[:, None, None, None].expand(-1, 3, 16, 16)
+    stack = Canvases(canvas, torch.ones(len(index)))
+    return order.place(step, Batch({"image": stack}, index, [(each, "damaged") for each in failed]))
 
 
 VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
@@ -135,7 +133,7 @@ def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
         torch.testing.assert_close(torch.cat(shares), view, rtol=0, atol=1e-6)
     generator = derived(5, "views", 2, 0)
     batch = batch_of(one, 2)
-    as_ever = views(batch.columns["image"], generator, n=2, aspect=batch.aspect)  # as before shares existed
+    as_ever = views(batch.stack.canvas, generator, n=2, aspect=batch.stack.aspect)  # as before shares existed
     assert all(torch.equal(a, b) for a, b in zip(whole, as_ever, strict=True))
 
 

@@ -241,10 +241,10 @@ def _columns(
     batches = part.images.batches(indices, 256)
     labels = np.full(len(indices), -1) if part.labels is None else part.labels[indices]
     return {
-        "thumbnails": np.concatenate([thumbnails(views.plain(batch["image"], batch["aspect"])) for batch in batches]),
+        "thumbnails": np.concatenate([thumbnails(views.plain(batch.stack)) for batch in batches]),
         "features": features.numpy().astype(np.float16),
         "labels": labels.astype(np.int64),
-        "ids": np.array([part.images.source.item_id(int(index)) for index in indices], dtype=np.str_),
+        "ids": np.array([part.images.table.item_id(int(index)) for index in indices], dtype=np.str_),
     }
 
 

@@ -12,13 +12,15 @@ from coulomb.evaluation.assess import data_name, open_labeled
 from coulomb.evaluation.contestants import PIXELS, averaged, measuring
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed
+from coulomb.kinds.image import OriginalImage
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import build_encoder
 from coulomb.models.features import frozen
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import open_published
-from coulomb.tables.originals import Originals, images_per_batch
+from coulomb.tables import Samples
+from coulomb.tables.images import images_per_batch
 from coulomb.tables.workers import cores, progress_bar
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part, arrange, measure
@@ -142,19 +144,19 @@ def _features(
     advance: Callable[[int], None],
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Returns the features of each contestant [n, F], and the labels [n]; adds unreadable images to ``failed``."""
-    source = part.images.source
-    images = Originals(source, encoder.channels, encoder.preprocessing)
+    source = part.images.table
+    images = Samples(source, {"image": OriginalImage(encoder.channels, encoder.preprocessing)})
     columns: dict[str, list[Tensor]] = {name: [] for name in (*networks, "raw_pixels")}
     indices: list[Tensor] = []
     for batch in images.batches(part.indices, images_per_batch(encoder.channels, encoder.image_size), cores()):
-        advance(len(batch["index"]) + len(batch["failed"]))
-        if not len(batch["index"]):
+        advance(len(batch) + len(batch.failed))
+        if not len(batch):
             continue
-        indices.append(batch["index"])
-        prepared = batch["image"].to(device)
+        indices.append(batch.sample)
+        prepared = batch.stack.canvas.to(device)
         for name, network in networks.items():
             columns[name].append(network(prepared).float().cpu())
-        columns["raw_pixels"].append(averaged(batch["image"]))
+        columns["raw_pixels"].append(averaged(batch.stack.canvas))
     failed += [{"id": source.item_id(index), "reason": reason} for index, reason in sorted(images.failures.items())]
     if not indices:
         index, reason = min(images.failures.items())

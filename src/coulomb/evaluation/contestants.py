@@ -99,7 +99,7 @@ class Contestant:
             return pixel_features(
                 part.images,
                 part.indices,
-                lambda canvas, aspect: self.embed(self.views.plain(canvas, aspect)),
+                lambda stack: self.embed(self.views.plain(stack)),
                 workers=part.images.readers,
                 progress=progress,
             )
@@ -196,7 +196,7 @@ class Contestant:
         part = prepared.unseen.sample(RETRIEVAL, seed, "retrieval")
         pairs = []
         for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
-            pair = self.views(batch["image"], generator(seed, "retrieval views", number), n=2, aspect=batch["aspect"])
+            pair = self.views(batch.stack, generator(seed, "retrieval views", number), n=2)
             pairs.append(torch.stack([self.embed(view) for view in pair]))
         first, second = torch.cat(pairs, dim=1)
         return views_retrieved(first, second).numpy()

@@ -140,10 +140,10 @@ class _Pictures:
         self.blank = 0
         small = []
         for batch in part.images.batches(part.indices, 256, part.images.readers):
-            plain = views.plain(batch["image"], batch["aspect"])
+            plain = views.plain(batch.stack)
             for row in (plain * 255).round().to(torch.uint8).numpy():
                 self.hashes.append(hashlib.blake2b(row.tobytes(), digest_size=16).digest())
-            self.indices += batch["index"].tolist()
+            self.indices += batch.sample.tolist()
             self.blank += int((plain.flatten(1).float().std(1) < FLAT).sum())
             small.append(_standardize(functional.adaptive_avg_pool2d(plain.float(), SMALL)))
         self.small = torch.cat(small) if small else torch.empty(0, SMALL**2)
@@ -151,7 +151,7 @@ class _Pictures:
     def full(self, positions: np.ndarray) -> Tensor:
         """Returns the standardized pictures at full size."""
         batches = self.part.images.batches(np.asarray(self.indices)[positions], 256)
-        return torch.cat([_standardize(self.views.plain(each["image"], each["aspect"]).float()) for each in batches])
+        return torch.cat([_standardize(self.views.plain(each.stack).float()) for each in batches])
 
 
 def _standardize(pictures: Tensor) -> Tensor:

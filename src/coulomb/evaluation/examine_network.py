@@ -112,8 +112,8 @@ def _view_figures(method: Any, encoder: Encoder, part: Part, views: ViewMaker, c
     pixels, heads, plain = [], [], []
     with frozen(method):
         for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
-            pair = views(batch["image"], generator(config.seed, "doctor views", number), n=2, aspect=batch["aspect"])
-            plain.append(views.plain(batch["image"], batch["aspect"]).float())
+            pair = views(batch.stack, generator(config.seed, "doctor views", number), n=2)
+            plain.append(views.plain(batch.stack).float())
             pixels.append(torch.stack([encoder.normalize(view).flatten(1) for view in pair]))
             if hasattr(method, "head"):
                 heads.append(torch.stack([method.head(method.encoder(view)).float() for view in pair]))
@@ -131,13 +131,13 @@ def _view_figures(method: Any, encoder: Encoder, part: Part, views: ViewMaker, c
 
 def _loss_figures(method: Any, part: Part, positions: Tensor, views: ViewMaker, config: Config) -> dict[str, Any]:
     batch = next(part.images.batches(part.indices, len(part.indices)))
-    drawn = views(batch["image"], generator(config.seed, "doctor batch"), n=config.n_views, aspect=batch["aspect"])
+    drawn = views(batch.stack, generator(config.seed, "doctor batch"), n=config.n_views)
     all_labels = label_tensor(part)
-    labels = None if all_labels is None else all_labels[batch["index"]]
-    change = _scale_change(method, drawn, labels, positions[batch["index"]])
+    labels = None if all_labels is None else all_labels[batch.sample]
+    change = _scale_change(method, drawn, labels, positions[batch.sample])
     with frozen(method):
         embedded = torch.cat([method.head(method.encoder(view)).float() for view in drawn[:2]])
-    ids = batch["index"].repeat(min(2, len(drawn)))
+    ids = batch.sample.repeat(min(2, len(drawn)))
     labels = None if labels is None else labels.repeat(min(2, len(drawn)))
     now = hardness(embedded, config.temperature, ids=ids, labels=labels)
     if now is None:
@@ -205,7 +205,7 @@ def _pixels_and_features(encoder: Encoder, part: Part, views: ViewMaker) -> tupl
     assert part.labels is not None
     images, readers = part.images, part.images.readers
     pixels, _ = pixel_features(
-        images, part.indices, lambda *given: encoder.normalize(views.plain(*given)), workers=readers
+        images, part.indices, lambda stack: encoder.normalize(views.plain(stack)), workers=readers
     )
     cpu = torch.device("cpu")
     features, indices = extract_features(encoder, images, part.indices, views.plain, device=cpu, workers=readers)
@@ -262,7 +262,7 @@ def _small_views(part: Part, views: ViewMaker, seed: int, purpose: str, n: int) 
     """Views [n, images, features] of at most 8 × 8 pixels."""
     batches = []
     for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
-        drawn = views(batch["image"], generator(seed, purpose, number), n=n, aspect=batch["aspect"])
+        drawn = views(batch.stack, generator(seed, purpose, number), n=n)
         side = min(SIDE, drawn[0].shape[-1])
         batches.append(torch.stack([adaptive_avg_pool2d(view, side).flatten(1).double() for view in drawn]))
     return torch.cat(batches, dim=1)

@@ -29,7 +29,7 @@ WARMUP = 0.1  # of the updates
 CLIP = 1.0  # norm of the gradient
 LEAST_AREA = 0.5  # of a crop; a smaller part of an image often lacks the labeled object
 
-View = Callable[[Tensor, torch.Generator, Tensor | None], Tensor]
+View = Callable[[Any, torch.Generator], Tensor]
 
 
 class LabeledImages(NamedTuple):
@@ -214,12 +214,12 @@ def tune(
         torch.manual_seed(derive_seed(seed, "fine-tune dropout"))
         batches = images.batches(epoch_order(positions, updates * batch_size, seed), batch_size, workers)
         for update, batch in enumerate(batches):
-            if len(batch["index"]) < 2:
+            if len(batch) < 2:
                 continue  # BatchNorm needs two; unreadable images are counted where they are decoded
-            seen = view(batch["image"], generator(seed, "fine-tune views", update), batch["aspect"])
+            seen = view(batch.stack, generator(seed, "fine-tune views", update))
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 logits = net(seen.to(device))
-            loss = functional.cross_entropy(logits.float(), target_of[batch["index"]].to(device))
+            loss = functional.cross_entropy(logits.float(), target_of[batch.sample].to(device))
             if not bool(torch.isfinite(loss)):
                 raise NonFiniteError(f"fine-tuning: the loss became {loss.item()} at update {update + 1}, lr {lr:g}")
             optimizer.zero_grad(set_to_none=True)
@@ -236,10 +236,10 @@ def predict(
     guesses, readable = [torch.empty(0, dtype=torch.long)], [np.empty(0, dtype=np.int64)]
     with frozen(net):
         for batch in images.batches(positions, 512, workers):
-            if len(batch["index"]):
-                logits = net(plain(batch["image"].to(device), batch["aspect"].to(device)))
+            if len(batch):
+                logits = net(plain(batch.stack.to(device)))
                 guesses.append(logits.argmax(1).cpu())
-                readable.append(batch["index"].numpy())
+                readable.append(batch.sample.numpy())
     return torch.cat(guesses), np.concatenate(readable)
 
 
@@ -259,20 +259,20 @@ def lr_factor(step: int, updates: int) -> float:
 
 
 def geometric_view(views: ViewMaker) -> tuple[View, str]:
-    """Returns the view for fine-tuning, (canvas [B,C,H,W], generator, aspect [B]) → [B,C,S,S] in [0,1], and its description.
+    """Returns the view for fine-tuning, (stack, generator) → [B,C,S,S] in [0,1], and its description.
 
     Of `Views` only the geometry is used (crops of at least half the area, flips, small affine and elastic distortions),
     nothing that changes light or color. A user's views may change anything, so the plain view replaces them.
     """
     if not isinstance(views, Views):
-        return lambda canvas, generator, aspect: views.plain(canvas, aspect), "the plain view"
+        return lambda stack, generator: views.plain(stack), "the plain view"
     spec = views.spec
     low, high = spec.crop_area
     area = (max(low, min(LEAST_AREA, high)), high)
     geometry = replace(spec, crop_area=area, jitter=0, gray=0, blur=0, solarize=0, noise=0, cutout=0)
     made = Views(geometry, views.size, views.channels)
     return (
-        lambda canvas, generator, aspect: made(canvas, generator, n=1, aspect=aspect)[0],
+        lambda stack, generator: made(stack, generator, n=1)[0],
         f"geometry of the training's views, crops of {area[0]:g} to {area[1]:g} of the area",
     )
 

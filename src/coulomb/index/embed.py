@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from coulomb.index.folding import folded
-from coulomb.index.photos import ReadOnce, Recorded
+from coulomb.index.photos import PhotoKind, Photos, ReadOnce
 from coulomb.index.table import Photo
 from coulomb.index.work import PartWriter
 from coulomb.kinds.image.canvas import Canvas
@@ -18,6 +17,7 @@ from coulomb.kinds.image.views import plain_view
 from coulomb.models import Encoder
 from coulomb.models.encode import prepared_images
 from coulomb.models.features import embedded, frozen
+from coulomb.tables import Samples
 from coulomb.tables.workers import progress_bar
 
 ZERO = "its features are zero or not finite"
@@ -93,19 +93,21 @@ class Embedder:
             self.encoder, self.once, self.canvas, indices, batch_size=self.batch_size, workers=self.workers
         )
 
-        def embed(images: Tensor, aspect: Tensor) -> Tensor:
-            features: Tensor = quick(plain_view(images.to(device), size, aspect.to(device)))
-            return features
+        def embed(photos: Photos) -> Photos:
+            if photos.photos:
+                photos.images = quick(plain_view(photos.images.to(device), size)).float().cpu()
+            return photos
 
         outcome.failed |= failures
         with frozen(quick):
             for images, members in parts:
-                recorded = Recorded(images, self.once, self.hashes, self.thumbnail)
+                recorded = Samples(self.once, {"image": PhotoKind(images.kind, self.hashes, self.thumbnail)})
                 for batch in embedded(recorded, members, batch_size, self.workers, device, embed):
-                    outcome.add(Outcome(batch["known"], dict(batch["failed"])))
-                    if not batch["photos"]:
+                    photos: Photos = batch.stack
+                    outcome.add(Outcome(photos.known, dict(batch.failed)))
+                    if not photos.photos:
                         continue
-                    features = batch["features"].numpy()
+                    features = photos.images.numpy()
                     # NumPy computes in this thread; torch would wait for cores that the workers use.
                     lengths = np.linalg.norm(features, axis=1, keepdims=True)
                     usable = (np.isfinite(lengths) & (lengths > 0)).ravel()
@@ -113,7 +115,7 @@ class Embedder:
                     rows = zip(units, usable, strict=True)
                     found = [
                         (Embedded(index, photo, row, thumbnail), good)
-                        for (index, (photo, thumbnail)), (row, good) in zip(batch["photos"].items(), rows, strict=True)
+                        for (index, (photo, thumbnail)), (row, good) in zip(photos.photos.items(), rows, strict=True)
                     ]
                     outcome.failed |= {each.image: ZERO for each, good in found if not good}
                     yield [each for each, good in found if good]

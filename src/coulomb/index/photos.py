@@ -1,27 +1,18 @@
 """Reads each image once: for its features, its thumbnail, its size and its hash."""
 
 import hashlib
-import io
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
-from PIL import Image
-from torch.nn import functional
-from torch.utils.data import Dataset
+from typing import Any, NamedTuple
 
 from coulomb.index.table import Photo
+from coulomb.kinds import Cell, Kind
 from coulomb.kinds.image.decode import decode, read_header, reasons
-from coulomb.kinds.image.picture import CorruptImage, Header, Picture
-from coulomb.kinds.image.pixels import eight_bits
-from coulomb.tables.images import Batch, Images
-from coulomb.tables.originals import Originals
+from coulomb.kinds.image.picture import Header, Picture
+from coulomb.kinds.image.thumbnail import make_thumbnail
 from coulomb.tables.source import EncodedSource, Source
-from coulomb.tables.workers import Then, no_change, read_batches, split_batches
 
-QUALITY = 80  # of thumbnails
 SMALL = 2**14  # bytes
 
 
@@ -36,6 +27,7 @@ class ReadOnce(Source):
     def __init__(self, source: Source, stamps: list[tuple[int | None, int]] | None) -> None:
         self.source = source
         self.kind, self.name = source.kind, source.name
+        self.blocks, self.remote, self.single_images = source.blocks, source.remote, source.single_images
         self.stamps_before = stamps
         self._bytes: bytes | None = None
         self._picture: Picture | None = None
@@ -78,6 +70,14 @@ class ReadOnce(Source):
         """Returns the header in the source."""
         return self.source.header(index)
 
+    def fetch(self, unit: int) -> None:
+        """Fetches a part of a remote source."""
+        self.source.fetch(unit)
+
+    def unit_size(self, unit: int) -> int:
+        """Returns the size of a part of a remote source."""
+        return self.source.unit_size(unit)
+
     def describe_last(self, index: int, side: int) -> tuple[int, int, bytes]:
         """Returns width, height and thumbnail of the image decoded last.
 
@@ -98,69 +98,69 @@ class ReadOnce(Source):
         return width, height, make_thumbnail(picture, side)
 
 
-def make_thumbnail(picture: Picture, side: int, *, quality: int = QUALITY) -> bytes:
-    """Returns a JPEG of at most ``side``×``side`` pixels; of other than 1 or 3 channels, it shows the first or the first 3."""
-    picture = eight_bits(picture)
-    shown = np.require(picture[..., : 1 if picture.shape[2] < 3 else 3], requirements=["C", "W"])
-    height, width = shown.shape[:2]
-    scale = side / max(height, width)
-    if scale < 1:  # PyTorch resizes in half of Pillow's time; its pixels differ by a few levels
-        size = max(1, round(height * scale)), max(1, round(width * scale))
-        images = torch.from_numpy(shown).permute(2, 0, 1)[None]
-        shown = functional.interpolate(images, size, mode="bicubic", antialias=True)[0].permute(1, 2, 0).numpy()
-    file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(shown[..., 0] if shown.shape[2] == 1 else shown)).save(
-        file, "JPEG", quality=quality
-    )
-    return file.getvalue()
+@dataclass
+class Photos:
+    """Images that were read once, by their row in the source.
+
+    Attributes:
+        images: the stack of the images in ``photos``, in their order; later their features.
+        photos: the facts and the thumbnail of each.
+        known: the facts of images whose features are known, which were not decoded.
+    """
+
+    images: Any
+    photos: dict[int, tuple[Photo, bytes]]
+    known: dict[int, Photo]
 
 
-class Recorded(Dataset[Batch]):
-    """Batches of prepared images, with ``photos``: index → (Photo, thumbnail), and ``known``: index → SHA-256.
+class PhotoCell(NamedTuple):
+    """One image; a known one has no value and no thumbnail."""
+
+    row: int
+    photo: Photo
+    value: Any = None
+    thumbnail: bytes = b""
+
+
+@dataclass(frozen=True)
+class PhotoKind:
+    """Images of a `ReadOnce` as another kind reads them, with their size, hash and thumbnail.
 
     Args:
-        images: the images as the encoder takes them, of the source ``once``.
-        once: see there.
+        kind: how the encoder takes images.
         known: hashes of images whose features are known; these are not decoded.
         side: of thumbnails in pixels.
     """
 
-    def __init__(self, images: Images | Originals, once: ReadOnce, known: frozenset[bytes], side: int) -> None:
-        self.images = images
-        self.once = once
-        self.source = once.source  # a remote one is read ahead
-        self.known = known
-        self.side = side
+    kind: Kind
+    known: frozenset[bytes]
+    side: int
+    views: None = None
+    nbytes: None = None  # each is read once
 
-    def batches(self, indices: Any, batch_size: int, workers: int = 0, then: Then = no_change) -> Iterator[Any]:
-        """Yields batches of these images, in order; ``then``: see `read_batches`."""
-        yield from read_batches(self, split_batches(indices, batch_size), workers, then)
+    def read(self, cells: ReadOnce, row: int) -> Cell:
+        """Returns one image; raises `CorruptImage`."""
+        mtime = None if cells.stamps_before is None else cells.stamps_before[row][1]
+        size, digest = cells.read(row)
+        if bytes.fromhex(digest) in self.known:
+            return Cell(PhotoCell(row, Photo(size, digest, mtime, 0, 0)))
+        value, rounded = self.kind.read(cells, row)
+        width, height, thumbnail = cells.describe_last(row, self.side)
+        return Cell(PhotoCell(row, Photo(size, digest, mtime, width, height), value, thumbnail), rounded)
 
-    def __getitems__(self, indices: list[int]) -> Any:
-        """Returns one batch."""
-        batches: list[Batch] = []
-        photos: dict[int, tuple[Photo, bytes]] = {}
-        known: dict[int, Photo] = {}
-        failed: list[tuple[int, str]] = []
-        for index in indices:
-            mtime = None if self.once.stamps_before is None else self.once.stamps_before[index][1]
-            try:
-                size, digest = self.once.read(index)
-                if bytes.fromhex(digest) in self.known:
-                    known[index] = Photo(size, digest, mtime, 0, 0)
-                    continue
-                batch = self.images.__getitems__([index])
-                failed += batch["failed"]
-                if len(batch["index"]):
-                    width, height, thumbnail = self.once.describe_last(index, self.side)
-                    photos[index] = Photo(size, digest, mtime, width, height), thumbnail
-                    batches.append(batch)
-            except CorruptImage as error:
-                failed.append((index, error.reason))
-        return {
-            "image": torch.cat([batch["image"] for batch in batches]) if batches else torch.empty(0),
-            "aspect": torch.cat([batch["aspect"] for batch in batches]) if batches else torch.empty(0),
-            "photos": photos,
-            "known": known,
-            "failed": failed,
-        }
+    def stack(self, values: Sequence[PhotoCell]) -> Photos:
+        """Returns the images, those that are known apart."""
+        new = [each for each in values if each.value is not None]
+        return Photos(
+            self.kind.stack([each.value for each in new]),
+            {each.row: (each.photo, each.thumbnail) for each in new},
+            {each.row: each.photo for each in values if each.value is None},
+        )
+
+    def blank(self, count: int) -> Photos:
+        """Photos are not cached."""
+        raise NotImplementedError
+
+    def preview(self, value: PhotoCell) -> str:
+        """Returns a small image as HTML."""
+        return self.kind.preview(value.value)

@@ -1,1 +1,6 @@
-"""Kinds of columns: how to read a cell, stack cells, make views of a stack and preview a cell."""
+"""Kinds of columns: how to read a cell, stack cells into tensors, make views of a stack and preview a cell."""
+
+from coulomb.kinds.kind import Cell, Kind, UnreadableCell, ViewsOf
+from coulomb.kinds.stack import Stack
+
+__all__ = ["Cell", "Kind", "Stack", "UnreadableCell", "ViewsOf"]

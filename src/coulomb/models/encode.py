@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image import Canvases, OriginalImage
 from coulomb.kinds.image.canvas import Canvas, canvas_size, margin_canvas
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.kinds.image.views import plain_view
 from coulomb.models import Encoder
 from coulomb.models.features import extract_features
-from coulomb.tables import Images, Source, survey
-from coulomb.tables.originals import BATCH_BYTES, WORKER_BYTES, Originals, images_per_batch
+from coulomb.tables import Samples, Source, image_samples, survey
+from coulomb.tables.images import BATCH_BYTES, WORKER_BYTES, images_per_batch
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import compute_in_workers, differences, progress_bar
 
-Stores = list[tuple[Images | Originals, list[int]]]  # images prepared in the same way, and their indices
+Stores = list[tuple[Samples, list[int]]]  # images prepared in the same way, and their indices
 ROWS = 4_096  # images per row group of the Parquet file
 
 
@@ -44,7 +45,7 @@ def source_features(
     """Features of images of any size; the features of an image do not depend on the other images.
 
     Images are prepared as for the figures of the run (``canvas``); for an encoder outside a run, by its own preprocessing at
-    their original resolution (`Originals`), so that features equal those of the library that published the weights.
+    their original resolution (`OriginalImage`), so that features equal those of the library that published the weights.
 
     Args:
         encoder: images [B, C, S, S] in [0, 1] → features [B, F].
@@ -70,8 +71,8 @@ def source_features(
     )
     advance(len(failures))
 
-    def plain(picture: Tensor, aspect: Tensor) -> Tensor:
-        return plain_view(picture, encoder.image_size, aspect)
+    def plain(images: Canvases) -> Tensor:
+        return plain_view(images, encoder.image_size)
 
     for images, members in parts:
         group, which = extract_features(
@@ -111,7 +112,8 @@ def prepared_images(
     limit = WORKER_BYTES if compute_in_workers(next(encoder.parameters()).device, workers) else BATCH_BYTES
     batch_size = min(batch_size, images_per_batch(encoder.channels, encoder.image_size, limit))
     if canvas is None and encoder.preprocessing is not None:
-        return [(Originals(source, encoder.channels, encoder.preprocessing.pixels), indices)], {}, batch_size
+        kind = OriginalImage(encoder.channels, encoder.preprocessing.pixels)
+        return [(Samples(source, {"image": kind}), indices)], {}, batch_size
     return *_canvases(encoder, source, canvas or canvas_for(source, encoder.image_size), indices, workers), batch_size
 
 
@@ -131,7 +133,7 @@ def _canvases(
         size = header.width if fits else margin_canvas(encoder.image_size)
         groups[size, "float32" if header.depth == "float32" else canvas.dtype].append(index)
     return [
-        (Images(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype), members)
+        (image_samples(source, size, encoder.channels, cache_bytes=0, workers=workers, dtype=dtype), members)
         for (size, dtype), members in groups.items()
     ], failures
 

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from coulomb.ground.machine import keep_freed_memory
 from coulomb.tables.workers import Then, compute_in_workers, no_change
 
-Plain = Callable[[Tensor, Tensor], Tensor]
+Plain = Callable[[Any], Tensor]
 Indices = Sequence[int] | np.ndarray | Tensor
 
 WORKER_BATCH = 64  # a new process writes to new memory, and the last batches should end together
 
 
 class Batches(Protocol):
-    """The part of `coulomb.tables.Images` that evaluation uses."""
+    """The part of `coulomb.tables.Samples` that evaluation uses."""
 
     def batches(self, indices: Indices, batch_size: int, workers: int = 0, then: Then = no_change) -> Iterable[Any]:
-        """``then`` of dicts of "image" [b,C,S,S], "aspect" [b] and "index" [b], in order; unreadable images are left out."""
+        """``then`` of the `coulomb.tables.Batch` of these samples, in order; unreadable ones are left out."""
         ...
 
 
@@ -43,9 +43,9 @@ def extract_features(
 
     Args:
         encoder: images [b,C,S,S] in [0,1] → features [b,F].
-        images: a `coulomb.tables.Images`.
+        images: `coulomb.tables.Samples` of one column.
         indices: which images.
-        plain: the deterministic view, ``views.plain``: (canvas, aspect) → [b,C,S,S] in [0,1].
+        plain: the deterministic view, ``views.plain``: stack → [b,C,S,S] in [0,1].
         batch_size: images per forward pass, at most 64 where workers compute; does not affect the result.
         device: where the batches are moved; default: the device of the encoder's parameters.
         workers: processes that decode, and compute features if there is one for each core, see `compute_in_workers`.
@@ -63,24 +63,24 @@ def extract_features(
             batch_size,
             workers,
             torch.device(device),
-            lambda canvas, aspect: encoder(plain(canvas.to(device), aspect.to(device))),
+            lambda stack: encoder(plain(stack.to(device))).float().cpu(),
         )
         return concatenate(batches, progress)
 
 
 def embedded(
-    images: Batches, indices: Indices, batch_size: int, workers: int, device: torch.device, embed: Plain
+    images: Batches, indices: Indices, batch_size: int, workers: int, device: torch.device, embed: Callable[[Any], Any]
 ) -> Iterator[Any]:
-    """Yields the batches of ``images`` with "features" [b,F] ``embed(image, aspect)``, float32 on the CPU, for "image".
+    """Yields the batches of ``images``, which have one column, with ``embed(stack)`` in place of its stack.
 
-    ``device`` is where ``embed`` computes. Batches without images have no features.
+    ``device`` is where ``embed`` computes. It is not called for batches without samples.
     """
 
     @torch.no_grad()
     def then(batch: Any) -> Any:
-        image = batch.pop("image")
-        if len(image):
-            batch["features"] = embed(image, batch["aspect"]).float().cpu()
+        (name,) = batch.columns
+        if len(batch):
+            batch.columns[name] = embed(batch.stack)
         return batch
 
     if compute_in_workers(device, workers):
@@ -101,8 +101,8 @@ def pixel_features(
     """Returns the flattened pixels of the plain view [n, C·S·S], the baseline without a network, and the indices [n]."""
     cpu = torch.device("cpu")
 
-    def flat(canvas: Tensor, aspect: Tensor) -> Tensor:
-        return plain(canvas, aspect).flatten(1)
+    def flat(stack: Any) -> Tensor:
+        return plain(stack).flatten(1).float()
 
     return concatenate(embedded(images, indices, batch_size, workers, cpu, flat), progress)
 
@@ -111,10 +111,10 @@ def concatenate(batches: Iterable[Any], progress: Callable[[int], object] | None
     """Returns the features of all batches and their indices."""
     features, indices, done = [], [], 0
     for batch in batches:
-        done += len(batch["index"]) + len(batch["failed"])
-        if len(batch["index"]):
-            features.append(batch["features"])
-            indices.append(batch["index"].cpu().numpy())
+        done += len(batch) + len(batch.failed)
+        if len(batch):
+            features.append(batch.stack)
+            indices.append(batch.sample.numpy())
         if progress is not None:
             progress(done)
     if not features:

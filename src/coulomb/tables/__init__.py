@@ -1,25 +1,30 @@
-"""Data sets of images: every input becomes a :class:`Source`, and its images square canvases in :class:`Images`."""
+"""Data sets as tables: every input becomes a :class:`Table`, and its rows batches in :class:`Samples`."""
 
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables.check import check, render_check
-from coulomb.tables.images import Batch, Images
+from coulomb.tables.images import image_samples
 from coulomb.tables.labels import match_classes
+from coulomb.tables.samples import Batch, Samples
 from coulomb.tables.source import Source
 from coulomb.tables.sources import open_source
 from coulomb.tables.sources.arrays import ArraySource
 from coulomb.tables.sources.objects import DatasetSource
 from coulomb.tables.split import p_no_positive, split_sentence, stratified_split
 from coulomb.tables.survey import Survey, suggest_image_size, survey
+from coulomb.tables.table import Columns, Table
 
 __all__ = [
     "ArraySource",
     "Batch",
+    "Columns",
     "CorruptImage",
     "DatasetSource",
-    "Images",
+    "Samples",
     "Source",
     "Survey",
+    "Table",
     "check",
+    "image_samples",
     "match_classes",
     "open_source",
     "p_no_positive",

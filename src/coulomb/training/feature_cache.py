@@ -4,21 +4,21 @@ import logging
 import os
 import shutil
 import time
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from coulomb.ground.errors import InputError, LostProcessError
 from coulomb.ground.files import write_json
 from coulomb.ground.randomness import generator
 from coulomb.ground.reading import read_object, whole
-from coulomb.kinds.image.views import Share, ViewMaker
+from coulomb.kinds import ViewsOf
+from coulomb.kinds.vector import StoredRows, StoredViews, Vector
 from coulomb.models import Encoder
 from coulomb.models.features import frozen
-from coulomb.tables import Images
+from coulomb.tables import Columns, Samples
 from coulomb.tables.workers import progress_bar
 from coulomb.training.neighbors import nearest_images
 from coulomb.training.plan.config import Config
@@ -32,14 +32,12 @@ PATIENCE = 600.0  # seconds without a new block after which a waiting process gi
 UNREADABLE = "could not be read when its features were computed"
 
 
-class FeatureCache(Dataset[dict[str, Any]]):
+class FeatureCache:
     """Features [N, V, F] of V views of the training images, float32, in ``features.f32`` of the run folder.
 
     They are computed in blocks of 128 images. ``features.json`` counts the complete blocks and is written after each is on
     disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN. With the option
     ``neighbors``, K, the K nearest other images of each are in ``neighbors.npy``, see `nearest_images`.
-
-    An item is what `coulomb.tables.Images` returns for the same indices, with the numbers [B] of their rows as ``image``.
 
     Args:
         folder: the run folder.
@@ -55,7 +53,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
         self.neighbors_path = folder.features.with_name("neighbors.npy")
         self.n_neighbors = config.neighbors
         self.rows = np.empty(0)
-        self.unreadable, self.neighbors = torch.empty(0, dtype=torch.bool), torch.empty(0, 0, dtype=torch.int32)
+        self.neighbors = torch.empty(0, 0, dtype=torch.int32)
 
     @property
     def nbytes(self) -> int:
@@ -83,7 +81,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
         return {"images": images, "views": views, "features": features, "seed": self.seed, "blocks": blocks}
 
     def fill(
-        self, encoder: Encoder, images: Images, views: ViewMaker, device: torch.device, *, progress: bool = False
+        self, encoder: Encoder, images: Samples, views: ViewsOf, device: torch.device, *, progress: bool = False
     ) -> None:
         """Computes the blocks that are missing, by an encoder on ``device``.
 
@@ -101,7 +99,7 @@ class FeatureCache(Dataset[dict[str, Any]]):
             unfinished.replace(self.neighbors_path)
 
     def _compute(
-        self, done: int, encoder: Encoder, images: Images, views: ViewMaker, device: torch.device, *, progress: bool
+        self, done: int, encoder: Encoder, images: Samples, views: ViewsOf, device: torch.device, *, progress: bool
     ) -> None:
         self._require_space(done)
         log.info(
@@ -119,10 +117,10 @@ class FeatureCache(Dataset[dict[str, Any]]):
             for block, batch in enumerate(images.batches(missing, BLOCK, images.readers), done):
                 first = block * BLOCK
                 rows = np.full((min(BLOCK, len(self.indices) - first), *self.shape[1:]), np.nan, np.float32)
-                if len(batch["index"]):
+                if len(batch):
                     draw = generator(self.seed, "cached views", block)
-                    drawn = views(batch["image"].to(device), draw, n=self.shape[1], aspect=batch["aspect"].to(device))
-                    rows[self.positions[batch["index"]].numpy() - first] = _features(encoder, drawn).cpu().numpy()
+                    drawn = views(batch.stack.to(device), draw, n=self.shape[1])
+                    rows[self.positions[batch.sample].numpy() - first] = _features(encoder, drawn).cpu().numpy()
                 file.seek(rows[0].nbytes * first)
                 file.write(rows.tobytes())
                 file.flush()
@@ -157,25 +155,15 @@ class FeatureCache(Dataset[dict[str, Any]]):
                 raise LostProcessError(f"{self.neighbors_path}: not written by the first process for ten minutes")
             time.sleep(0.2)
         self.rows = np.memmap(self.path, np.float32, "r", shape=self.shape)
-        self.unreadable = torch.from_numpy(np.isnan(self.rows[:, 0, 0]))
         if self.n_neighbors:
             self.neighbors = torch.from_numpy(np.load(self.neighbors_path))
         return self
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitems__(self, indices: list[int]) -> dict[str, Any]:
-        index = torch.tensor(indices)
-        rows = self.positions[index]
-        readable = ~self.unreadable[rows]
-        return {
-            "image": rows[readable],
-            "aspect": torch.ones(int(readable.sum())),
-            "index": index[readable],
-            "failed": [(int(each), UNREADABLE) for each in index[~readable]],
-            "rounded": [],
-        }
+    def samples(self) -> Samples:
+        """Returns the features as samples of one column, ``features``; a sample has its number in the table of images."""
+        views = StoredViews(self.rows, self.neighbors) if self.n_neighbors else StoredViews()
+        cells = StoredRows(self.rows, self.positions.numpy())
+        return Samples(Columns({"features": cells}), {"features": Vector(views, UNREADABLE)})
 
     def delete(self) -> None:
         """Deletes the files."""
@@ -190,56 +178,3 @@ def _features(encoder: Encoder, views: list[Tensor]) -> Tensor:
     if not all(bool(each.isfinite().all()) for each in features):
         raise InputError(f"encoder={encoder.name!r}: some features are NaN or infinite; check its weights")
     return torch.stack(features, dim=1)
-
-
-class CachedViews:
-    """Chooses among cached features as `coulomb.kinds.image.views` draw views: ``views(rows, generator, n=2)``.
-
-    The evaluation view and the descriptions are those of ``views``, of which the features are.
-
-    Args:
-        views: of which the features are.
-        cache: opened.
-    """
-
-    by_row = True
-
-    def __init__(self, views: ViewMaker, cache: FeatureCache):
-        self.views, self.size, self.channels, self.cache = views, views.size, views.channels, cache
-
-    def __call__(
-        self,
-        canvas: Tensor,
-        generator: torch.Generator,
-        n: int = 2,
-        aspect: Tensor | None = None,
-        share: Share | None = None,
-    ) -> list[Tensor]:
-        """Returns features [B, F] of ``n`` views for each of the rows ``canvas`` [B] of the cache, on their device.
-
-        They are those of different views of the image; with neighbors, all but the first are those of a random view of
-        one of its neighbors, drawn anew for each. ``share`` is that of `coulomb.kinds.image.views.Views`.
-        """
-        rows, neighbors = canvas.cpu(), self.cache.neighbors
-        total, mine = (len(rows), slice(None)) if share is None else (share.total, share.rows)
-        columns = torch.rand(total, self.cache.shape[1], generator=generator)[mine].argsort(dim=1)[:, :n].T
-        drawn = [rows] * n
-        if neighbors.numel():
-            one_of_them = torch.randint(neighbors.shape[1], (n - 1, total), generator=generator)[:, mine]
-            drawn = [rows, *(neighbors[rows, each] for each in one_of_them)]
-        return [
-            torch.from_numpy(self.cache.rows[row.numpy(), column.numpy()]).to(canvas.device)
-            for row, column in zip(drawn, columns, strict=True)
-        ]
-
-    def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
-        """Returns the evaluation view of images."""
-        return self.views.plain(canvas, aspect)
-
-    def describe(self) -> dict[str, Any]:
-        """Returns the description of the views."""
-        return self.views.describe()
-
-    def to_config(self) -> dict[str, Any]:
-        """Returns the configuration of the views."""
-        return self.views.to_config()

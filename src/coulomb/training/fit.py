@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 
@@ -26,7 +25,7 @@ from coulomb.models.lora import merge_lora
 from coulomb.training.batch_norm import describe_batch_norms, share_batch_norms
 from coulomb.training.checkpoint_callback import Checkpoints, SignalHandlers
 from coulomb.training.checkpoints import does_not_fit, is_finished
-from coulomb.training.feature_cache import CachedViews, FeatureCache
+from coulomb.training.feature_cache import FeatureCache
 from coulomb.training.frozen import add_adapter, whiten
 from coulomb.training.layout import make_trainer, require_shares
 from coulomb.training.module import ContrastiveTraining
@@ -96,6 +95,7 @@ def fit(
                 cache.fill(encoder, prepared.train.images, views, device, progress=progress)
             cache.opened()
         corrupt.add(prepared.train.images, prepared.train.images.failures)
+    samples = prepared.train.images if cache is None else cache.samples()
     stay_close = _prepare_network(config, folder, objects, encoder, order.own_images)
     method = make_method(config, prepared, objects, encoder, len(planned.learned))
     _require_features(config, method)
@@ -108,7 +108,7 @@ def fit(
         compile_encoders(method, device)
     training = ContrastiveTraining(
         method,
-        views if cache is None else CachedViews(views, cache),
+        views if cache is None else samples.kind.views,
         config,
         order.steps_per_epoch,
         folder.path,
@@ -130,8 +130,7 @@ def fit(
         checkpoints,
     ]
     _log_start(config, folder, planned, method, checkpoint)
-    images: Any = prepared.train.images if cache is None else cache
-    loader = RunLoader(images, order, 0 if cache is not None else images.readers, pinned=device.type == "cuda")
+    loader = RunLoader(samples, order, samples.readers, pinned=device.type == "cuda")
     try:
         with quiet_lightning(), _lost_processes_named(trainer, folder):
             if planned.steps:
@@ -168,7 +167,7 @@ def _plan(
         world_size=trainer.world_size,
         sampler=config.sampler,
         labels=None if prepared.train.labels is None else prepared.train.labels[planned.learned],
-        blocks=prepared.train.images.source.blocks,
+        blocks=prepared.train.images.table.blocks,
     )
     return planned, order
 
@@ -287,7 +286,7 @@ def save_sheet(path: Path, prepared: Prepared, views: ViewMaker, seed: int) -> N
     chosen = prepared.train.indices[:: max(1, len(prepared.train.indices) // 8)][:8]
     batch = next(prepared.train.images.batches(chosen, len(chosen)))
     buffer = io.BytesIO()
-    sheet = contact_sheet(batch["image"], views, generator(seed, "sheet"), n=8, aspect=batch["aspect"])
+    sheet = contact_sheet(batch.stack, views, generator(seed, "sheet"), n=8)
     sheet.save(buffer, "PNG")
     write_atomically(path, buffer.getvalue())
 

@@ -99,10 +99,10 @@ def feature_moments(
     moments = Moments(encoder.feature_dim)
     with frozen(encoder), progress_bar(len(part.indices), "computing features", progress) as advance:
         for batch in part.images.batches(part.indices, BATCH, part.images.readers):
-            if len(batch["index"]):
-                plain = views.plain(batch["image"].to(device), batch["aspect"].to(device))
+            if len(batch):
+                plain = views.plain(batch.stack.to(device))
                 moments.add(encoder.backbone_features(plain))
-            advance(len(batch["index"]) + len(batch["failed"]))
+            advance(len(batch) + len(batch.failed))
     return moments
 
 

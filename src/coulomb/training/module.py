@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import derive_seed
-from coulomb.kinds.image.views import ViewMaker
+from coulomb.kinds import ViewsOf
 from coulomb.methods import Method
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
@@ -42,7 +42,7 @@ class ContrastiveTraining(pl.LightningModule):
     def __init__(
         self,
         method: Method,
-        views: ViewMaker,
+        views: ViewsOf,
         config: Config,
         steps_per_epoch: int,
         folder: Path,

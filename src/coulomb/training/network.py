@@ -18,6 +18,7 @@ from coulomb.models.features import extract_features
 from coulomb.models.micro_batches import batch_norms, require_size
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.user_code import is_user_code
+from coulomb.tables.images import normalization
 from coulomb.tables.split import class_probabilities
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.objects import Objects
@@ -53,7 +54,7 @@ def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -
 
 def pixel_statistics(prepared: Prepared) -> tuple[list[float], list[float]]:
     """Returns mean [C] and standard deviation [C] of the training images, for values in [0, 1]."""
-    mean, std = prepared.train.images.normalization(indices=prepared.train.indices)
+    mean, std = normalization(prepared.train.images, prepared.train.indices)
     return mean.tolist(), std.tolist()
 
 

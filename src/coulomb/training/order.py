@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Sampler
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator, numpy_generator
-from coulomb.kinds.image.views import Share, ViewMaker
+from coulomb.kinds import ViewsOf
+from coulomb.kinds.share import Share
+from coulomb.tables import Batch, Samples
 from coulomb.tables.shards.ahead import reading_ahead
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.split import epoch_order
@@ -20,42 +22,25 @@ from coulomb.training.plan.plan import batches_per_epoch
 from coulomb.training.plan.prepare import position_tensor
 
 
-@dataclass
-class TrainingBatch:
-    """The readable samples of a process in a step, b in number.
+@dataclass(kw_only=True)
+class TrainingBatch(Batch):
+    """The readable samples of a process in a step, with their place among the training samples.
 
     Attributes:
-        columns: cells of each column, [b, …].
-        aspect: original width/height of the images [b], on the host.
-        sample: rows of the table [b], on the host.
-        train_row: places among the training samples [b].
-        labels: [b], −1 unknown; None without labels.
+        train_row: places among the training samples [B].
+        labels: [B], −1 unknown; None without labels.
         share: places in the batch of all processes, on the host.
-        failed: samples that cannot be read, each with the reason.
-        rounded: samples whose values were rounded to 8 bits.
     """
 
-    columns: dict[str, Tensor]
-    aspect: Tensor
-    sample: Tensor
     train_row: Tensor
     labels: Tensor | None
     share: Share
-    failed: list[tuple[int, str]]
-    rounded: list[int]
 
-    def __len__(self) -> int:
-        return len(self.sample)
-
-    def to(self, device: torch.device) -> "TrainingBatch":
-        """Copies it, without waiting for a GPU. What the host reads stays there: it would have to wait for a copy."""
-        there: dict[str, Any] = {"device": device, "non_blocking": device.type == "cuda"}
-        return replace(
-            self,
-            columns={name: cells.to(**there) for name, cells in self.columns.items()},
-            train_row=self.train_row.to(**there),
-            labels=None if self.labels is None else self.labels.to(**there),
-        )
+    def to(self, device: torch.device | str) -> Self:
+        """Copies stacks, train_row and labels to ``device``, without waiting for a GPU. The rest is read on the host."""
+        there: dict[str, Any] = {"device": device, "non_blocking": torch.device(device).type == "cuda"}
+        labels = None if self.labels is None else self.labels.to(**there)
+        return replace(super().to(device), train_row=self.train_row.to(**there), labels=labels)
 
 
 class RunOrder(Sampler[list[int]]):
@@ -133,21 +118,20 @@ class RunOrder(Sampler[list[int]]):
             self._latest = epoch, shuffled
         return shuffled
 
-    def place(self, step: int, batch: dict[str, Any]) -> TrainingBatch:
+    def place(self, step: int, batch: Batch) -> TrainingBatch:
         """Adds to the batch of a step where its samples stand."""
-        sample, rows = batch["index"], np.arange(self.share.start, self.share.stop)
-        if batch["failed"]:
-            rows = rows[~np.isin(self.at(step), [failed for failed, _ in batch["failed"]])]
-        train_row = self.train_rows[sample]
+        rows = np.arange(self.share.start, self.share.stop)
+        if batch.failed:
+            rows = rows[~np.isin(self.at(step), [failed for failed, _ in batch.failed])]
+        train_row = self.train_rows[batch.sample]
         return TrainingBatch(
-            columns={"image": batch["image"]},
-            aspect=batch["aspect"],
-            sample=sample,
+            batch.columns,
+            batch.sample,
+            batch.failed,
+            batch.rounded,
             train_row=train_row,
             labels=None if self.labels is None else self.labels[train_row],
             share=Share(torch.from_numpy(rows), self.batch_size),
-            failed=batch["failed"],
-            rounded=batch["rounded"],
         )
 
 
@@ -160,10 +144,10 @@ class RunLoader(DataLoader):
     ``pinned``: batches are copied to pinned memory by a thread, from which copies to a GPU overlap with its work.
     """
 
-    def __init__(self, images: Dataset, order: RunOrder, workers: int, *, pinned: bool = False):
+    def __init__(self, samples: Samples, order: RunOrder, workers: int, *, pinned: bool = False):
         super().__init__(
-            ErrorsAsData(images),
-            batch_sampler=reading_ahead(images, order),
+            ErrorsAsData(samples),
+            batch_sampler=reading_ahead(samples, order),
             collate_fn=no_change,
             num_workers=workers,
             pin_memory=pinned,
@@ -198,13 +182,13 @@ class RunLoader(DataLoader):
         self.trained = self.order.start = int(state["trained"])
 
 
-def draw_views(views: ViewMaker, batch: TrainingBatch, n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
+def draw_views(views: ViewsOf, batch: TrainingBatch, n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
     """Returns ``n`` views of the samples of a batch, drawn by the place of each sample in the batch of all processes.
 
-    Views without ``by_row`` (`coulomb.kinds.image.views.ViewMaker`), such as a user's function, draw for the samples of
+    Views without ``by_row`` (`coulomb.kinds.ViewsOf`), such as a user's function, draw for the samples of
     this process, so that their draws depend on the number of processes.
     """
     by_row = getattr(views, "by_row", False)
     draw = generator(seed, "views", step, 0 if by_row else rank)
     share = {"share": batch.share} if by_row else {}
-    return views(batch.columns["image"], draw, n=n, aspect=batch.aspect, **share)
+    return views(batch.stack, draw, n=n, **share)

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coulomb.ground.errors import DataUnavailableError, InputError
-from coulomb.tables import Images, open_source
+from coulomb.tables import image_samples, open_source
 from coulomb.tables.shards import remote
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.training.order import RunLoader, RunOrder
@@ -54,7 +54,7 @@ def test_of_a_row_group_only_the_images_are_read_once(tables, server):
     far = open_source(f"{server.address}/{NAMES}")
     server.requests.clear()
     order = RunOrder(np.arange(60), 6, 2, 0, blocks=far.blocks)
-    list(RunLoader(Images(far, 8, dtype="uint8"), order, 0))
+    list(RunLoader(image_samples(far, 8, dtype="uint8"), order, 0))
     blocks = set(
         zip((f"train-{s}.parquet" for s in far.blocks.shard), far.blocks.start.tolist(), far.blocks.end.tolist())
     )
@@ -68,7 +68,9 @@ def test_batches_equal_those_of_local_tables(tables, server, workers):
         b = source.blocks
         source.blocks = Blocks(b.of, b.shard, b.start, b.end, 2000)
         order = RunOrder(np.arange(60), 7, 2, 0, start=2, blocks=source.blocks)
-        return [(b.sample.tolist(), b.columns["image"].tolist()) for b in RunLoader(Images(source, 8), order, workers)]
+        return [
+            (b.sample.tolist(), b.stack.canvas.tolist()) for b in RunLoader(image_samples(source, 8), order, workers)
+        ]
 
     assert batches(f"{server.address}/{NAMES}") == batches(f"{tables}/{NAMES}") == batches(f"{tables}/*.parquet")
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.streaming import write_tar
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.models import encode  # noqa: F401  imported before the server starts its thread
-from coulomb.tables import Images, open_source
+from coulomb.tables import image_samples, open_source
 from coulomb.tables.shards import ahead, blocks, remote, table
 from coulomb.tables.shards.ahead import reading_ahead
 from coulomb.tables.shards.store import find_stamp
@@ -303,7 +303,7 @@ def test_a_shard_that_fails_for_good_stops_with_its_name(shards, server):
     with pytest.raises(
         InputError, match=r"train-0001.tar: cannot be read after 8 attempts \(HTTP status 500\); check the network"
     ):
-        list(Images(far, 8).batches(range(100), 10))
+        list(image_samples(far, 8).batches(range(100), 10))
     server.broken["train-0001.tar"] = 403
     with pytest.raises(InputError, match="train-0001.tar: permission denied"):
         far.content(30)
@@ -333,7 +333,7 @@ def test_batches_are_the_same_for_any_number_of_workers_and_processes(shards, se
 
     def batches(source, workers, rank=0, world=1):
         order = RunOrder(np.arange(100), 8, 2, 0, rank=rank, world_size=world, start=3, blocks=source.blocks)
-        return [(b.sample.tolist(), b.columns["image"]) for b in RunLoader(Images(source, 8), order, workers)]
+        return [(b.sample.tolist(), b.stack.canvas) for b in RunLoader(image_samples(source, 8), order, workers)]
 
     expected = batches(local, 0)
     for got in (batches(far, workers), batches(local, workers)):
@@ -345,7 +345,7 @@ def test_batches_are_the_same_for_any_number_of_workers_and_processes(shards, se
 
 def test_training_fetches_every_block_once_and_never_more_than_a_window_ahead(shards, server):
     far = small_blocks(open_source(f"{server.address}/{NAMES}"))
-    images, order = Images(far, 8, dtype="uint8"), RunOrder(np.arange(100), 5, 1, 0, blocks=far.blocks)
+    images, order = image_samples(far, 8, dtype="uint8"), RunOrder(np.arange(100), 5, 1, 0, blocks=far.blocks)
     server.requests.clear()
     used = 0
     for batch in reading_ahead(images, order):
@@ -363,7 +363,7 @@ def test_training_fetches_every_block_once_and_never_more_than_a_window_ahead(sh
 def test_a_sample_of_few_images_does_not_fetch_whole_blocks(shards, server):
     far = open_source(f"{server.address}/{NAMES}")
     server.requests.clear()
-    list(Images(far, 8, dtype="uint8").batches([3, 40, 77], 2))
+    list(image_samples(far, 8, dtype="uint8").batches([3, 40, 77], 2))
     assert sum(end - start for _, start, end in server.requests) == sum(far.sizes[[3, 40, 77]])
 
 
@@ -373,7 +373,7 @@ def test_latency_is_hidden_by_reading_ahead(shards, server):
     server.delay = 0.05
     server.requests.clear()
     begun = time.monotonic()
-    list(reading_ahead(Images(far, 8, dtype="uint8"), order))
+    list(reading_ahead(image_samples(far, 8, dtype="uint8"), order))
     one_by_one = len(server.requests) * server.delay
     assert time.monotonic() - begun < one_by_one / 2
 

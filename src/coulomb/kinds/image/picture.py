@@ -5,22 +5,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from coulomb.ground.errors import InputError
-from coulomb.ground.text import visible
+from coulomb.kinds.kind import UnreadableCell
 
 Picture = npt.NDArray[Any]  # [H, W, C] uint8, uint16 or float32 in [0, 1]
 
 
-class CorruptImage(InputError):
+class CorruptImage(UnreadableCell):
     """An image that cannot be decoded, with its ``item_id`` and the ``reason``. It is skipped, logged and counted."""
-
-    def __init__(self, item_id: str, reason: str) -> None:
-        super().__init__(f"{visible(item_id)}: {visible(reason)}")
-        self.item_id = item_id
-        self.reason = visible(reason)
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.item_id, self.reason)  # worker processes pickle it
 
 
 @dataclass(frozen=True)

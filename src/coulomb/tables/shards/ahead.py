@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from coulomb.tables.source import Source
+from coulomb.tables.table import Table
 
 THREADS = 16  # requests at the same time
 MOST_IMAGES = 2**18  # of the batches that wait
@@ -21,20 +21,18 @@ class ReadAhead(Sampler[list[int]]):
     It runs ahead by at most one window of bytes, so that the window after the current one is fetched while this one is used.
 
     Args:
-        batches: positions, see ``indices``.
-        source: a remote source.
-        indices: image of the source by position; None if positions are images.
+        batches: samples of the table.
+        source: a remote table.
         whole: images by block that are needed, to fetch single images where they are few; None fetches whole blocks.
     """
 
     def __init__(
         self,
         batches: Iterable[list[int]],
-        source: Source,
-        indices: np.ndarray | None = None,
+        source: Table,
         whole: np.ndarray | None = None,
     ) -> None:
-        self.batches, self.source, self.indices, self.whole = batches, source, indices, whole
+        self.batches, self.source, self.whole = batches, source, whole
 
     def __len__(self) -> int:
         assert isinstance(self.batches, Sized)
@@ -43,7 +41,6 @@ class ReadAhead(Sampler[list[int]]):
     def _units(self, batch: list[int]) -> list[int]:
         """Returns what a batch needs: blocks b ≥ 0, and single images i as −1 − i."""
         images = np.asarray(batch, dtype=np.int64)
-        images = images if self.indices is None else self.indices[images]
         assert self.source.blocks is not None
         blocks = self.source.blocks.of[images]
         if self.whole is None:
@@ -93,24 +90,17 @@ class ReadAhead(Sampler[list[int]]):
 
 
 def reading_ahead(dataset: Any, batches: Any, *, complete: bool = True) -> Any:
-    """Returns ``batches`` (of positions in ``dataset``) with their data read ahead if the data set's source is remote.
+    """Returns ``batches`` (of samples in ``dataset``) with their data read ahead if the data set's table is remote.
 
     ``complete``: the batches cover whole blocks, as in training; else, for a sequence of batches, single images are fetched
     where fewer than a quarter of the images of a block are needed.
     """
-    source = getattr(dataset, "source", None)
-    if (
-        not isinstance(source, Source)
-        or not source.remote
-        or source.blocks is None
-        or getattr(dataset, "cached", False)
-    ):
+    table = getattr(dataset, "table", None)
+    if not isinstance(table, Table) or not table.remote or table.blocks is None or getattr(dataset, "cached", False):
         return batches
-    indices = getattr(dataset, "indices", None)
     whole = None
-    if not complete and source.single_images and isinstance(batches, Sequence):
+    if not complete and table.single_images and isinstance(batches, Sequence):
         needed = np.fromiter((each for batch in batches for each in batch), dtype=np.int64)
-        needed = needed if indices is None else indices[needed]
-        of, count = source.blocks.of, len(source.blocks.shard)
+        of, count = table.blocks.of, len(table.blocks.shard)
         whole = np.bincount(of[np.unique(needed)], minlength=count) >= WHOLE_FROM * np.bincount(of, minlength=count)
-    return ReadAhead(batches, source, indices, whole)
+    return ReadAhead(batches, table, whole)

@@ -14,7 +14,7 @@ from coulomb.ground.randomness import generator, numpy_generator
 from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import contact_sheet, make_views
 from coulomb.methods.options import SHARED, build_method
-from coulomb.tables import Images, open_source, render_check
+from coulomb.tables import image_samples, open_source, render_check
 from coulomb.tables.check import Inspection, check, inspect_images
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, check_names
@@ -192,9 +192,9 @@ def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> 
     prepared, config = planned.prepared, planned.config
     for store, looked in zip(prepared.stores, looks, strict=True):
         require_readable(store, list(looked.corrupt), config.max_corrupt)
-        if store.nbytes <= store.cache_bytes:
+        if store.nbytes is not None and store.nbytes <= store.cache_bytes:
             store.failures.update(looked.corrupt)
-            store.rounded.update(looked.deep if store.dtype == "uint8" else ())
+            store.rounded.update(looked.deep if store.kind.dtype == "uint8" else ())
     prepared.leave_out_unreadable()
     return plan_prepared(config, prepared, objects.find_method(config))
 
@@ -214,7 +214,8 @@ def _add_plan(result: dict[str, Any], planned: Plan, looks: list[Inspection]) ->
     listed = [entry for looked in looks for entry in looked.list_corrupt()]
     result["config"] = {name: value for name, value in dataclasses.asdict(config).items() if name != "out"}
     result["data"] = prepared.describe(listed)
-    result["memory"] |= {"canvases": sum(s.nbytes for s in prepared.stores), "canvas": prepared.stores[0].size}
+    canvases = sum(store.nbytes or 0 for store in prepared.stores)
+    result["memory"] |= {"canvases": canvases, "canvas": prepared.stores[0].kind.size}
     result["training"] |= {
         "encoder": config.encoder,
         "start": prepared.facts.start.reason,
@@ -289,12 +290,12 @@ def preview(
     own = (recipe.view_options if preset is None else {}) | (options or {})
     views = make_views(used, size=facts.image_size, channels=facts.channels, **own)
     size, dtype = canvas_size(facts.survey.square, facts.image_size), facts.survey.dtype
-    images = Images(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
+    images = image_samples(source, size=size, channels=facts.channels, cache_bytes=0, dtype=dtype)
     chosen = numpy_generator(seed, "preview").permutation(len(source))[:rows]
     batch = next(images.batches(chosen, len(chosen)))
-    if not len(batch["index"]):
+    if not len(batch):
         raise InputError(f"data={data!r}: none of {len(chosen)} random images could be read")
-    sheet = contact_sheet(batch["image"], views, generator(seed, "sheet"), n=n, aspect=batch["aspect"])
+    sheet = contact_sheet(batch.stack, views, generator(seed, "sheet"), n=n)
     try:
         sheet.save(out)
     except (OSError, ValueError) as error:

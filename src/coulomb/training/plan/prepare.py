@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
 from coulomb.kinds.image.canvas import canvas_size
 from coulomb.tables import (
-    Images,
+    Samples,
     Source,
     Survey,
+    image_samples,
     match_classes,
     open_source,
     split_sentence,
@@ -38,7 +39,7 @@ LARGEST = {"small": 96, "paper": 224}  # largest image size that a preset choose
 class Part:
     """One side of the split: indices of images in a store, and labels by image index (None without labels)."""
 
-    images: Images
+    images: Samples
     indices: np.ndarray
     labels: np.ndarray | None
 
@@ -50,7 +51,7 @@ class Part:
     @property
     def ids(self) -> list[str]:
         """Ids of the images ``indices``, in the same order."""
-        return [self.images.source.item_id(index) for index in self.indices.tolist()]
+        return [self.images.table.item_id(index) for index in self.indices.tolist()]
 
     def sample(self, most: int, seed: int, purpose: str) -> "Part":
         """Returns a part with at most ``most`` of the images, drawn by ``seed`` and ``purpose``, in ascending order."""
@@ -97,14 +98,14 @@ class Prepared:
     long_tail: str | None = None
 
     @property
-    def stores(self) -> list[Images]:
+    def stores(self) -> list[Samples]:
         """The distinct image stores of both parts."""
         return list({id(part.images): part.images for part in (self.train, self.test)}.values())
 
     @property
     def sources(self) -> tuple[Source, Source | None]:
         """The data, and the test set if it is separate."""
-        first, *others = (store.source for store in self.stores)
+        first, *others = (cast(Source, store.table) for store in self.stores)
         return first, others[0] if others else None
 
     def leave_out_unreadable(self) -> None:
@@ -137,7 +138,7 @@ class Prepared:
             "long_tail": self.long_tail,
             "imbalance": None if self.class_counts is None else imbalance(np.array(self.class_counts)),
             "image_size": self.facts.image_size,
-            "canvas": {"size": self.train.images.size, "dtype": self.train.images.dtype},
+            "canvas": {"size": self.train.images.kind.size, "dtype": self.train.images.kind.dtype},
             "channels": self.facts.channels,
             "kind": self.source.get("kind"),
             "start": self.facts.start.reason,
@@ -243,7 +244,7 @@ def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts)
 def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prepared:
     """Decodes the images of ``prepared`` into the bounded cache, and removes unreadable ones."""
     for store in prepared.stores:
-        for note in store.source.notes:
+        for note in store.table.notes:
             log.info("%s", note)
     for store in prepared.stores:
         store.load(progress=progress)
@@ -284,12 +285,12 @@ def _log_classes(prepared: Prepared, config: Config) -> None:
         )
 
 
-def require_readable(store: Images, corrupt: list[int], allowed: float) -> None:
+def require_readable(store: Samples, corrupt: list[int], allowed: float) -> None:
     """Raises `InputError`, with the first names, if more than the fraction ``allowed`` of a store's images is corrupt."""
     if len(corrupt) > allowed * len(store):
         first = ", ".join(store.item_id(index) for index in corrupt[:5])
         raise InputError(
-            f"data={store.source.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
+            f"data={store.table.name!r}: {len(corrupt)} of {len(store)} images cannot be read, more than "
             f"max_corrupt={allowed:g} allows ({first}{', …' if len(corrupt) > 5 else ''}; all are in the log); "
             "repair or remove them, or raise max_corrupt"
         )
@@ -307,8 +308,8 @@ def position_tensor(indices: np.ndarray) -> torch.Tensor:
     return positions
 
 
-def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Images:
-    return Images(
+def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Samples:
+    return image_samples(
         source,
         size=canvas_size(surveyed.square, facts.image_size),
         channels=facts.channels,

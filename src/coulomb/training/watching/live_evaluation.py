@@ -155,9 +155,9 @@ class LiveEvaluation(pl.Callback):
         embeddings, indices = [torch.empty(2, 0, 0)], [torch.empty(0, dtype=torch.int64)]
         for number, batch in enumerate(part.images.batches(chosen, 256)):
             draw = generator(self.config.seed, "live views", number)
-            pair = self.views(batch["image"].to(device), draw, n=2, aspect=batch["aspect"].to(device))
+            pair = self.views(batch.stack.to(device), draw, n=2)
             embeddings.append(torch.stack([embed(view).float().cpu() for view in pair]))
-            indices.append(batch["index"].cpu())
+            indices.append(batch.sample)
         return torch.cat(embeddings[1:] or embeddings, dim=1), torch.cat(indices)
 
     def features(

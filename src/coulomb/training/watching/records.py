@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import TQDMProgressBar
 
-from coulomb.tables import Images
+from coulomb.tables import Samples
 from coulomb.tables.check import rounded_sentence
 from coulomb.training.order import TrainingBatch
 from coulomb.training.plan.prepare import require_readable
@@ -126,7 +126,7 @@ class CorruptImages(pl.Callback):
         allowed: largest fraction of unreadable images per store; above it the run stops.
     """
 
-    def __init__(self, stores: list[Images], allowed: float):
+    def __init__(self, stores: list[Samples], allowed: float):
         self.stores = list({id(store): store for store in stores}.values())
         self.allowed = allowed
         self.reasons: dict[int, dict[int, str]] = {id(store): {} for store in self.stores}
@@ -136,7 +136,7 @@ class CorruptImages(pl.Callback):
         for store in self.stores:
             self.add(store, store.failures)
 
-    def add(self, store: Images, failures: dict[int, str]) -> None:
+    def add(self, store: Samples, failures: dict[int, str]) -> None:
         """Logs new failures by name.
 
         Raises:

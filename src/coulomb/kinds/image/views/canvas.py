@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.image import Canvases
+
+
+def unstacked(images: Tensor | Canvases, aspect: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Returns the canvases [B, C, H, W] and their original width/height [B]; a stack brings its own."""
+    return (images.canvas, images.aspect) if isinstance(images, Canvases) else (images, aspect)
 
 
 def check_canvas(canvas: Tensor, channels: int | None) -> None:
@@ -64,20 +70,21 @@ def chunks(batch: int, values_per_image: int, device: torch.device) -> Iterator[
         yield slice(start, min(batch, start + step))
 
 
-def plain_view(canvas: Tensor, size: int, aspect: Tensor | None = None) -> Tensor:
+def plain_view(canvas: Tensor | Canvases, size: int, aspect: Tensor | None = None) -> Tensor:
     """The evaluation view: original aspect ratio, short side resized to ``size``, center crop.
 
     Resampling is bilinear with antialiasing (a triangle filter as wide as the step, as in PIL's ``resize(..., BILINEAR,
     box=...)``). A canvas that has this size and aspect 1 is returned as exactly canvas/255.
 
     Args:
-        canvas: [B, C, H, W], uint8 or floats in [0, 1].
+        canvas: [B, C, H, W], uint8 or floats in [0, 1]; or a stack of them, which has its aspects.
         size: of the view in pixels.
         aspect: [B], original width/height; default that of the canvas.
 
     Returns:
         float32 [B, C, size, size] in [0, 1].
     """
+    canvas, aspect = unstacked(canvas, aspect)
     check_canvas(canvas, None)
     aspect_B = check_aspect(aspect, canvas)
     height, width = canvas.shape[-2:]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.image.image import Canvases
 from coulomb.kinds.image.views.pixels import kernel_taps
 from coulomb.kinds.image.views.spec import ViewSpec
 
@@ -105,7 +106,7 @@ INK = (70, 70, 70)
 
 
 def contact_sheet(
-    canvas: Tensor, views: Any, generator: torch.Generator, n: int = 8, aspect: Tensor | None = None
+    canvas: Tensor | Canvases, views: Any, generator: torch.Generator, n: int = 8, aspect: Tensor | None = None
 ) -> "Image.Image":
     """Draws one row per image: the evaluation view and ``n`` random views; small images are enlarged without smoothing.
 
@@ -119,10 +120,13 @@ def contact_sheet(
     columns = [views.plain(canvas, aspect), *made]
     size = columns[0].shape[-1]
     tile = size * max(1, -(-SMALLEST_TILE // size))
-    sheet = Image.new("RGB", (GAP + len(columns) * (tile + GAP) + GAP, HEADER + len(canvas) * (tile + GAP)), BACKGROUND)
+    sheet = Image.new(
+        "RGB", (GAP + len(columns) * (tile + GAP) + GAP, HEADER + len(columns[0]) * (tile + GAP)), BACKGROUND
+    )
     draw = ImageDraw.Draw(sheet)
     draw.text((GAP, 3), "original", fill=INK)
-    note = "" if canvas.shape[1] in (1, 3) else f"  (channel 1 of {canvas.shape[1]})"
+    channels = columns[0].shape[1]
+    note = "" if channels in (1, 3) else f"  (channel 1 of {channels})"
     draw.text((3 * GAP + tile, 3), f"{n} views{note}", fill=INK)
     for column, images in enumerate(columns):
         left = GAP + column * (tile + GAP) + (GAP if column else 0)

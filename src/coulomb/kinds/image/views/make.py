@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.kinds.image.views.canvas import check_aspect, check_canvas, chunks, plain_view, to_float
+from coulomb.kinds.image.image import Canvases
+from coulomb.kinds.image.views.canvas import check_aspect, check_canvas, chunks, plain_view, to_float, unstacked
 from coulomb.kinds.image.views.describe import describe
 from coulomb.kinds.image.views.geometry import Geometry
 from coulomb.kinds.image.views.pixels import Blur, Color, Cutout, Intensity, Noise, Solarize
 from coulomb.kinds.image.views.spec import PRESETS, ViewSpec, check_fields
-from coulomb.kinds.image.views.uniforms import Share, Uniforms
+from coulomb.kinds.image.views.uniforms import Uniforms
+from coulomb.kinds.share import Share
 
 Operation = Callable[[Tensor, slice], Tensor]
 
@@ -29,11 +31,11 @@ class ViewMaker(Protocol):
     channels: int
 
     def __call__(
-        self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
+        self, canvas: Tensor | Canvases, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
         """Returns ``n`` random views, each float32 [B, C, size, size] in [0, 1]."""
 
-    def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
+    def plain(self, canvas: Tensor | Canvases, aspect: Tensor | None = None) -> Tensor:
         """Returns the evaluation view."""
 
     def describe(self) -> dict[str, Any]:
@@ -67,7 +69,7 @@ class Views:
     @torch.no_grad()
     def __call__(
         self,
-        canvas: Tensor,
+        canvas: Tensor | Canvases,
         generator: torch.Generator,
         n: int = 2,
         aspect: Tensor | None = None,
@@ -76,7 +78,7 @@ class Views:
         """Returns ``n`` random views of every image, on the device of the canvas.
 
         Args:
-            canvas: the whole image, [B, C, H, W], uint8 or floats in [0, 1]. It is not modified.
+            canvas: the whole image, [B, C, H, W], uint8 or floats in [0, 1], or a stack of them; it is not modified.
             generator: a CPU generator, the only source of randomness.
             n: number of views.
             aspect: original width/height [B]; default that of the canvas.
@@ -88,6 +90,7 @@ class Views:
         Raises:
             InputError: an argument has a wrong type, shape or range.
         """
+        canvas, aspect = unstacked(canvas, aspect)
         check_canvas(canvas, self.channels)
         check_call(generator, n)
         aspect_B = check_aspect(aspect, canvas)
@@ -126,8 +129,9 @@ class Views:
             operations.append(Cutout(spec, uniforms, self.size))
         return operations
 
-    def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
+    def plain(self, canvas: Tensor | Canvases, aspect: Tensor | None = None) -> Tensor:
         """The evaluation view, see `plain_view`."""
+        canvas, aspect = unstacked(canvas, aspect)
         check_canvas(canvas, self.channels)
         return plain_view(canvas, self.size, aspect)
 
@@ -183,7 +187,7 @@ class OwnViews:
         self.channels = channels
 
     def __call__(
-        self, canvas: Tensor, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
+        self, canvas: Tensor | Canvases, generator: torch.Generator, n: int = 2, aspect: Tensor | None = None
     ) -> list[Tensor]:
         """Returns ``n`` views; raises InputError if the function returns another shape or values outside [0, 1]."""
         check_call(generator, n)
@@ -198,8 +202,9 @@ class OwnViews:
             views.append(to_float(view.detach()))
         return views
 
-    def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
+    def plain(self, canvas: Tensor | Canvases, aspect: Tensor | None = None) -> Tensor:
         """The evaluation view, see `plain_view`."""
+        canvas, aspect = unstacked(canvas, aspect)
         check_canvas(canvas, self.channels)
         return plain_view(canvas, self.size, aspect)
 
@@ -230,7 +235,7 @@ class TakingTurns:
 
     def __call__(
         self,
-        canvas: Tensor,
+        canvas: Tensor | Canvases,
         generator: torch.Generator,
         n: int = 2,
         aspect: Tensor | None = None,
@@ -241,7 +246,7 @@ class TakingTurns:
         shared = {} if share is None else {"share": share}
         return [self.makers[k % len(self.makers)](canvas, generator, 1, aspect, **shared)[0] for k in range(n)]
 
-    def plain(self, canvas: Tensor, aspect: Tensor | None = None) -> Tensor:
+    def plain(self, canvas: Tensor | Canvases, aspect: Tensor | None = None) -> Tensor:
         """Returns the evaluation view of the first maker."""
         return self.makers[0].plain(canvas, aspect)
 

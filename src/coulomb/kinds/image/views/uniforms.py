@@ -1,10 +1,11 @@
 """Random parameters of a view, and operations on the samples that drew them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from coulomb.kinds.share import Share
 
 CROP_TRIES = 10
 
@@ -30,19 +31,6 @@ COLUMNS = {
     "cutout": 3,  # side, x, y
     "elastic_on": 1,
 }
-
-
-@dataclass(frozen=True)
-class Share:
-    """The part of a larger batch that a process has.
-
-    Attributes:
-        rows: positions of its images in the whole batch, int64 [b], ascending.
-        total: images in the whole batch.
-    """
-
-    rows: Tensor
-    total: int
 
 
 class Uniforms:

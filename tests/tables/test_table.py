@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+
+from coulomb.ground.errors import InputError
+from coulomb.tables import ArraySource, Columns
+
+
+def test_columns_have_ids_and_labels():
+    table = Columns({"text": ["a", "b"]}, ids=["first", "second"], labels=[3, -1], name="mine")
+    assert len(table) == 2 and table.item_id(1) == "second" and list(table.columns) == ["text"]
+    assert table.describe()["labeled"] == 1 and table.describe()["name"] == "mine"
+    assert Columns({"text": ["a", "b"]}).item_id(1) == "1"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({}, {}, "at least one"),
+        ({"a": [1, 2], "b": [1]}, {}, "'a': 2, 'b': 1"),
+        ({"a": [1, 2]}, {"ids": ["x"]}, "'ids': 1"),
+        ({"a": [1, 2]}, {"labels": [0, 1, 2]}, "'labels': 3"),
+        ({"a": [1, 2, 3]}, {"ids": ["x", "y", "x"]}, "1 of 3 are not unique"),
+    ],
+)
+def test_columns_are_checked(columns, options, message):
+    with pytest.raises(InputError, match=message):
+        Columns(columns, **options)
+
+
+def test_a_source_is_a_table_with_a_column_of_images():
+    source = ArraySource(np.zeros((2, 4, 4), np.uint8))
+    assert source.columns == {"image": source}
