@@ -6,9 +6,9 @@ import torch
 from torch.utils.data import Dataset
 
 import coulomb
-from coulomb.api import load_module
 from coulomb.ground.errors import InputError
 from coulomb.kinds.image.views import OwnViews
+from coulomb.training.plan.given import load_module
 
 QUICK = {
     "epochs": 1,

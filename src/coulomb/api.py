@@ -16,15 +16,13 @@ from coulomb.ground.files import write_json
 from coulomb.ground.team import Team, torchrun
 from coulomb.index import Index
 from coulomb.kinds.image.views import ViewMaker
-from coulomb.methods import Method
-from coulomb.methods.options import OWN, load_own_method
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import require_weights, run_path
-from coulomb.models.user_code import is_user_code, load_user_code, require_call
+from coulomb.models.user_code import is_user_code
 from coulomb.report import build_report
-from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.objects import Objects, find_bank, require_named
-from coulomb.training.plan.reopen import reopen
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.given import Given, require_named
+from coulomb.training.plan.plan import reopen
 from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.seeds import PLAN, is_plan, plan, planned, seed_folder, summarize
@@ -76,40 +74,23 @@ def train(
 
     if resume_from is None:
         require_data(data)
-    objects = Objects(
-        data=None if isinstance(data, str | Path) else data,
-        test=None if isinstance(test, str | Path) else test,
-        encoder=load_module(encoder),
-        views=None if views is None or isinstance(views, str) else views,
-        method=load_own_method(method),
-        bank_path=find_bank(options),
-    )
-    if resume_from is not None:
-        started = {name: options.get(name) for name in ("devices", "num_nodes")}
-        folder, prepared = resume(resume_from, objects, **started, watch=Watcher, progress=progress)
+    options |= {"data": data, "test": test, "method": method, "encoder": encoder, "views": views}
+    if resume_from is None:
+        folder, plan = start(options, watch=Watcher, progress=progress)
     else:
-        named: dict[str, Any] = {"method": method if isinstance(method, str) else OWN + method.__name__}
-        named |= {"data": data if objects.data is None else f"<{type(data).__name__}>"}
-        if test is not None:
-            named["test"] = test if objects.test is None else f"<{type(test).__name__}>"
-        if isinstance(encoder, str) and objects.encoder is None:
-            named["encoder"] = encoder
-        if isinstance(views, str):
-            named["views"] = views
-        text = {name: str(value) if isinstance(value, Path) else value for name, value in (named | options).items()}
-        folder, prepared = start(text, objects, watch=Watcher, progress=progress)
+        folder, plan = resume(resume_from, options, watch=Watcher, progress=progress)
     evaluate = evaluate and not (resume_from is not None and _evaluated(folder))
     if evaluate and (team := Team.of_group()).rank:
         with stoppable(lambda signals: "stopped during the evaluation"):
-            assess(folder, prepared, objects, team=team, progress=False)
+            assess(folder, plan, team=team, progress=False)
     elif evaluate and first_process():
         command = command_for("evaluate", folder.path)
         message = f"stopped during the evaluation; the training is complete, evaluate it with: {command}"
         with stoppable(lambda signals: message):
-            assess(folder, prepared, objects, team=team if team.world > 1 else None, progress=progress)
-            examine(folder, prepared, objects, progress=progress)
+            assess(folder, plan, team=team if team.world > 1 else None, progress=progress)
+            examine(folder, plan, progress=progress)
             build_report(folder.path)
-    return Run(folder.path, objects.encoder)
+    return Run(folder.path, plan.module)
 
 
 def _evaluated(folder: RunFolder) -> bool:
@@ -244,13 +225,14 @@ def evaluate(
         raise InputError(
             f"{unknown[0]}={options[unknown[0]]!r}: evaluate has no such option; it has {', '.join(allowed)}"
         )
+    objects = {"data": data, "test": test, "encoder": encoder, "views": views, "method": method}
     path, started = run_path(run), torchrun()
     if started is not None and started.world > 1 and (path is None or is_plan(path) or on is not None):
         raise InputError(
             f"{str(run)!r}: several processes evaluate one run on its own data only; start this evaluation without torchrun"
         )
     if path is None:
-        own = {"data": data, "test": test, "encoder": encoder, "views": views, "method": method, "full": full or None}
+        own = objects | {"full": full or None}
         chosen = {"labels": on_labels, "group": on_group, "options": options, "progress": progress}
         return _evaluate_encoder(str(run), on, on_test, own=own, image_size=image_size, out=out, **chosen)
     if image_size is not None or out is not None:
@@ -260,27 +242,24 @@ def evaluate(
         if on is not None:
             raise InputError(f"on={on!r}: {str(run)!r} contains several runs; give one of them")
         folder.refuse_links()
-        given: dict[str, Any] = {"data": data, "test": test, "encoder": encoder, "views": views, "full": full}
-        given["method"] = method
         for seed in planned(folder.path)[0]:
-            evaluate(seed_folder(folder.path, seed).path, **given, progress=progress, **options)
+            evaluate(seed_folder(folder.path, seed).path, **objects, full=full, progress=progress, **options)
         return summarize(folder.path)
     folder.require()
-    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
+    given = existing(**objects)
     shared: dict[str, Any] = {"full": full, "options": options, "progress": progress}
     if on is not None:
-        result = transfer(folder, on, on_test, objects, labels=on_labels, group=on_group, **shared)
+        result = transfer(folder, on, on_test, given, labels=on_labels, group=on_group, **shared)
     elif (on_test, on_labels, on_group) != (None, None, None):
         raise InputError("on_test, on_labels and on_group are for other data: give it as on")
     else:
-        objects.find_method(load_config(folder.config))  # raises before the evaluation starts
         team = Team.meet(Config.process_timeout)
         shared["progress"] = progress and team.rank == 0
-        prepared = reopen(folder, objects, progress=shared["progress"])[1]
-        result = assess(folder, prepared, objects, **shared, team=team if team.world > 1 else None)
+        plan = reopen(folder, given, progress=shared["progress"])
+        result = assess(folder, plan, **shared, team=team if team.world > 1 else None)
         if team.rank:
             return result
-        examine(folder, prepared, objects, progress=progress)
+        examine(folder, plan, progress=progress)
     build_report(folder.path)
     return result
 
@@ -332,33 +311,19 @@ def diagnose(
     Raises:
         InputError: the folder is not a run, its data changed, or an argument is wrong.
     """
-    objects = Objects(data=data, test=test, encoder=load_module(encoder), views=views, method=own_method(method))
-    return examine(RunFolder(run), None, objects, quick=quick, progress=progress)
+    given = existing(data=data, test=test, encoder=encoder, views=views, method=method)
+    return examine(RunFolder(run), None, given, quick=quick, progress=progress)
 
 
-def own_method(method: str | type[nn.Module] | None) -> type[Method] | None:
-    """Returns the user's own class for an existing run: ``file.py:Class``, or the class itself.
+def existing(**objects: Any) -> Given:
+    """Returns the objects and the user's own code with which an existing run was trained, given again.
 
     Raises:
         InputError: ``method`` is the name of a built-in method, which the run already has.
     """
+    method = objects["method"]
     if isinstance(method, str) and not is_user_code(method):
         raise InputError(
             f"method={method!r}: only your own method is passed again, as my_file.py:MyMethod; leave it out"
         )
-    return load_own_method(method)
-
-
-def load_module(encoder: str | nn.Module | None) -> nn.Module | None:
-    """Returns the user's own encoder, given as a module or as ``file.py:Class``; None for built-in encoders."""
-    if encoder is None or isinstance(encoder, nn.Module):
-        return encoder
-    if not is_user_code(encoder):
-        return None
-    made = load_user_code("encoder", encoder)
-    require_call("encoder", encoder, made)
-    built = made()
-    if not isinstance(built, nn.Module):
-        name = encoder.rpartition(":")[2]
-        raise InputError(f"encoder={encoder!r}: {name}() returned a {type(built).__name__}, not a torch.nn.Module")
-    return built
+    return Given.of(objects)

@@ -11,16 +11,14 @@ from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_json
 from coulomb.ground.reading import maybe, read_object, table
 from coulomb.training.launch import resume, start
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import plan
+from coulomb.training.plan.plan import Plan, resolve
 from coulomb.training.plan.preflight import estimate
-from coulomb.training.plan.prepare import Prepared
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.measure import measure
 
 TAIL = "exponential:100"
 RECORD = {"asked": table, "figures": maybe(table)}
-Measure = Callable[[RunFolder, Prepared], dict[str, Any]]  # what an experiment measures in addition
+Measure = Callable[[RunFolder, Plan], dict[str, Any]]  # what an experiment measures in addition
 
 log = logging.getLogger("coulomb")
 
@@ -137,9 +135,9 @@ def run_arm(
         return record
     write_json(record_path, record)
     try:
-        prepared = _train(options, settings, run)
-        results = measure(run, prepared, settings.draws)
-        record["figures"] = results if measure_more is None else results | measure_more(run, prepared)
+        plan = _train(options, settings, run)
+        results = measure(run, plan, settings.draws)
+        record["figures"] = results if measure_more is None else results | measure_more(run, plan)
     except NonFiniteError as error:
         record["figures"] = {"failed": str(error)}
     except BaseException:
@@ -150,16 +148,16 @@ def run_arm(
     return record
 
 
-def _train(options: dict[str, Any], settings: Settings, run: RunFolder) -> Any:
+def _train(options: dict[str, Any], settings: Settings, run: RunFolder) -> Plan:
     if run.config.is_file():
-        return resume(run.path, Objects().with_options(options), progress=False)[1]
+        return resume(run.path, options, progress=False)[1]
     if run.path.exists():
         shutil.rmtree(run.path)  # stopped before training began: only an empty folder and a log
     options = options | {"out": str(run.path)}
     minutes = settings.budget or (0.12 if settings.quick and not settings.digits else None)
     if minutes is not None and "epochs" not in options:
         options["epochs"] = epochs_within(options, minutes)
-    return start(options, Objects(), progress=False)[1]
+    return start(options, progress=False)[1]
 
 
 def epochs_within(options: dict[str, Any], minutes: float) -> int:
@@ -167,8 +165,8 @@ def epochs_within(options: dict[str, Any], minutes: float) -> int:
 
     Estimated from a few steps, so approximate on a busy machine; the table shows the actual time.
     """
-    planned = plan(options)
-    return max(1, int(60 * minutes / (estimate(planned)["seconds_per_step"] * planned.steps_per_epoch)))
+    plan = resolve(options)
+    return max(1, int(60 * minutes / (estimate(plan)["seconds_per_step"] * plan.steps_per_epoch)))
 
 
 def _differences(record: dict[str, Any], about: dict[str, Any]) -> str:

@@ -16,10 +16,9 @@ from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.kinds.image.views import OwnViews
-from coulomb.methods.options import OWN, load_own_method
 from coulomb.tables import open_source
 from coulomb.training.launch import start
-from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.plan import reopen
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.sick import CASES, SMALL, Case, plain
 
@@ -53,30 +52,31 @@ def load_images(data: str) -> tuple[np.ndarray, np.ndarray]:
 
 def run_case(case: Case, folder: Path, seed: int = 0, photos: str | None = None) -> dict[str, Any]:
     """Trains a case unless it is finished, diagnoses it, and returns the content of its ``doctor.json``."""
-    run, objects = RunFolder(folder / case.name), Objects(method=load_own_method(case.method))
-    prepared, data = None, case.data or (plain if case.photos else None)
+    run, plan = RunFolder(folder / case.name), None
+    own: dict[str, Any] = {} if case.method is None else {"method": case.method}
+    data = case.data or (plain if case.photos else None)
     data_options: dict[str, Any] = {}
     if data is not None:
         images, labels = load_images(photos if case.photos and photos else "digits")
         data_options = data(folder / "data" / case.name, images, labels)
     if case.views is not None:
         size, channels = (images.shape[1], 3) if case.photos else (16, 1)
-        objects.views = OwnViews(case.views, size=size, channels=channels)
-    if not run.environment.exists():
+        own["views"] = OwnViews(case.views, size=size, channels=channels)
+    if newly_trained := not run.environment.exists():
         options = SMALL | case.options | {"out": str(run.path), "seed": seed}
-        if case.method is not None:
-            options["method"] = OWN + case.method.__name__
         options |= data_options
         if case.from_weights:
             first = RunFolder(folder / "weights")
             if not first.environment.exists():
-                start(SMALL | {"out": str(first.path), "seed": seed}, Objects(), progress=False)
+                start(SMALL | {"out": str(first.path), "seed": seed}, progress=False)
             options |= {"encoder": f"run:{first.path}", "encoder_width": None}
         with suppress(NonFiniteError):
-            _, prepared = start(options, objects, progress=False)
-        if case.evaluate:
-            assess(run, prepared, objects, progress=False)
-    return examine(run, prepared, objects, progress=False)
+            _, plan = start(options | own, progress=False)
+    if plan is None:  # trained earlier, or stopped by NaN
+        plan = reopen(run, own, progress=False)
+    if newly_trained and case.evaluate:
+        assess(run, plan, progress=False)
+    return examine(run, plan, progress=False)
 
 
 def perform_cases(folder: Path, only: tuple[str, ...] = (), seed: int = 0, photos: str | None = None) -> dict[str, Any]:

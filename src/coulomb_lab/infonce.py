@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from coulomb.ground.randomness import generator
 from coulomb.losses import InfoNCELoss, NCELoss, SoftmaxLoss
-from coulomb.training.plan.prepare import Prepared
+from coulomb.training.plan.plan import Plan
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import (
@@ -96,9 +96,9 @@ def nce_arms(settings: Settings) -> list[Arm]:
     return [*sweep_arms(noise_samples(settings), nce_name, options, 24), full]
 
 
-def measure_cosines(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
+def measure_cosines(run: RunFolder, plan: Plan) -> dict[str, Any]:
     """Returns `gradient_cosines` for the run's memory bank."""
-    trained = load_trained(run, prepared, 64, training=True)
+    trained = load_trained(run, plan, 64, training=True)
     bank: Any = trained.method.bank
     return {"cosines": gradient_cosines(trained.first, trained.slots, bank.keys().double(), trained.temperature)}
 

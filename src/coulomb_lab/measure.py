@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
-from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.class_accuracy import class_table
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.linear import few_shot, linear_probe
@@ -21,11 +20,9 @@ from coulomb.models.classifier import DESCRIPTION, load_classifier
 from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.training.checkpoints import load_method
 from coulomb.training.network import make_encoder, make_method
-from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import find_training_images
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.plan import Plan, reopen
 from coulomb.training.plan.prepare import Part, Prepared, position_tensor
-from coulomb.training.plan.reopen import reopen
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.record.journal import read_metrics
 
@@ -35,7 +32,7 @@ MAX_IMAGES = 512  # for embeddings of views
 Sides = tuple[Tensor, Tensor, Tensor, Tensor]  # training features and labels, test features and labels
 
 
-def measure(run: RunFolder, prepared: Prepared, draws: int) -> dict[str, Any]:
+def measure(run: RunFolder, plan: Plan, draws: int) -> dict[str, Any]:
     """Returns the results of the trained encoder, ready for JSON.
 
     Accuracies ``knn``, ``linear``, ``few_1``, ``few_5`` and ``few_10``; ``rank``, the effective rank of the test features;
@@ -43,7 +40,7 @@ def measure(run: RunFolder, prepared: Prepared, draws: int) -> dict[str, Any]:
     ``gradients``, the mean norm per class over the run if there are labels. If the run has its own classifier,
     ``classifier`` is its accuracy and ``classes`` a table of classes.
     """
-    config, views = _config_and_views(run, prepared)
+    config, prepared, views = plan.config, plan.prepared, plan.views
     encoder = load_encoder(run.path)
     sides = _sides(prepared, lambda part: extract_features(encoder, part.images, part.indices, views.plain))
     lines = read_metrics(run.metrics)
@@ -65,8 +62,8 @@ def measure(run: RunFolder, prepared: Prepared, draws: int) -> dict[str, Any]:
 
 def measure_baselines(run: RunFolder, draws: int) -> dict[str, dict[str, Any]]:
     """Returns the same results for the untrained network and for raw pixels, with the data and encoder of a run."""
-    config, prepared = reopen(run, Objects(), progress=False)
-    _, views = _config_and_views(run, prepared)
+    plan = reopen(run, progress=False)
+    config, prepared, views = plan.config, plan.prepared, plan.views
     encoder = make_encoder(config, prepared, None)
     normalize = encoder.normalize
 
@@ -100,11 +97,6 @@ def _mean_gradients(lines: list[dict[str, Any]]) -> list[float | None] | None:
     return [float(s / n) if n else None for s, n in zip((views * norms).sum(0), total, strict=True)]
 
 
-def _config_and_views(run: RunFolder, prepared: Prepared) -> tuple[Config, ViewMaker]:
-    config = load_config(run.config)
-    return config, Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
-
-
 def _sides(prepared: Prepared, extract: Callable[[Part], tuple[Tensor, np.ndarray]]) -> Sides:
     tensors: list[Tensor] = []
     for part, name in ((prepared.train, "training"), (prepared.test, "test")):
@@ -135,18 +127,16 @@ class Trained:
     temperature: float
 
 
-def load_trained(run: RunFolder, prepared: Prepared, most: int = MAX_IMAGES, *, training: bool = False) -> Trained:
+def load_trained(run: RunFolder, plan: Plan, most: int = MAX_IMAGES, *, training: bool = False) -> Trained:
     """Loads the method from the checkpoint and embeds two views of at most ``most`` held-out (or training) images."""
-    config, objects = load_config(run.config), Objects()
-    learned = find_training_images(prepared, objects.find_method(config))
-    method: Any = make_method(config, prepared, objects, load_encoder(run.path), len(learned))
+    config, prepared, learned = plan.config, plan.prepared, plan.learned
+    method: Any = make_method(config, prepared, plan.method, load_encoder(run.path), len(learned))
     load_method(method, run.checkpoint)
-    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
     part = prepared.train if training or not len(prepared.test.indices) else prepared.test
     pairs, indices = [], []
     with frozen(method), torch.no_grad():
         for number, batch in enumerate(part.images.batches(part.sample(most, config.seed, "pairs").indices, 256)):
-            drawn = views(batch.stack, generator(config.seed, "lab views", number), n=2)
+            drawn = plan.views(batch.stack, generator(config.seed, "lab views", number), n=2)
             pairs.append(torch.stack([normalize(method.head(method.encoder(view)).double(), dim=1) for view in drawn]))
             indices.append(batch.sample)
     first, second = torch.cat(pairs, dim=1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb.ground.files import write_json
 from coulomb.ground.reading import list_of, read_json, table
-from coulomb.training.plan.prepare import Prepared
+from coulomb.training.plan.plan import Plan
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import (
@@ -58,9 +58,9 @@ def hard_arms(settings: Settings) -> list[Arm]:
     ]
 
 
-def measure_gradient_shares(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
+def measure_gradient_shares(run: RunFolder, plan: Plan) -> dict[str, Any]:
     """Returns `gradient_shares` of the run's embeddings over β."""
-    trained = load_trained(run, prepared)
+    trained = load_trained(run, plan)
     if trained.labels is None:
         return {}
     x, labels, tau = trained.first, trained.labels, trained.temperature

@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from coulomb.losses import InfoNCELoss, SimpleContrastiveLoss
 from coulomb.metrics.hardness import hardness_at
-from coulomb.training.plan.prepare import Prepared
+from coulomb.training.plan.plan import Plan
 from coulomb.training.record.folder import RunFolder
 from coulomb_lab.arms import Arm, Settings
 from coulomb_lab.claims import (
@@ -74,9 +74,9 @@ def temperature_arms(settings: Settings) -> list[Arm]:
     ]
 
 
-def measure_limits(run: RunFolder, prepared: Prepared) -> dict[str, Any]:
+def measure_limits(run: RunFolder, plan: Plan) -> dict[str, Any]:
     """Returns both limits for the run's embeddings, and the effective negatives of the loss over τ."""
-    trained = load_trained(run, prepared)
+    trained = load_trained(run, plan)
     ids, labels = torch.arange(len(trained.first)), trained.labels
     hardness = hardness_at(
         trained.first, REWEIGHTED, trained.second, ids=ids, key_ids=ids, labels=labels, key_labels=labels

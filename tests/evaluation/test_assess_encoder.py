@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import coulomb
 from coulomb.evaluation.assess_encoder import standardized
 from coulomb.ground.errors import InputError
-from coulomb.training.plan.plan import plan
+from coulomb.training.plan.plan import resolve
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -142,7 +142,7 @@ def test_the_image_size_is_that_of_a_run_on_the_same_images(photos, side, caplog
     for path in photos.rglob("*.png"):
         with Image.open(path) as image:
             image.resize((side + 10, side)).save(path)
-    wanted = plan({"data": str(photos)}).config
+    wanted = resolve({"data": str(photos)}).config
     with caplog.at_level("INFO", "coulomb"):
         result = coulomb.evaluate("lite0", on=photos, progress=False)
     assert result["protocol"]["image_size"] == wanted.image_size == {50: 96, 140: 128}[side]

@@ -17,8 +17,7 @@ from coulomb.models.encoder import Normalization
 from coulomb.models.features import extract_features
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Samples
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.reopen import reopen
+from coulomb.training.plan.plan import reopen
 from coulomb.training.record.folder import RunFolder
 
 QUICK = {"epochs": 1, "batch_size": 8, "image_size": 16, "workers": 0, "progress": False}
@@ -40,8 +39,8 @@ def run(digit_tree, weights, tmp_path_factory):
 
 
 def opened(run):
-    config, prepared = reopen(RunFolder(run.path), Objects(), progress=False)
-    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
+    plan = reopen(RunFolder(run.path), progress=False)
+    config, prepared, views = plan.config, plan.prepared, plan.views
     return config, prepared, views
 
 
@@ -170,8 +169,8 @@ def test_own_module_has_no_starting_point(digit_tree, tmp_path):
     module = nn.Sequential(nn.Conv2d(1, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
     before = {name: value.clone() for name, value in module.state_dict().items()}
     made = coulomb.train(digit_tree, out=tmp_path / "own", encoder=module, evaluate=False, **QUICK)
-    config, prepared = reopen(RunFolder(made.path), Objects(encoder=module), progress=False)
-    views = Objects().build_views(config, 16, 1)
+    plan = reopen(RunFolder(made.path), {"encoder": module}, progress=False)
+    config, prepared, views = plan.config, plan.prepared, plan.views
     found = contestants(config, RunFolder(made.path), prepared, views, module)
     assert list(found) == ["trained", "random_init", "raw_pixels"]
     initial = found["random_init"].encoder.backbone.state_dict()

@@ -16,9 +16,7 @@ from coulomb.models import build_encoder, load_encoder
 from coulomb.models.encode import canvas_for, embed_to_parquet
 from coulomb.tables import ArraySource, open_source
 from coulomb.tables.sources import open_images
-from coulomb.training.plan.config import load_config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.reopen import reopen
+from coulomb.training.plan.plan import reopen
 
 KINDS = ("rgb", "palette", "sixteen", "rgba", "rotated", "cmyk", "gray", "jpeg", "two", "square")
 OPTIONS = {"epochs": 1, "batch_size": 4, "encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}
@@ -108,10 +106,9 @@ def test_encode_agrees_with_embed(run, photos, files, tmp_path):
 
 def test_encode_agrees_with_the_evaluation(run, photos):
     """Except for images that have the network's size already: these are not resized at all."""
-    prepared = reopen(run.folder, Objects(), progress=False)[1]
-    config = load_config(run.folder.config)
-    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
-    trained = contestants(config, run.folder, prepared, views, None)["trained"]
+    plan = reopen(run.folder, progress=False)
+    prepared = plan.prepared
+    trained = contestants(plan.config, run.folder, prepared, plan.views, None)["trained"]
     features, kept = trained.features(prepared.test)
     paths = [photos / prepared.test.images.item_id(index) for index in kept]
     rows = [row for row, path in enumerate(paths) if "square" not in path.name]

@@ -14,9 +14,7 @@ from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import require_weights, run_path
-from coulomb.training.plan.config import load_config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.reopen import reopen
+from coulomb.training.plan.plan import reopen
 from coulomb.training.run import Run
 
 SIDE = 48
@@ -246,10 +244,9 @@ def test_a_run_from_weights_prepares_images_as_its_evaluation_did(photos, tmp_pa
     options = {"epochs": 1, "lr": 0.0, "norm_statistics": "frozen", "batch_size": 4, "workers": 0}
     run = coulomb.train(photos, encoder="lite0", image_size=32, out=tmp_path / "run", **options, **QUIET)
     assert run.encoder.preprocessing is not None and run.canvas is not None
-    prepared = reopen(run.folder, Objects(), progress=False)[1]
-    config = load_config(run.folder.config)
-    views = Objects().build_views(config, prepared.facts.image_size, prepared.facts.channels)
-    trained = contestants(config, run.folder, prepared, views, None)["trained"]
+    plan = reopen(run.folder, progress=False)
+    prepared = plan.prepared
+    trained = contestants(plan.config, run.folder, prepared, plan.views, None)["trained"]
     features, indices = trained.features(prepared.train)
     found = run.encode(photos)
     close(found[indices], features)

@@ -6,13 +6,12 @@ import torch
 
 import coulomb
 from coulomb.ground.errors import InputError
-from coulomb.methods import MoCo, SimCLR, Softmax, SupCon
+from coulomb.methods import METHODS, MoCo, SimCLR, Softmax, SupCon
 from coulomb.metrics.linear import linear_probe
 from coulomb.models import build_encoder
 from coulomb.tables import image_samples, open_source
 from coulomb.training.network import linear_classifier, make_method, predictions
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.plan import find_training_images
 from coulomb.training.plan.prepare import Facts, Part, Prepared
 
@@ -46,7 +45,7 @@ def test_training_images_without_any_label_are_refused():
 def test_methods_receive_the_class_counts_of_the_sampler(sampler, counts):
     config = Config(method="balanced_softmax", sampler=sampler)
     encoder = build_encoder("convnet", channels=1, image_size=8, width=4, stages=2)
-    method = make_method(config, prepared(PARTIAL), Objects(), encoder, 7)
+    method = make_method(config, prepared(PARTIAL), METHODS["balanced_softmax"], encoder, 7)
     np.testing.assert_allclose(method.criterion.class_counts, counts)
 
 

@@ -73,7 +73,7 @@ def test_a_second_signal_stops_immediately(digit_tree, tmp_path, quick, monkeypa
 
 
 def test_a_signal_before_the_first_update_leaves_nothing(digit_tree, tmp_path, quick, monkeypatch):
-    monkeypatch.setattr("coulomb.training.launch.decode", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("coulomb.training.plan.plan.decode", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Stopped, match="before the first update; no files were written") as stopped:
         coulomb.train(digit_tree, out=tmp_path / "runs" / "new", progress=False, **quick)
     assert stopped.value.code == 143

@@ -69,7 +69,7 @@ def export(
     is measured.
     """
     from coulomb import export as exports
-    from coulomb.api import load_module
+    from coulomb.training.plan.given import load_module
 
     if to not in (*ENCODER_TO, *INDEX_TO):
         raise InputError(

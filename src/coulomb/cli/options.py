@@ -11,7 +11,7 @@ import typer
 
 from coulomb.cli.app import parse_pairs
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.objects import require_named
+from coulomb.training.plan.given import require_named
 
 PAIRS = {  # fields that hold several options, each given as NAME=VALUE: the flag, and an example for error messages
     "view_options": ("--view", "--view flip=0"),

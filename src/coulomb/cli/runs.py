@@ -249,7 +249,7 @@ def classify(
 
 
 def _load(run: str, encoder: str | None, image_size: int | None = None) -> "ImageEncoder":
-    from coulomb.api import load_module
+    from coulomb.training.plan.given import load_module
 
     return coulomb.load(run, load_module(encoder), image_size=image_size)
 

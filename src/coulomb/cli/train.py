@@ -13,7 +13,7 @@ from coulomb.cli.app import app, note, parse_pairs, say
 from coulomb.cli.options import JSON, PAIRS, config_parameters, examples, given_options, keyword, with_signature
 from coulomb.ground.errors import InputError, Stopped
 from coulomb.models.user_code import is_user_code
-from coulomb.training.plan.objects import BANK
+from coulomb.training.plan.given import BANK
 
 
 def train(**given: Any) -> None:
@@ -104,18 +104,13 @@ def check(**given: Any) -> None:
     Reports corrupt files, exact copies, classes, columns that could be labels and enlarged images; then the split, the image
     size, and the steps, time and memory of the training. Exit code 1: `train` would refuse the data or an option.
     """
-    from coulomb.api import load_module
-    from coulomb.training.plan.objects import Objects
     from coulomb.training.plan.preflight import preflight
 
     as_json = given.pop("as_json")
     options = given_options(given)
     if "data" not in options:
         raise InputError("data: missing; give the images to check: a folder, a list, a Parquet file, …")
-    module = load_module(options.get("encoder"))
-    if module is not None:
-        del options["encoder"]
-    result, text = preflight(options, Objects(encoder=module), progress=not as_json)
+    result, text = preflight(options, progress=not as_json)
     say(json.dumps(result) if as_json else text)
     if result["training"]["refused"]:
         raise typer.Exit(1)

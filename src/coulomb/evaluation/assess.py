@@ -24,9 +24,9 @@ from coulomb.models.saving import read_description
 from coulomb.tables import Source
 from coulomb.tables.check_labels import label_like
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.given import Given, data_name
+from coulomb.training.plan.plan import Plan
 from coulomb.training.plan.prepare import Part, Prepared, measure, open_data, prepare
-from coulomb.training.plan.reopen import reopen
 from coulomb.training.record.folder import RunFolder, safe_name
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.provenance import environment
@@ -43,8 +43,7 @@ TRAINING_SAMPLES = 500  # training images on its feature map
 
 def assess(
     folder: RunFolder,
-    prepared: Prepared | None = None,
-    objects: Objects | None = None,
+    plan: Plan,
     *,
     full: bool = False,
     options: dict[str, Any] | None = None,
@@ -60,20 +59,14 @@ def assess(
 
     Args:
         folder: the run.
-        prepared: the run's data if already open; default: opened and decoded again as in ``config.yaml``.
-        objects: the Python objects passed to the run (data, encoder, views).
+        plan: the run's plan, with its images decoded.
         full: also fine-tune the encoders with 1%, 10% and all of the labels (``fine_tune``); may take longer than training.
         options: ``knn_k``, ``knn_sigma``, ``many_above`` or ``few_below`` in place of those in ``config.yaml``.
         progress: show progress bars.
         team: processes that share the work; all but the first compute features and return an empty dict.
     """
-    objects = objects or Objects()
-    config = load_config(folder.config)
-    if prepared is None:
-        config, prepared = reopen(folder, objects, progress=progress)
-    config = dataclasses.replace(config, **(options or {}))
-    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
-    compared = contestants(config, folder, prepared, views, objects.encoder, trained_classifier(folder))
+    config, prepared, views = dataclasses.replace(plan.config, **(options or {})), plan.prepared, plan.views
+    compared = contestants(config, folder, prepared, views, plan.module, trained_classifier(folder))
     if team is not None and team.rank:
         assist(compared, prepared, team)
         return {}
@@ -125,7 +118,7 @@ def transfer(
     folder: RunFolder,
     data: Any,
     test: Any = None,
-    objects: Objects | None = None,
+    given: Given | None = None,
     *,
     labels: str | None = None,
     group: str | None = None,
@@ -142,7 +135,7 @@ def transfer(
         folder: the run.
         data: labeled images: a name as for training, an array, a torch ``Dataset``.
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
-        objects: the Python objects passed to the run (encoder, views).
+        given: objects that the run was trained with (encoder, views).
         labels: the column of a table that holds the labels.
         group: what must not be on both sides of the split, see `coulomb.tables.groups.find_groups`.
         full: also fine-tune the encoders on the data.
@@ -152,7 +145,7 @@ def transfer(
     Raises:
         InputError: ``data`` or ``test`` has no labels or cannot be read.
     """
-    objects = objects or Objects()
+    given = given or Given({})
     own = load_config(folder.config)
     names: dict[str, Any] = {"data": data_name(data), "test": None if test is None else data_name(test)}
     split: dict[str, Any] = {
@@ -168,8 +161,8 @@ def transfer(
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     k = default_neighbors(len(prepared.train.indices))
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
-    views = objects.build_views(own, prepared.facts.image_size, prepared.facts.channels)
-    compared = contestants(config, folder, prepared, views, objects.encoder)
+    views = given.build_views(own, prepared.facts.image_size, prepared.facts.channels)
+    compared = contestants(config, folder, prepared, views, given.module)
     result = measure_all(compared, prepared, config, full=full, on=sources[0].name, progress=progress)
     result["protocol"] = {
         "name": sources[0].name,
@@ -211,11 +204,6 @@ def _give_labels(source: Source) -> str:
     if source.other_columns():
         return "name their column as labels (--labels COLUMN)"
     return "pass a pair (images, labels)"
-
-
-def data_name(data: Any) -> str:
-    """Returns the name of data in a configuration: the path, or the class of an object."""
-    return str(data) if isinstance(data, str | Path) else f"<{type(data).__name__}>"
 
 
 def save_samples(

@@ -19,9 +19,9 @@ from coulomb.ground.reading import read_lines
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.cosines import nearest
 from coulomb.training.plan.config import load_config
-from coulomb.training.plan.objects import Objects
+from coulomb.training.plan.given import Given
+from coulomb.training.plan.plan import Plan, reopen
 from coulomb.training.plan.prepare import Part, Prepared
-from coulomb.training.plan.reopen import reopen
 from coulomb.training.record.folder import RunFolder, read_data, read_evaluation
 from coulomb.training.record.journal import read_metrics
 
@@ -41,8 +41,8 @@ FLAT = 2 / 255  # standard deviation of a blank image; blank images are only com
 
 def examine(
     folder: RunFolder,
-    prepared: Prepared | None = None,
-    objects: Objects | None = None,
+    plan: Plan | None = None,
+    given: Given | None = None,
     *,
     quick: bool = False,
     progress: bool = True,
@@ -51,8 +51,8 @@ def examine(
 
     Args:
         folder: the run; it may still be training, or have stopped.
-        prepared: the run's data if already open; default: opened again as in ``config.yaml``.
-        objects: the Python objects passed to the run.
+        plan: the run's plan with its images decoded; default: reopened from its folder.
+        given: objects that the run was trained with, to reopen it.
         quick: use only the files of the folder, neither images nor checkpoint; rules that need these return "unknown".
         progress: show progress bars.
 
@@ -60,26 +60,26 @@ def examine(
         InputError: the folder is not a run, or its data has changed.
     """
     folder.require()
-    result = diagnose(collect_evidence(folder, prepared, objects or Objects(), quick=quick, progress=progress))
+    result = diagnose(collect_evidence(folder, plan, given or Given({}), quick=quick, progress=progress))
     write_json(folder.doctor, result)
     return result
 
 
 def collect_evidence(
-    folder: RunFolder, prepared: Prepared | None, objects: Objects, *, quick: bool, progress: bool = True
+    folder: RunFolder, plan: Plan | None, given: Given, *, quick: bool, progress: bool = True
 ) -> Evidence:
     """Returns everything that the rules may use; arguments as in `examine`."""
-    config = load_config(folder.config)
     data = read_data(folder)
     network: dict[str, Any] = {}
-    method = None if quick and objects.method is None else objects.find_method(config)
-    if not quick:
-        if prepared is None:
-            config, prepared = reopen(folder, objects, progress=progress)
-        views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
+    if quick:
+        config = load_config(folder.config)
+        method = None if given.method is None else given.find_method(config)
+    else:
+        plan = plan or reopen(folder, given, progress=progress)
+        config, prepared, method, views = plan.config, plan.prepared, plan.method, plan.views
         data = data | {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
         data |= count_copies(prepared, views, config.seed)
-        network = network_figures(config, folder, prepared, objects, views)
+        network = network_figures(plan, folder)
     return Evidence(
         config=dataclasses.asdict(config),
         metrics=read_metrics(folder.metrics),

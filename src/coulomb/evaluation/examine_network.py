@@ -25,8 +25,7 @@ from coulomb.training.checkpoints import load_method
 from coulomb.training.frozen import add_adapter
 from coulomb.training.network import make_encoder, make_method, starting_encoder
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import find_training_images, tune_encoder
+from coulomb.training.plan.plan import Plan, tune_encoder
 from coulomb.training.plan.prepare import Part, Prepared, label_tensor, position_tensor
 from coulomb.training.record.folder import RunFolder
 
@@ -41,9 +40,7 @@ RIDGE = 1e-2  # of the mean variance
 log = logging.getLogger("coulomb")
 
 
-def network_figures(
-    config: Config, folder: RunFolder, prepared: Prepared, objects: Objects, views: ViewMaker
-) -> dict[str, Any]:
+def network_figures(plan: Plan, folder: RunFolder) -> dict[str, Any]:
     """Returns measurements on the trained network, ``{}`` before the first checkpoint.
 
     - ``distance``, ``growth``: ‖θ − θ₀‖/‖θ₀‖ and ‖θ‖/‖θ₀‖ of the encoder's matrices and filters that train;
@@ -57,21 +54,21 @@ def network_figures(
     """
     if not folder.checkpoint.exists():
         return {}
-    if objects.encoder is None:
+    config, prepared, views, learned = plan.config, plan.prepared, plan.views, plan.learned
+    if plan.module is None:
         encoder = starting_encoder(config, prepared, folder.initial)
     else:
-        encoder = make_encoder(config, prepared, copy.deepcopy(objects.encoder))
+        encoder = make_encoder(config, prepared, copy.deepcopy(plan.module))
         if folder.initial.exists():
-            encoder = load_encoder(folder.initial, module=copy.deepcopy(objects.encoder))
+            encoder = load_encoder(folder.initial, module=copy.deepcopy(plan.module))
     if config.frozen_kind is None:
         tune_encoder(config, encoder)
     else:
         add_adapter(encoder, config, prepared.train, views, torch.device("cpu"), checkpoint=folder.checkpoint)
     start = _weights(encoder)
-    learned = find_training_images(prepared, objects.find_method(config))
     if config.method_options.get("bank_path") is not None:
         return {}  # loading the method would restore the bank's file to the checkpoint
-    method = make_method(config, prepared, objects, encoder, len(learned))
+    method = make_method(config, prepared, plan.method, encoder, len(learned))
     state = load_method(method, folder.checkpoint)
     # The start of an adapter is not saved.
     figures = _movement(start, _weights(encoder)) if config.frozen_kind is None else {}

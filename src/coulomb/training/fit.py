@@ -1,4 +1,4 @@
-"""The training of a prepared run."""
+"""The training of a run, as its plan says."""
 
 import copy
 import dataclasses
@@ -37,9 +37,8 @@ from coulomb.training.network import (
     starting_encoder,
 )
 from coulomb.training.order import RunLoader, RunOrder
-from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import Plan, plan_prepared, tune_encoder
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.plan import Plan, tune_encoder
 from coulomb.training.plan.prepare import Prepared
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import Journal
@@ -56,18 +55,16 @@ JOINED = "COULOMB_JOIN_RUN"  # environment variable with the run folder, for the
 
 
 def fit(
-    config: Config,
+    plan: Plan,
     folder: RunFolder,
-    prepared: Prepared,
     corrupt: CorruptImages,
-    objects: Objects,
     signals: Signals,
     *,
     checkpoint: Path | None,
     watch: MakeWatcher | None = None,
     progress: bool = True,
 ) -> None:
-    """Trains, then saves the encoder and the method's classifier, if any.
+    """Trains as ``plan`` says, with its images decoded; then saves the encoder and the method's classifier, if any.
 
     ``checkpoint``: to resume from, see `coulomb.training.checkpoints.checkpoint_to_resume`; None for a new run. ``watch``
     makes the live checks, such as `coulomb.evaluation.doctor.Watcher`; None: no checks.
@@ -76,28 +73,29 @@ def fit(
         LostProcessError: another process of the run ended.
         KeyboardInterrupt: a signal stopped the training.
     """
+    config, prepared, views = plan.config, plan.prepared, plan.views
     keep_freed_memory()
     os.environ[JOINED] = str(folder.path)
     with quiet_lightning():
         trainer = make_trainer(config, folder.path)
     device, first = trainer.strategy.root_device, trainer.is_global_zero
-    views = objects.build_views(config, prepared.facts.image_size, prepared.facts.channels)
-    planned, order = _plan(config, folder, prepared, objects, trainer)
+    require_shares(plan, trainer.world_size)
+    order = _order(plan, trainer)
     encoder = starting_encoder(
-        config, prepared, folder.initial, objects.encoder, resumed=checkpoint is not None, save=first
+        config, prepared, folder.initial, plan.module, resumed=checkpoint is not None, save=first
     )
     cache = None
     if config.frozen_kind is not None:
         add_adapter(encoder, config, prepared.train, views, device, checkpoint=checkpoint, progress=progress)
-        if config.frozen_kind == "none" and not is_finished(checkpoint, planned.updates):
-            cache = FeatureCache(folder, planned.learned, config, dim=encoder.backbone_dim)
+        if config.frozen_kind == "none" and not is_finished(checkpoint, plan.updates):
+            cache = FeatureCache(folder, plan.learned, config, dim=encoder.backbone_dim)
             if first:
                 cache.fill(encoder, prepared.train.images, views, device, progress=progress)
             cache.opened()
         corrupt.add(prepared.train.images, prepared.train.images.failures)
     samples = prepared.train.images if cache is None else cache.samples()
-    stay_close = _prepare_network(config, folder, objects, encoder, order.own_images)
-    method = make_method(config, prepared, objects, encoder, len(planned.learned))
+    stay_close = _prepare_network(plan, folder, encoder, order.own_images)
+    method = make_method(config, prepared, plan.method, encoder, len(plan.learned))
     _require_features(config, method)
     if trainer.world_size > 1:
         if config.sync_batchnorm:
@@ -125,15 +123,15 @@ def fit(
     trainer.callbacks += [  # type: ignore[attr-defined]
         SignalHandlers(signals),
         corrupt,
-        *_watchers(config, folder, prepared, views, method, order, watch, first=first),
+        *_watchers(plan, folder, method, order, watch, first=first),
         *(progress_callbacks() if progress else []),
         checkpoints,
     ]
-    _log_start(config, folder, planned, method, checkpoint)
+    _log_start(plan, folder, method, checkpoint)
     loader = RunLoader(samples, order, samples.readers, pinned=device.type == "cuda")
     try:
         with quiet_lightning(), _lost_processes_named(trainer, folder):
-            if planned.steps:
+            if plan.steps:
                 trainer.fit(training, loader, ckpt_path=checkpoint, weights_only=True)
     except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         if checkpoint is None or checkpoints.begun or isinstance(error, InputError | LostProcessError):
@@ -144,45 +142,38 @@ def fit(
     if signals.number is not None:
         raise KeyboardInterrupt
     if first:
-        _save(config, folder, prepared, views, training, encoder, progress=progress)
+        _save(plan, folder, training, encoder, progress=progress)
         write_json(folder.data, prepared.describe(corrupt.listed()))
         if cache is not None and not config.keep_cache:
             cache.delete()
     log.info("trained %s", counted(trainer.global_step, "step"))
 
 
-def _plan(
-    config: Config, folder: RunFolder, prepared: Prepared, objects: Objects, trainer: pl.Trainer
-) -> tuple[Plan, RunOrder]:
-    """Returns the plan of the run and the order in which this process visits the images."""
-    method = objects.find_method(config)
-    planned = plan_prepared(load_config(folder.config), prepared, method)  # of the processes the run began with
-    require_shares(planned, trainer.world_size, method)
-    order = RunOrder(
-        planned.learned,
-        planned.batch,
+def _order(plan: Plan, trainer: pl.Trainer) -> RunOrder:
+    """Returns the order in which this process visits the images."""
+    config, train = plan.config, plan.prepared.train
+    return RunOrder(
+        plan.learned,
+        plan.batch,
         config.epochs,
         config.seed,
         rank=trainer.global_rank,
         world_size=trainer.world_size,
         sampler=config.sampler,
-        labels=None if prepared.train.labels is None else prepared.train.labels[planned.learned],
-        blocks=prepared.train.images.table.blocks,
+        labels=None if train.labels is None else train.labels[plan.learned],
+        blocks=train.images.table.blocks,
     )
-    return planned, order
 
 
-def _prepare_network(
-    config: Config, folder: RunFolder, objects: Objects, encoder: Encoder, own_images: int
-) -> StayClose | None:
+def _prepare_network(plan: Plan, folder: RunFolder, encoder: Encoder, own_images: int) -> StayClose | None:
     """Sets which parameters are trained and the micro-batches; returns the penalty of ``stay_close``, if any."""
-    stay_close = None
+    config, stay_close = plan.config, None
     if config.frozen_kind is None:
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
         if config.stay_close:
             start = copy.deepcopy(encoder)
-            if objects.encoder is not None:  # when resuming, the weights of the user's module are those of this call
+            if plan.module is not None:  # when resuming, the weights of the user's module are those of this call
                 start = load_encoder(folder.initial, start.backbone)
             stay_close = StayClose(start, config.stay_close)
         log.info("%s", tune_encoder(config, encoder))
@@ -206,41 +197,34 @@ def _require_features(config: Config, method: Method) -> None:
 
 
 def _watchers(
-    config: Config,
-    folder: RunFolder,
-    prepared: Prepared,
-    views: ViewMaker,
-    method: Method,
-    order: RunOrder,
-    watch: MakeWatcher | None,
-    *,
-    first: bool,
+    plan: Plan, folder: RunFolder, method: Method, order: RunOrder, watch: MakeWatcher | None, *, first: bool
 ) -> list[pl.Callback]:
     """Returns the callbacks that measure and record the training; ``first``: in the first process."""
+    config, prepared = plan.config, plan.prepared
     journal = Journal(folder.metrics, folder.path / "tensorboard" if first else None)
     pulse, counts = Pulse(config.pulse, order.labels), prepared.class_counts
     facts = {"train": len(prepared.train.indices), "class_counts": counts}
     return [
         pulse,  # before TrainingFigures, which writes its values
         TrainingFigures(journal, lambda: pulse.figures),
-        LiveEvaluation(prepared, views, config, journal),
+        LiveEvaluation(prepared, plan.views, config, journal),
         *([ClassGradients(journal, len(counts))] if counts and any(counts) else []),
         *([Alarm(journal, watch(dataclasses.asdict(config), facts, method.needs_labels))] if watch is not None else []),
     ]
 
 
-def _log_start(config: Config, folder: RunFolder, planned: Plan, method: Method, checkpoint: Path | None) -> None:
-    labels = planned.prepared.train.own_labels
-    count, unknown = len(planned.prepared.train.indices), 0 if labels is None else int((labels < 0).sum())
+def _log_start(plan: Plan, folder: RunFolder, method: Method, checkpoint: Path | None) -> None:
+    config, labels = plan.config, plan.prepared.train.own_labels
+    count, unknown = len(plan.prepared.train.indices), 0 if labels is None else int((labels < 0).sum())
     if unknown and method.needs_labels:
-        left_out = f": {type(method).__name__} leaves them out" if len(planned.learned) < count else ""
+        left_out = f": {type(method).__name__} leaves them out" if len(plan.learned) < count else ""
         log.info("%d of %d training images have no label%s", unknown, count, left_out)
     if config.frozen_kind == "whiten":
         log.info("tune=whiten is in closed form: nothing is trained, and method, views and optimizer are not used")
     else:
         log.info(
             "training %s on %d images, %d steps of %d: %s",
-            config.method, len(planned.learned), planned.steps, planned.batch, folder.path,
+            config.method, len(plan.learned), plan.steps, plan.batch, folder.path,
         )  # fmt: skip
     if checkpoint is not None:
         log.info("resuming from %s", checkpoint)
@@ -260,17 +244,9 @@ def _lost_processes_named(trainer: pl.Trainer, folder: RunFolder) -> Iterator[No
         ) from None
 
 
-def _save(
-    config: Config,
-    folder: RunFolder,
-    prepared: Prepared,
-    views: ViewMaker,
-    training: ContrastiveTraining,
-    encoder: Encoder,
-    *,
-    progress: bool,
-) -> None:
+def _save(plan: Plan, folder: RunFolder, training: ContrastiveTraining, encoder: Encoder, *, progress: bool) -> None:
     """Saves the encoder, whitened if the configuration says so, and the method's classifier."""
+    config, prepared, views = plan.config, plan.prepared, plan.views
     if _whitens(config):
         part, width = prepared.train, encoder.feature_dim
         whiten(encoder, part, views, training.device, dim=width, power=config.whitening, progress=progress)

@@ -1,10 +1,11 @@
 """The start of a run: new, resumed, or joined by an additional process."""
 
+import dataclasses
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,8 @@ from coulomb.training.checkpoints import checkpoint_to_resume
 from coulomb.training.fit import JOINED, fit
 from coulomb.training.layout import resumed_on, with_processes
 from coulomb.training.plan.config import Config, load_config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import plan
-from coulomb.training.plan.prepare import Prepared, decode
-from coulomb.training.plan.reopen import reopen
+from coulomb.training.plan.given import Given
+from coulomb.training.plan.plan import Plan, reopen, resolve
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.provenance import environment, fingerprints
@@ -35,9 +34,9 @@ log = logging.getLogger("coulomb")
 
 
 def start(
-    options: dict[str, Any], objects: Objects, *, watch: MakeWatcher | None = None, progress: bool = True
-) -> tuple[RunFolder, Prepared]:
-    """Configures a run, creates its folder, prepares the data and trains.
+    options: Given | Mapping[str, Any], *, watch: MakeWatcher | None = None, progress: bool = True
+) -> tuple[RunFolder, Plan]:
+    """Resolves the plan of a run, creates its folder, decodes the images and trains.
 
     A run that ends before its first update, for any reason, leaves no files. ``watch`` makes the live checks, see `fit`.
 
@@ -46,25 +45,26 @@ def start(
         NonFiniteError: the loss became NaN or infinite.
         Stopped: Ctrl-C or SIGTERM.
     """
-    objects = objects.with_options(options)
-    team = Team.meet(options.get("process_timeout", Config.process_timeout))
+    given = Given.of(options)
+    out = given.named.get("out")
+    team = Team.meet(given.named.get("process_timeout", Config.process_timeout))
     if not first_process():
-        return join(options.get("out"), objects, team, watch=watch)
+        return join(out, given, team, watch=watch)
     with team.leading() as tell:
-        options = with_processes(options)
-        if same_job(options.get("out")) and RunFolder(options["out"]).environment.exists():
-            return _resume(RunFolder(options["out"]), objects, tell, None, None, watch=watch, progress=progress)
-        return _start(options, objects, tell, watch=watch, progress=progress)
+        given = with_processes(given)
+        if out is not None and same_job(out) and RunFolder(out).environment.exists():
+            return _resume(RunFolder(out), given, tell, None, None, watch=watch, progress=progress)
+        return _start(out, given, tell, watch=watch, progress=progress)
 
 
 def _start(
-    options: dict[str, Any], objects: Objects, tell: Callable[[str], Any], *, watch: MakeWatcher | None, progress: bool
-) -> tuple[RunFolder, Prepared]:
+    out: str | None, given: Given, tell: Callable[[str], Any], *, watch: MakeWatcher | None, progress: bool
+) -> tuple[RunFolder, Plan]:
     """`start` in the first process; ``tell`` sends the folder to the others, when they can join."""
-    if options.get("out") is not None and not same_job(options["out"]):
-        RunFolder(options["out"]).refuse_existing()  # before minutes are spent on the data
-    planned = plan(options, objects)  # raises all errors that do not depend on decoding
-    config = planned.config
+    if out is not None and not same_job(out):
+        RunFolder(out).refuse_existing()  # before minutes are spent on the data
+    plan = resolve(given)  # raises all errors that do not depend on decoding
+    config = plan.config
     folder = RunFolder(str(config.out))
     folder.create()
     if (job := torchrun()) is not None:
@@ -75,15 +75,16 @@ def _start(
         train_log(folder.log),
         stoppable(partial(stopped_sentence, folder, new=True)) as signals,
     ):
-        begins = planned.prepared.facts.start
+        begins = plan.prepared.facts.start
         log.log(logging.WARNING if begins.missing else logging.INFO, "%s", begins.reason)
-        if config.group is None and planned.prepared.sources[1] is None:
-            finding = group_finding(group_like(planned.prepared.sources[0], copies=[]))
+        if config.group is None and plan.prepared.sources[1] is None:
+            finding = group_finding(group_like(plan.prepared.sources[0], copies=[]))
             if finding is not None:
                 log.warning("%s", finding)
-        prepared = decode(planned.prepared, config, progress=progress)
+        plan = plan.decoded(progress=progress)
+        prepared = plan.prepared
         config.save(folder.config)
-        corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+        corrupt = CorruptImages(prepared.stores, config.max_corrupt)
         write_json(folder.data, prepared.describe(corrupt.listed()))
         write_json(
             folder.split,
@@ -99,8 +100,8 @@ def _start(
         )
         write_json(folder.environment, environment())
         tell(str(folder.path))
-        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=None, watch=watch, progress=progress)
-    return folder, prepared
+        fit(plan, folder, corrupt, signals, checkpoint=None, watch=watch, progress=progress)
+    return folder, plan
 
 
 def same_job(out: str | Path | None) -> bool:
@@ -142,36 +143,36 @@ def stopped_sentence(folder: RunFolder, signals: Signals, *, new: bool = False) 
 
 def resume(
     path: str | Path,
-    objects: Objects,
+    options: Given | Mapping[str, Any] | None = None,
     *,
-    devices: int | None = None,
-    num_nodes: int | None = None,
     watch: MakeWatcher | None = None,
     progress: bool = True,
-) -> tuple[RunFolder, Prepared]:
+) -> tuple[RunFolder, Plan]:
     """Resumes a run from its last checkpoint, with the options in its ``config.yaml``.
 
-    If ``last.ckpt`` is damaged, the run resumes from ``previous.ckpt``, with a warning. ``devices`` and ``num_nodes`` are
-    other numbers of processes and machines than those that the run began with; each step keeps its images.
+    If ``last.ckpt`` is damaged, the run resumes from ``previous.ckpt``, with a warning. Of ``options``, those count that the
+    folder does not hold (see `reopen`), and ``devices`` and ``num_nodes``, other numbers of processes and machines than those
+    that the run began with; each step keeps its images.
     """
-    folder = RunFolder(path)
+    folder, given = RunFolder(path), Given.of(options or {})
+    devices, num_nodes = given.named.get("devices"), given.named.get("num_nodes")
     team = Team.meet(load_config(folder.config).process_timeout if torchrun() and folder.config.is_file() else None)
     if not first_process():
-        return join(path, objects, team, devices, num_nodes, watch=watch)
+        return join(path, given, team, devices, num_nodes, watch=watch)
     with team.leading() as tell:
-        return _resume(folder, objects, tell, devices, num_nodes, watch=watch, progress=progress)
+        return _resume(folder, given, tell, devices, num_nodes, watch=watch, progress=progress)
 
 
 def _resume(
     folder: RunFolder,
-    objects: Objects,
+    given: Given,
     tell: Callable[[str], Any],
     devices: int | None,
     num_nodes: int | None,
     *,
     watch: MakeWatcher | None,
     progress: bool,
-) -> tuple[RunFolder, Prepared]:
+) -> tuple[RunFolder, Plan]:
     """`resume` in the first process; ``tell`` sends the folder to the others, when they can join."""
     folder.require()
     resumed_on(load_config(folder.config), devices, num_nodes)  # raises errors before anything is written to the folder
@@ -179,23 +180,28 @@ def _resume(
         checkpoint, notice = checkpoint_to_resume(folder.checkpoint)
         if notice is not None:
             log.warning("%s", notice)
-        config, prepared = reopen(folder, objects, progress=progress, trains=True)
-        config = resumed_on(config, devices, num_nodes)
-        corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+        plan = _reopened(folder, given, devices, num_nodes, progress=progress)
+        corrupt = CorruptImages(plan.prepared.stores, plan.config.max_corrupt)
         tell(str(folder.path))
-        fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, watch=watch, progress=progress)
-    return folder, prepared
+        fit(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=progress)
+    return folder, plan
+
+
+def _reopened(folder: RunFolder, given: Given, devices: int | None, num_nodes: int | None, *, progress: bool) -> Plan:
+    """Returns the plan of an existing run, on other numbers of processes and machines."""
+    plan = reopen(folder, given, progress=progress, trains=True)
+    return dataclasses.replace(plan, config=resumed_on(plan.config, devices, num_nodes))
 
 
 def join(
     path: str | Path | None,
-    objects: Objects,
+    given: Given,
     team: Team,
     devices: int | None = None,
     num_nodes: int | None = None,
     *,
     watch: MakeWatcher | None = None,
-) -> tuple[RunFolder, Prepared]:
+) -> tuple[RunFolder, Plan]:
     """Joins, as an additional process, a run that the first process has set up."""
     if team.world > 1:
         folder = RunFolder(team.follow())
@@ -208,15 +214,14 @@ def join(
         folder = _awaited(path or os.environ.get(JOINED))
     try:
         with stoppable(partial(stopped_sentence, folder)) as signals:
-            config, prepared = reopen(folder, objects, progress=False, trains=True)
-            config = resumed_on(config, devices, num_nodes)
-            corrupt = CorruptImages([prepared.train.images, prepared.test.images], config.max_corrupt)
+            plan = _reopened(folder, given, devices, num_nodes, progress=False)
+            corrupt = CorruptImages(plan.prepared.stores, plan.config.max_corrupt)
             checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
-            fit(config, folder, prepared, corrupt, objects, signals, checkpoint=checkpoint, watch=watch, progress=False)
+            fit(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=False)
     except Stopped:
         # The first process prints the message. With any other exit code, Lightning would kill that process.
         sys.exit(0)
-    return folder, prepared
+    return folder, plan
 
 
 def _awaited(path: str | Path | None) -> RunFolder:

@@ -17,8 +17,8 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.team import Torchrun, torchrun
-from coulomb.methods import Method
 from coulomb.training.plan.config import Config
+from coulomb.training.plan.given import Given
 from coulomb.training.plan.plan import Plan, count_processes
 
 log = logging.getLogger("coulomb")
@@ -53,18 +53,18 @@ class StartedByTorchrun(TorchElasticEnvironment):
         """Accepts any number: torchrun has decided it."""
 
 
-def with_processes(options: dict[str, Any]) -> dict[str, Any]:
+def with_processes(given: Given) -> Given:
     """Returns the options of a new run with the numbers of processes and machines that torchrun started.
 
     Raises:
         InputError: ``devices`` or ``num_nodes`` are other numbers.
     """
     if (started := torchrun()) is None:
-        return options
+        return given
     even = started.local * started.machines == started.world
     found = {"devices": started.local if even else started.world, "num_nodes": started.machines}
-    require_agreement(started, options.get("devices"), options.get("num_nodes"))
-    return options | found
+    require_agreement(started, given.named.get("devices"), given.named.get("num_nodes"))
+    return dataclasses.replace(given, named=given.named | found)
 
 
 def require_agreement(started: Torchrun, devices: int | None, num_nodes: int | None) -> None:
@@ -131,23 +131,24 @@ def make_trainer(config: Config, folder: Path) -> pl.Trainer:
     )
 
 
-def require_shares(planned: Plan, world: int, method: type[Method]) -> None:
+def require_shares(plan: Plan, world: int) -> None:
     """Checks that the batch of a run can be divided among ``world`` processes, and logs the shares if they have changed.
 
     Raises:
         InputError: a share has fewer than two images, or shares differ and the method has no `Method.local_mean`.
     """
-    batch, began = planned.batch, planned.processes
+    batch, began = plan.batch, plan.processes
     least, rest = divmod(batch, world)
     if least < 2:
         raise InputError(
             f"devices: a batch of {batch} images leaves fewer than two for each of {world} processes; "
             f"start at most {batch // 2}"
         )
-    if rest and method.local_mean is None:
+    if rest and plan.method.local_mean is None:
         raise InputError(
-            f"devices: a batch of {batch} images does not divide evenly among {world} processes, and {method.__name__} does "
-            "not say how its loss is averaged; start a number that divides it, or set local_mean (see coulomb.methods.Method)"
+            f"devices: a batch of {batch} images does not divide evenly among {world} processes, and {plan.method.__name__} "
+            "does not say how its loss is averaged; start a number that divides it, or set local_mean (see "
+            "coulomb.methods.Method)"
         )
     if world != began:
         each = f"{least} to {least + 1}" if rest else f"{least}"

@@ -21,7 +21,6 @@ from coulomb.models.user_code import is_user_code
 from coulomb.tables.images import normalization
 from coulomb.tables.split import class_probabilities
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.objects import Objects
 from coulomb.training.plan.prepare import Prepared
 
 log = logging.getLogger("coulomb")
@@ -141,8 +140,8 @@ def compile_encoders(method: Method, device: torch.device) -> None:
     log.info("compile: the encoder is compiled in the first step (%d with its copies)", len(encoders))
 
 
-def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: Encoder, images: int) -> Method:
-    """Builds the method of a run for ``images`` training images, with the class counts as the sampler draws them."""
+def make_method(config: Config, prepared: Prepared, made: type[Method], encoder: Encoder, images: int) -> Method:
+    """Builds the method of a run, of class ``made``, for ``images`` training images; class counts are as the sampler draws."""
     counts = None if prepared.class_counts is None else torch.tensor(prepared.class_counts)
     if counts is not None and config.sampler != "uniform":
         counts = torch.from_numpy(class_probabilities(counts.numpy(), config.sampler)) * counts.sum()
@@ -151,7 +150,7 @@ def make_method(config: Config, prepared: Prepared, objects: Objects, encoder: E
         shared |= {"embedding_dim": encoder.feature_dim, "head_layers": 0}
     return build_method(
         config.method,
-        objects.find_method(config),
+        made,
         encoder,
         shared=shared,
         num_images=images,

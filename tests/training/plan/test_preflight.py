@@ -10,8 +10,7 @@ from PIL import Image
 import coulomb
 from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.training.plan import preflight as module
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import plan
+from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.preflight import estimate, preflight
 
 SMALL = {"encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers": 0}
@@ -20,7 +19,7 @@ SMALL = {"encoder": "convnet", "encoder_width": 4, "embedding_dim": 4, "workers"
 @pytest.fixture(autouse=True)
 def untimed(monkeypatch):
     figures = {"training_seconds": 0.01, "activation_bytes": 1, "model_bytes": 1, "note": "not timed"}
-    monkeypatch.setattr(module, "estimate", lambda planned, objects: figures)
+    monkeypatch.setattr(module, "estimate", lambda plan: figures)
 
 
 def noise(seed, *shape):
@@ -185,7 +184,7 @@ def test_an_encoder_given_as_a_module(folder):
 
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
     options = {"data": str(folder), "max_corrupt": 0.1, "workers": 0}
-    result, _ = preflight(options, Objects(encoder=net), progress=False)
+    result, _ = preflight(options | {"encoder": net}, progress=False)
     assert result["training"]["encoder"] == "custom:Sequential"
 
 
@@ -195,7 +194,7 @@ def test_data_that_cannot_be_read_are_refused(folder, options):
         preflight({"data": str(folder)} | options, progress=False)
 
 
-@pytest.mark.parametrize("part", ["plan", "estimate"])
+@pytest.mark.parametrize("part", ["resolve", "estimate"])
 def test_data_that_are_gone_are_no_refusal_of_train(folder, monkeypatch, part):
     def gone(*args, **named):
         raise DataUnavailableError("the server is gone")
@@ -213,7 +212,7 @@ def test_an_option_that_the_method_refuses_is_shown(folder, monkeypatch):
 
 def test_micro_batches_need_less_memory_and_more_time():
     options = {"data": "digits", "encoder": "resnet10", "encoder_width": 8, "batch_size": 512, "precision": "32"}
-    whole, micro, wide = (estimate(plan(options | {"micro_batch": size})) for size in (None, 32, 1024))
+    whole, micro, wide = (estimate(resolve(options | {"micro_batch": size})) for size in (None, 32, 1024))
     assert micro["activation_bytes"] < 0.2 * whole["activation_bytes"]
     assert wide["activation_bytes"] == whole["activation_bytes"]
     assert micro["parameters"] == whole["parameters"] and micro["model_bytes"] == whole["model_bytes"]
@@ -221,7 +220,7 @@ def test_micro_batches_need_less_memory_and_more_time():
 
 
 def test_an_estimate_scales_with_the_run():
-    planned = plan({"data": "digits", "epochs": 10})
+    planned = resolve({"data": "digits", "epochs": 10})
     config = planned.config
     found = estimate(planned)
     assert planned.steps == 10 * (1438 // config.batch_size)

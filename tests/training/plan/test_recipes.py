@@ -7,7 +7,7 @@ from coulomb.kinds.image.views import PRESETS
 from coulomb.methods import METHODS
 from coulomb.methods.options import complete_options
 from coulomb.models.encoder import BACKBONES
-from coulomb.training.plan.plan import plan
+from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.prepare import Facts
 from coulomb.training.plan.recipes import RECIPES, find_recipe
 
@@ -81,8 +81,8 @@ def test_the_papers_numbers():
 
 
 def test_an_option_that_the_method_does_not_have_is_reported_as_unused(caplog):
-    plan({"data": "digits", "method": "siglip", "temperature": 0.1})
+    resolve({"data": "digits", "method": "siglip", "temperature": 0.1})
     assert [record.message for record in caplog.records] == ["temperature: not used, because siglip has no such option"]
     caplog.clear()
-    plan({"data": "digits", "method": "simclr", "temperature": 0.1})
+    resolve({"data": "digits", "method": "simclr", "temperature": 0.1})
     assert not caplog.records

@@ -14,8 +14,7 @@ from coulomb.ground.errors import InputError
 from coulomb.models import build_encoder, save_encoder
 from coulomb.tables import Survey, open_source, survey
 from coulomb.training.plan.config import Config
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import plan
+from coulomb.training.plan.plan import resolve
 from coulomb.training.plan.preflight import estimate, preflight, preview
 from coulomb.training.plan.prepare import decode, measure
 from coulomb.training.plan.recipes_from_weights import SHARED
@@ -127,14 +126,14 @@ def photos(tmp_path_factory):
 
 
 def test_the_plan_of_photos_and_of_photos_from_scratch(photos):
-    planned = plan({"data": photos})
+    planned = resolve({"data": photos})
     config = planned.config
     assert (config.encoder, config.encoder_width, config.image_size, config.views) == ("lite0", None, 96, "natural")
     assert config.view_options["crop_area"] == [0.4, 1.0] and config.optimizer == "adamw"
     assert planned.prepared.describe([])["start"] == planned.prepared.facts.start.reason
-    before = plan({"data": photos, "from_scratch": True}).config
+    before = resolve({"data": photos, "from_scratch": True}).config
     assert (before.encoder, before.encoder_width, before.view_options) == ("resnet10", 32, {})
-    again = plan({"data": photos, "encoder": "auto", "out": config.out}).config
+    again = resolve({"data": photos, "encoder": "auto", "out": config.out}).config
     assert again == config
     again = measure(config, open_source(photos))  # as when the run is resumed
     assert (again.start.encoder, again.image_size, again.channels) == ("lite0", 96, 3)
@@ -154,7 +153,7 @@ def test_one_16_bit_file_among_photos_does_not_throw_the_weights_away(photos, tm
     assert sentence in text and result["rounded"] == [name]
     assert (result["training"]["encoder"], result["training"]["image_size"]) == ("lite0", 96)
     assert result["suggested"]["dtype"] == result["data"]["canvas"]["dtype"] == "uint8"
-    planned = plan({"data": str(tmp_path)})
+    planned = resolve({"data": str(tmp_path)})
     with caplog.at_level("INFO", "coulomb"):
         prepared = decode(planned.prepared, planned.config, progress=False)
     assert sentence in caplog.text
@@ -164,37 +163,39 @@ def test_one_16_bit_file_among_photos_does_not_throw_the_weights_away(photos, tm
 def test_settings_of_a_training_are_left_out_if_only_a_head_is_trained(photos, monkeypatch):
     monkeypatch.setitem(SHARED, "head_epochs", 0.5)
     monkeypatch.setitem(SHARED, "tune", "all")
-    assert plan({"data": photos}).config.head_epochs == 0.5
-    assert plan({"data": photos, "tune": "none"}).config.head_epochs == 0
+    assert resolve({"data": photos}).config.head_epochs == 0.5
+    assert resolve({"data": photos, "tune": "none"}).config.head_epochs == 0
 
 
 def test_the_estimate_depends_on_what_is_trained(photos):
-    memory = [estimate(plan({"data": photos, "tune": tune}))["activation_bytes"] for tune in ("all", "last:1", "head")]
+    memory = [
+        estimate(resolve({"data": photos, "tune": tune}))["activation_bytes"] for tune in ("all", "last:1", "head")
+    ]
     assert memory[0] > 2 * memory[1] > 2 * memory[2]
 
 
 def test_view_options_are_merged_unless_the_views_are_given(photos):
-    mild = plan({"data": photos}).config.view_options
-    assert plan({"data": photos, "view_options": {"hue": 0.3}}).config.view_options == mild | {"hue": 0.3}
-    assert plan({"data": photos, "views": "natural"}).config.view_options == {}
+    mild = resolve({"data": photos}).config.view_options
+    assert resolve({"data": photos, "view_options": {"hue": 0.3}}).config.view_options == mild | {"hue": 0.3}
+    assert resolve({"data": photos, "views": "natural"}).config.view_options == {}
 
 
 def test_a_module_of_the_user_does_not_begin_from_other_weights(photos):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
-    planned = plan({"data": photos}, Objects(encoder=net))
+    planned = resolve({"data": photos, "encoder": net})
     assert planned.config.encoder == "custom:Sequential" and planned.prepared.facts.start.encoder is None
-    assert planned.config.image_size == plan({"data": photos, "from_scratch": True}).config.image_size
+    assert planned.config.image_size == resolve({"data": photos, "from_scratch": True}).config.image_size
 
 
 def test_width_is_refused_where_there_is_none(photos):
     with pytest.raises(InputError, match="encoder_width=8: encoder='lite0' has no such option"):
-        plan({"data": photos, "encoder": "lite0", "encoder_width": 8})
-    assert plan({"data": photos, "encoder": "lite0-random"}).config.encoder_width is None
+        resolve({"data": photos, "encoder": "lite0", "encoder_width": 8})
+    assert resolve({"data": photos, "encoder": "lite0-random"}).config.encoder_width is None
 
 
 def test_check_shows_what_training_begins_from(photos, monkeypatch):
     figures = {"training_seconds": 1.0, "activation_bytes": 1, "model_bytes": 1, "note": "not timed"}
-    monkeypatch.setattr("coulomb.training.plan.preflight.estimate", lambda planned, objects: figures)
+    monkeypatch.setattr("coulomb.training.plan.preflight.estimate", lambda plan: figures)
     result, text = preflight({"data": photos}, progress=False)
     assert result["training"]["start"] in text and "lite0 begins from its ImageNet weights" in text
     monkeypatch.setattr("coulomb.training.plan.start.is_installed", lambda: False)
@@ -228,12 +229,12 @@ def test_real_images(name, encoder, size):
     path = REAL / f"{name}.parquet"
     if not path.exists():
         pytest.skip(f"needs {name}.parquet in ../shared/data")
-    config = plan({"data": str(path)}).config
+    config = resolve({"data": str(path)}).config
     assert (config.encoder, config.image_size) == (encoder, size)
     assert survey(open_source(path)).channels == 3
 
 
 def test_the_demonstration_is_as_before():
-    config = plan({"data": "digits"}).config
+    config = resolve({"data": "digits"}).config
     assert (config.encoder, config.encoder_width, config.image_size, config.channels) == ("convnet", 32, 16, 1)
     assert (config.views, config.view_options, config.epochs, config.lr) == ("digits", {}, 100, 4e-3)

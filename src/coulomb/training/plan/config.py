@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -278,7 +279,7 @@ def shortened(message: str, most: int = 300) -> str:
     return message if len(message) <= most else f"{message[: most // 2]} … {message[-most // 2 :]}"
 
 
-def check_names(values: dict[str, Any]) -> None:
+def check_names(values: Mapping[str, Any]) -> None:
     """Raises `InputError` for an unknown option, with the nearest name."""
     for name in values:
         if name not in option_names():

@@ -1,13 +1,16 @@
-"""The plan of a run: from data and options to configuration, split and number of steps.
+"""The plan of a run: resolved once, from options and facts about the data. `check` shows it, and `train` follows it.
 
-`coulomb check` shows the plan and `coulomb train` follows it, so that the two cannot disagree.
+options  →  `Given`: names, and the user's objects and code in place of names
+facts    →  `measure`: split, image size, channels, what the encoder begins from
+recipe   →  of method and preset, overridden by the options: the complete `Config`
+`Plan`   →  the configuration with everything that it names: tables, method, views
 """
 
 import copy
-import dataclasses
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,21 +20,23 @@ from torch import nn
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.randomness import derive_seed
 from coulomb.ground.text import first_few
+from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
-from coulomb.methods.options import SHARED, accepted_parameters, complete_options, find_method, short_name
+from coulomb.methods.options import SHARED, accepted_parameters, complete_options, short_name
 from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
 from coulomb.models.build import require_encoder, takes_norm, takes_width
 from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code, with_absolute_path
 from coulomb.tables import Source
-from coulomb.training.plan.config import Config, check_names
+from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.frozen_recipe import for_frozen
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.prepare import Facts, Prepared, arrange, measure, open_data
+from coulomb.training.plan.given import Given
+from coulomb.training.plan.prepare import Facts, Prepared, arrange, decode, measure, open_data
 from coulomb.training.plan.recipes import find_recipe
 from coulomb.training.plan.recipes_from_weights import from_weights
 from coulomb.training.plan.start import AUTO
-from coulomb.training.record.folder import free_folder
+from coulomb.training.record.folder import RunFolder, free_folder, read_split
+from coulomb.training.record.provenance import changed, fingerprints
 
 log = logging.getLogger("coulomb")
 
@@ -40,21 +45,42 @@ Sources = tuple[Source, Source | None]  # the data, and the test set if there is
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do.
+    """What a run will do: every value decided, every name resolved.
 
     Attributes:
         config: the complete configuration, as in ``config.yaml``.
-        prepared: the split and the image stores.
+        prepared: the split and the image stores, and the facts about them: image size, channels, the encoder's start.
+        method: the class of the method.
+        views: the augmentations.
+        module: the user's own encoder; None for an encoder that ``config`` names.
+        processes: number of processes that the run begins with, see `count_processes`.
         learned: indices of the training images that the method uses.
-        processes: number of processes that ``config`` starts, see `count_processes`.
         steps_per_epoch: batches per epoch.
+
+    Raises:
+        InputError: the method needs labels and there are none, or the batch is larger than the training set, or there are
+            fewer images than neighbors.
     """
 
     config: Config
     prepared: Prepared
-    learned: np.ndarray
-    processes: int
-    steps_per_epoch: int
+    method: type[Method]
+    views: ViewMaker
+    module: nn.Module | None = None
+    processes: int = 1
+    learned: np.ndarray = field(init=False)
+    steps_per_epoch: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        learned = find_training_images(self.prepared, self.method)
+        neighbors = self.config.neighbors
+        if len(learned) < 2:
+            raise InputError(f"data={self.config.data!r}: {_too_few(len(learned), self.prepared)}")
+        if neighbors >= len(learned):
+            raise InputError(f"neighbors={neighbors}: there are {len(learned)} training images; use fewer neighbors")
+        object.__setattr__(self, "learned", learned)
+        steps = batches_per_epoch(len(learned), self.config.batch_size, self.processes)
+        object.__setattr__(self, "steps_per_epoch", steps)
 
     @property
     def batch(self) -> int:
@@ -71,34 +97,9 @@ class Plan:
         """Optimizer steps in the whole run: one per ``accumulate`` batches."""
         return math.ceil(self.steps / self.config.accumulate)
 
-
-def plan(options: dict[str, Any], objects: Objects | None = None, sources: Sources | None = None) -> Plan:
-    """Returns the plan of ``coulomb train`` with these options. Images are not decoded, so unreadable ones are included.
-
-    ``sources``: data and test set, if they are already open.
-
-    Raises:
-        InputError: training would refuse the data or an option.
-    """
-    objects = (objects or Objects()).with_options(options)
-    config, sources, facts = configure(options, objects, sources)
-    return plan_prepared(config, arrange(config, sources, facts), objects.find_method(config))
-
-
-def plan_prepared(config: Config, prepared: Prepared, method: type[Method]) -> Plan:
-    """Returns the plan for prepared images.
-
-    Raises:
-        InputError: the method needs labels and there are none, or the batch is larger than the training set, or there are
-            fewer images than neighbors.
-    """
-    learned = find_training_images(prepared, method)
-    if len(learned) < 2:
-        raise InputError(f"data={config.data!r}: {_too_few(len(learned), prepared)}")
-    if config.neighbors >= len(learned):
-        raise InputError(f"neighbors={config.neighbors}: there are {len(learned)} training images; use fewer neighbors")
-    processes = count_processes(config)
-    return Plan(config, prepared, learned, processes, batches_per_epoch(len(learned), config.batch_size, processes))
+    def decoded(self, *, progress: bool = True) -> "Plan":
+        """Decodes the images into the bounded cache; returns the plan without unreadable ones."""
+        return replace(self, prepared=decode(self.prepared, self.config, progress=progress))
 
 
 def _too_few(learned: int, prepared: Prepared) -> str:
@@ -119,54 +120,109 @@ def _too_few(learned: int, prepared: Prepared) -> str:
     )
 
 
-def configure(
-    options: dict[str, Any], objects: Objects, sources: Sources | None = None
-) -> tuple[Config, Sources, Facts]:
-    """Completes the configuration: the recipe of method and preset, overridden by the user's ``options``.
+def resolve(options: Given | Mapping[str, Any], sources: Sources | None = None) -> Plan:
+    """Returns the plan of a new run with these options. Images are not decoded, so unreadable ones are included.
 
-    Returns the configuration, the opened sources and the facts that the recipe depends on.
+    Args:
+        options: fields of `Config`; ``data``, ``test``, ``encoder``, ``views`` and ``method`` may be objects, see `Given`.
+        sources: data and test set, if they are already open.
+
+    Raises:
+        InputError: training would refuse the data or an option.
     """
-    check_names(options)
-    if objects.views is not None:
-        size = {"image_size": objects.views.size, "channels": objects.views.channels}
-        options = size | options | {"views": f"custom:{type(objects.views).__name__}"}
-    if options.get("encoder") == AUTO:
-        options = {name: value for name, value in options.items() if name != "encoder"}
-    given = Config(**options)
-    if is_user_code(given.method):
-        options = options | {"method": with_absolute_path(given.method)}
-    method = objects.method or find_method(given.method)
-    sources = sources or open_data(given, objects.data, objects.test)
-    own: dict[str, Any] = {} if objects.encoder is None else {"encoder": custom_name(objects.encoder)}
-    facts = measure(dataclasses.replace(given, **own), *sources)
-    recipe = find_settings(given.method, given.preset, facts)
-    kind = Tune.parse(given.tune or recipe.tune).frozen_kind
-    if kind is not None:
-        recipe, options = for_frozen(kind, recipe, options, facts.images, method.needs_labels)
-    accepted, open_ended = accepted_parameters(method)
-    taken = {*accepted, *(("embedding_dim",) if kind == "whiten" else ())}
-    if unused := [name for name in SHARED if name in options and not (name in taken or open_ended)]:
-        log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(given.method))
-    chosen = recipe.method_options | options.get("method_options", {})
-    options = options | {"method_options": complete_options(given.method, method, chosen)}
-    mild = recipe.view_options if given.views is None else {}
-    options = options | {"view_options": mild | given.view_options}
-    if "epochs" in options:  # a shorter run: at most a tenth of it is warm-up of any kind, with five live evaluations
-        shorter = {
-            "warmup_epochs": min(recipe.warmup_epochs, options["epochs"] / 10),
-            "head_epochs": min(recipe.head_epochs, options["epochs"] / 10),
-            "knn_every": max(1, min(recipe.knn_every or 1, options["epochs"] // 5)),
-        }
-        options = shorter | options
-    if options.get("encoder") and not takes_width(options["encoder"]):
-        options = {"encoder_width": None} | options  # the recipe's width is that of its own encoder
-    config = dataclasses.replace(recipe, **options)
+    given = Given.of(options)
+    named = {name: value for name, value in given.named.items() if (name, value) != ("encoder", AUTO)}
+    asked = Config(**named)
+    method = given.find_method(asked)
+    sources = sources or open_data(asked, given.data, given.test)
+    facts = measure(asked, *sources)
+    config = _complete(named, asked, method, facts, own_encoder=given.module is not None)
     if method.needs_labels and facts.labeled == 0:
         raise InputError(
             f"method={config.method!r}: needs labels, and {sources[0].name!r} has none; use one that needs none: 'simclr'"
         )
-    if objects.encoder is None:
-        require_encoder(str(config.encoder))  # before a folder is created
+    _check_encoder(config, facts, given.module)
+    if config.out is None:
+        name = "whiten" if config.frozen_kind == "whiten" else short_name(config.method)
+        config = replace(config, out=str(free_folder(sources[0].name, name)))
+    return _plan(config, given, sources, facts, count_processes(config))
+
+
+def reopen(
+    folder: RunFolder, options: Given | Mapping[str, Any] | None = None, *, progress: bool, trains: bool = False
+) -> Plan:
+    """Returns the plan of an existing run from its folder, with the images decoded; the split must be the saved one.
+
+    Args:
+        folder: the run.
+        options: objects, user's code and data of this call; everything else is in the folder.
+        progress: show progress bars.
+        trains: the run will be resumed, so that user code and files outside the folder must be among ``options``, see
+            `Given.resumed`; else the number of processes is of no importance.
+
+    Raises:
+        InputError: the data or the split changed, or an object is missing.
+    """
+    given = Given.of(options or {})
+    config = load_config(folder.config)
+    config = replace(given.resumed(config, folder) if trains else config, out=str(folder.path))
+    sources = open_data(config, given.data, given.test)
+    saved = read_split(folder)
+    if changes := changed(saved["fingerprints"], fingerprints(sources)):
+        raise InputError(
+            f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
+        )
+    facts, processes = measure(config, *sources), count_processes(config) if trains else 1
+    plan = _plan(config, given, sources, facts, processes).decoded(progress=progress)
+    for name, part in (("train", plan.prepared.train), ("test", plan.prepared.test)):
+        if saved[name] != part.ids:
+            raise InputError(
+                f"{str(folder.path)!r}: the {name} images are not those the run began with "
+                f"({len(saved[name])} then, {len(part.ids)} now); restore the data, or start a new run"
+            )
+    return plan
+
+
+def _plan(config: Config, given: Given, sources: Sources, facts: Facts, processes: int) -> Plan:
+    """Resolves the names of a complete configuration."""
+    prepared = arrange(config, sources, facts)
+    views = given.build_views(config, facts.image_size, facts.channels)
+    return Plan(config, prepared, given.find_method(config), views, given.module, processes)
+
+
+def _complete(named: dict[str, Any], asked: Config, method: type[Method], facts: Facts, *, own_encoder: bool) -> Config:
+    """Completes the configuration: the recipe of method and preset, overridden by the options ``named``, here ``asked``."""
+    recipe = find_settings(asked.method, asked.preset, facts)
+    kind = Tune.parse(asked.tune or recipe.tune).frozen_kind
+    if kind is not None:
+        recipe, named = for_frozen(kind, recipe, named, facts.images, method.needs_labels)
+    accepted, open_ended = accepted_parameters(method)
+    taken = {*accepted, *(("embedding_dim",) if kind == "whiten" else ())}
+    if unused := [name for name in SHARED if name in named and not (name in taken or open_ended)]:
+        log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(asked.method))
+    less: dict[str, Any] = {}  # what the recipe has for other epochs and another encoder
+    if "epochs" in named:  # a shorter run: at most a tenth of it is warm-up of any kind, with five live evaluations
+        less = {
+            "warmup_epochs": min(recipe.warmup_epochs, named["epochs"] / 10),
+            "head_epochs": min(recipe.head_epochs, named["epochs"] / 10),
+            "knn_every": max(1, min(recipe.knn_every or 1, named["epochs"] // 5)),
+        }
+    if named.get("encoder") and not own_encoder and not takes_width(named["encoder"]):
+        less["encoder_width"] = None
+    own_options = recipe.method_options | named.get("method_options", {})
+    views = recipe.view_options if asked.views is None else {}
+    nested = {
+        "method": with_absolute_path(asked.method) if is_user_code(asked.method) else asked.method,
+        "method_options": complete_options(asked.method, method, own_options),
+        "view_options": views | asked.view_options,
+    }
+    return replace(recipe, **less | named | nested)
+
+
+def _check_encoder(config: Config, facts: Facts, module: nn.Module | None) -> None:
+    """Raises `InputError` if the encoder does not exist, or an option does not fit it; before a folder is created."""
+    if module is None:
+        require_encoder(str(config.encoder))
         if config.encoder_width is not None and not takes_width(config.encoder):
             raise InputError(
                 f"encoder_width={config.encoder_width}: encoder={config.encoder!r} has no such option; leave it out"
@@ -178,15 +234,8 @@ def configure(
         require_weights(config)
     elif config.norm != "batch":
         raise InputError(f"norm={config.norm!r}: your own encoder has its own norm layers; leave it out")
-    else:
-        config = dataclasses.replace(config, **own)
     if config.tune not in (None, "all"):
-        blank_encoder(config, facts, objects)  # raises errors before images are decoded
-    if config.out is None:
-        config = dataclasses.replace(
-            config, out=str(free_folder(sources[0].name, kind if kind == "whiten" else short_name(config.method)))
-        )
-    return config, sources, facts
+        blank_encoder(config, facts, module)
 
 
 def require_weights(config: Config) -> None:
@@ -202,11 +251,6 @@ def require_weights(config: Config) -> None:
             )
 
 
-def custom_name(module: nn.Module) -> str:
-    """Returns what a configuration has in place of the name of a user's module."""
-    return f"custom:{type(module).__name__}"
-
-
 def find_settings(method: str, preset: str, facts: Facts) -> Config:
     """Returns the recipe of a method and preset; with ``small``, an encoder with weights has a recipe of its own."""
     if preset == "small" and facts.start.encoder is not None:
@@ -214,18 +258,18 @@ def find_settings(method: str, preset: str, facts: Facts) -> Config:
     return find_recipe(method, preset)(facts)
 
 
-def blank_encoder(config: Config, facts: Facts, objects: Objects) -> Encoder:
+def blank_encoder(config: Config, facts: Facts, module: nn.Module | None) -> Encoder:
     """Builds the encoder of a run with random weights, or a copy of the user's module; to check it or to time it.
 
     Raises:
         InputError: the options do not fit the encoder.
     """
     shared: dict[str, Any] = {"channels": facts.channels, "image_size": facts.image_size}
-    if objects.encoder is None:
+    if module is None:
         encoder = build_encoder(str(config.encoder), weights=False, **shared, **config.encoder_options)
         encoder.config["name"] = str(config.encoder)  # for messages
     else:
-        encoder = wrap_encoder(copy.deepcopy(objects.encoder), **shared)
+        encoder = wrap_encoder(copy.deepcopy(module), **shared)
     tune_encoder(config, encoder)
     return encoder
 

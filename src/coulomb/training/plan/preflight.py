@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,16 @@ from coulomb.methods.options import SHARED, build_method
 from coulomb.tables import image_samples, open_source, render_check
 from coulomb.tables.check import Inspection, check, inspect_images
 from coulomb.tables.workers import cores
-from coulomb.training.plan.config import Config, check_names
-from coulomb.training.plan.objects import Objects
-from coulomb.training.plan.plan import Plan, blank_encoder, find_settings, matches_labels, plan, plan_prepared
+from coulomb.training.plan.config import Config
+from coulomb.training.plan.given import Given
+from coulomb.training.plan.plan import Plan, blank_encoder, find_settings, matches_labels, resolve
 from coulomb.training.plan.prepare import LARGEST, measure, open_data, require_readable
 from coulomb.training.plan.start import SIDES
 
 LEAST, MOST, SECONDS = 3, 30, 5.0  # number of timed steps, and the time limit
 
 
-def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
+def estimate(plan: Plan) -> dict[str, Any]:
     """Estimates the time and memory of a run on this machine's CPU.
 
     Times 3 to 30 real steps (views, forward, backward) of at most 64 random images for about five seconds, without the first,
@@ -37,11 +38,10 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
         ``seconds_per_step``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch), ``model_bytes``
         (weights, gradients and optimizer state), ``note``.
     """
-    config, facts, objects = plan.config, plan.prepared.facts, objects or Objects()
+    config, facts, views = plan.config, plan.prepared.facts, plan.views
     batch = min(config.batch_size, 64)
     size, channels = facts.image_size, facts.channels
-    views = objects.build_views(config, size, channels)
-    encoder = blank_encoder(config, facts, objects)
+    encoder = blank_encoder(config, facts, plan.module)
     shared = {name: getattr(config, name) for name in SHARED}
     if config.frozen_kind is not None:
         dim = encoder.feature_dim
@@ -56,7 +56,7 @@ def estimate(plan: Plan, objects: Objects | None = None) -> dict[str, Any]:
     classes = max(1, len(counts or []))
     method = build_method(
         config.method,
-        objects.find_method(config),
+        plan.method,
         encoder,
         shared=shared,
         num_images=len(plan.learned),
@@ -121,14 +121,11 @@ class _saved_bytes(torch.autograd.graph.saved_tensors_hooks):
         super().__init__(keep, lambda tensor: tensor)
 
 
-def preflight(
-    options: dict[str, Any], objects: Objects | None = None, *, progress: bool = True
-) -> tuple[dict[str, Any], str]:
+def preflight(options: Given | Mapping[str, Any], *, progress: bool = True) -> tuple[dict[str, Any], str]:
     """Checks every image, and plans and times the training that ``coulomb train`` would do with these options.
 
     Args:
-        options: fields of `coulomb.training.plan.config.Config`, as for training.
-        objects: data, encoder or views as Python objects.
+        options: fields of `coulomb.training.plan.config.Config`, as for training; some may be objects, see `Given`.
         progress: show a bar on a terminal.
 
     Returns:
@@ -144,13 +141,12 @@ def preflight(
     Raises:
         InputError: the data cannot be opened, none of its images can be read, or an option has a wrong name or type.
     """
-    check_names(options)
-    config = Config(**options)
-    objects = (objects or Objects()).with_options(options)
-    sources = open_data(config, objects.data, objects.test)
+    given = Given.of(options)
+    config = Config(**given.named)
+    sources = open_data(config, given.data, given.test)
     planned, refused = None, None
     try:
-        planned = plan(options, objects, sources)
+        planned = resolve(given, sources)
     except DataUnavailableError:
         raise
     except InputError as error:
@@ -158,8 +154,8 @@ def preflight(
     looks = [inspect_images(source, cores(), progress) for source in sources if source is not None]
     if planned is not None:
         try:
-            planned = _with_failures(planned, looks, objects)
-            figures = estimate(planned, objects)  # makes the method, which may refuse its options
+            planned = _with_failures(planned, looks)
+            figures = estimate(planned)  # makes the method, which may refuse its options
         except DataUnavailableError:
             raise
         except InputError as error:
@@ -169,7 +165,7 @@ def preflight(
         facts |= {"image_size": planned.prepared.facts.image_size, "surveyed": planned.prepared.facts.survey}
         if planned.prepared.facts.start.encoder is not None:
             facts["smallest"] = min(SIDES)
-        if matches_labels(objects.find_method(planned.config)):
+        if matches_labels(planned.method):
             facts |= {"batch_size": planned.batch, "learned": planned.learned, "sampler": planned.config.sampler}
     facts["suggest_groups"] = config.group is None and len(looks) == 1
     result = check(looks[0].source, **facts)
@@ -187,7 +183,7 @@ def preflight(
     return result, text if planned is None else f"{text}\n{_training_text(planned, result)}"
 
 
-def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> Plan:
+def _with_failures(planned: Plan, looks: list[Inspection]) -> Plan:
     """Returns the plan without unreadable images, which decoding finds if the images fit into the cache."""
     prepared, config = planned.prepared, planned.config
     for store, looked in zip(prepared.stores, looks, strict=True):
@@ -195,8 +191,7 @@ def _with_failures(planned: Plan, looks: list[Inspection], objects: Objects) -> 
         if store.nbytes is not None and store.nbytes <= store.cache_bytes:
             store.failures.update(looked.corrupt)
             store.rounded.update(looked.deep if store.kind.dtype == "uint8" else ())
-    prepared.leave_out_unreadable()
-    return plan_prepared(config, prepared, objects.find_method(config))
+    return dataclasses.replace(planned, prepared=prepared.readable())
 
 
 def _test_set(looked: Inspection) -> dict[str, Any]:

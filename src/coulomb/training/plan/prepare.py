@@ -1,7 +1,7 @@
 """From the user's data to images ready for training: opened, measured, split, decoded."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -35,7 +35,7 @@ log = logging.getLogger("coulomb")
 LARGEST = {"small": 96, "paper": 224}  # largest image size that a preset chooses, in pixels
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
     """One side of the split: indices of images in a store, and labels by image index (None without labels)."""
 
@@ -70,7 +70,7 @@ class Split:
     sentence: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Facts:
     """Facts that recipes depend on, and the survey and split they come from, which `arrange` reuses."""
 
@@ -85,7 +85,7 @@ class Facts:
     start: Start = FROM_SCRATCH
 
 
-@dataclass
+@dataclass(frozen=True)
 class Prepared:
     """Images for training and evaluation, and the facts about them."""
 
@@ -108,10 +108,12 @@ class Prepared:
         first, *others = (cast(Source, store.table) for store in self.stores)
         return first, others[0] if others else None
 
-    def leave_out_unreadable(self) -> None:
-        """Removes images that cannot be decoded from both parts."""
-        for part in (self.train, self.test):
-            part.indices = np.intersect1d(part.indices, part.images.usable)
+    def readable(self) -> "Prepared":
+        """Returns both parts without the images that could not be decoded."""
+        train, test = (
+            replace(part, indices=np.intersect1d(part.indices, part.images.usable)) for part in (self.train, self.test)
+        )
+        return replace(self, train=train, test=test)
 
     @property
     def unseen(self) -> Part:
@@ -242,7 +244,7 @@ def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts)
 
 
 def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prepared:
-    """Decodes the images of ``prepared`` into the bounded cache, and removes unreadable ones."""
+    """Decodes the images of ``prepared`` into the bounded cache; returns it without unreadable ones."""
     for store in prepared.stores:
         for note in store.table.notes:
             log.info("%s", note)
@@ -250,7 +252,7 @@ def decode(prepared: Prepared, config: Config, *, progress: bool = True) -> Prep
         store.load(progress=progress)
         if store.rounded:
             log.info("%s", rounded_sentence([store.item_id(position) for position in sorted(store.rounded)]))
-    prepared.leave_out_unreadable()
+    prepared = prepared.readable()
     _log_classes(prepared, config)
     return prepared
 
