@@ -76,7 +76,7 @@ def _check_benchmark(module, options):
     assert re.fullmatch(r"benchmarks\.\w+", module), f"unknown module {module}"
     file = ROOT / f"{module.replace('.', '/')}.py"
     assert file.is_file(), f"unknown benchmark {module}"
-    source = file.read_text(encoding="utf-8") + (ROOT / "benchmarks" / "__main__.py").read_text(encoding="utf-8")
+    source = file.read_text(encoding="utf-8")
     for option in options:
         assert option in source or re.search(rf"\b{option[2:].replace('-', '_')}\b", source), f"{module} {option}"
 
