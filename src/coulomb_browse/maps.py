@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coulomb.evaluation.feature_map import MAX_TSNE, feature_maps
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.reading import open_arrays, parse_json
-from coulomb.report.feature_map import MAX_TSNE, feature_maps
 from coulomb_browse.jobs import Say
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def test_one_class():
     assert "one class" in found["protocol"]["linear"]
     assert found["clustering"] is None and "one class" in found["protocol"]["clustering"]
     assert found["per_class"] == [
-        {"label": 2, "class": "2", "train": 20, "test": 20, "knn": 1.0, "taken_for": {"2": 20}}
+        {"label": 2, "class": "2", "train": 20, "test": 20, "knn": 1.0, "taken_for": {"2": 20}, "frequency": "medium"}
     ]
 
 

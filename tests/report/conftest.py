@@ -13,6 +13,8 @@ import yaml
 from PIL import Image
 
 from coulomb.evaluation.comparison import BASELINES, VIEWS, comparison_row, family_mean, group_families, with_share
+from coulomb.evaluation.drift import drift_note
+from coulomb.evaluation.samples import describe_samples
 from coulomb.evaluation.verdict import verdict
 
 HOSTILE = [
@@ -128,6 +130,21 @@ def digit_samples(n: int) -> dict[str, np.ndarray]:
     }
 
 
+def describe(folder: Path, seed: int = 0) -> None:
+    """Writes the neighbors, maps and clusters of the samples, as the evaluation does."""
+    with np.load(folder / "samples.npz") as stored:
+        columns = dict(stored)
+    parts = [
+        [columns[prefix + name] for prefix in ("", "training_") if prefix + name in columns]
+        for name in ("features", "labels")
+    ]
+    arrays, description = describe_samples(*map(np.concatenate, parts), len(columns["labels"]), seed)
+    for name in ("neighbors", "clusters", "map_tsne", "map_umap", "map_pca"):
+        columns.pop(name, None)
+    np.savez(folder / "samples.npz", **columns, **arrays)
+    edit_json(folder / "evaluation.json", samples=description)
+
+
 def write_lines(path: Path, lines: list[dict]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
@@ -144,7 +161,7 @@ def make_run(folder: Path, n: int = 120) -> Path:
     data = {
         "source": {"name": "digits", "kind": "digits"}, "train": 1437, "test": 360, "labeled": 1797,
         "classes": [str(i) for i in range(10)], "image_size": 16, "channels": 1, "kind": "digits", "corrupt": [],
-        "split": "Stratified split: 20 % of each class held out, seed 0.",
+        "split": "Stratified split: 20 % of each class held out, seed 0.", "class_counts": [144] * 10,
     }  # fmt: skip
     write_json(folder / "data.json", data)
     write_lines(folder / "metrics.jsonl", training_lines() + measure_lines())
@@ -154,6 +171,7 @@ def make_run(folder: Path, n: int = 120) -> Path:
         {"coulomb": "0.1.0", "torch": "2.13.0", "python": "3.11.2", "device": "cpu", "threads": 2},
     )
     np.savez(folder / "samples.npz", **digit_samples(n))
+    describe(folder)
     rng = np.random.default_rng(2)
     Image.fromarray(rng.integers(0, 255, (160, 360, 3), dtype=np.uint8)).save(folder / "views.png")
     return folder
@@ -183,6 +201,7 @@ def unlabeled(folder: Path) -> None:
     with np.load(folder / "samples.npz") as stored:
         n = len(stored["labels"])
     edit_samples(folder, labels=np.full(n, -1))
+    describe(folder)
 
 
 def partial(folder: Path) -> None:
@@ -191,6 +210,7 @@ def partial(folder: Path) -> None:
         labels = stored["labels"].copy()
     labels[::2] = -1
     edit_samples(folder, labels=labels)
+    describe(folder)
     write_lines(folder / "metrics.jsonl", training_lines()[:1])
 
 
@@ -261,6 +281,7 @@ def figures(folder: Path) -> None:
             "train": (500, 60, 7)[min(i, 2)] if i < 3 else 60,
             "test": 36,
             "knn": 0.9 - 0.05 * i,
+            "frequency": ("many", "medium", "few")[min(i, 2)] if i < 3 else "medium",
         }
         | {"taken_for": {str(i): 33, str((i + 1) % 10): 3}}
         for i in range(10)
@@ -269,6 +290,7 @@ def figures(folder: Path) -> None:
     write_json(folder / "evaluation.json", evaluation | {"trained": evaluation["trained"] | {"per_class": table}})
     more = digit_samples(160)
     edit_samples(folder, **{f"training_{name}": column[120:] for name, column in more.items()})
+    describe(folder)
 
 
 def weights(folder: Path) -> None:
@@ -282,9 +304,11 @@ def weights(folder: Path) -> None:
         "recovered_untrained": 0.01,
         "images": 360,
     }
+    drift["note"] = drift_note(drift)
     config = yaml.safe_load((folder / "config.yaml").read_text()) | {"encoder": "lite0", "image_size": 96}
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     write_json(folder / "evaluation.json", judged(EVALUATION | {"starting_point": start, "drift": drift}, config))
+    describe(folder)
 
 
 def hostile(folder: Path) -> None:
@@ -336,6 +360,7 @@ def maker() -> SimpleNamespace:
     return SimpleNamespace(
         changes=CHANGES,
         hostile=HOSTILE,
+        describe=describe,
         edit_json=edit_json,
         edit_samples=edit_samples,
         make_run=make_run,

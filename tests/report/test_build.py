@@ -193,30 +193,35 @@ def test_any_part_may_be_missing_or_damaged(page_of, name, damage):
         ("thumbnails", np.zeros((120, 8, 8), np.uint8)),
         ("thumbnails", np.zeros((119, 8, 8, 3), np.uint8)),
         ("thumbnails", np.zeros((120, 8, 8, 3), np.float32)),
-        ("features", np.zeros((120, 5), np.float16)),
-        ("features", np.full((120, 5), np.nan, np.float16)),
         ("ids", np.array([{"an": "object"}] * 120, dtype=object)),
         ("labels", np.full(120, 99)),
+        ("labels", np.full(120, 0.5)),
+        ("neighbors", np.full((120, 8), 120)),
+        ("neighbors", np.zeros((119, 8), np.int32)),
+        ("clusters", np.full(120, -1)),
+        ("map_pca", np.full((120, 2), np.nan)),
+        ("map_tsne", np.full((120, 2), 101.0)),
         ("thumbnails", np.zeros((120, 200, 90, 3), np.uint8)),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.shape}{value.dtype}",
 )
 def test_strange_samples(page_of, maker, key, value):
     page = page_of(lambda folder: maker.edit_samples(folder, **{key: value}))
-    fine = (key, value.shape) in {("labels", (120,)), ("thumbnails", (120, 200, 90, 3))}
-    assert ("samples.npz" in page.text or "features and are left out" in page.text) != fine
+    fine = (key == "labels" and value.dtype == int) or value.shape == (120, 200, 90, 3)
+    assert ("samples.npz" in page.text) != fine
 
 
 def test_collapsed_samples_are_called_so(page_of, maker):
     def change(folder):
         maker.edit_samples(folder, features=np.ones((120, 6), np.float16))
+        maker.describe(folder)
         (folder / "evaluation.json").unlink()
-        lines = [{"step": 1, "epoch": 1, "loss": 4.0, "lr": 0.1}]
+        lines = [{"step": 1, "epoch": 1, "loss": 4.0, "lr": 0.1}, {"epoch": 1, "effective_rank": 1.2}]
         maker.write_lines(folder / "metrics.jsonl", lines)
 
     page = page_of(change)
     assert "Collapsed" in page.text
-    assert "there is nothing to map" in page.text
+    assert "There is no map of these features" in page.text
 
 
 def test_a_loss_that_is_no_number(page_of):
@@ -256,7 +261,9 @@ def test_unreadable_images_are_listed_by_name(page_of, maker):
 def test_many_classes_share_a_mark(page_of, maker):
     def change(folder):
         maker.edit_samples(folder, labels=np.arange(120) % 60)
-        maker.edit_json(folder / "data.json", classes=[f"species {i}" for i in range(60)])
+        maker.describe(folder)
+        names = [f"species {i}" for i in range(60)]
+        maker.edit_json(folder / "data.json", classes=names, class_counts=list(range(60)))
 
     page = page_of(change)
     assert "40 other classes" in page.text
@@ -265,7 +272,7 @@ def test_many_classes_share_a_mark(page_of, maker):
     assert shown["classes"][shown["class"][shown["labels"].index(55)]] == "species 55"
 
 
-def test_a_full_run_stays_small(page_of, maker, monkeypatch):
+def test_a_full_run_stays_small(page_of, maker):
     rng = np.random.default_rng(0)
     n = 1500
 
@@ -273,7 +280,8 @@ def test_a_full_run_stays_small(page_of, maker, monkeypatch):
         np.savez(
             folder / "samples.npz",
             thumbnails=rng.integers(0, 255, (n, 64, 64, 3), dtype=np.uint8),  # noise: the worst there is
-            features=np.repeat(np.eye(4, 64, dtype=np.float16), n // 4, axis=0),
+            neighbors=rng.integers(0, n, (n, 8)),
+            map_tsne=rng.uniform(0, 100, (n, 2)),
             labels=np.zeros(n, np.int64),
             ids=np.array(["x" * 400] * n),
         )
@@ -281,7 +289,6 @@ def test_a_full_run_stays_small(page_of, maker, monkeypatch):
             folder / "metrics.jsonl", [{"step": i, "epoch": 1, "loss": 3.0 + i % 7, "lr": 0.1} for i in range(100_000)]
         )
 
-    monkeypatch.setattr("coulomb.report.feature_map.MAX_TSNE", 100)  # only the size is asked
     assert len(page_of(change).source.encode()) < 8_000_000
 
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
-
-from coulomb.report.collect import RunData, Samples
+from coulomb.metrics.class_accuracy import frequency_group
+from coulomb.report.collect import RunData
 from coulomb.report.scores import (
     MAX_BARS,
     MAX_CLASSES,
@@ -65,39 +64,39 @@ def test_what_is_damaged_is_left_out():
         assert class_rows(evaluation) == ([], 0)
 
 
-def run_with_classes(trains, config=None, **more):
+def with_classes(trains, **more):
     rows = [
-        {"label": i, "class": f"c{i}", "train": n, "test": 5, "knn": 1 - i / 1000} | more for i, n in enumerate(trains)
+        {"label": i, "class": f"c{i}", "train": n, "test": 5, "knn": 1 - i / 1000, "frequency": frequency_group(n)}
+        | more
+        for i, n in enumerate(trains)
     ]
-    return RunData(Path("x"), config=config or {}, evaluation={"trained": {"per_class": rows}})
+    return {"trained": {"per_class": rows}}
 
 
 def test_a_long_tail_is_shown_in_groups_by_training_images():
-    found = class_bars(run_with_classes([7, 60, 500]))
+    found = class_bars(with_classes([7, 60, 500]))
     assert [(name, [bar.name for bar in bars]) for name, bars in found.groups] == [
         ("many", ["c2"]), ("medium", ["c1"]), ("few", ["c0"]),
     ]  # fmt: skip
-    own = class_bars(run_with_classes([7, 60, 500], {"many_above": 50, "few_below": 5}))
-    assert [name for name, _ in own.groups] == ["many", "medium"]
 
 
 def test_classes_of_about_one_size_stay_in_their_order():
-    found = class_bars(run_with_classes([50, 60, 55]))
+    found = class_bars(with_classes([50, 60, 55]))
     assert [(name, [bar.name for bar in bars]) for name, bars in found.groups] == [("", ["c0", "c1", "c2"])]
     assert found.classifier == "k nearest neighbors"
 
 
 def test_the_runs_own_classifier_comes_first_and_many_classes_show_the_worst():
-    found = class_bars(run_with_classes([50] * 200, classifier=0.5))
+    found = class_bars(with_classes([50] * 200, classifier=0.5))
     assert found.classifier == "the run’s own classifier"
-    bars = class_bars(run_with_classes([50] * 200)).groups[0][1]
+    bars = class_bars(with_classes([50] * 200)).groups[0][1]
     assert len(bars) == MAX_BARS
     assert bars[0].name == "c199"
 
 
 def test_no_table_no_bars():
-    assert class_bars(RunData(Path("x"))) is None
-    assert class_bars(run_with_classes([5], knn=None)) is None
+    assert class_bars({}) is None
+    assert class_bars(with_classes([5], knn=None)) is None
 
 
 def run_with_names(**options):
@@ -109,34 +108,20 @@ def table(*rows):
 
 
 def test_the_confusion_matrix_of_the_evaluation():
-    found = confusion_matrix(run_with_names(evaluation=table({"0": 3, "1": 1}, {"1": 5})), None)
+    found = confusion_matrix(run_with_names(evaluation=table({"0": 3, "1": 1}, {"1": 5})))
     assert [[share for share, _ in row] for row in found.rows] == [[0.75, 0.25], [0, 1]]
     assert found.rows[0][1][1] == "cat predicted as dog: 1 of 4 images, 25.0\u202f%"
     assert found.errors == [("cat", "dog", "1 of 4")]
     assert "of the evaluation’s kNN" in found.note
 
 
-def test_an_older_run_is_judged_by_its_held_out_samples():
-    labels = np.array([0, 0, 1, -1, 1])
-    samples = Samples(
-        np.zeros((5, 1, 1, 3), np.uint8), np.ones((5, 2)), labels, list("abcde"), np.array([1, 1, 1, 1, 0], bool)
-    )
-    neighbors = np.array([[1, 3], [2, 0], [3, 3], [0, 1], [0, 0]])  # b: one of each class, the nearer is a dog
-    found = confusion_matrix(run_with_names(samples=samples), neighbors)
-    assert found is None  # only cats can be judged: nothing to confuse
-    neighbors[2] = [0, 1]
-    found = confusion_matrix(run_with_names(samples=samples), neighbors)
-    assert found.errors == [("dog", "cat", "1 of 1"), ("cat", "dog", "1 of 2")]
-    assert "samples of this page" in found.note
-
-
 def test_too_many_classes_keep_their_mistakes_only():
     n = MAX_CLASSES + 1
-    found = confusion_matrix(run_with_names(evaluation=table(*({str((i + 1) % n): 1} for i in range(n)))), None)
+    found = confusion_matrix(run_with_names(evaluation=table(*({str((i + 1) % n): 1} for i in range(n)))))
     assert found.rows == []
     assert len(found.errors) == 10
 
 
 def test_strange_tables():
     for rows in ([7], [{"label": None, "taken_for": {"0": 1}}], [{"label": 0, "taken_for": {"x": 1, "0": "a"}}], None):
-        assert confusion_matrix(run_with_names(evaluation={"trained": {"per_class": rows}}), None) is None
+        assert confusion_matrix(run_with_names(evaluation={"trained": {"per_class": rows}})) is None

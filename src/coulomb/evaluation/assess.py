@@ -1,22 +1,17 @@
 """Evaluation of a run on its own data or on other data, compared with its starting point, no training, and raw pixels."""
 
 import dataclasses
-import io
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from torch import Tensor, nn
-
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
+from coulomb.evaluation.samples import save_samples
 from coulomb.evaluation.verdict import verdict
 from coulomb.ground.errors import InputError
-from coulomb.ground.files import write_atomically, write_json
+from coulomb.ground.files import write_json
 from coulomb.ground.team import Team
 from coulomb.ground.text import visible
-from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
@@ -26,7 +21,7 @@ from coulomb.tables.check_labels import label_like
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given, data_name
 from coulomb.training.plan.plan import Plan
-from coulomb.training.plan.prepare import Part, Prepared, measure, open_data, prepare
+from coulomb.training.plan.prepare import measure, open_data, prepare
 from coulomb.training.record.folder import RunFolder, safe_name
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.provenance import environment
@@ -37,8 +32,6 @@ RAW = (
     f"the evaluation view, averaged to at most {PIXELS}×{PIXELS} pixels, normalized per channel by the training images"
 )
 START = "the network before training, with the weights that the run started from"
-SAMPLES = 1_500  # held-out images shown in the report
-TRAINING_SAMPLES = 500  # training images on its feature map
 
 
 def assess(
@@ -55,7 +48,8 @@ def assess(
     ``trained``, ``random_init``, ``raw_pixels``, and ``starting_point`` if the run started from weights, hold the metrics
     of `evaluate_features`, which are None without labels, and ``view_retrieval``. ``comparison`` holds the paired
     differences from the baselines (`coulomb.evaluation.compare`), ``verdict`` their summary
-    (`coulomb.evaluation.verdict`), ``drift`` how far training moved the features from the starting point.
+    (`coulomb.evaluation.verdict`), ``drift`` how far training moved the features from the starting point, ``samples`` what
+    is found among the sampled images, see `coulomb.evaluation.samples.describe_samples`.
 
     Args:
         folder: the run.
@@ -73,8 +67,11 @@ def assess(
     result = measure_all(compared, prepared, config, full=full, progress=progress, team=team)
     metrics = read_metrics(folder.metrics)
     updates = max((int(line["step"]) for line in metrics if "loss" in line), default=0)
-    rank = next((line["effective_rank"] for line in reversed(metrics) if "effective_rank" in line), None)
-    result["verdict"] = verdict(result["comparison"], dataclasses.asdict(config), updates, rank)
+    samples = save_samples(folder.samples, compared["trained"].features, prepared, views, config.seed)
+    result["samples"] = samples
+    result["verdict"] = verdict(
+        result["comparison"], dataclasses.asdict(config), updates, samples.get("effective_rank")
+    )
     result["protocol"] = {
         "split": prepared.split,
         "epoch": max((line["epoch"] for line in metrics), default=0),
@@ -90,7 +87,6 @@ def assess(
         "versions": environment(),
     }
     write_json(folder.evaluation, result)
-    save_samples(folder.samples, compared["trained"].features, prepared, views, config.seed)
     return result
 
 
@@ -204,41 +200,3 @@ def _give_labels(source: Source) -> str:
     if source.other_columns():
         return "name their column as labels (--labels COLUMN)"
     return "pass a pair (images, labels)"
-
-
-def save_samples(
-    path: Path, extract: Callable[[Part], tuple[Tensor, np.ndarray]], prepared: Prepared, views: ViewMaker, seed: int
-) -> None:
-    """Writes thumbnails, features, labels and ids of held-out images, drawn by ``seed``, for the report.
-
-    Those of training images are stored under the same names with the prefix ``training_``.
-    """
-    columns = _columns(prepared.unseen.sample(SAMPLES, seed, "samples"), extract, views)
-    if prepared.unseen is not prepared.train:
-        training = _columns(prepared.train.sample(TRAINING_SAMPLES, seed, "training samples"), extract, views)
-        columns |= {f"training_{name}": column for name, column in training.items()}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **columns)  # type: ignore[arg-type]  # its stubs take names for options
-    write_atomically(path, buffer.getvalue())
-
-
-def _columns(
-    part: Part, extract: Callable[[Part], tuple[Tensor, np.ndarray]], views: ViewMaker
-) -> dict[str, np.ndarray]:
-    features, indices = extract(part)
-    batches = part.images.batches(indices, 256)
-    labels = np.full(len(indices), -1) if part.labels is None else part.labels[indices]
-    return {
-        "thumbnails": np.concatenate([thumbnails(views.plain(batch.stack)) for batch in batches]),
-        "features": features.numpy().astype(np.float16),
-        "labels": labels.astype(np.int64),
-        "ids": np.array([part.images.table.item_id(int(index)) for index in indices], dtype=np.str_),
-    }
-
-
-def thumbnails(plain: Tensor, largest: int = 48) -> np.ndarray:
-    """Images [B, C, S, S] in [0, 1] → uint8 [B, s, s, 3], s at most ``largest``; the first three channels, or gray."""
-    if plain.shape[-1] > largest:
-        plain = nn.functional.interpolate(plain, size=largest, mode="bilinear", antialias=True, align_corners=False)
-    color = plain[:, :3] if plain.shape[1] >= 3 else plain[:, :1].expand(-1, 3, -1, -1)
-    return (color.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()

@@ -1,6 +1,6 @@
 """How far training moved an encoder from the weights that it started from, and what it forgot of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,8 @@ def drift_figures(
         same_space: False if the trained features passed an adapter, so that cosines with the starting ones mean nothing.
 
     Returns:
-        The figures with ``images``, their number; None for fewer than 4 readable images.
+        The figures with ``images``, their number, and ``note``, the figures as sentences; None for fewer than 4 readable
+        images.
     """
     (now, _), (before, _), (never, _) = (extract(part) for extract in (trained, start, untrained))
     n = len(before)
@@ -42,7 +43,7 @@ def drift_figures(
         return None
     units = unit_vectors(before, "start").double()
     between = 1 - (float(units.sum(0).square().sum()) - float(units.square().sum())) / (n * (n - 1))
-    return {
+    figures: dict[str, Any] = {
         "distance": drift(now, before) if same_space else None,
         "between": between,
         "cka": linear_cka(now, before),
@@ -50,3 +51,22 @@ def drift_figures(
         "recovered_untrained": recovered(never, before),
         "images": n,
     }
+    return figures | {"note": drift_note(figures)}
+
+
+def drift_note(figures: Mapping[str, Any]) -> str:
+    """Returns the figures as sentences."""
+    distance, recovered, untrained = (figures[name] for name in ("distance", "recovered", "recovered_untrained"))
+    sentences = []
+    if distance is not None:
+        sentences.append(
+            f"Training moved the features of an image by {distance:.2f} (1 − cosine); the starting weights place two "
+            f"different images {figures['between']:.2f} apart."
+        )
+    sentences.append(
+        f"The linear CKA of both networks is {figures['cka']:.2f} (1: equal up to rotation, 0: unrelated)."
+    )
+    if recovered is not None:
+        than = "" if untrained is None else f", {untrained:.0%} from those of the untrained network"
+        sentences.append(f"A linear map recovers {recovered:.0%} of the starting features from the trained ones{than}.")
+    return " ".join(sentences)

@@ -83,9 +83,13 @@ def by_frequency(
     groups: dict[str, list[Mapping[str, Any]]] = {"many": [], "medium": [], "few": []}
     for row in table:
         if row["test"]:
-            name = "many" if row["train"] > many_above else "few" if row["train"] < few_below else "medium"
-            groups[name].append(row)
+            groups[frequency_group(row["train"], many_above, few_below)].append(row)
     return {name: _group_means(rows) if rows else None for name, rows in groups.items()}
+
+
+def frequency_group(images: int, many_above: int = MANY_ABOVE, few_below: int = FEW_BELOW) -> str:
+    """Returns the group of a class with ``images`` training images: "many", "medium" or "few"; see `by_frequency`."""
+    return "many" if images > many_above else "few" if images < few_below else "medium"
 
 
 def check_thresholds(many_above: int, few_below: int) -> None:
@@ -98,6 +102,6 @@ def check_thresholds(many_above: int, few_below: int) -> None:
 
 
 def _group_means(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
-    names = [key for key in rows[0] if key not in ("label", "class", "train", "test", "taken_for")]
+    names = [key for key in rows[0] if key not in ("label", "class", "train", "test", "taken_for", "frequency")]
     counts = {"classes": len(rows), "train": sum(r["train"] for r in rows), "test": sum(r["test"] for r in rows)}
     return counts | {name: sum(r[name] for r in rows) / len(rows) for name in names}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, confusions
+from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, by_frequency, class_table, confusions, frequency_group
 from coulomb.metrics.clustering import clustering
 from coulomb.metrics.cosines import search_backend
 from coulomb.metrics.inputs import Features, Labels, labeled_split
@@ -57,8 +57,8 @@ def evaluate_features(
         ``{"knn": float, "linear": float, "few_shot": {"1": {"mean", "std"}, ...}, "retrieval": {"recall_at",
         "map_at_r", "r_precision"}, "clustering": {"nmi", "ari", "accuracy"}, "by_frequency": {"many", "medium", "few"},
         "per_class": [...], "protocol": {...}}``. A metric that cannot be measured (with a single class, for example) is
-        None, and the protocol states the reason. ``per_class`` has the rows of `class_table` and ``taken_for``,
-        the classes that kNN predicts.
+        None, and the protocol states the reason. ``per_class`` has the rows of `class_table` with ``taken_for``, the classes
+        that kNN predicts, and ``frequency``, the group of `by_frequency`.
 
     Raises:
         InputError: no labels, shapes that do not match, features that are not finite, an option out of range.
@@ -111,6 +111,7 @@ def evaluate_features(
     taken_for = confusions(test.y, predicted["knn"])
     for row in table:
         row["taken_for"] = taken_for.get(row["label"], {})
+        row["frequency"] = frequency_group(row["train"], many_above, few_below)
     protocol["by_frequency"] = {
         "many": f"classes with more than {many_above} training images",
         "few": f"classes with fewer than {few_below}",

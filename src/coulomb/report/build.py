@@ -6,10 +6,9 @@ from typing import Any
 from coulomb.evaluation.level import RULES
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
-from coulomb.report.drift_note import drift_note
 from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
 from coulomb.report.facts import command_line, data_section, header
-from coulomb.report.gallery import Gallery, make_gallery, picture, sprite_sheet
+from coulomb.report.gallery import make_gallery, picture, sprite_sheet
 from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.scores import (
@@ -43,8 +42,7 @@ def build_report(run: Path | str, out: Path | str | None = None) -> Path:
 
 def render_report(run: RunData) -> str:
     """Returns the page as text."""
-    seed = run.config.get("seed")
-    gallery = make_gallery(run, seed if isinstance(seed, int) else 0)
+    gallery = make_gallery(run)
     sheet = sprite_sheet(run.samples.thumbnails) if run.samples is not None else None
     charts = ChartList()
     similarity = similarity_section(run)
@@ -60,7 +58,7 @@ def render_report(run: RunData) -> str:
         "spectrum": charts.add(spectrum_chart(run)),
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "similarity": similarity,
-        **_evaluation(run, gallery),
+        **_evaluation(run),
         "gallery": gallery,
         "sheet": sheet,
         "views": _views(run),
@@ -73,29 +71,34 @@ def render_report(run: RunData) -> str:
         "map": gallery.for_script() if gallery else None,
         "similarity": [[s.epoch, s.paths, s.sentence] for s in similarity.snapshots] if similarity else [],
         "columns": sheet.columns if sheet else 1,
-        "first": gallery.queries[0] if gallery else -1,
+        "first": gallery.queries[0] if gallery and gallery.queries else -1,
     }
     return render_page(
         "coulomb.report", "report.html", content, charts=charts, data=data, styles=STYLES, scripts=SCRIPTS
     )
 
 
-def _evaluation(run: RunData, gallery: Gallery | None) -> dict[str, Any]:
+def _evaluation(run: RunData) -> dict[str, Any]:
     return {
         "names": {key: name for key, name in CONTESTANTS.items() if key != "starting_point" or key in run.evaluation},
         "rows": scores(run.evaluation),
         "further": further_scores(run.evaluation),
         "frequencies": frequencies(run.evaluation),
         "classes": class_rows(run.evaluation),
-        "bars": class_bars(run),
-        "confusion": confusion_matrix(run, gallery.neighbors if gallery else None),
-        "drift": drift_note(run.evaluation).replace("%", f"{NARROW}%"),
+        "bars": class_bars(run.evaluation),
+        "confusion": confusion_matrix(run),
+        "drift": _drift_note(run.evaluation.get("drift")),
         "transfers": [
             (str(protocol.get("name", "other data")), scores(result) + further_scores(result))
             for result in run.transfers
             if isinstance(protocol := result.get("protocol"), dict)
         ],
     }
+
+
+def _drift_note(drift: Any) -> str:
+    note = drift.get("note") if isinstance(drift, dict) else None
+    return note.replace("%", f"{NARROW}%") if isinstance(note, str) else ""
 
 
 def _views(run: RunData) -> tuple[str, int, int] | None:

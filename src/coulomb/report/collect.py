@@ -24,6 +24,8 @@ from coulomb.ground.reading import (
 # They make a name read as another one.
 DIRECTION_MARKS = set("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 MAX_SAMPLES = 10_000  # a run writes 2,000
+MAX_CLUSTERS = 1_000
+MAPS = ("tsne", "umap", "pca")
 MAX_EXPANDED = 512 * MIB
 MAX_PICTURE = 64 * MIB
 RUN_FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "data.json", "samples.npz")
@@ -46,21 +48,25 @@ def _misleading(character: str) -> bool:
 
 @dataclass(frozen=True)
 class Samples:
-    """Aligned images and features, held-out images first.
+    """Sampled images, held-out images first, as `coulomb.evaluation.samples` describes them.
 
     Attributes:
         thumbnails: uint8 [n, h, w, 3].
-        features: float32 [n, F].
         labels: int64 [n]; −1 if unknown.
         ids: n names.
-        held_out: bool [n]; False for training images.
+        held_out: how many of the first images are held out; the others are training images.
+        neighbors: int64 [n, k]; None with fewer than two held-out images.
+        clusters: int64 [n]; None if there are none.
+        maps: key → positions [n, 2] in percent of a square.
     """
 
     thumbnails: np.ndarray
-    features: np.ndarray
     labels: np.ndarray
     ids: list[str]
-    held_out: np.ndarray
+    held_out: int
+    neighbors: np.ndarray | None = None
+    clusters: np.ndarray | None = None
+    maps: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -190,65 +196,65 @@ def _read_lines(run: RunData, path: Path) -> Iterator[bytes]:
 
 
 def read_samples(path: Path, problems: list[str]) -> Samples | None:
-    """Reads held-out images, and training images if the file has some; ``problems`` receives what is missing or odd."""
+    """Reads held-out images, and training images if the file has some; ``problems`` receives what is missing or damaged."""
     if not path.is_file():
         problems.append("samples.npz does not exist (yet): no neighbors and no map.")
         return None
     try:
         with open_arrays(path, most=MAX_EXPANDED) as stored:
-            parts = [_read_part(stored, "")]
-            if "training_features" in stored:
-                parts.append(_read_part(stored, "training_"))
+            samples = _samples(stored)
     except InputError as error:
         problems.append(f"samples.npz cannot be read: {_reason(error, path)}")
         return None
-    if not _consistent(parts[0]):
+    if samples is None:
         problems.append("samples.npz has an unexpected structure.")
+    return samples
+
+
+def _samples(stored: Arrays) -> Samples | None:
+    """Returns the samples in a file; None if its arrays do not fit together."""
+    prefixes = ("", "training_") if "training_ids" in stored else ("",)
+    parts = [{name: stored[prefix + name] for name in ("thumbnails", "labels", "ids")} for prefix in prefixes]
+    if not all(map(_consistent, parts)) or len({part["thumbnails"].shape[1:] for part in parts}) > 1:
         return None
-    if len(parts) > 1 and not (_consistent(parts[1]) and _same_shapes(*parts)):
-        parts.pop()
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    n, held_out = len(joined["ids"]), len(parts[0]["ids"])
     samples = Samples(
-        np.concatenate([part.thumbnails for part in parts]),
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        [name for part in parts for name in part.ids],
-        np.concatenate([part.held_out for part in parts]),
+        joined["thumbnails"],
+        joined["labels"].astype(np.int64),
+        [clean(str(name)) for name in joined["ids"]],
+        held_out,
+        stored["neighbors"].astype(np.int64) if "neighbors" in stored else None,
+        stored["clusters"].astype(np.int64) if "clusters" in stored else None,
+        {key: stored[f"map_{key}"].astype(float) for key in MAPS if f"map_{key}" in stored},
     )
-    n = len(samples)
-    usable = np.isfinite(samples.features).all(1) & (np.abs(samples.features).max(1, initial=0) > 0)
-    if not usable.all():
-        problems.append(f"{n - usable.sum()} of {n} samples have non-finite or zero features and are left out.")
-    kept = np.flatnonzero(usable)
-    if len(kept) == 0:
-        problems.append("samples.npz has no usable sample: no neighbors and no map.")
-        return None
-    return Samples(
-        samples.thumbnails[kept],
-        samples.features[kept],
-        samples.labels[kept],
-        [samples.ids[i] for i in kept],
-        samples.held_out[kept],
-    )
+    return samples if n and _fits(samples) else None
 
 
-def _read_part(stored: Arrays, prefix: str) -> Samples:
-    thumbnails, features, labels, ids = (stored[prefix + name] for name in ("thumbnails", "features", "labels", "ids"))
-    names = [clean(str(name)) for name in ids]
-    held_out = np.full(len(names), not prefix)
-    return Samples(thumbnails, features.astype(np.float32), labels.astype(np.int64), names, held_out)
-
-
-def _consistent(part: Samples) -> bool:
-    pictures, n = part.thumbnails, len(part)
+def _consistent(part: dict[str, np.ndarray]) -> bool:
+    pictures, n = part["thumbnails"], len(part["ids"])
     return (
         pictures.ndim == 4
         and pictures.shape[-1] == 3
         and pictures.dtype == np.uint8
-        and part.features.ndim == 2
-        and part.labels.ndim == 1
-        and len(pictures) == len(part.features) == len(part.labels) == n <= MAX_SAMPLES
+        and part["labels"].ndim == part["ids"].ndim == 1
+        and np.issubdtype(part["labels"].dtype, np.integer)
+        and len(pictures) == len(part["labels"]) == n <= MAX_SAMPLES
     )
 
 
-def _same_shapes(one: Samples, other: Samples) -> bool:
-    return one.thumbnails.shape[1:] == other.thumbnails.shape[1:] and one.features.shape[1] == other.features.shape[1]
+def _fits(samples: Samples) -> bool:
+    """True if the neighbors, clusters and maps are of these samples."""
+    n, neighbors, clusters = len(samples), samples.neighbors, samples.clusters
+    return (
+        (
+            neighbors is None
+            or (neighbors.ndim == 2 and len(neighbors) == n and _inside(neighbors, 0, samples.held_out - 1))
+        )
+        and (clusters is None or (clusters.shape == (n,) and _inside(clusters, 0, MAX_CLUSTERS - 1)))
+        and all(places.shape == (n, 2) and _inside(places, 0, 100) for places in samples.maps.values())
+    )
+
+
+def _inside(values: np.ndarray, low: float, high: float) -> bool:
+    return bool(((values >= low) & (values <= high)).all())

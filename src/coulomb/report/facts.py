@@ -4,11 +4,10 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import count, duration, plural, shorten
+from coulomb.report.training_charts import last_value
 
 MAX_FILES = 100  # unreadable images that are listed by name
 MAX_CLASSES = 40  # of the histogram
@@ -76,21 +75,8 @@ def _stopped(run: RunData) -> str:
 
 
 def _time(run: RunData) -> str:
-    """The recorded time, else an estimate from the throughput: Σ batch size · steps / (images per second)."""
-    recorded = finite(run.environment.get("seconds"))
-    if recorded is None and run.training:
-        recorded = finite(run.training[-1].get("seconds"))
-    if recorded is not None:
-        return duration(recorded)
-    batch, total, last = finite(run.config.get("batch_size")), 0.0, 0.0
-    for factor in ("accumulate", "devices", "num_nodes"):
-        batch = batch and batch * (finite(run.config.get(factor)) or 1)
-    for line in run.training:
-        step, speed = finite(line.get("step")), finite(line.get("images_per_second"))
-        if step is None or not speed or speed < 0:
-            return ""
-        total, last = total + (step - last) / speed, step
-    return f"about {duration(total * batch)}" if batch and total else ""
+    seconds = last_value(run.training, "seconds")
+    return "" if seconds is None else duration(seconds)
 
 
 @dataclass(frozen=True)
@@ -109,7 +95,7 @@ class DataSection:
 
 
 def data_section(run: RunData) -> DataSection:
-    """Reads ``data.json``; the histogram falls back to the samples if the class counts were not recorded."""
+    """Returns the facts in ``data.json``."""
     data = run.data
 
     def counted(key: str) -> str:
@@ -158,14 +144,9 @@ def _labeled(run: RunData) -> str:
 
 def _histogram(run: RunData) -> tuple[list[tuple[str, int, float]], str]:
     counts = run.data.get("class_counts")
-    if isinstance(counts, list) and counts and all(isinstance(n, int) and n >= 0 for n in counts):
-        pairs, note = list(enumerate(counts)), "Images per class in the whole data set."
-    elif run.samples is not None and (run.samples.labels >= 0).any():
-        classes, sizes = np.unique(run.samples.labels[run.samples.labels >= 0], return_counts=True)
-        pairs = list(zip(classes.tolist(), sizes.tolist(), strict=True))
-        note = f"Images per class among the {plural(len(run.samples), 'held-out sample')} of this page."
-    else:
+    if not (isinstance(counts, list) and counts and all(type(n) is int and n >= 0 for n in counts)):
         return [], ""
+    pairs, note = list(enumerate(counts)), "Images per class in the whole data set."
     if len(pairs) > MAX_CLASSES:
         pairs.sort(key=lambda pair: (-pair[1], pair[0]))
         note += f" The {MAX_CLASSES} largest of {len(pairs)} classes; the smallest has {plural(pairs[-1][1], 'image')}."

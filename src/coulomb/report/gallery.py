@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-from coulomb.ground.randomness import numpy_generator
-from coulomb.metrics.rank import effective_rank
+from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData, Samples
-from coulomb.report.feature_map import Coloring, Layout, feature_maps, map_colorings
+from coulomb.report.coloring import Coloring, map_colorings
 from coulomb.report.pages.numbers import shorten
 
 MAX_CELL = 64  # pixels; the page shows thumbnails at most twice as large
@@ -80,50 +78,14 @@ def _data_uri(image: Image.Image, max_png: int) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def nearest_neighbors(features: np.ndarray, k: int = 8, among: np.ndarray | None = None) -> np.ndarray:
-    """Returns indices [n, min(k, n−1)] of the other rows with the largest cosine, nearest first; ties by index.
-
-    ``among``, bool [n], restricts the neighbors.
-    """
-    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    similarity = unit @ unit.T
-    np.fill_diagonal(similarity, -np.inf)
-    candidates = len(features) - 1
-    if among is not None:
-        similarity[:, ~among] = -np.inf
-        candidates = int(among.sum()) - 1
-    return np.argsort(-similarity, axis=1, kind="stable")[:, : min(k, candidates)]
-
-
-def draw_queries(labels: np.ndarray, n: int = 12, seed: int = 0) -> list[int]:
-    """Returns ``n`` random indices, spread evenly over the classes; images without a label come last."""
-    order = numpy_generator(seed, "report", "queries").permutation(len(labels))
-    drawn_before: dict[int, int] = {}
-    ranked = []
-    for i in order.tolist():
-        label = int(labels[i])
-        drawn_before[label] = drawn_before.get(label, -1) + 1
-        ranked.append((label < 0, drawn_before[label], i))
-    if (labels >= 0).any():
-        ranked.sort(key=lambda entry: entry[:2])
-    return sorted((i for *_, i in ranked[:n]), key=lambda i: (int(labels[i]) < 0, int(labels[i])))
-
-
 @dataclass(frozen=True)
-class Agreement:
-    """The share of neighbors with the same class, over ``pairs`` pairs with known labels."""
+class Layout:
+    """A map: positions [n, 2] in percent of a square, and a caution for the reader."""
 
-    share: float
-    pairs: int
-
-
-def neighbor_agreement(neighbors: np.ndarray, labels: np.ndarray) -> Agreement | None:
-    """Compares each image's label with those of its neighbors; returns None without labels."""
-    known = (labels[:, None] >= 0) & (labels[neighbors] >= 0)
-    if not known.any():
-        return None
-    same = (labels[:, None] == labels[neighbors]) & known
-    return Agreement(float(same.sum() / known.sum()), int(known.sum()))
+    key: str
+    name: str
+    caution: str
+    places: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -132,10 +94,9 @@ class Gallery:
 
     queries: list[int]
     neighbors: np.ndarray
-    agreement: Agreement | None
+    agreement: float | None
     layouts: list[Layout]
     colorings: list[Coloring]
-    effective_rank: float | None
     samples: Samples
     names: list[str]
 
@@ -186,23 +147,29 @@ class Gallery:
         }
 
 
-def make_gallery(run: RunData, seed: int) -> Gallery | None:
-    """Computes neighbors, maps and colors of the run's samples; returns None for fewer than two held-out images."""
+def make_gallery(run: RunData) -> Gallery | None:
+    """Returns the run's sampled images with their neighbors and maps; None for fewer than two held-out images."""
     samples = run.samples
     if samples is None:
         return None
-    n_held_out = int(samples.held_out.sum())  # held-out samples come first
-    if n_held_out < 2:
-        run.problems.append("samples.npz has a single image: no neighbors and no map.")
+    if samples.neighbors is None:
+        run.problems.append("samples.npz has no neighbors: of a single image there are no neighbors and no map.")
         return None
-    neighbors = nearest_neighbors(samples.features, among=samples.held_out)
+    found = run.evaluation.get("samples")
+    described = found if isinstance(found, dict) else {}
+    if not described:
+        run.problems.append("evaluation.json does not describe the samples: no neighbors and no map are shown.")
+    queries, maps = (value if isinstance(value := described.get(key), list) else [] for key in ("queries", "maps"))
     return Gallery(
-        draw_queries(samples.labels[:n_held_out], seed=seed),
-        neighbors,
-        neighbor_agreement(neighbors[:n_held_out], samples.labels[:n_held_out]),
-        feature_maps(samples.features, seed, run.problems),
-        map_colorings(run, samples, neighbors, seed),
-        effective_rank(torch.from_numpy(samples.features[:n_held_out])),
+        [query for query in queries if type(query) is int and 0 <= query < samples.held_out],
+        samples.neighbors,
+        finite(described.get("agreement")),
+        [
+            Layout(entry["key"], str(entry.get("name")), str(entry.get("caution")), samples.maps[entry["key"]])
+            for entry in maps
+            if isinstance(entry, dict) and isinstance(entry.get("key"), str) and entry["key"] in samples.maps
+        ],
+        map_colorings(run, samples, samples.neighbors),
         samples,
         [run.class_name(label) if label >= 0 else "" for label in samples.labels.tolist()],
     )

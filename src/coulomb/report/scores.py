@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from coulomb.ground.reading import finite
-from coulomb.report.collect import RunData, Samples
+from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import percent, plural
 
 # In the order and with the names of every table and chart.
@@ -17,6 +15,7 @@ CONTESTANTS = {
     "random_init": "untrained network",
 }
 CLASSIFIERS = {"knn": "k nearest neighbors", "linear": "linear probe", "classifier": "the run's own classifier"}
+FREQUENCIES = ("many", "medium", "few")  # groups of classes by their number of training images
 MAX_BARS = 60
 UNEVEN = 1.5  # largest / smallest class from which the bars are sorted by training images
 MAX_CLASSES = 30  # of a confusion matrix; the list of errors is shown for any number
@@ -79,7 +78,7 @@ def frequencies(evaluation: dict[str, Any]) -> tuple[list[str], list[tuple[str, 
     Empty unless at least two groups have classes.
     """
     groups = _mapping(_mapping(evaluation.get("trained")).get("by_frequency"))
-    filled = {name: group for name in ("many", "medium", "few") if (group := _mapping(groups.get(name)))}
+    filled = {name: group for name in FREQUENCIES if (group := _mapping(groups.get(name)))}
     if len(filled) < 2:
         return [], []
     sizes = {name: round(finite(group.get("classes")) or 0) for name, group in filled.items()}
@@ -92,7 +91,8 @@ def class_rows(evaluation: dict[str, Any], most: int = 100) -> tuple[list[dict[s
     """Returns at most ``most`` rows of the trained encoder's table of classes, and the number of all rows."""
     table = _class_table(evaluation)
     rows = [
-        {"class": str(row.get("class", "")), "train": finite(row.get("train")), "test": finite(row.get("test"))}
+        {"class": str(row.get("class", "")), "frequency": str(row.get("frequency", ""))}
+        | {key: finite(row.get(key)) for key in ("train", "test")}
         | {way: finite(row.get(way)) for way in CLASSIFIERS if way in row}
         for row in table[:most]
     ]
@@ -139,6 +139,7 @@ class Bar:
     name: str
     accuracy: float
     train: float | None
+    frequency: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,14 +151,14 @@ class ClassBars:
     note: str
 
 
-def class_bars(run: RunData) -> ClassBars | None:
+def class_bars(evaluation: dict[str, Any]) -> ClassBars | None:
     """Accuracy per class of the run's own classifier, else of kNN, else of the linear probe; None without any."""
-    rows, total = class_rows(run.evaluation, most=10_000)
+    rows, total = class_rows(evaluation, most=10_000)
     ways = ("classifier", "knn", "linear")
     way = next((way for way in ways if any(row.get(way) is not None for row in rows)), None)
     if way is None:
         return None
-    bars = [Bar(row["class"], row[way], row["train"]) for row in rows if row.get(way) is not None]
+    bars = [Bar(row["class"], row[way], row["train"], row["frequency"]) for row in rows if row.get(way) is not None]
     counts = [bar.train for bar in bars if bar.train is not None]
     uneven = len(counts) == len(bars) and max(counts) > UNEVEN * max(min(counts), 1)
     note = ""
@@ -169,17 +170,12 @@ def class_bars(run: RunData) -> ClassBars | None:
         note = f"The {MAX_BARS} classes with the lowest accuracy, of {total}."
         bars, uneven = bars[:MAX_BARS], False
     label = CLASSIFIERS[way].replace("'", "’")
-    return ClassBars(label, _grouped(run, bars) if uneven else [("", bars)], note)
+    return ClassBars(label, _grouped(bars) if uneven else [("", bars)], note)
 
 
-def _grouped(run: RunData, bars: list[Bar]) -> list[tuple[str, list[Bar]]]:
-    many, few = (finite(run.config.get(key)) for key in ("many_above", "few_below"))
-    many, few = 100 if many is None else many, 20 if few is None else few
-    groups: dict[str, list[Bar]] = {"many": [], "medium": [], "few": []}
-    for bar in bars:
-        images = bar.train or 0
-        groups["many" if images > many else "few" if images < few else "medium"].append(bar)
-    filled = [(name, members) for name, members in groups.items() if members]
+def _grouped(bars: list[Bar]) -> list[tuple[str, list[Bar]]]:
+    groups = [(name, [bar for bar in bars if bar.frequency == name]) for name in FREQUENCIES]
+    filled = [(name, members) for name, members in groups if members]
     return filled if len(filled) > 1 else [("", bars)]
 
 
@@ -196,19 +192,10 @@ class Confusion:
     note: str
 
 
-def confusion_matrix(run: RunData, neighbors: np.ndarray | None) -> Confusion | None:
-    """The confusion matrix of the evaluation's kNN; None without labels.
-
-    Evaluations of earlier versions have no counts: then ``neighbors`` [n, k] of the samples are used.
-    """
+def confusion_matrix(run: RunData) -> Confusion | None:
+    """The confusion matrix of the evaluation's kNN; None without labels."""
     counts = _evaluated_counts(run.evaluation)
     note = "Predictions of the evaluation’s kNN, from the k nearest training images."
-    if not counts and run.samples is not None and neighbors is not None:
-        counts = _sample_counts(run.samples, neighbors)
-        note = (
-            f"Predictions from the {neighbors.shape[1]} nearest samples of this page: this run was evaluated by a version "
-            "that did not record a confusion matrix."
-        )
     labels = sorted(counts)
     if len(labels) < 2:
         return None
@@ -242,18 +229,3 @@ def _evaluated_counts(evaluation: dict[str, Any]) -> dict[int, dict[int, int]]:
                 int(k): int(n) for k, n in predictions.items() if k.lstrip("-").isdigit() and finite(n)
             }
     return counts if any(counts.values()) else {}
-
-
-def _sample_counts(samples: Samples, neighbors: np.ndarray) -> dict[int, dict[int, int]]:
-    """Predicts the most frequent class among an image's neighbors; of equally frequent ones that of the nearest."""
-    labels, counts = samples.labels, dict[int, dict[int, int]]()
-    for i in np.flatnonzero((labels >= 0) & samples.held_out):
-        around = labels[neighbors[i]]
-        around = around[around >= 0]
-        if len(around) == 0:
-            continue
-        classes, first, often = np.unique(around, return_index=True, return_counts=True)
-        guess = int(classes[np.lexsort((first, -often))[0]])
-        row = counts.setdefault(int(labels[i]), {})
-        row[guess] = row.get(guess, 0) + 1
-    return counts

@@ -4,8 +4,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coulomb.report.drift_note import drift_note
-
 CONTESTANTS = ("trained", "starting_point", "random_init", "raw_pixels")
 SHOTS = ("1", "5", "10")
 WAYS = ("knn", "linear", "classifier")
@@ -14,7 +12,7 @@ WAYS = ("knn", "linear", "classifier")
 def evaluation_table(result: Mapping[str, Any]) -> str:
     """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict."""
     parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result)]
-    parts += [_filled(drift_note(dict(result))), _verdict(result)]
+    parts += [_filled((result.get("drift") or {}).get("note", "")), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 

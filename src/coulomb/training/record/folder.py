@@ -139,6 +139,7 @@ EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point",
     "comparison": maybe(list_of(table)),
     "verdict": maybe(table),
     "drift": maybe(table),
+    "samples": maybe(table),
 }
 
 

@@ -79,7 +79,7 @@ def summarize(out: Path) -> dict[str, Any]:
         "figures": {
             name: _spread([dict(figures(evaluation[name])) for evaluation in evaluations])
             for name in evaluations[0]
-            if name not in ("protocol", "comparison", "verdict")
+            if name not in ("protocol", "comparison", "verdict", "samples")
             and all(evaluation.get(name) for evaluation in evaluations)
         },
         "protocol": {

@@ -1,16 +1,13 @@
-"""Maps of the features and their colors."""
+"""Maps of the features."""
 
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from coulomb.report import feature_map
-from coulomb.report.collect import RunData, Samples
-from coulomb.report.feature_map import COLORS, MIN_TSNE, SHAPES, feature_maps, group_marks, map_colorings
-from coulomb.report.gallery import nearest_neighbors
+from coulomb.evaluation import feature_map
+from coulomb.evaluation.feature_map import MIN_TSNE, feature_maps
 
 
 @pytest.fixture
@@ -59,52 +56,6 @@ def test_too_many_or_too_few_for_neighborhoods_have_pca(features, monkeypatch):
     monkeypatch.setattr(feature_map, "MAX_TSNE", 30)
     assert [layout.key for layout in feature_maps(features)] == ["pca"]
     assert feature_maps(np.ones((40, 6))) == []
-
-
-def three_blobs(labels, held_out=None, n=30):
-    rng = np.random.default_rng(0)
-    features = np.repeat(np.eye(3, 8), n // 3, axis=0) + 0.05 * rng.standard_normal((n, 8))
-    seen = np.ones(n, bool) if held_out is None else held_out
-    return Samples(np.zeros((n, 1, 1, 3), np.uint8), features.astype(np.float32), labels, ["x"] * n, seen)
-
-
-def colors_by_key(samples):
-    run = RunData(Path("x"), data={"classes": ["a", "b", "c"]})
-    return {one.key: one for one in map_colorings(run, samples, nearest_neighbors(samples.features), 0)}
-
-
-def test_clusters_find_the_blobs_and_are_named_by_their_majority():
-    labels = np.repeat([0, 1, 2], 10)
-    labels[0] = 1  # a mislabeled image
-    one = colors_by_key(three_blobs(labels))
-    named = {mark.name.split(": ")[1] for mark in one["cluster"].marks}
-    assert named == {"mostly a (90\u202f%)", "mostly b (100\u202f%)", "mostly c (100\u202f%)"}
-    assert len({(c, b) for c, b in zip(one["cluster"].of_sample, np.repeat([0, 1, 2], 10), strict=True)}) == 3
-    assert one["neighbors"].of_sample == [1] + [0] * 29
-
-
-def test_without_labels_there_are_clusters_alone():
-    assert list(colors_by_key(three_blobs(np.full(30, -1)))) == ["cluster"]
-
-
-def test_split_is_a_coloring_where_training_images_are_there():
-    held_out = np.arange(30) < 20
-    one = colors_by_key(three_blobs(np.repeat([0, 1, 2], 10), held_out))["split"]
-    assert [(mark.name, mark.count) for mark in one.marks] == [("held out", 20), ("training images", 10)]
-
-
-def test_samples_that_are_all_alike_have_no_clusters():
-    samples = three_blobs(np.repeat([0, 1, 2], 10))
-    samples.features[:] = 1
-    assert list(colors_by_key(samples)) == ["class", "neighbors"]
-
-
-def test_more_groups_than_marks_share_the_last():
-    groups = np.repeat(np.arange(30), np.arange(1, 31))
-    marks = group_marks(groups, {i: str(i) for i in range(30)})
-    assert len(marks) == COLORS * SHAPES
-    assert marks[-1].label == -1
-    assert sum(mark.count for mark in marks) == len(groups)
 
 
 def test_pca_keeps_distances_of_planar_data_and_is_reproducible():
