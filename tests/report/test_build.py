@@ -110,7 +110,7 @@ def test_starting_weights_are_in_every_part_of_the_page(page_of, maker):
         "the same network with the weights that it started from, unchanged; raw pixels; and the same network with random "
         "weights. k nearest neighbors",
         "moved the features of an image by 0.48",
-        "recovers 32 % of the starting features from the trained ones, 1 % from those of the untrained network",
+        "recovers 32 % of the starting features from the trained ones, and 1 % from the untrained network’s",
     ):
         assert expected in page.text, expected
     assert [a["class"] for t, a in page.tags if t == "i" and "key" in (a.get("class") or "").split()][:4] == [

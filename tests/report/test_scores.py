@@ -88,7 +88,7 @@ def test_classes_of_about_one_size_stay_in_their_order():
 
 def test_the_runs_own_classifier_comes_first_and_many_classes_show_the_worst():
     found = class_bars(with_classes([50] * 200, classifier=0.5))
-    assert found.classifier == "the run’s own classifier"
+    assert found.classifier == "the run’s classifier"
     bars = class_bars(with_classes([50] * 200)).groups[0][1]
     assert len(bars) == MAX_BARS
     assert bars[0].name == "c199"

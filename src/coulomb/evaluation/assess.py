@@ -1,4 +1,4 @@
-"""Evaluation of a run on its own data or on other data, compared with its starting point, no training, and raw pixels."""
+"""Evaluation of a run, on its data or on other data, compared with its starting point, no training, and raw pixels."""
 
 import dataclasses
 import logging
@@ -124,7 +124,7 @@ def transfer(
 ) -> dict[str, Any]:
     """Evaluates the run's frozen encoder on other ``data``, writes ``transfer/NAME.json`` into the run folder, returns it.
 
-    Images are resized to the encoder's input size and converted to its channels. The metrics are those of `assess`, for
+    Images are resized to the encoder's input size and converted to its channels. The metrics are the same as in `assess`, for
     the trained encoder, its starting point, the untrained encoder and the raw pixels of the same images.
 
     Args:
@@ -142,7 +142,7 @@ def transfer(
         InputError: ``data`` or ``test`` has no labels or cannot be read.
     """
     given = given or Given({})
-    own = load_config(folder.config)
+    trained_on = load_config(folder.config)
     names: dict[str, Any] = {"data": data_name(data), "test": None if test is None else data_name(test)}
     split: dict[str, Any] = {
         "labels": labels,
@@ -152,19 +152,19 @@ def transfer(
         "long_tail": None,
         "sampler": "uniform",
     }
-    config = dataclasses.replace(own, **names, **split)
+    config = dataclasses.replace(trained_on, **names, **split)
     sources = open_labeled(config, data, test)
     prepared = prepare(config, sources, measure(config, *sources), progress=progress)
     k = default_neighbors(len(prepared.train.indices))
     config = dataclasses.replace(config, **{"knn_k": k} | (options or {}))
-    views = given.build_views(own, prepared.facts.image_size, prepared.facts.channels)
+    views = given.build_views(trained_on, prepared.facts.image_size, prepared.facts.channels)
     compared = contestants(config, folder, prepared, views, given.module)
     result = measure_all(compared, prepared, config, full=full, on=sources[0].name, progress=progress)
     result["protocol"] = {
         "name": sources[0].name,
         **names,
         "split": prepared.split,
-        "trained_on": own.data,
+        "trained_on": trained_on.data,
         "seed": config.seed,
         "image_size": prepared.facts.image_size,
         "channels": prepared.facts.channels,

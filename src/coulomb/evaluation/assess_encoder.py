@@ -45,14 +45,14 @@ def assess_encoder(
     ``starting_point``, ``random_init`` and ``raw_pixels`` hold the metrics of `evaluate_features`: for the encoder, for its
     architecture with random weights, and for the prepared images themselves, averaged to at most 32×32 pixels and
     normalized per channel by the training images. Each image is read once, at its original resolution, and prepared by the
-    encoder's own preprocessing, so that its features are those that `embed` writes.
+    encoder's preprocessing, so that the features equal those written by `embed`.
 
     Args:
         published: the name of an encoder with weights, or what `coulomb.load` returns.
         data: labeled images, as for training.
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
         image_size: of an encoder by name, in pixels; default: what ``train`` chooses for these images and weights, see
-            `choose_start`, so that the figures are those of the run's starting point.
+            `choose_start`, so that the figures equal the figures of a run's starting point.
         labels: the column of a table that holds the labels.
         group: what must not be on both sides of the split, see `coulomb.tables.groups.find_groups`.
         options: ``knn_k`` (default: 200 from 10,000 training images, else 20), ``knn_sigma``, ``many_above``, ``few_below``.

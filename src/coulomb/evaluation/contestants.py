@@ -83,8 +83,8 @@ class Contestant:
         if self.pixels is not None:  # takes longer to send than to compute
             return self.features(part, progress) if team.rank == 0 else (torch.empty(0, 0), np.empty(0, dtype=np.int64))
         batches = np.array_split(np.arange(0, len(part.indices), BATCH), team.world)[team.rank]
-        own = part.indices[batches[0] : batches[-1] + BATCH] if len(batches) else part.indices[:0]
-        shares = team.to_first(lambda: self.features(Part(part.images, own, part.labels), progress))
+        share = part.indices[batches[0] : batches[-1] + BATCH] if len(batches) else part.indices[:0]
+        shares = team.to_first(lambda: self.features(Part(part.images, share, part.labels), progress))
         found = [(features, indices) for features, indices in shares if len(indices)]
         if not found:
             return torch.empty(0, 0), np.empty(0, dtype=np.int64)
@@ -162,7 +162,7 @@ class Contestant:
     def _labeled_features(
         self, prepared: Prepared, title: str, progress: bool | None, team: Team | None
     ) -> list[Tensor]:
-        """Returns features and labels of the training images, then those of the test images."""
+        """Returns the features and labels of the training images, then the features and labels of the test images."""
         sides = []
         with progress_bar(len(prepared.train.indices) + len(prepared.test.indices), title, progress) as advance:
             for part in (prepared.train, prepared.test):
@@ -279,8 +279,8 @@ def measure_all(
 ) -> dict[str, Any]:
     """Returns the metrics of each contestant, ``comparison`` of the trained encoder with the others, and ``drift``.
 
-    ``drift`` is that of `drift_figures`, for runs from weights. With ``full``, all encoders are fine-tuned as well. ``on``
-    names the data in the log if it is not the run's own. The other processes of ``team`` call `assist` meanwhile.
+    ``drift``, for runs from weights, is the result of `drift_figures`. With ``full``, all encoders are fine-tuned as well.
+    ``on`` names data other than the run's in the log. The other processes of ``team`` call `assist` meanwhile.
     """
     result: dict[str, Any] = {}
     for name, contestant in compared.items():

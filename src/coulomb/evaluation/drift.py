@@ -25,8 +25,8 @@ def drift_figures(
       rectified units are similar for all images;
     - ``cka``: see `coulomb.metrics.linear_cka`; rotations do not change it;
     - ``recovered``: share of the starting features that a linear map recovers from the trained ones, see
-      `coulomb.metrics.recovered`; ``recovered_untrained``: from those of the untrained network. What exceeds the latter
-      was kept, what is lacking was forgotten.
+      `coulomb.metrics.recovered`; ``recovered_untrained``: the share that it recovers from the untrained network's
+      features. What ``recovered`` exceeds it by was kept, and what is missing from 1 was forgotten.
 
     Args:
         trained, start, untrained: part of the data → features [n, F] and the indices of its readable images.
@@ -67,6 +67,6 @@ def drift_note(figures: Mapping[str, Any]) -> str:
         f"The linear CKA of both networks is {figures['cka']:.2f} (1: equal up to rotation, 0: unrelated)."
     )
     if recovered is not None:
-        than = "" if untrained is None else f", {untrained:.0%} from those of the untrained network"
+        than = "" if untrained is None else f", and {untrained:.0%} from the untrained network’s"
         sentences.append(f"A linear map recovers {recovered:.0%} of the starting features from the trained ones{than}.")
     return " ".join(sentences)

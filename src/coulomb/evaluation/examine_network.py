@@ -212,8 +212,8 @@ def _pixels_and_features(encoder: Encoder, part: Part, views: ViewMaker) -> tupl
 def transplants(images: Tensor, embed: Any) -> dict[str, Any]:
     """The edge region on which the embedding of an image depends most: ``{"region", "share"}``.
 
-    For each edge, the strip along it, a quarter of the side wide, is replaced by that of another image, the donor.
-    ``share`` is the share of images whose embedding is then closer to the donor's than to its own original, although
+    For each edge, the strip along it, a quarter of the side wide, is replaced by the same strip of another image, the donor.
+    ``share`` is the share of images whose embedding is then closer to the donor's than to the original image's, although
     three quarters of the picture are unchanged.
 
     Args:

@@ -136,16 +136,10 @@ def measurement_names(entry: Mapping[str, Any], outcome: str | None = None) -> l
 def deciding(comparison: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Returns the comparison that decides the level.
 
-    For a run that started from weights and is ahead of the other baselines, this is the comparison with the starting weights.
-    Otherwise it is the comparison with the worst outcome; if the run is ahead of all baselines, the comparison with the most
-    accurate one.
+    If the level is about adapting weights, this is the comparison with the starting weights. Otherwise it is the comparison
+    with the worst outcome; if the run is ahead of all baselines, the comparison with the most accurate one.
     """
-    if decide_level(comparison) in (
-        Level.ADAPTING_HELPED,
-        Level.ADAPTING_UNVERIFIED,
-        Level.USE_STARTING_POINT,
-        Level.ADAPTING_HURT,
-    ):
+    if decide_level(comparison) in ADAPTED:
         return next(entry for entry in comparison if entry["against"] == START)
     if all(direction(entry) == AHEAD for entry in comparison):
         return max(comparison, key=lambda entry: entry["overall"]["baseline"])

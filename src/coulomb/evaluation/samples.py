@@ -145,9 +145,9 @@ def draw_queries(labels: np.ndarray, n: int, seed: int) -> list[int]:
 
 def neighbor_agreement(neighbors: np.ndarray, labels: np.ndarray) -> float | None:
     """Returns the share of the neighbors [m, k] of the first m images that have the image's class; None without labels."""
-    own, around = labels[: len(neighbors), None], labels[neighbors]
-    known = (own >= 0) & (around >= 0)
-    return float(((own == around) & known).sum() / known.sum()) if known.any() else None
+    classes, around = labels[: len(neighbors), None], labels[neighbors]
+    known = (classes >= 0) & (around >= 0)
+    return float(((classes == around) & known).sum() / known.sum()) if known.any() else None
 
 
 def _columns(part: Part, extract: Extract, views: ViewMaker) -> dict[str, np.ndarray]:

@@ -57,7 +57,7 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
     worst = {"cosine": min(cosines), "length": max(lengths)}
     if not (worst["cosine"] >= LEAST_COSINE and worst["length"] <= 1e-3):
         raise InputError(
-            f"{encoder.encoder.name}: the features of its ONNX model differ from those of PyTorch (smallest cosine "
+            f"{encoder.encoder.name}: the features of its ONNX model differ from PyTorch's (smallest cosine "
             f"{worst['cosine']:.7f}, required {LEAST_COSINE}; largest difference of length {worst['length']:.2%}, "
             "allowed .1%); nothing was written"
         )

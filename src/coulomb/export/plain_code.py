@@ -96,7 +96,7 @@ def plain_code(encoder: Encoder, canvas: Canvas | None) -> str | None:
     """Returns a program that defines ``encode(paths)``; None for encoders of other libraries, of users, or of other channels.
 
     Run it in the folder with ``encoder.safetensors``. Its classes are copied from `coulomb.models`, without docstrings,
-    annotations and initialization. Features equal those of `ImageEncoder.encode` up to rounding.
+    annotations and initialization. Features equal the result of `ImageEncoder.encode` up to rounding.
     """
     shown = _network(encoder)
     if shown is None or encoder.channels not in (1, 3) or (canvas is None and encoder.preprocessing is None):

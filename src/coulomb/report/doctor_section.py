@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from coulomb.evaluation.doctor.rule import State
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import count, plural, significant, trim_zeros
 
-SEVERITIES = ("sick", "warning")
-STATES = ("sick", "warning", "unknown", "well")
+STATES = (State.SICK, State.WARNING, State.UNKNOWN, State.WELL)  # the order on the page
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Finding:
     """A problem that the doctor found; ``evidence`` as sentences."""
 
     name: str
-    severity: str
+    severity: State
     title: str
     evidence: list[str]
     consequence: str
@@ -29,7 +29,7 @@ class DoctorSection:
 
     headline: str
     findings: list[Finding]
-    checked: list[tuple[str, str, str]]
+    checked: list[tuple[str, State, str]]
     suggestions: list[str]
     stale: str
 
@@ -40,11 +40,11 @@ def doctor_section(run: RunData) -> DoctorSection | None:
     if not isinstance(doctor.get("verdicts"), list):
         return None
     findings = [_finding(entry) for entry in doctor["verdicts"] if isinstance(entry, dict)]
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    findings.sort(key=lambda finding: STATES.index(finding.severity))
     checked = [
-        (_words(entry.get("name", "")), state, str(entry.get("why") or ""))
+        (_words(entry.get("name", "")), State(entry["state"]), str(entry.get("why") or ""))
         for entry in _list(doctor.get("checked"))
-        if isinstance(entry, dict) and (state := entry.get("state")) in STATES
+        if isinstance(entry, dict) and entry.get("state") in STATES
     ]
     checked.sort(key=lambda entry: STATES.index(entry[1]))
     suggestions = doctor.get("suggestions")
@@ -64,7 +64,7 @@ def doctor_section(run: RunData) -> DoctorSection | None:
 def _finding(entry: dict[str, Any]) -> Finding:
     return Finding(
         _words(entry.get("name", "")),
-        "sick" if entry.get("severity") == "sick" else "warning",
+        State.SICK if entry.get("severity") == State.SICK else State.WARNING,
         str(entry.get("title") or _words(entry.get("name", ""))),
         [evidence_text(item) for item in _list(entry.get("evidence")) if isinstance(item, dict)],
         str(entry.get("consequence") or ""),
@@ -92,14 +92,14 @@ def _number(value: Any) -> str:
     return count(number) if number.is_integer() else trim_zeros(significant(number))
 
 
-def _headline(findings: list[Finding], checked: list[tuple[str, str, str]]) -> str:
-    sick = sum(finding.severity == "sick" for finding in findings)
+def _headline(findings: list[Finding], checked: list[tuple[str, State, str]]) -> str:
+    sick = sum(finding.severity == State.SICK for finding in findings)
     warnings = len(findings) - sick
     parts = [plural(sick, "problem")] if sick else []
     parts += [plural(warnings, "warning")] if warnings else []
     if parts:
         return f"The doctor found {' and '.join(parts)}"
-    well = any(state == "well" for _, state, _ in checked)
+    well = any(state == State.WELL for _, state, _ in checked)
     return "The doctor found no problems" if well or not checked else "The doctor could not check anything yet"
 
 

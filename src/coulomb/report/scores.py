@@ -14,7 +14,7 @@ CONTESTANTS = {
     "raw_pixels": "raw pixels",
     "random_init": "untrained network",
 }
-CLASSIFIERS = {"knn": "k nearest neighbors", "linear": "linear probe", "classifier": "the run's own classifier"}
+CLASSIFIERS = {"knn": "k nearest neighbors", "linear": "linear probe", "classifier": "the run's classifier"}
 FREQUENCIES = ("many", "medium", "few")  # groups of classes by their number of training images
 MAX_BARS = 60
 UNEVEN = 1.5  # largest / smallest class from which the bars are sorted by training images
@@ -152,7 +152,7 @@ class ClassBars:
 
 
 def class_bars(evaluation: dict[str, Any]) -> ClassBars | None:
-    """Accuracy per class of the run's own classifier, else of kNN, else of the linear probe; None without any."""
+    """Accuracy per class of the run's classifier, else of kNN, else of the linear probe; None without any."""
     rows, total = class_rows(evaluation, most=10_000)
     ways = ("classifier", "knn", "linear")
     way = next((way for way in ways if any(row.get(way) is not None for row in rows)), None)

@@ -22,16 +22,25 @@ def _measured(result: Mapping[str, Any]) -> list[str]:
 
 
 def _classification(result: Mapping[str, Any]) -> str:
-    own = result[_measured(result)[0]].get("classifier") is not None
+    classified = result[_measured(result)[0]].get("classifier") is not None
     rows = []
     for name in _measured(result):
         row = result[name]
         shots = [(row["few_shot"] or {}).get(count) for count in SHOTS]
         cells = [_percent(row["knn"]), _percent(row["linear"])]
-        cells += [_percent(row.get("classifier"))] if own else []
+        cells += [_percent(row.get("classifier"))] if classified else []
         cells += ["–" if shot is None else _spread(shot["mean"], shot["std"]) for shot in shots]
         rows.append([_words(name), *cells, _percent(row.get("view_retrieval"))])
-    head = ["", "kNN", "linear", *(["classifier"] if own else []), "1 label", "5 labels", "10 labels", "view R@1"]
+    head = [
+        "",
+        "kNN",
+        "linear",
+        *(["classifier"] if classified else []),
+        "1 label",
+        "5 labels",
+        "10 labels",
+        "view R@1",
+    ]
     return aligned(head, rows)
 
 

@@ -51,11 +51,11 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
         judgment = judgments[rule.name]
         causes = [cause for cause in rule.explained_by if cause in sick]
         if judgment.state in (SICK, WARNING) and causes:
-            why = f"cannot be told apart from {causes[0]} ({judgment.why})"
+            why = f"cannot be distinguished from {causes[0]} ({judgment.why})"
             judgment = Judgment(UNKNOWN, why, judgment.figures)
         if judgment.state in (SICK, WARNING):
             verdicts.append(_verdict(rule, judgment, evidence))
-        checked.append({"name": rule.name, "state": judgment.state, "why": judgment.why})
+        checked.append({"name": rule.name, "state": judgment.state.value, "why": judgment.why})
     verdicts.sort(key=lambda verdict: verdict["severity"] != SICK)
     return {
         "version": VERSION,
@@ -71,7 +71,7 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
 def _verdict(rule: Rule, judgment: Judgment, evidence: Evidence) -> dict[str, Any]:
     return {
         "name": rule.name,
-        "severity": judgment.state,
+        "severity": judgment.state.value,
         "title": judgment.title or rule.title,
         "evidence": [each.to_dict() for each in judgment.figures if each.crossed or judgment.state == WARNING],
         "consequence": judgment.consequence or rule.consequence,

@@ -48,8 +48,8 @@ class Evidence:
     @property
     def traits(self) -> Traits:
         """The traits of the method; a user's method is assumed to have all parts."""
-        own = replace(ALL_TRAITS, floor="zero") if self.learns_from_labels else ALL_TRAITS
-        return TRAITS.get(self.method, own)
+        assumed = replace(ALL_TRAITS, floor="zero") if self.learns_from_labels else ALL_TRAITS
+        return TRAITS.get(self.method, assumed)
 
     @property
     def learns_from_labels(self) -> bool:
@@ -88,7 +88,7 @@ class Evidence:
 
     @property
     def drift(self) -> Line:
-        """How far the features are from those of the starting weights, as in ``evaluation.json``; empty if unknown."""
+        """The distance of the features from the starting weights' features, as in ``evaluation.json``; empty if unknown."""
         figures = (self.evaluation or {}).get("drift")
         return figures if isinstance(figures, dict) else {}
 

@@ -7,8 +7,8 @@ from coulomb.evaluation.doctor.rule import SICK, WARNING, WELL, Figure, Judgment
 
 ERRORS = 3.0  # standard errors above chance
 FEWEST = 100  # held-out images with a label; the error of fewer is too large
-UNEVEN = 10.0  # images of the most frequent over those of the rarest class; less imbalance is not checked
-STARVED = 0.5  # accuracy of the rarest third of the classes over that of the most frequent third
+UNEVEN = 10.0  # most frequent class over rarest class, in images; less imbalance is not checked
+STARVED = 0.5  # accuracy of the rarest third of the classes relative to the most frequent third
 
 
 def check_labels(evidence: Evidence) -> Judgment:
@@ -31,7 +31,7 @@ def check_labels(evidence: Evidence) -> Judgment:
 
 
 def check_imbalance(evidence: Evidence) -> Judgment:
-    """The accuracy of rare classes compared with that of frequent ones."""
+    """The accuracy of rare classes compared with frequent classes."""
     counts = [count for count in evidence.data.get("class_counts") or [] if count]
     if len(counts) < 3:
         return unknown("fewer than three classes are known")

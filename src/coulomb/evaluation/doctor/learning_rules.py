@@ -99,7 +99,7 @@ def least_rank(evidence: Evidence) -> float | None:
 
 
 def check_high_rate(evidence: Evidence) -> Judgment:
-    """NaN, a loss above that of constant embeddings, or updates as large as the weights.
+    """NaN, a loss above its value for constant embeddings, or updates as large as the weights.
 
     Unknown if the temperature alone explains these: gradients grow as 1/τ, and so does the loss of wrong predictions.
     """
@@ -110,14 +110,14 @@ def check_high_rate(evidence: Evidence) -> Judgment:
     figures = []
     ratio, loss, constant = evidence.typical("update_ratio"), evidence.late("loss"), evidence.late("no_signal")
     if ratio is not None:
-        figures.append(Figure("size of a step over the size of the weights", ratio, JUMP, "above"))
+        figures.append(Figure("norm of an update over the norm of the weights", ratio, JUMP, "above"))
     if loss is not None and constant and evidence.traits.ceiling and evidence.updates >= ENOUGH:
-        figures.append(Figure("loss over the loss of no signal", loss / constant, WORSE, "above"))
+        figures.append(Figure("loss over its value for constant embeddings", loss / constant, WORSE, "above"))
     growth = evidence.network.get("growth")
     if growth is not None:
-        figures.append(Figure("size of the encoder's weights over that before training", growth, GROWN, "above"))
+        figures.append(Figure("norm of the encoder's weights over its initial value", growth, GROWN, "above"))
     if not figures:
-        return unknown("neither the size of steps nor a loss of no signal is known")
+        return unknown("neither the size of steps nor the loss for constant embeddings is known")
     return judge(*figures, enough=any)
 
 
@@ -126,19 +126,19 @@ def check_low_rate(evidence: Evidence) -> Judgment:
     if early := too_early(evidence):
         return early
     if evidence.from_weights:
-        return unknown("the run started from weights, of which a few or none may change; see drift")
+        return unknown("the run started from weights, of which few or none may change; see drift")
     distance, ratio = evidence.network.get("distance"), evidence.typical("update_ratio")
     if distance is not None:
-        what = "distance of the encoder's weights from their start, relative to their size"
+        what = "distance of the encoder's weights from their initial values over their norm"
         return judge(Figure(what, distance, STILL, "below"))
     if ratio is not None:
-        what = "largest possible distance of the weights from their start, relative to their size"
+        what = "largest possible distance of the weights from their initial values over their norm"
         return judge(Figure(what, ratio * evidence.updates, STILL, "below"))
-    return unknown("how far the weights moved is not known")
+    return unknown("the distance of the weights from their initial values is not known")
 
 
 def perfect_loss(evidence: Evidence, no_signal: float) -> float:
-    """Returns the loss of a perfect encoder, given that of constant embeddings.
+    """Returns the loss of a perfect encoder, given ``no_signal``, the loss for constant embeddings.
 
     With M = e^no_signal − 1 orthogonal negatives and identical positives it is ln(1 + M·e^(−1/τ)). With labels, images of
     the class stay in the denominator: ln(M·(1/C + e^(−1/τ))). Without the positive in the denominator it is
@@ -160,16 +160,16 @@ def check_signal(evidence: Evidence) -> Judgment:
     if early := too_early(evidence, ENOUGH):
         return early
     if not evidence.traits.ceiling:
-        return unknown("the margin raises the loss above that of no signal")
+        return unknown("the margin raises the loss above its value for constant embeddings")
     loss, constant = evidence.late("loss"), evidence.late("no_signal")
     if loss is None or constant is None:
-        return unknown(f"{evidence.method} has no loss of no signal")
+        return unknown(f"{evidence.method} has no known loss for constant embeddings")
     floor = perfect_loss(evidence, constant)
     if constant - floor <= 1e-9:
-        return unknown(f"{evidence.method} has no loss of no signal")
-    what = "share of the way from the loss of no signal to its floor"
+        return unknown(f"{evidence.method} has no known loss for constant embeddings")
+    what = "share of the distance from the loss for constant embeddings to its minimum"
     figure = Figure(what, fraction_of_floor_reached(loss, constant, floor), LEARNED, "below")
-    why = f"loss {loss:.3f}, {constant:.3f} without signal, {floor:.3f} at best"
+    why = f"loss {loss:.3f}, {constant:.3f} for constant embeddings, {floor:.3f} at best"
     return Judgment(SICK if figure.crossed else WELL, why, (figure,))
 
 
@@ -282,7 +282,7 @@ RATE_TOO_HIGH = Rule(
     name="learning-rate-too-high",
     title="The learning rate is too high: updates destroy what was learned before.",
     check=check_high_rate,
-    consequence="The loss jumps, rises above that of constant embeddings, or becomes NaN; the encoder is left useless.",
+    consequence="The loss jumps, rises above its value for constant embeddings, or becomes NaN; the encoder is left useless.",
     remedy=_lower_rate,
     explained_by=("images-blank",),
     live=True,
@@ -297,7 +297,7 @@ RATE_TOO_LOW = Rule(
 )
 NO_SIGNAL = Rule(
     name="no-signal",
-    title="The loss is no better than that of constant embeddings.",
+    title="The loss is no better than for constant embeddings.",
     check=check_signal,
     consequence="Nothing is being learned: positive pairs are no more similar than other pairs.",
     remedy=lambda evidence: advice(
@@ -324,7 +324,7 @@ NOTHING_LEARNED = Rule(
     name="nothing-learned",
     title="No measurement shows that the encoder learned anything.",
     check=check_evaluation,
-    consequence="The features are no better than those of the same encoder before training, or than raw pixels.",
+    consequence="The features are no better than the features of the same encoder before training, or than raw pixels.",
     remedy=_next_steps,
     explained_by=(
         "images-blank",

@@ -34,7 +34,7 @@ CHANGE = 0.05  # relative change of the loss if the head's output is doubled
 
 
 def gradient_share(evidence: Evidence, name: str) -> float | None:
-    """Returns a share of the repulsive gradient as measured in training, else that of the trained network."""
+    """Returns a share of the repulsive gradient as measured in training, or on the trained network."""
     value = evidence.late(name)
     return (evidence.network.get("negatives") or {}).get(name) if value is None else value
 
@@ -83,7 +83,7 @@ def _no_gradient(evidence: Evidence) -> Judgment:
 
 
 def check_false_negatives(evidence: Evidence) -> Judgment:
-    """The share of the repulsion between images of one class; a warning if kNN exceeds that of the published weights."""
+    """The share of the repulsion between images of one class; a warning if kNN is higher than with the published weights."""
     if evidence.learns_from_labels:
         return unknown(f"{evidence.method} uses the labels: images of one class are no negatives")
     if not evidence.traits.negatives:
@@ -227,7 +227,7 @@ TEMPERATURE_TOO_LOW = Rule(
     title="A single negative carries most of the repulsion of each image.",
     check=check_low_temperature,
     consequence="The hardest negatives are often of the same class as the image (false negatives): the loss separates them, "
-    "and the gradient is that of a few noisy pairs.",
+    "and the gradient comes from a few noisy pairs.",
     remedy=lambda evidence: _to_usual_temperature(evidence, "raise the temperature", max),
     explained_by=("images-blank", "batch-too-small", "learning-rate-too-high"),
 )
@@ -283,7 +283,7 @@ MOMENTUM = Rule(
     name="momentum-wrong",
     title="The momentum encoder hardly changes, or changes completely with every update.",
     check=check_momentum,
-    consequence="If it hardly changes, its targets are those of a random network. If it changes completely, the queue holds "
+    consequence="If it hardly changes, its targets come from a random network. If it changes completely, the queue holds "
     "keys of networks that cannot be compared (He et al., 2020: m = 0 does not converge).",
     remedy=_better_momentum,
 )

@@ -2,11 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from coulomb.evaluation.doctor.evidence import LEAST_UPDATES, Evidence
 
-SICK, WARNING, WELL, UNKNOWN = "sick", "warning", "well", "unknown"
+
+class State(StrEnum):
+    """The answer of a rule, as in ``doctor.json``."""
+
+    SICK = "sick"
+    WARNING = "warning"
+    WELL = "well"
+    UNKNOWN = "unknown"
+
+
+SICK, WARNING, WELL, UNKNOWN = State
 GROUPS = {"option": "method_options", "view": "view_options"}
 
 
@@ -40,12 +51,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Judgment:
-    """The answer of a rule: ``state`` is sick, warning, well or unknown, ``why`` a phrase.
+    """The answer of a rule: its ``state`` and a phrase that says ``why``.
 
-    ``title`` and ``consequence`` replace those of the rule.
+    ``title`` and ``consequence`` replace the rule's.
     """
 
-    state: str
+    state: State
     why: str
     figures: tuple[Figure, ...] = ()
     title: str | None = None
@@ -85,7 +96,7 @@ def too_early(evidence: Evidence, least: int = LEAST_UPDATES) -> Judgment | None
     return unknown(f"{evidence.updates} updates are too few") if evidence.updates < least else None
 
 
-def judge(*figures: Figure, state: str = SICK, enough: Callable[..., bool] = all) -> Judgment:
+def judge(*figures: Figure, state: State = SICK, enough: Callable[..., bool] = all) -> Judgment:
     """Returns ``state`` if all figures (``enough=any``: one of them) crossed their thresholds, else well."""
     bad = enough(figure.crossed for figure in figures)
     deciding = [figure for figure in figures if figure.crossed == bad] or list(figures)

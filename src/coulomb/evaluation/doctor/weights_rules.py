@@ -18,9 +18,9 @@ from coulomb.evaluation.doctor.rule import (
 )
 from coulomb.models.tuning import FROZEN
 
-FAR = 1.0  # distance of an image from its starting features over that of two different images
+FAR = 1.0  # distance of an image from its starting features, relative to the distance of two different images
 KEPT = 0.25  # share that is kept of what the starting weights know beyond an untrained network
-DISTANCE = "distance of an image from its starting features, relative to that of two images"
+DISTANCE = "distance of an image from its starting features, relative to the distance of two images"
 
 
 def check_drift(evidence: Evidence) -> Judgment:

@@ -167,7 +167,7 @@ def line_chart(
         y_range: a fixed y-axis; points outside are left out. By default the axis covers all values.
         x_name: what x is called in tooltips; by default ``x_label``.
         log_x, log_y: logarithmic axes.
-        path: a trajectory: points are joined in their own order, an arrow leads to the last one, both axes end at ticks.
+        path: a trajectory: points are joined in the given order, an arrow leads to the last one, both axes end at ticks.
         ends: the plot leaves room on its right, and each curve's last value is written there.
     """
     found = [(one, _finite(one, log_x, log_y, y_range)) for one in series]

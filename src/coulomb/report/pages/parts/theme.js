@@ -1,5 +1,5 @@
 "use strict";
-/** The theme is that of the system until the reader chooses one; the choice applies to all pages of coulomb in this browser. */
+/** The theme follows the system until the reader chooses one; the choice applies to all pages of coulomb in this browser. */
 const theme = () => {
   const button = document.getElementById("theme"), order = ["system", "light", "dark"], place = "coulomb-theme";
   const stored = () => { try { return localStorage.getItem(place); } catch { return null; } };
