@@ -9,7 +9,7 @@ import typer.main
 from coulomb.cli import main
 from coulomb.cli.app import app as own
 from coulomb.cli.every import app
-from coulomb.cli.overview import COMMANDS, listing
+from coulomb.cli.overview import COMMANDS, listing, plugin_commands
 from coulomb.ground.names_elsewhere import RUN_OPTIONS
 from coulomb.training.plan.config import option_names
 
@@ -35,7 +35,8 @@ def test_the_list_of_commands_does_not_import_torch(arguments):
 
 def test_the_list_has_all_commands_with_their_help():
     real, shown = (typer.main.get_command(each).commands for each in (app, listing(own)))
-    assert list(COMMANDS) == list(shown) == list(real)
+    assert [*COMMANDS, *plugin_commands()] == list(shown) == list(real)
+    assert {"browse", "lab"} <= set(plugin_commands())
     assert {name: each.get_short_help_str(400) for name, each in shown.items()} == {
         name: each.get_short_help_str(400) for name, each in real.items()
     }

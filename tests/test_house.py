@@ -1,6 +1,7 @@
 """Rules of the house: imports go strictly down, the core imports little, CONTRIBUTING.md describes the rooms as they are."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ def place(path: Path) -> str:
     return path.relative_to(HOUSE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -30,6 +32,7 @@ def imports_of(path: Path) -> set[str]:
 FILES = sorted(HOUSE.rglob("*.py"))
 
 
+@functools.cache
 def rooms_below() -> dict[str, set[str]]:
     """The rooms that each room imports."""
     below: dict[str, set[str]] = {}

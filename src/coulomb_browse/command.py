@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from coulomb.cli.app import app, note, say
+from coulomb.cli.app import note, say
 from coulomb.cli.index import INDEX, ROOT
-from coulomb.cli.options import examples
+from coulomb.cli.options import with_examples
 from coulomb.ground.errors import counted
 
 
-@app.command(epilog=examples("coulomb browse photos.index", "coulomb browse photos.index --port 8765 --no-open"))
+@with_examples("coulomb browse photos.index", "coulomb browse photos.index --port 8765 --no-open")
 def browse(
     index: Annotated[Path, INDEX],
     root: Annotated[Path | None, ROOT] = None,

@@ -9,16 +9,14 @@ from typing import Annotated
 
 import typer
 
-from coulomb.cli.app import app, fail, note, parse_pairs, say
-from coulomb.cli.options import examples
+from coulomb.cli.app import fail, note, parse_pairs, say
+from coulomb.cli.options import with_examples
 from coulomb.ground.errors import InputError, Stopped
 
 _data, _training, _run = (partial(typer.Option, rich_help_panel=panel) for panel in ("Data", "Training", "Run"))
 
 
-@app.command(
-    epilog=examples("coulomb lab temperature --quick", "coulomb lab methods --data photos/ --epochs 20 --seeds 3")
-)
+@with_examples("coulomb lab temperature --quick", "coulomb lab methods --data photos/ --epochs 20 --seeds 3")
 def lab(
     experiment: Annotated[str | None, typer.Argument(help="name; without one, all experiments are listed")] = None,
     data: Annotated[str, _data(help="labeled images, as for train")] = "digits",

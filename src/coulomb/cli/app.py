@@ -1,6 +1,7 @@
 """The application: console output, error messages and exit codes."""
 
 import importlib
+import inspect
 import itertools
 import logging
 import sys
@@ -12,7 +13,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 import yaml
 
-from coulomb.cli.overview import COMMANDS, listing
+from coulomb.cli.overview import COMMANDS, listing, plugin_commands
+from coulomb.ground import plugins
 from coulomb.ground.errors import InputError, LostProcessError, NonFiniteError
 from coulomb.ground.names_elsewhere import run_option
 from coulomb.ground.version import __version__
@@ -56,10 +58,32 @@ def run(command: Callable[[], Any]) -> NoReturn:
 
 def commands(arguments: list[str]) -> typer.Typer:
     """Returns the application with the command that the ``arguments`` begin with, or with a list of all commands."""
-    if not arguments or arguments[0] not in COMMANDS:
+    name = arguments[0] if arguments else ""
+    if name in COMMANDS:
+        importlib.import_module(COMMANDS[name])  # registers the commands of this module
+    elif name in plugin_commands():
+        add_plugin(name)
+    else:
         return listing(app)
-    importlib.import_module(COMMANDS[arguments[0]])  # registers the commands of this module
     return app
+
+
+def add_plugin(name: str) -> None:
+    """Imports the package that adds the command ``name``, and registers its function or group of commands.
+
+    Raises:
+        InputError: the package cannot be imported, or its entry point is neither a function nor a ``typer.Typer``.
+    """
+    found = plugins.load_plugin(plugins.COMMANDS, name)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    elif inspect.isfunction(found):
+        app.command(name, epilog=getattr(found, "epilog", None))(found)
+    else:
+        where = plugins.package(plugins.find_plugin(plugins.COMMANDS, name))
+        raise InputError(
+            f"command {name!r} of {where}: must be a function or a typer.Typer, not a {type(found).__name__}"
+        )
 
 
 @app.callback(

@@ -28,6 +28,16 @@ def examples(*commands: str) -> str:
     return "\n\n".join(["Examples:", *commands])
 
 
+def with_examples(*commands: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns a decorator that gives a command of a plug-in the end of its help, one example per line."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        function.epilog = examples(*commands)  # type: ignore[attr-defined]
+        return function
+
+    return add
+
+
 def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Parameter]:
     """Returns a keyword parameter for each field of ``Config`` not in ``without``, and ``config``, a file to start from."""
     hints = typing.get_type_hints(Config)

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import typer
 
-# Command → the module with the function or group of this name, in the order in which help lists them.
+from coulomb.ground import plugins
+from coulomb.ground.errors import InputError
+
+# Command → the module with the function of this name, in the order in which help lists them. Plug-ins follow.
 COMMANDS = {
     **dict.fromkeys(("train", "check", "views"), "coulomb.cli.train"),
     **dict.fromkeys(("index", "search"), "coulomb.cli.index"),
     **dict.fromkeys(("evaluate", "doctor", "report", "embed", "encode", "classify"), "coulomb.cli.runs"),
     **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster"), "coulomb.cli.curate"),
-    "browse": "coulomb_browse.command",
     **dict.fromkeys(("export", "push"), "coulomb.cli.export"),
-    "lab": "coulomb_lab.command",
 }
 
 
@@ -29,8 +30,25 @@ def listing(app: typer.Typer) -> typer.Typer:
     shown.registered_callback = app.registered_callback
     helps = {module: read_help(module) for module in dict.fromkeys(COMMANDS.values())}
     for name, module in COMMANDS.items():
+        plugins.warn_if_claimed(plugins.COMMANDS, name)
         shown.command(name, help=helps[module][name.replace("-", "_")])(_nothing())
+    for name in plugin_commands():
+        shown.command(name, help=plugin_help(name))(_nothing())
     return shown
+
+
+def plugin_commands() -> list[str]:
+    """Returns the names of the commands that installed packages add, entry points of the group ``coulomb.commands``."""
+    return plugins.plugin_names(plugins.COMMANDS, taken=COMMANDS)
+
+
+def plugin_help(name: str) -> str:
+    """Returns the help of an installed command, or at least the package that it belongs to."""
+    try:
+        entry = plugins.find_plugin(plugins.COMMANDS, name)
+    except InputError as error:
+        return str(error)
+    return read_help(entry.module).get(entry.attr) or f"A command of {plugins.package(entry)}."
 
 
 def _nothing() -> Callable[[], None]:
@@ -38,11 +56,12 @@ def _nothing() -> Callable[[], None]:
 
 
 def read_help(module: str) -> dict[str, str]:
-    """Returns function or group → its help, read from the source of a module."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
+    """Returns function or group → its help, read from the source of a module; empty if it has no source or no valid one."""
+    path = find_source(module)
+    try:
+        tree = ast.parse("" if path is None else path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
         return {}
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     found = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
@@ -54,3 +73,14 @@ def read_help(module: str) -> dict[str, str]:
                 if each.arg == "help" and isinstance(each.value, ast.Constant):
                     found[node.targets[0].id] = str(each.value.value)
     return found
+
+
+def find_source(module: str) -> Path | None:
+    """Returns the source file of a module without importing its package; None if there is none."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    folders = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
+    paths = [path for folder in folders for path in (folder.with_suffix(".py"), folder / "__init__.py")]
+    return next((path for path in [*paths, Path(spec.origin or "")] if path.is_file()), None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from coulomb.ground import plugins
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Method
@@ -21,16 +22,26 @@ FACTS = ("num_images", "class_counts", "num_classes")  # read from the training 
 
 
 def check_method_name(name: str) -> None:
-    """Raises `InputError`, with the nearest name, unless ``name`` is a built-in method or ``my_file.py:MyMethod``."""
+    """Raises `InputError`, with the nearest name, unless ``name`` is a built-in, installed or user's method."""
+    if name in METHODS:
+        plugins.warn_if_claimed(plugins.METHODS, name)
     if name in METHODS or is_user_code(name) or name.startswith(OWN):
         return
-    raise InputError(
-        f"method={name!r}: must be one of {', '.join(METHODS)}, or my_file.py:MyMethod" + did_you_mean(name, METHODS)
-    )
+    names = [*METHODS, *installed_methods()]
+    if name not in names:
+        raise InputError(
+            f"method={name!r}: must be one of {', '.join(names)}, or my_file.py:MyMethod, or a method of a package that is "
+            f"installed{did_you_mean(name, names)}"
+        )
+
+
+def installed_methods() -> list[str]:
+    """Returns the names of the methods that other installed packages add, entry points of the group ``coulomb.methods``."""
+    return plugins.plugin_names(plugins.METHODS, taken=METHODS)
 
 
 def find_method(name: str) -> type[Method]:
-    """Returns the class that ``name`` refers to; a user's file is executed.
+    """Returns the class that ``name`` refers to; a user's file is executed, an installed package imported.
 
     Raises:
         InputError: no such class, or it is not an ``nn.Module`` whose forward takes (views, labels, index).
@@ -40,7 +51,9 @@ def find_method(name: str) -> type[Method]:
         return METHODS[name]
     if name.startswith(OWN):
         raise InputError(f"method={name!r}: the run was trained with your own class; pass it again as method=…")
-    return check_method(name, load_user_code("method", name))
+    if is_user_code(name):
+        return check_method(name, load_user_code("method", name))
+    return check_method(name, plugins.load_plugin(plugins.METHODS, name))
 
 
 def load_own_method(method: str | type[nn.Module] | None) -> type[Method] | None:

@@ -71,6 +71,7 @@ def build_encoder(
     lite0-random 1280      none; the same with random weights
     hf:NAME      varies    of transformers (``pip install 'coulomb[hf]'``): a name of the hub, a local folder, a model type
     timm:NAME    varies    of timm (``pip install 'coulomb[timm]'``)
+    NAME         varies    of another installed package: an entry point of the group ``coulomb.encoders``
     run:FOLDER   varies    the encoder of an earlier run, with its weights
     FOLDER       varies    saved by transformers, timm or coulomb, or its .safetensors file, with its weights
     ============ ========  ======================================================================
@@ -105,7 +106,7 @@ def build_encoder(
         name = RANDOM.get(name) or (name.removesuffix(WEIGHTS) if is_published(name) else name)
     if name == "lite0":
         return build_lite0(channels, image_size, options)
-    if not is_published(name):
+    if name in BACKBONES:
         with torch.device("meta"):  # uses no memory
             blank = assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
         size = sum(parameter.numel() for parameter in blank.parameters())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from coulomb.ground import plugins
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.models.adapter import build_adapter
 from coulomb.models.backbones import (
@@ -21,6 +22,7 @@ from coulomb.models.backbones import (
     option_names,
     require_norm,
 )
+from coulomb.models.installed import build_installed, installed_encoders
 from coulomb.models.lite0 import Lite0
 from coulomb.models.micro_batches import encode_in_micro_batches
 from coulomb.models.preprocessing import Preprocessing
@@ -69,6 +71,7 @@ def _per_channel(name: str, values: Sequence[float] | None, channels: int, defau
 # Kinds of encoder in a saved configuration: around a user's module, and of another library.
 OWN_MODULE = "module"
 PUBLISHED = "published"
+INSTALLED = "installed"
 
 
 class Encoder(nn.Module):
@@ -228,6 +231,8 @@ def assemble(
         statistics = Normalization(channels, mean, std)
         return assemble_published(name, None, channels, image_size, statistics, options)
     image_size = require_size(name, None) if image_size is None else image_size
+    if name not in BACKBONES:
+        return assemble_installed(name, channels, image_size, Normalization(channels, mean, std), options)
     known = option_names(name)
     for option, value in options.items():
         if option not in known:
@@ -254,14 +259,31 @@ def assemble(
 
 def require_architecture(name: str) -> None:
     """Raises `InputError` unless ``name`` is known and its library is installed."""
-    if is_published(name):
+    if name in BACKBONES:
+        plugins.warn_if_claimed(plugins.ENCODERS, name)
+    elif is_published(name):
         import_library(parse_name(name).kind)
-    elif name not in BACKBONES:
+    elif name not in (installed := installed_encoders()):
+        names = [*BACKBONES, *installed]
         raise InputError(
-            f"encoder={name!r} is unknown: use one of {', '.join(BACKBONES)}, hf:NAME, timm:NAME (with @weights: published "
-            "weights), run:FOLDER, a folder with weights, or wrap your own module"
-            + did_you_mean(name.removesuffix("@weights"), BACKBONES)
+            f"encoder={name!r} is unknown: use one of {', '.join(names)}, hf:NAME, timm:NAME (with @weights: published "
+            "weights), run:FOLDER, a folder with weights, an encoder of a package that is installed, or wrap your own module"
+            + did_you_mean(name.removesuffix("@weights"), names)
         )
+
+
+def assemble_installed(
+    name: str, channels: int, image_size: int, normalize: Normalization, options: Mapping[str, Any]
+) -> Encoder:
+    """Builds an encoder of another installed package; ``feature_dim`` is measured by a dry run."""
+    if options:
+        option = next(iter(options))
+        raise InputError(f"{option}={options[option]!r}: {name}, of another package, has no such option")
+    backbone = build_installed(name, channels=channels, image_size=image_size)
+    config = {"kind": INSTALLED, "name": name, "channels": channels, "image_size": image_size, "options": {}}
+    encoder = Encoder(backbone, normalize, feature_dim=0, config=config)
+    encoder.feature_dim = measure_feature_dim(encoder, name, channels, image_size)
+    return encoder
 
 
 def assemble_published(

@@ -11,6 +11,7 @@ from coulomb.ground.text import visible
 from coulomb.models import build_encoder, has_weights
 from coulomb.models.backbones import BACKBONES
 from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.installed import installed_encoders
 from coulomb.models.trained_encoder import TrainedEncoder
 
 
@@ -80,7 +81,8 @@ def require_weights(name: str) -> None:
     if has_weights(name):
         return
     published = name.startswith(("hf:", "timm:"))
-    problem = "has random weights" if published or name in BACKBONES else "neither a run folder nor an encoder"
+    random = published or name in BACKBONES or name in installed_encoders()
+    problem = "has random weights" if random else "neither a run folder nor an encoder"
     remedy = f"{name}@weights" if published else "a run folder, lite0, hf:NAME@weights or timm:NAME@weights"
     raise InputError(f"{name!r}: {problem}; give {remedy}{did_you_mean(name, filter(has_weights, BACKBONES))}")
 

@@ -25,10 +25,10 @@ from coulomb.ground.reading import (
     whole,
 )
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
+from coulomb.models.backbones import BACKBONES
 from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
 from coulomb.models.lora import merged
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.models.published import is_published
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"
@@ -142,7 +142,7 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
     shared = _shared(description)
     if module is not None:
         encoder = wrap_encoder(module, **shared)
-    elif is_published(description["name"]):
+    elif description["name"] not in BACKBONES:
         # Not on the meta device, because other libraries have buffers that are not saved and need values.
         with seeded_initialization(0, "loading"):
             encoder = assemble(description["name"], options=description["options"], **shared)

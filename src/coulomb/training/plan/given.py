@@ -10,7 +10,7 @@ from torch import nn
 from coulomb.ground.errors import InputError
 from coulomb.kinds.image.views import ViewMaker, make_views
 from coulomb.methods import METHODS, Method
-from coulomb.methods.options import OWN, find_method, load_own_method
+from coulomb.methods.options import OWN, find_method, installed_methods, load_own_method
 from coulomb.models.user_code import is_user_code, load_user_code, require_call
 from coulomb.training.plan.config import Config, check_names
 from coulomb.training.record.folder import RunFolder
@@ -94,7 +94,7 @@ class Given:
         if self.method is None:
             require_named(Path("config.yaml"), {"method": config.method}, {})
             return find_method(config.method)
-        if config.method in METHODS:
+        if config.method in METHODS or config.method in installed_methods():
             raise InputError(
                 f"method={self.method.__name__}: the run was trained with {config.method!r}; leave method out"
             )
