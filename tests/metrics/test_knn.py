@@ -50,9 +50,9 @@ def test_weights_and_k_matter():
 def test_block_size_does_not_matter(monkeypatch):
     train, test = clusters(300, 0), clusters(101, 1)
     whole = knn_accuracy(*train, *test, k=15)
-    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 300 * 7)
+    monkeypatch.setattr("coulomb.metrics.nearest.STRIP", 300 * 7)
     assert knn_accuracy(*train, *test, k=15) == whole
-    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 1)
+    monkeypatch.setattr("coulomb.metrics.nearest.STRIP", 1)
     assert knn_accuracy(*train, *test, k=15) == whole
 
 

@@ -49,7 +49,7 @@ def test_class_retrieval_is_the_double_loop(monkeypatch):
     assert found["protocol"]["queries"] == 82 and found["protocol"]["queries_without_another_image"] == 1
     assert 0.2 < found["map_at_r"] < found["r_precision"] < found["recall_at"]["1"] < found["recall_at"]["10"]
     json.dumps(found)
-    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 90 * 4)
+    monkeypatch.setattr("coulomb.metrics.nearest.STRIP", 90 * 4)
     assert flat(class_retrieval(x, y)) == flat(found)
 
 
@@ -110,7 +110,7 @@ def test_view_retrieval_is_the_double_loop(monkeypatch):
     assert 0.1 < expected < 0.9 and expected != backwards
     assert view_retrieval(first, second) == pytest.approx(expected)
     assert view_retrieval(second, first) == pytest.approx(backwards)
-    monkeypatch.setattr("coulomb.metrics.cosines.BLOCK", 60 * 7)
+    monkeypatch.setattr("coulomb.metrics.nearest.STRIP", 60 * 7)
     assert view_retrieval(first, second) == pytest.approx(expected)
 
 

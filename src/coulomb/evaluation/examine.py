@@ -17,7 +17,7 @@ from coulomb.ground.files import write_json
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.reading import read_lines
 from coulomb.kinds.image.views import ViewMaker
-from coulomb.metrics.cosines import nearest
+from coulomb.metrics.nearest import nearest_by_cosine
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.given import Given
 from coulomb.training.plan.plan import Plan, reopen
@@ -169,7 +169,7 @@ def _count_near(queries: _Pictures, rows: np.ndarray, among: _Pictures, bank: np
         return 0.0
     best, best_column = [], []
     k = min(2 if queries is among else 1, len(bank))  # the nearest may be the image itself
-    for block, cosines, columns in nearest(queries.small[rows], among.small[bank], k):
+    for block, cosines, columns in nearest_by_cosine(queries.small[rows], among.small[bank], k):
         if queries is among:
             cosines.masked_fill_(torch.from_numpy(bank)[columns] == torch.from_numpy(rows[block])[:, None], -1)
         top = cosines.max(1)

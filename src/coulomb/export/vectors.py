@@ -3,12 +3,12 @@
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
-from coulomb.metrics.rows import blocks, unit_rows
+from coulomb.metrics.nearest import nearest
+from coulomb.metrics.rows import as_tensor, unit_rows
 
 ROWS = 8192  # rows that are in memory at a time
 QUERIES, TOP = 100, 10  # recall@10 is measured on 100 queries
@@ -59,9 +59,7 @@ class Recall:
         drawn = np.sort(numpy_generator(0, "recall").permutation(len(index))[:QUERIES])
         self.index, self.top = index, min(TOP, len(index))
         self.queries = unit_rows(index.features, drawn)  # the rounding of float16 makes lengths differ from 1
-        best = torch.full((len(drawn), self.top), -2.0)
-        for block in blocks(len(index), ROWS):
-            best = torch.cat([best, self.queries @ unit_rows(index.features, block).T], 1).topk(self.top, 1).values
+        best, _ = nearest(as_tensor(index.features), self.queries, self.top, unit=True)
         self._least = best[:, -1:] - SAME
 
     def of(self, positions: Any) -> float:

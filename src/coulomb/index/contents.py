@@ -19,8 +19,8 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, visible
 from coulomb.index.folder import Generation, IndexFolder, rebuild
-from coulomb.index.nearest import as_tensor
 from coulomb.index.table import schema
+from coulomb.metrics.rows import as_tensor
 
 SMALL = 64 * 2**20  # bytes of all files: SHA-256 takes 40 ms
 SAMPLE = 32  # rows of a larger index whose length is looked at when it is opened

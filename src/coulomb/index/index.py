@@ -19,8 +19,9 @@ from coulomb.index.contents import OFF_BY, check_all, open_contents
 from coulomb.index.encoders import reopen
 from coulomb.index.folder import IndexFolder, rebuild
 from coulomb.index.lists import Rows
-from coulomb.index.nearest import as_tensor, nearest
 from coulomb.index.table import nearest_id
+from coulomb.metrics.nearest import nearest
+from coulomb.metrics.rows import as_tensor
 from coulomb.models.image_encoder import ImageEncoder
 
 Images = Any  # what `ImageEncoder.encode` takes

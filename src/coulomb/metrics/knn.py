@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.cosines import nearest
 from coulomb.metrics.inputs import Features, Labeled, Labels, labeled_split
+from coulomb.metrics.nearest import nearest_by_cosine
 
 
 def knn_accuracy(
@@ -44,7 +44,7 @@ def knn_predict(train: Labeled, test: Labeled, k: int, sigma: float) -> Tensor:
         raise InputError(f"sigma={sigma} must be positive.")
     classes, train_class = train.y.unique(return_inverse=True)
     winners = torch.empty(len(test.y), dtype=torch.long)
-    for rows, cosines, columns in nearest(test.x, train.x, k):
+    for rows, cosines, columns in nearest_by_cosine(test.x, train.x, k):
         # Relative to the nearest, so that a small σ does not overflow; in fp64, so that the order of summation is irrelevant.
         votes = ((cosines - cosines[:, :1]).double() / sigma).exp()
         scores = torch.zeros(len(votes), len(classes), dtype=votes.dtype)

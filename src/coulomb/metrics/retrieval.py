@@ -9,8 +9,8 @@ from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
-from coulomb.metrics.cosines import nearest, search_backend
 from coulomb.metrics.inputs import Features, Labels, check_features, drop_unlabeled, labeled_split
+from coulomb.metrics.nearest import nearest_by_cosine
 
 MOST = 10_000  # queries; more are dropped by a seeded draw, which the protocol records
 
@@ -61,7 +61,7 @@ def class_retrieval(
         raise InputError("test_y: no class has an image to find; retrieval needs two images of a class.")
     depth = min(max(int(relevant.max()), *ks), len(keys) - int(among_queries))
     scores = torch.zeros(len(x), len(ks) + 2, dtype=torch.float64)
-    for rows, _, columns in nearest(x, keys, depth + int(among_queries)):
+    for rows, _, columns in nearest_by_cosine(x, keys, depth + int(among_queries)):
         others = without_self(columns, torch.arange(rows.start, rows.stop)) if among_queries else columns
         scores[rows] = retrieval_scores(key_y[others] == y[rows, None], relevant[rows], ks)
     means = scores[~alone].mean(dim=0).tolist()
@@ -75,7 +75,7 @@ def class_retrieval(
             "queries_without_another_image": int(alone.sum()),
             "searched": "all other queries" if among_queries else f"{len(keys)} gallery images",
             "similarity": "cosine",
-            "search": search_backend(len(x), len(keys)),
+            "search": "torch",
             "seed": seed,
         },
     }
@@ -126,4 +126,4 @@ def views_retrieved(view0_x: Features, view1_x: Features) -> Tensor:
             "images."
         )
     partner = torch.arange(len(first))
-    return torch.cat([columns[:, 0] == partner[rows] for rows, _, columns in nearest(first, second, 1)])
+    return torch.cat([columns[:, 0] == partner[rows] for rows, _, columns in nearest_by_cosine(first, second, 1)])

@@ -1,5 +1,6 @@
 """Stored features, read in blocks: rows of unit length in fp32 for products, cosines of single pairs in fp64."""
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,6 +42,13 @@ def blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
     """Yields slices of at most ``size`` that cover ``range(count)``."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
+
+
+def as_tensor(x: np.ndarray) -> Tensor:
+    """Returns a tensor that shares the memory of read-only ``x``, and must not be written to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(x)
 
 
 def unit_rows(x: np.ndarray, rows: slice | np.ndarray) -> Tensor:
