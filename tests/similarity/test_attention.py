@@ -15,7 +15,8 @@ from coulomb.ground import machine
 from coulomb.ground.checked import readable
 from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import HardNegativeLoss, InfoNCELoss, NTXentLoss
-from coulomb.similarity import Similarity, attention, policy, products, streaming, use_backend
+from coulomb.similarity import Similarity, attention, plan, policy, products, streaming, use_backend
+from coulomb.similarity.engine import Gradients, Plan, Reduced
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.tiles import Problem, diagonal
 from torch_versions import needs_attention
@@ -171,7 +172,9 @@ def test_one_kind_of_reduction_is_left_to_the_tiles_counted_and_logged_once(capl
             Similarity(rows(9)).lse("others", top_k=3)
     ((name, count),) = ours.engines.items()
     assert name == "tiles: a threshold (top_k), which equal similarities must meet again" and count == 2
-    assert [record.getMessage() for record in caplog.records] == [f"attention is not used: {name}"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"attention is not used: {name.removeprefix('tiles: ')}"
+    ]
 
 
 # The choice.
@@ -197,49 +200,45 @@ def test_use_backend_sets_and_restores():
     assert policy.current() is before
 
 
-def on_gpu(**changes):
-    """A problem on a GPU, in shape only."""
-    mode = torch._subclasses.fake_tensor.FakeTensorMode()
-    with mode:
-        queries = torch.empty(4096, changes.pop("dim", 128), device="cuda")
-        pairs = Similarity(queries).pairs("others")
-        options = {"half": torch.bfloat16, "exponent": 20.0} | changes
-        return Problem(queries, None, 10.0, None, pairs, **options)
-
-
 CHOICES = {
-    "bf16": ({}, "tiles"),
-    "fp16": ({"half": torch.float16}, "tiles"),
-    "fp32": ({"half": None}, "tiles"),
-    "softplus": ({"reduction": "softplus"}, "tiles"),
-    "tiles by name": ({"backend": "streaming"}, "tiles"),
-    "bf16 by name": ({"backend": "attention"}, "attention"),
-    "fp32 by name": ({"backend": "attention", "half": None}, "attention"),
-    "giant similarities by name": (
-        {"backend": "attention", "exponent": 1e6},
-        "tiles: similarities so large that the lse of a row is too coarse to weight them",
-    ),
-    "wide rows by name": ({"backend": "attention", "dim": 1000}, "attention"),
+    "auto": ({"backend": "streaming"}, "tiles", ""),
+    "by name": ({}, "attention", ""),
+    "fp32 by name": ({"half": None}, "attention", ""),
+    "giant similarities": ({"exponent": 1e6}, "tiles", "similarities so large"),
+    "a threshold": ({"at_least_N": torch.zeros(9)}, "tiles", "a threshold"),
 }
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_on_a_gpu_attention_is_chosen_by_name_only_and_checked(name):
-    changes, expected = CHOICES[name]
-    problem = on_gpu(**changes)
-    if expected != "attention":
-        assert policy.engine(problem, pytest.fail) == expected
-    else:
-        assert policy.engine(problem, lambda problem: True) == "attention"
-        assert policy.engine(problem, lambda problem: False) == "tiles: the self-check failed"
-    assert policy.fuses(problem) is False
+def test_attention_is_chosen_by_name_only(name):
+    changes, engine, why = CHOICES[name]
+    options = {"half": torch.bfloat16, "exponent": 20.0, "backend": "attention"} | changes
+    problem = Problem(rows(9, dtype=torch.float32), None, 10.0, None, Similarity(rows(9)).pairs("others"), **options)
+    decided = plan.decide(problem)
+    assert decided.engine == engine and decided.why.startswith(why) and not decided.fused
 
 
-def test_on_a_cpu_attention_is_chosen_by_name_only():
+class OnGpu(torch.Tensor):
+    is_cuda = True
+
+
+@pytest.mark.parametrize(
+    ("agrees", "engine", "why"), [(True, "attention", ""), (False, "tiles", "the self-check failed")]
+)
+def test_on_a_gpu_attention_must_pass_the_self_check(agrees, engine, why, monkeypatch):
+    monkeypatch.setattr(attention, "agrees", lambda problem: agrees)
+    queries = rows(9, dtype=torch.float32).detach().as_subclass(OnGpu)
+    pairs, options = Similarity(rows(9)).pairs("others"), {"exponent": 20.0, "backend": "attention"}
+    decided = plan.decide(Problem(queries, None, 10.0, None, pairs, **options))
+    assert (decided.engine, decided.why) == (engine, why)
+
+
+def test_a_large_problem_takes_attention_only_where_it_is_the_backend():
     similarity = Similarity(rows(2000, dtype=torch.bfloat16), half=torch.bfloat16)
-    assert policy.engine(similarity._problem("others"), pytest.fail) == "tiles"
-    with use_backend("attention"):
-        assert policy.engine(similarity._problem("others"), pytest.fail) == "attention"
+    assert plan.decide(similarity._problem("others")).engine == "tiles"
+    with use_backend("attention") as ours:
+        assert plan.decide(similarity._problem("others")).engine == "attention"
+    assert ours.engines == {"attention": 1}
 
 
 FAMILIES = {
@@ -274,7 +273,7 @@ def test_the_self_check_passes_and_finds_every_wrong_result(name, half):
         return reduced
 
     def wrong_gradients(*given):
-        return streaming.Gradients(*(None if grad is None else grad * 1.1 for grad in attention.backward(*given)))
+        return Gradients(*(None if grad is None else grad * 1.1 for grad in attention.backward(*given)))
 
     def nothing(*given, **options):
         raise RuntimeError("no kernel for this GPU\nand a long explanation")
@@ -332,7 +331,7 @@ def test_scores_compile_to_one_kernel(kind, over):
 @pytest.mark.slow
 def test_the_compiled_kernel_in_fp32_where_inductor_offers_it():
     problem = Similarity(rows(40, 16, dtype=torch.float32).detach(), scale=5.0)._problem("others")
-    expected = streaming.forward(problem).rows_PN[0]
+    expected = streaming.forward(problem, Plan("tiles")).rows_PN[0]
     operand = problem.queries_ND[None, None]
     kernel = attention._compiled(("test", 16))
     score = attention._score(problem, 1.0, "lse", None, False)
@@ -406,7 +405,7 @@ def test_nothing_is_read_while_a_cuda_graph_is_captured(monkeypatch):
     with Reads() as reads:
         assert not attention.agrees(problem)  # not checked before, and cannot be now
         upstream = torch.ones(1, 6).as_subclass(Capturing)
-        weights = list(attention._weights(problem, streaming.Reduced(upstream), upstream[0], None, 0))
+        weights = list(attention._weights(problem, Reduced(upstream), upstream[0], None, 0))
     assert [one.sign for one in weights] == [1, -1] and reads.count["_local_scalar_dense"] == 0
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, policy, streaming
+from coulomb.similarity import Similarity, plan, policy, streaming
 
 
 def sides(n, dim, *, dtype=torch.float64, scale=4.0):
@@ -69,9 +69,10 @@ def test_only_inputs_that_require_grad_get_a_gradient():
 
 
 def test_the_fused_path_applies_if_keys_require_grad_and_memory_allows():
-    def takes(queries, keys, **options):
-        S = Similarity(queries, keys, scale=4.0, instances=9, unit=True, **options)
-        return policy.fuses(S._problem("negatives"))
+    def takes(queries, keys, scale=4.0):
+        S = Similarity(queries, keys, scale=scale, instances=9, unit=True, backend="streaming")
+        problem = S._problem("negatives")
+        return plan.decide(problem, plan.learning(problem)).fused
 
     queries, keys, _ = sides(9, 4)
     assert takes(queries, keys) and takes(queries.detach(), keys)
@@ -83,8 +84,7 @@ def test_the_fused_path_applies_if_keys_require_grad_and_memory_allows():
     narrow, wide = (torch.zeros(many, dim, requires_grad=True) for dim in (1, rows))
     assert not takes(narrow, narrow.detach().requires_grad_())
     assert takes(wide, wide.detach().requires_grad_())  # takes no more memory than the keys
-    steep = Similarity(queries, keys, scale=1e4, instances=9, unit=True)  # needs the row maximum
-    assert not policy.fuses(steep._problem("negatives"))
+    assert not takes(queries, keys, scale=1e4)  # needs the row maximum
 
 
 def classes(n, m, dim, *, frozen=(), backend="streaming"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, policy, streaming
+from coulomb.similarity import Similarity, plan, policy, streaming
 from coulomb.similarity.tiles import Problem
 
 
@@ -61,29 +61,34 @@ def test_nothing_is_cached_without_gradients(cached):
     assert cached == [[], []]
 
 
+def planned(similarity, over, **options):
+    problem = similarity._problem(over, **options)
+    return plan.decide(problem, plan.learning(problem))
+
+
 def test_a_cache_that_is_too_small_is_not_used():
-    queries = drawn(100)
-    one = Problem(queries, None, 1.0, None, Similarity(queries).pairs("others"))
+    similarity = Similarity(drawn(100), backend="streaming")
     quarter = 8 * 100 * (100 + policy.LEAF) // 2 // 4 // 4  # of the triangle
     with policy.override(cached=quarter):
-        assert policy.cached_elements(one) > 0
+        assert planned(similarity, "others").cached > 0
     with policy.override(cached=quarter - 8):
-        assert policy.cached_elements(one) == 0
+        assert planned(similarity, "others").cached == 0
 
 
 def test_tiles_are_cached_only_if_a_gradient_needs_the_sums_of_other_rows():
-    queries, keys = drawn(6), drawn(6, seed=1)
+    of_itself = Similarity(drawn(6), backend="streaming")
+    of_keys = Similarity(drawn(6), drawn(6, seed=1), backend="streaming")
     some = torch.ones(6, 6, dtype=torch.bool)
-    assert policy.cached_elements(Similarity(queries, keys, backend="streaming")._problem("all")) == 0
-    assert policy.cached_elements(Similarity(queries, backend="streaming")._problem("others", powers=(1.0, 2.0))) == 0
-    assert policy.cached_elements(Similarity(queries, keys, backend="streaming")._problem(some, both=True)) == 0
-    assert policy.cached_elements(Similarity(queries, keys, backend="streaming")._problem("all", both=True)) > 0
+    assert planned(of_keys, "all").cached == 0
+    assert planned(of_itself, "others", powers=(1.0, 2.0)).cached == 0
+    assert planned(of_keys, some, both=True).cached == 0
+    assert planned(of_keys, "all", both=True).cached > 0
 
 
 def test_a_large_triangle_is_not_cached():
     tall = torch.empty(65_536, 128, device="meta")
     one = Problem(tall, None, 1.0, None, Similarity(torch.eye(2)).pairs("others"), exponent=1.0)
-    assert one.triangular and policy.cached_elements(one) == 0
+    assert plan.triangular(one) and plan.cached_elements(one, True) == 0
 
 
 def test_cached_tiles_are_computed_once(monkeypatch):

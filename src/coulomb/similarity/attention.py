@@ -29,9 +29,9 @@ from torch.nn.functional import normalize, pad, softplus
 
 from coulomb.ground.checked import capturing, warn
 from coulomb.similarity import policy, streaming
+from coulomb.similarity.engine import Gradients, Needs, Plan, Reduced
 from coulomb.similarity.pairs import Pairs
 from coulomb.similarity.products import full_precision
-from coulomb.similarity.streaming import Gradients, Needs, Reduced
 from coulomb.similarity.tiles import Problem
 
 log = logging.getLogger("coulomb")
@@ -51,9 +51,9 @@ class Weights(NamedTuple):
     columns: tuple[Tensor, Tensor] | None
 
 
-def forward(problem: Problem, *, attend: bool = False, learning: bool = False) -> Reduced:
-    """Reduces every row (and column), with the arguments of `streaming.forward`; caches the mean key of each row."""
-    wide = (attend or learning) and problem.reduction == "lse" and not (problem.both or _symmetric(problem))
+def forward(problem: Problem, plan: Plan) -> Reduced:
+    """Reduces every row (and column); caches the mean key of each row."""
+    wide = (plan.attend or plan.learning) and problem.reduction == "lse" and not (problem.both or _symmetric(problem))
     with full_precision(problem.queries_ND):
         if problem.reduction == "sum":
             return Reduced(_sums(problem)[None])
@@ -63,10 +63,12 @@ def forward(problem: Problem, *, attend: bool = False, learning: bool = False) -
         if problem.reduction == "softplus":
             rows_PN.exp_()
         columns_M = attention_pass(problem, _thin(problem.queries_ND), exchanged=True)[0] if problem.both else None
-        return Reduced(rows_PN, columns_M, cached[0] if attend else None, cached)
+        return Reduced(rows_PN, columns_M, cached[0] if plan.attend else None, cached)
 
 
-def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
+def backward(
+    problem: Problem, plan: Plan, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs
+) -> Gradients:
     """The gradients that are needed, as `streaming.backward` returns them."""
     need_queries, need_keys, need_scale, need_bias = needs
     symmetric, itself = _symmetric(problem), problem.keys_MD is None
@@ -268,16 +270,16 @@ def disagreement(problem: Problem, forward: Any = forward, backward: Any = backw
     grads = [torch.rand(*shape, generator=draw).to(problem.queries_ND) for shape in shapes]
     upstream = grads[0], grads[1] if problem.both else None
 
-    def results(engine: tuple[Any, Any], problem: Problem) -> tuple[Tensor | None, ...]:
-        reduced = engine[0](problem, learning=True)
-        return reduced.rows_PN, reduced.columns_M, *engine[1](problem, reduced, *upstream, needs)
+    def results(forward: Any, backward: Any, problem: Problem, plan: Plan) -> tuple[Tensor | None, ...]:
+        reduced = forward(problem, plan)
+        return reduced.rows_PN, reduced.columns_M, *backward(problem, plan, reduced, *upstream, needs)
 
     try:
         with policy.override(half_rows=1):
-            ours = results((forward, backward), problem)
+            ours = results(forward, backward, problem, Plan("attention", learning=True))
     except Exception as error:  # compilers raise anything
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-    right = results((streaming.forward, streaming.backward), replace(problem, half=None))
+    right = results(streaming.forward, streaming.backward, replace(problem, half=None), Plan("tiles"))
     names = "rows", "columns", *(f"gradients of {name}" for name in Gradients._fields)
     for name, mine, true in zip(names, ours, right, strict=True):
         if mine is not None and true is not None:

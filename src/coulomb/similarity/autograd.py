@@ -7,79 +7,55 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.checked import abstract
-from coulomb.similarity import attention, dense, order, policy, stored, streaming
+from coulomb.similarity import dense, order
+from coulomb.similarity.engine import NO_SECOND_DERIVATIVE, Needs, Plan, Reduced
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.streaming import Needs, Reduced
+from coulomb.similarity.plan import ENGINES, attends, decide, learning
 from coulomb.similarity.tiles import Problem
 
-NO_SECOND_DERIVATIVE = (
-    "the streaming backend and attention have no second derivative and no vmap or jvp (create_graph=True, torch.func) for a "
-    "problem that is too large to store: use backend='dense', or `with coulomb.similarity.use_backend('dense'):` around a loss"
-)
 
-
-def engine(problem: Problem, store: bool = False) -> Any:
-    """The module whose ``forward`` and ``backward`` reduce the problem; counted, and a reason against attention is logged."""
-    if store:
-        return stored
-    name, counts = policy.engine(problem, attention.agrees), policy.current().engines
-    if ":" in name and name not in counts:
-        attention.log.info("attention is not used: %s", name)
-    counts[name] += 1
-    return attention if name == "attention" else streaming
-
-
-def reduce(problem: Problem, *, store: bool) -> tuple[Tensor, Tensor | None]:
-    """(rows [P, N], columns [M] or None) with gradients of queries, keys, scale and bias. ``store``: as a single tile."""
-    fixed = [value is None or not value.requires_grad for value in (problem.keys_MD, problem.bias_M)]
-    simple = len(problem.powers) == 1 and not problem.both and problem.reduction == "lse" and not store
-    learning = torch.is_grad_enabled() and problem.queries_ND.requires_grad
-    attend = simple and problem.keys_MD is not None and all(fixed) and learning
-    compiling = torch.compiler.is_compiling()
-    if torch._C._are_functorch_transforms_active() and not compiling:
-        if not store:
-            raise RuntimeError(NO_SECOND_DERIVATIVE)
+def reduce(problem: Problem, plan: Plan) -> tuple[Tensor, Tensor | None]:
+    """(rows [P, N], columns [M] or None) with gradients of queries, keys, scale and bias."""
+    if plan.engine == "dense":
         return dense.reduce(problem)
-    if compiling or abstract(problem.queries_ND):
-        rows, columns, *_ = torch.ops.coulomb.reduce(*_flattened(problem), attend, store)
+    if plan.engine == "operator":
+        rows, columns, *_ = torch.ops.coulomb.reduce(*_flattened(problem), learning(problem))
     else:
-        rows, columns = Reduce.apply(*problem.operands, problem, attend, store, torch.is_grad_enabled())
+        rows, columns = Reduce.apply(*problem.operands, problem, plan)
     return rows, columns if problem.both else None
 
 
 class Reduce(torch.autograd.Function):
-    """`streaming` or `stored` for eager autograd."""
+    """An `Engine` for eager autograd."""
 
     # forward takes ctx instead of having a setup_context: torch inspects the signature of the latter in every call, which
     # takes longer than a small problem does.
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor | None]:
         """Rows and columns."""
-        queries_ND, keys_MD, scale, bias_M, problem, attend, store, learning = inputs
-        learning = learning and any(ctx.needs_input_grad)
-        ctx.engine = engine(problem, store)
-        reduced = ctx.engine.forward(problem, attend=attend, learning=learning)
+        queries_ND, keys_MD, scale, bias_M, problem, plan = inputs
+        reduced = ENGINES[plan.engine].forward(problem, plan)
         ctx.set_materialize_grads(False)
         tensor_scale = scale if isinstance(scale, Tensor) else None
         ctx.save_for_backward(queries_ND, keys_MD, tensor_scale, bias_M, reduced.rows_PN, reduced.columns_M)
-        ctx.attended_ND, ctx.cached, ctx.cache, ctx.store = reduced.attended_ND, reduced.cached, reduced.cache, store
-        ctx.problem = problem.without_operands()
+        ctx.attended_ND, ctx.cached, ctx.cache = reduced.attended_ND, reduced.cached, reduced.cache
+        ctx.problem, ctx.plan = problem.without_operands(), plan
         return reduced.rows_PN, reduced.columns_M
 
     @staticmethod
     def backward(ctx: Any, grad_PN: Tensor | None, grad_M: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the queries, the keys, the scale and the bias."""
         *operands, rows_PN, columns_M = ctx.saved_tensors
-        problem = ctx.problem.with_operands(*operands)
-        needs, others = ctx.needs_input_grad[:4], (None,) * 4
+        problem, plan = ctx.problem.with_operands(*operands), ctx.plan
+        needs = ctx.needs_input_grad[:4]
         if torch.is_grad_enabled():
-            if not ctx.store:
+            if plan.engine != "stored":
                 raise RuntimeError(NO_SECOND_DERIVATIVE)
-            return *_differentiable_backward(problem, grad_PN, grad_M, needs), *others
+            return *_differentiable_backward(problem, grad_PN, grad_M, needs), None, None
         grad_PN = torch.zeros_like(rows_PN) if grad_PN is None else grad_PN
         grad_M = torch.zeros_like(columns_M) if problem.both and grad_M is None else grad_M
         reduced = Reduced(rows_PN, columns_M, ctx.attended_ND, ctx.cached, ctx.cache)
-        return *ctx.engine.backward(problem, reduced, grad_PN, grad_M, needs), *others
+        return *ENGINES[plan.engine].backward(problem, plan, reduced, grad_PN, grad_M, needs), None, None
 
 
 def _differentiable_backward(
@@ -97,60 +73,69 @@ def _differentiable_backward(
     return [next(gradients) if need else None for need in needs]
 
 
-# A problem as the arguments of an operator, which are tensors and numbers only.
+# A problem as the arguments of an operator. The first TENSORS are tensors.
 PROBLEM = (
     "Tensor queries, Tensor? keys, Tensor scale, Tensor? bias, Tensor? query_ids, Tensor? key_ids, Tensor? mask, "
-    "Tensor? at_least, float[] powers, int[] numbers"
+    "Tensor? at_least, float[] powers, bool drop_self, bool? same, int? instances, str reduction, bool both, bool unit, "
+    "int tile, ScalarType? half, str backend"
 )
-REDUCTIONS = ("lse", "sum", "softplus")
-HALVES = (None, torch.bfloat16, torch.float16)
+TENSORS = 8
 
 
 def _flattened(problem: Problem) -> tuple[Any, ...]:
     pairs = problem.pairs
-    same = -1 if pairs.same is None else int(pairs.same)
-    backend = policy.BACKENDS.index(problem.backend)
-    numbers = [int(pairs.drop_self), same, pairs.instances or 0, REDUCTIONS.index(problem.reduction), int(problem.both),
-               int(problem.unit), problem.tile, HALVES.index(problem.half), backend]  # fmt: skip
     scale = torch.as_tensor(problem.scale, dtype=problem.queries_ND.dtype, device=problem.queries_ND.device)
-    tensors = problem.queries_ND, problem.keys_MD, scale, problem.bias_M
-    return *tensors, pairs.query_ids, pairs.key_ids, pairs.mask, problem.at_least_N, list(problem.powers), numbers
+    tensors = problem.queries_ND, problem.keys_MD, scale, problem.bias_M, pairs.query_ids, pairs.key_ids, pairs.mask
+    kinds = list(problem.powers), pairs.drop_self, pairs.same, pairs.instances, problem.reduction, problem.both
+    return *tensors, problem.at_least_N, *kinds, problem.unit, problem.tile, problem.half, problem.backend
 
 
 def _unflattened(flat: Sequence[Any]) -> Problem:
-    queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, powers, numbers = flat
-    drop_self, same, instances, reduction, both, unit, tile, half, backend = numbers
+    queries_ND, keys_MD, scale, bias_M, query_ids, key_ids, mask, at_least_N, *kinds = flat
+    powers, drop_self, same, instances, reduction, both, unit, tile, half, backend = kinds
     shape = len(queries_ND), len(queries_ND if keys_MD is None else keys_MD)
-    same = None if same < 0 else bool(same)
-    pairs = Pairs(shape, queries_ND.device, bool(drop_self), same, query_ids, key_ids, instances or None, mask)
-    operands = queries_ND, keys_MD, scale, bias_M
-    options: dict[str, Any] = {"reduction": REDUCTIONS[reduction], "powers": tuple(powers), "both": bool(both)}
-    options |= {"at_least_N": at_least_N, "unit": bool(unit), "tile": tile, "half": HALVES[half]}
-    options["backend"] = policy.BACKENDS[backend]
-    return Problem(*operands, pairs, **options)
+    pairs = Pairs(shape, queries_ND.device, drop_self, same, query_ids, key_ids, instances, mask)
+    return Problem(
+        queries_ND,
+        keys_MD,
+        scale,
+        bias_M,
+        pairs,
+        reduction=reduction,
+        powers=tuple(powers),
+        both=both,
+        at_least_N=at_least_N,
+        unit=unit,
+        tile=tile,
+        half=half,
+        backend=backend,
+    )
 
 
 @torch.library.custom_op(
     "coulomb::reduce",
     mutates_args=(),
-    schema=f"({PROBLEM}, bool attend, bool store) -> (Tensor, Tensor, Tensor, Tensor)",
+    schema=f"({PROBLEM}, bool[] needs) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def _reduce(*inputs: Any) -> tuple[Tensor, ...]:
     """Rows, columns, attended, cached; empty where not computed."""
-    *flat, attend, store = inputs
+    *flat, needs = inputs
     problem = _unflattened(flat)
-    reduced = engine(problem, store).forward(problem, attend=attend)
-    results = reduced.rows_PN, reduced.columns_M, reduced.attended_ND, reduced.cached[0] if store else None
+    plan = decide(problem, needs)._replace(learning=False, cached=0)  # results are tensors: no tiles are kept
+    reduced = ENGINES[plan.engine].forward(problem, plan)
+    cached = reduced.cached[0] if plan.engine == "stored" else None
+    results = reduced.rows_PN, reduced.columns_M, reduced.attended_ND, cached
     return tuple(problem.queries_ND.new_empty(0) if result is None else result for result in results)
 
 
 @_reduce.register_fake
 def _(*inputs: Any) -> tuple[Tensor, ...]:
-    *flat, attend, store = inputs
+    *flat, needs = inputs
     problem = _unflattened(flat)
     new, (n, m), powers = problem.queries_ND.new_empty, problem.pairs.shape, len(problem.powers)
-    attended = problem.queries_ND.shape if attend else 0
-    return new(powers, n), new(m if problem.both else 0), new(attended), new((powers, n, m) if store else 0)
+    attended = problem.queries_ND.shape if attends(problem, needs) else 0
+    cached = (powers, n, m) if problem.backend == "stored" else 0
+    return new(powers, n), new(m if problem.both else 0), new(attended), new(cached)
 
 
 @torch.library.custom_op(
@@ -162,11 +147,12 @@ def _(*inputs: Any) -> tuple[Tensor, ...]:
 def _reduce_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Gradients of queries, keys, scale and bias; empty where not needed."""
     *flat, rows_PN, columns_M, attended_ND, cached, grad_PN, grad_M, needs = inputs
-    problem, store = _unflattened(flat), cached.numel() > 0
+    problem = _unflattened(flat)
+    plan = decide(problem, needs)
     columns, grad_M = (columns_M, grad_M) if problem.both else (None, None)
     attended = attended_ND if attended_ND.numel() else None
-    reduced = Reduced(rows_PN, columns, attended, [cached] if store else ())
-    gradients = engine(problem, store).backward(problem, reduced, grad_PN, grad_M, needs)
+    reduced = Reduced(rows_PN, columns, attended, [cached] if plan.engine == "stored" else ())
+    gradients = ENGINES[plan.engine].backward(problem, plan, reduced, grad_PN, grad_M, needs)
     new = problem.queries_ND.new_empty
     return tuple(grad if need and grad is not None else new(0) for grad, need in zip(gradients, needs, strict=True))
 
@@ -181,15 +167,16 @@ def _(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.powers, ctx.numbers, _, _ = inputs
-    ctx.save_for_backward(*tensors, *output)
+    *ctx.kinds, _ = inputs[TENSORS:]
+    ctx.save_for_backward(*inputs[:TENSORS], *output)
 
 
 def _backward(ctx: Any, grad_PN: Tensor, grad_M: Tensor, *_: Any) -> tuple[Any, ...]:
-    tensors, results = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
+    tensors, results = ctx.saved_tensors[:TENSORS], ctx.saved_tensors[TENSORS:]
     needs = list(ctx.needs_input_grad[:4])
-    grads = torch.ops.coulomb.reduce_backward(*tensors, ctx.powers, ctx.numbers, *results, grad_PN, grad_M, needs)
-    return *(grad if need else None for grad, need in zip(grads, needs, strict=True)), *([None] * 8)
+    grads = torch.ops.coulomb.reduce_backward(*tensors, *ctx.kinds, *results, grad_PN, grad_M, needs)
+    others = [None] * (TENSORS - 4 + len(ctx.kinds) + 1)
+    return *(grad if need else None for grad, need in zip(grads, needs, strict=True)), *others
 
 
 _reduce.register_autograd(_backward, setup_context=_setup)

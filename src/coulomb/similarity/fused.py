@@ -16,19 +16,14 @@ from torch.nn.functional import softplus
 from coulomb.ground import workers
 from coulomb.ground.checked import capturing
 from coulomb.ground.workers import Task
-from coulomb.similarity import attention, policy, streaming
-from coulomb.similarity.autograd import NO_SECOND_DERIVATIVE
+from coulomb.similarity import policy, streaming
+from coulomb.similarity.engine import NO_SECOND_DERIVATIVE, Gradients, Plan, Reduced
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
 
 
-def applies(problem: Problem) -> bool:
-    """True if `policy.fuses` and attention does not take its place."""
-    return policy.fuses(problem) and policy.engine(problem, attention.agrees) != "attention"
-
-
 def contrast(problem: Problem, scale: float | Tensor, own_N: Tensor, counted_N: Tensor | None = None) -> Tensor:
-    """softplus(lse − own), [N], of a problem that `policy.fuses`; 0 for rows that do not count."""
+    """softplus(lse − own), [N], of a problem whose plan is fused; 0 for rows that do not count."""
     operands = problem.queries_ND, problem.keys_MD, scale, problem.bias_M, own_N
     losses: Tensor = Contrast.apply(*operands, counted_N, problem)
     return losses
@@ -65,14 +60,14 @@ class Contrast(torch.autograd.Function):
             grad_lse.masked_fill_(~counted, 0)
         expanded = grad_N.stride(0) == 0  # equal for all rows, without reading values
         upstream = grad_N if counted is None or expanded or capturing(grad_N) else grad_N[counted]
-        gradients: streaming.Gradients
+        gradients: Gradients
         if expanded or upstream.numel() == 0 or (not capturing(grad_N) and bool((upstream == upstream[0]).all())):
             factor = upstream[0] if upstream.numel() else grad_N.new_zeros(())
             gradients = tuple(None if grad is None else grad * factor for grad in ctx.gradients)  # type: ignore[assignment]
         else:
             problem = ctx.problem.with_operands(*ctx.saved_tensors)
-            reduced = streaming.Reduced(lse[None])
-            gradients = streaming.backward(problem, reduced, grad_lse[None], None, ctx.needs_input_grad[:4])
+            reduced, plan = Reduced(lse[None]), Plan("tiles")
+            gradients = streaming.backward(problem, plan, reduced, grad_lse[None], None, ctx.needs_input_grad[:4])
         return *gradients, -grad_lse, None, None
 
 
@@ -99,7 +94,7 @@ def _strips(
                 total += exponential.sum(1)
                 exponentials[rows.start, cols.start] = exponential = tiles.operand(exponential)
                 if grad_ND is not None:
-                    add_product(grad_ND[rows], exponential, tiles.factors_MD[cols])
+                    add_product(grad_ND[rows], exponential, tiles.operands_MD[cols])
         lse[rows] = total.log2().mul_(1 / LOG2E)
         weight = ((lse[rows] - own_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
         if counted_N is not None:

@@ -1,5 +1,6 @@
 """`Similarity`: the matrix S = scale·Q·Kᵀ + bias as an object whose rows are reduced and which is never stored."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.ground.checked import abstract, eager
-from coulomb.similarity import autograd, dense, fused, policy, products, sharded
+from coulomb.similarity import autograd, dense, fused, plan, policy, products, sharded
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.order import RowStatistics
 from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
@@ -170,9 +171,14 @@ class Similarity:
             rows, columns = self.lse_both(over)
             return (softplus(rows - own, threshold=50) + softplus(columns - own, threshold=50)) / 2
         problem = self._problem(over)
-        if eager() and self.group is None and not (self.is_stored or abstract(own)) and fused.applies(problem):
-            return fused.contrast(problem, self.scale, own, counted)
-        return softplus(self._reduce(problem)[0].squeeze(0) - own, threshold=50)
+        if self.group is None and eager() and not abstract(own):
+            decided = plan.decide(problem, plan.learning(problem))
+            if decided.fused:
+                return fused.contrast(problem, self.scale, own, counted)
+            lse = autograd.reduce(problem, decided)[0]
+        else:
+            lse = self._reduce(problem)[0]
+        return softplus(lse.squeeze(0) - own, threshold=50)
 
     def softplus(self, over: Over = "all", *, sign: int = 1, bias: float | Tensor = 0.0) -> Tensor:
         """Σ_j w_ij log(1 + exp(sign·(s_ij + bias))), [N]; 0 where no pair counts. ``bias`` may be a 0-dim tensor."""
@@ -211,7 +217,7 @@ class Similarity:
         self._require_k(k)
         if self.group is not None:
             return sharded.topk(self._problem(over), self.shards, k)
-        if self._chosen_backend == "dense":
+        if self._resolved == "dense":
             return dense.topk(self.matrix, self.pairs(over), k)
         values, columns = autograd.topk(self._problem(over), k)
         learning = (self.queries_ND, self.keys_MD, self.scale, self.column_bias)
@@ -297,14 +303,15 @@ class Similarity:
     def shards(self) -> sharded.Shards:
         """How the keys are distributed over the processes of the group; the first use communicates with all of them."""
         assert self.group is not None
-        if self._chosen_backend == "dense":
+        if self._resolved == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
         ids = self.query_ids is not None or self.key_ids is not None
         return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled(), ids)
 
     @property
-    def _chosen_backend(self) -> str:
-        return policy.current().backend if self.backend == "auto" else self.backend
+    def _resolved(self) -> str:
+        """What ``backend`` means for this matrix."""
+        return plan.resolved(self.backend, self.shape[0] * self.shape[1] if self.group is None else math.inf)
 
     def _problem(self, over: Over, *, top_k: int | None = None, **options: Any) -> Problem:
         at_least = None
@@ -313,15 +320,13 @@ class Similarity:
             if torch.compiler.is_compiling() or abstract(self.queries_ND) or not self.is_stored:  # S may not be stored
                 at_least, top_k = self.kth_largest(top_k, over), None
         options = {"scale": self.scale, "bias_M": self.column_bias, "at_least_N": at_least, "top_k": top_k, **options}
-        options = {"unit": self.unit, "tile": self.tile, "half": self.half, "backend": self._chosen_backend, **options}
+        options = {"unit": self.unit, "tile": self.tile, "half": self.half, "backend": self._resolved, **options}
         return Problem(self.queries_ND, None if self.self_similar else self.keys_MD, pairs=self.pairs(over), **options)
 
     def _reduce(self, problem: Problem) -> tuple[Tensor, Tensor | None]:
         if self.group is not None:
             return sharded.reduce_keys(problem, self.shards)
-        if self._chosen_backend == "dense":
-            return dense.reduce(problem)
-        return autograd.reduce(problem, store=self._small)
+        return autograd.reduce(problem, plan.decide(problem, plan.learning(problem)))
 
     def _require_k(self, k: int) -> None:
         if not 1 <= k <= self.number_of_keys:
@@ -330,12 +335,7 @@ class Similarity:
     @property
     def is_stored(self) -> bool:
         """True if S has so few elements that it is stored (see `matrix`)."""
-        return self.group is None and (self._chosen_backend == "dense" or self._small)
-
-    @property
-    def _small(self) -> bool:
-        """True if ``"auto"`` takes S as one tile."""
-        return self._chosen_backend == "auto" and self.shape[0] * self.shape[1] <= policy.current().stored
+        return self.group is None and self._resolved in ("dense", "stored")
 
     @property
     def matrix(self) -> Tensor:

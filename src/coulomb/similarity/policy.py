@@ -1,11 +1,11 @@
-"""Which path a reduction takes, with the measurement behind each constant. Numerics are elsewhere.
+"""The constants of the engine, with the measurement behind each; `coulomb.similarity.plan` decides by them.
 
 Measured on AMD Zen 4 and Zen 5 and Intel Cascade Lake, two cores each, unless a comment says otherwise.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,8 +23,8 @@ class Policy:
 
     Attributes:
         backend: what ``backend="auto"`` means.
-        stored: largest number of elements of S that is stored: 4 MiB in fp32. A step of this size takes as long as its
-            operations are many, and one tile needs fewest.
+        stored: largest number of elements of S that is stored: 4 MiB in fp32. Problems of this size are bound by the number
+            of operator calls, so they use a single tile.
         tile: rows and columns of a tile; None: by the width of the vectors, see `tile_for`.
         cached: bytes per dimension of the exponentials that are cached for the backward pass, for the rows and again for
             keys of their own. The longer vectors are, the more a cached exponential saves. 48 MiB at D = 128; everything at
@@ -35,7 +35,7 @@ class Policy:
         compared: largest number of pairs whose ids are compared one by one; numbering the ids takes a dozen operations.
         half_rows: fewer queries or keys gain nothing by products in half precision.
         tf32: fp32 products on a GPU may be rounded to 10 bits: cosines with an error of 1e-3, and so logits of 1e-3/τ.
-        engines: how many problems each `engine` reduced.
+        engines: number of plans for each engine, see `coulomb.similarity.plan.decide`.
     """
 
     backend: str = "auto"
@@ -74,7 +74,7 @@ class use_backend:
 
     ``"dense"`` is plain PyTorch on the stored matrix, for second derivatives and `torch.func` on problems of any size.
     ``"streaming"`` computes tiles, ``"attention"`` passes of an attention kernel (`coulomb.similarity.attention`), which
-    ``"auto"`` never does. ``engines`` counts the problems that each reduced, with the reason where tiles replaced attention.
+    ``"auto"`` never does. ``engines`` counts the plans for each engine, with the reason where tiles replaced attention.
 
     >>> from coulomb.similarity import Similarity
     >>> with use_backend("dense"):
@@ -113,47 +113,6 @@ def tile_for(dim: int, device: torch.device | None = None) -> int:
         return machine.gpu_tile(machine.free_gpu_bytes(device))
     side = math.isqrt(dim * dim + WORKING_SET) - dim
     return max(128, side // 64 * 64)
-
-
-def cached_elements(problem: Any) -> int:
-    """How many exponentials of a `Problem` are cached for the backward pass, where each saves 2·D flops.
-
-    For symmetric problems and both directions, whose gradients need the sums of other rows and so cannot be fused.
-    """
-    (n, dim), m, policy = problem.queries_ND.shape, len(problem.keys), current()
-    if not (problem.triangular or problem.both) or len(problem.powers) > 1 or problem.pairs.mask is not None:
-        return 0
-    elements = (1 + problem.both) * dim * policy.cached // problem.queries_ND.itemsize
-    needed = n * m if problem.both else n * (n + LEAF) / 2
-    return elements if elements >= policy.least_cached * needed else 0
-
-
-def engine(problem: Any, agrees: Callable[[Any], bool]) -> str:
-    """What reduces a `Problem` that is not stored: ``"attention"``, or ``"tiles"`` with the reason after a colon.
-
-    Attention by name only, since its kernels have not been measured on a GPU; there they must pass the self-check ``agrees``.
-    """
-    if problem.backend != "attention":
-        return "tiles"
-    if problem.at_least_N is not None:
-        return "tiles: a threshold (top_k), which equal similarities must meet again"
-    if problem.coarse:
-        return "tiles: similarities so large that the lse of a row is too coarse to weight them"
-    return "attention" if not problem.queries_ND.is_cuda or agrees(problem) else "tiles: the self-check failed"
-
-
-def fuses(problem: Any) -> bool:
-    """True if value and gradient of a `Problem` are computed together in the forward pass (6u instead of 8u).
-
-    One direction, keys that learn, no maximum needed, and strips of complete rows that are tall enough.
-    """
-    keys_MD, policy = problem.keys_MD, current()
-    if keys_MD is None or problem.both or problem.pairs.mask is not None:
-        return False
-    if not (torch.is_grad_enabled() and keys_MD.requires_grad):
-        return False
-    room = max(policy.strip, problem.tile**2, keys_MD.numel())
-    return policy.strip_rows * len(keys_MD) <= room and problem.bounded
 
 
 def strip_height(columns: int, rows: int, tile: int) -> int:

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 
 from coulomb.similarity import order
-from coulomb.similarity.autograd import engine
 from coulomb.similarity.collectives import Block, Merge, Shards, announced, require_equal, visit_all
+from coulomb.similarity.engine import Gradients, Reduced
 from coulomb.similarity.pairs import Pairs
-from coulomb.similarity.streaming import Gradients, Reduced
+from coulomb.similarity.plan import ENGINES, decide
 from coulomb.similarity.tiles import LOG2E, UNIT, Problem
 
 SECOND_DERIVATIVE = (
@@ -121,7 +121,7 @@ def largest_and_expected(problem: Problem, shards: Shards, lse_N: Tensor) -> tup
 
 
 class ReduceKeys(torch.autograd.Function):
-    """``forward`` and ``backward`` of the `engine` on each block of keys."""
+    """``forward`` and ``backward`` of an `Engine` on each block of keys."""
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, shards: Shards, *operands: Any) -> tuple[Tensor, Tensor | None]:
@@ -130,7 +130,10 @@ class ReduceKeys(torch.autograd.Function):
         rows: list[Tensor] = []
 
         def visit(owner: int, part: Problem, _: Block) -> Sequence[Tensor]:
-            reduced = Reduced(part.sums()[None]) if _needs_no_tiles(part) else engine(part).forward(part)
+            if _needs_no_tiles(part):
+                reduced = Reduced(part.sums()[None])
+            else:
+                reduced = ENGINES[(plan := decide(part)).engine].forward(part, plan)
             rows[:] = [merge(rows[0], reduced.rows_PN) if rows else reduced.rows_PN]
             return [] if reduced.columns_M is None else [reduced.columns_M]
 
@@ -154,7 +157,8 @@ class ReduceKeys(torch.autograd.Function):
             if _needs_no_tiles(part):
                 grads = _sums_gradients(part, grad_PN)
             else:
-                grads = engine(part).backward(part, Reduced(rows, extra[0]), grad_PN, extra[1], needs)
+                plan, reduced = decide(part), Reduced(rows, extra[0])
+                grads = ENGINES[plan.engine].backward(part, plan, reduced, grad_PN, extra[1], needs)
             # With keys that are the queries, the gradient of the own block is complete: it counts as that of its keys.
             complete = part.keys_MD is None
             if grad_ND is not None and grads.queries_ND is not None and not complete:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.machine import exclude_
+from coulomb.similarity.engine import Gradients, Needs, Plan, Reduced
 from coulomb.similarity.products import full_precision, product
-from coulomb.similarity.streaming import Gradients, Needs, Reduced, scaled, term_slopes_, terms
+from coulomb.similarity.streaming import scaled, term_slopes_, terms
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, below, powered
 
 
-def forward(problem: Problem, **_: bool) -> Reduced:
+def forward(problem: Problem, plan: Plan) -> Reduced:
     """Reduces every row (and column).
 
     Caches [P, N, M]: E_p = exp2(p·t) and the row sums if bounded, else the softmax; t if both directions need their own
@@ -39,18 +40,20 @@ def forward(problem: Problem, **_: bool) -> Reduced:
         return Reduced(totals_PN.log2().mul_(1 / LOG2E), column_sums, cached=[exponentials, totals_PN])
 
 
-def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
-    """The gradients that are needed. Those of keys that are the queries are added to the queries'."""
+def backward(
+    problem: Problem, plan: Plan, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs
+) -> Gradients:
+    """The gradients that are needed; keys that are the queries add theirs to the queries'."""
     (cached, *totals), queries_ND, keys_MD = reduced.cached, problem.queries_ND, problem.keys
     with full_precision(queries_ND):
         weight_PN = grad_PN
         if problem.reduction == "lse":
             weight_PN = _weights(problem, totals[0] if totals else cached.sum(2), grad_PN)
         need_queries, need_keys, need_scale, need_bias = needs
-        if problem.triangular:
+        if plan.triangular:
             gradient = (weight_PN[:, :, None] + weight_PN[:, None]).mul_(cached)
             grad_ND = product(gradient[0] if len(gradient) == 1 else gradient.sum(0), queries_ND.T)
-            return scaled(problem, need_scale, grad_ND, None, None)
+            return scaled(problem, plan, need_scale, grad_ND, None, None)
         factor: Tensor | float = 1.0  # of the rows of ``gradient``, which goes to the thin operands if it can
         if problem.both:
             assert reduced.columns_M is not None and grad_M is not None
@@ -67,6 +70,7 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
         need_queries, need_keys = need_queries or need_scale, need_keys or problem.keys_MD is None
         return scaled(
             problem,
+            plan,
             need_scale,
             product(gradient, keys_MD.T) * factor if need_queries else None,
             product((queries_ND * factor).T, gradient.T).T if need_keys else None,
@@ -77,10 +81,10 @@ def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor
 def _exponents(problem: Problem) -> Tensor:
     """t [N, M] (see `Tiles`), −inf for pairs that do not count."""
     tiles = Tiles(problem, half=False)
-    tile = tiles.complete_(product(problem.queries_ND * tiles.factor, problem.keys), *problem.pairs.everything)
+    tile = tiles.complete_(product(problem.queries_ND * tiles.scale_of_t, problem.keys), *problem.pairs.everything)
     if problem.top_k is not None:
         last = tile.topk(problem.top_k, dim=1, sorted=False).values.amin(1, keepdim=True)
-        exclude_(tile, torch.lt, tile, below(last, tiles.factor))
+        exclude_(tile, torch.lt, tile, below(last, tiles.scale_of_t))
     return tile
 
 

@@ -1,7 +1,7 @@
 """Reductions of the rows of S = scale·Q·Kᵀ + bias, tile by tile; S is never stored. Plain torch on any device, no autograd.
 
-Memory is one or two tiles and a few vectors. The backward pass computes the tiles again, except those cached in the forward
-pass (`policy.cached_elements`). Cost with u = N·M·D flops, where a product is 2u: keys that are the queries 4u (S = Sᵀ, the
+Memory is one or two tiles and a few vectors. The backward pass computes the tiles again, except the tiles that the plan
+cached in the forward pass. Cost with u = N·M·D flops, where a product is 2u: keys that are the queries 4u (S = Sᵀ, the
 upper triangle suffices), both directions 8u, one direction 8u, with frozen queries 6u, with frozen keys 4u (the mean key
 under the softmax comes with the forward pass). `coulomb.similarity.fused` takes 6u where it applies.
 
@@ -9,114 +9,60 @@ Exponentials are powers of two: t = s·log2(e), exp s = exp2(t). If |t| is bound
 needed, so that one exponential serves row i and column j; otherwise an online maximum keeps any magnitude exact.
 """
 
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from coulomb.ground.workers import alone
-from coulomb.similarity import policy
+from coulomb.similarity.engine import Cache, Gradients, Needs, Plan, Reduced
 from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
 
-Needs = Sequence[bool]  # which of the gradients of queries, keys, scale and bias are needed
 
-
-class Cache(dict[tuple[int, int], Tensor]):
-    """Exponentials of tiles by their first row and column, as long as ``room`` elements suffice."""
-
-    def __init__(self, room: int = 0) -> None:
-        super().__init__()
-        self.room, self.lock = room, threading.Lock()
-
-    def reserve(self, rows: slice, cols: slice) -> bool:
-        """True if there is room for one more tile, which is then to be stored."""
-        elements = (rows.stop - rows.start) * (cols.stop - cols.start)
-        with self.lock:
-            fits = elements <= self.room
-            self.room -= elements * fits
-        return fits
-
-    def of(self, rows: slice, cols: slice) -> Tensor | None:
-        """The exponentials of a tile, if they are cached."""
-        return self.get((rows.start, cols.start))
-
-
-@dataclass(eq=False)
-class Reduced:
-    """Results of a forward pass.
-
-    Attributes:
-        rows_PN: the reduction of each row, per power; −inf for the lse of a row without pairs.
-        columns_M: that of the columns, if ``both``.
-        attended_ND: Σ_j softmax(s_i)_j k_j, if requested.
-        cached: exponentials of all of S (`coulomb.similarity.stored`),
-        cache: or those of some tiles.
-    """
-
-    rows_PN: Tensor
-    columns_M: Tensor | None = None
-    attended_ND: Tensor | None = None
-    cached: Sequence[Tensor] = ()
-    cache: Cache = field(default_factory=Cache)
-
-
-class Gradients(NamedTuple):
-    """Results of a backward pass; None where not needed."""
-
-    queries_ND: Tensor | None
-    keys_MD: Tensor | None
-    scale: Tensor | None
-    bias_M: Tensor | None
-
-
-def forward(problem: Problem, *, attend: bool = False, learning: bool = False) -> Reduced:
-    """Reduces every row (and column).
-
-    Args:
-        problem: the operands and the reduction.
-        attend: also compute the mean key under the softmax, from which the backward pass needs no tiles (one power, one
-            direction).
-        learning: a backward pass will follow, for which some exponentials are cached.
-    """
+def forward(problem: Problem, plan: Plan) -> Reduced:
+    """Reduces every row (and column)."""
     with full_precision(problem.queries_ND):
         if problem.both and not problem.bounded:  # the maximum of a row is not that of its columns
             rows, columns = (_rows(side, False, 0) for side in (replace(problem, both=False), problem.transposed()))
             return Reduced(rows.rows_PN, columns.rows_PN[0])
-        room = policy.cached_elements(problem) if learning else 0
-        return _triangle(problem, room) if problem.triangular else _rows(problem, attend, room)
+        return _triangle(problem, plan.cached) if plan.triangular else _rows(problem, plan.attend, plan.cached)
 
 
-def backward(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
-    """The gradients that are needed. Those of keys that are the queries are added to the queries'.
+def backward(
+    problem: Problem, plan: Plan, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs
+) -> Gradients:
+    """The gradients that are needed; keys that are the queries add theirs to the queries'.
 
     ``reduced`` may be over more keys than the problem has (keys of other processes): P_ij = exp(s_ij − lse_i) all the same.
     """
     with full_precision(problem.queries_ND):
         if problem.both and not problem.bounded:
-            return _two_passes(problem, reduced, grad_PN, grad_M, needs)
+            return _two_passes(problem, plan, reduced, grad_PN, grad_M, needs)
         need_queries, need_keys, need_scale, need_bias = needs
         itself = problem.keys_MD is None
         if reduced.attended_ND is not None and not (need_keys or itself or need_bias):
-            return scaled(problem, need_scale, reduced.attended_ND * grad_PN.T, None, None)
-        if problem.triangular:
-            return scaled(problem, need_scale, _triangle_backward(problem, reduced, grad_PN), None, None)
+            return scaled(problem, plan, need_scale, reduced.attended_ND * grad_PN.T, None, None)
+        if plan.triangular:
+            return scaled(problem, plan, need_scale, _triangle_backward(problem, reduced, grad_PN), None, None)
         wanted = need_queries or need_scale, need_keys or itself, need_bias
-        return scaled(problem, need_scale, *_rows_backward(problem, reduced, grad_PN, grad_M, wanted))
+        return scaled(problem, plan, need_scale, *_rows_backward(problem, reduced, grad_PN, grad_M, wanted))
 
 
 def scaled(
-    problem: Problem, need_scale: bool, grad_ND: Tensor | None, grad_MD: Tensor | None, grad_bias_M: Tensor | None
+    problem: Problem,
+    plan: Plan,
+    need_scale: bool,
+    grad_ND: Tensor | None,
+    grad_MD: Tensor | None,
+    grad_bias_M: Tensor | None,
 ) -> Gradients:
     """`Gradients` from G K, Gᵀ Q and Gᵀ 1, which are modified; for a triangular problem from (G + Gᵀ) Q."""
     grad_scale = None
     if need_scale and grad_ND is not None:
         grad_scale = (problem.queries_ND * grad_ND).sum()
-        grad_scale = grad_scale / 2 if problem.triangular else grad_scale
+        grad_scale = grad_scale / 2 if plan.triangular else grad_scale
     if problem.keys_MD is None and grad_ND is not None and grad_MD is not None:
         grad_ND, grad_MD = grad_ND.add_(grad_MD), None
     for grad in (grad_ND, grad_MD):
@@ -172,7 +118,7 @@ def _rows(problem: Problem, attend: bool, room: int) -> Reduced:
         if keep:
             cache[rows.start, cols.start] = last
         if attended_LND is not None:
-            add_product(attended_LND[lane, rows], tiles.operand(last), tiles.factors_MD[cols])
+            add_product(attended_LND[lane, rows], tiles.operand(last), tiles.operands_MD[cols])
 
     tiles.visit(visit, columns=problem.both)
     largest_N = finite(largest_LN.amax(0))
@@ -236,7 +182,7 @@ def _rows_backward(
             grad_bias_M[cols] += tile.T.mv(weight_PN[0, rows]) if thin else tile.sum(0)
         tile = tiles.operand(tile)
         if grad_LND is not None:
-            add_product(grad_LND[lane, rows], tile, tiles.factors_MD[cols])
+            add_product(grad_LND[lane, rows], tile, tiles.operands_MD[cols])
         if grad_MD is not None:
             add_product(grad_MD[cols], tile.T, weighted_ND[rows])
 
@@ -345,19 +291,21 @@ def _triangle_backward(problem: Problem, reduced: Reduced, grad_PN: Tensor) -> T
             if second:
                 tile.addcmul_(second[0], weights(1, rows, cols))
         tile = tiles.operand(tile)
-        add_product(grad_ND[rows], tile, tiles.factors_MD[cols])
+        add_product(grad_ND[rows], tile, tiles.operands_MD[cols])
         if rows != cols:
-            add_product(grad_ND[cols], tile.T, tiles.factors_MD[rows])
+            add_product(grad_ND[cols], tile.T, tiles.operands_MD[rows])
 
     tiles.visit_triangle(visit)
     return grad_ND
 
 
-def _two_passes(problem: Problem, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs) -> Gradients:
+def _two_passes(
+    problem: Problem, plan: Plan, reduced: Reduced, grad_PN: Tensor, grad_M: Tensor | None, needs: Needs
+) -> Gradients:
     """Both directions when the exponentials need a maximum, which rows and columns do not share."""
     assert reduced.columns_M is not None and grad_M is not None
-    rows = backward(replace(problem, both=False), Reduced(reduced.rows_PN), grad_PN, None, needs)
+    rows = backward(replace(problem, both=False), plan, Reduced(reduced.rows_PN), grad_PN, None, needs)
     swapped = needs[1], needs[0], needs[2], False
-    columns = backward(problem.transposed(), Reduced(reduced.columns_M[None]), grad_M[None], None, swapped)
+    columns = backward(problem.transposed(), plan, Reduced(reduced.columns_M[None]), grad_M[None], None, swapped)
     there = columns.keys_MD, columns.queries_ND, columns.scale, None
     return Gradients(*(None if a is None or b is None else a + b for a, b in zip(rows, there, strict=True)))

@@ -48,7 +48,7 @@ class Problem:
         tile: rows and columns of a tile.
         exponent: an upper bound of |s|·log2(e) if known, or None.
         half: dtype of the operands of the tiles' products, or None. Everything else is in full precision.
-        backend: who reduces it if it is not stored, see `policy.engine`.
+        backend: ``"dense"``, ``"stored"``, ``"streaming"`` or ``"attention"``, see `coulomb.similarity.plan.resolved`.
     """
 
     queries_ND: Tensor
@@ -65,7 +65,7 @@ class Problem:
     tile: int = 768
     exponent: float | None = None
     half: torch.dtype | None = None
-    backend: str = "auto"
+    backend: str = "streaming"
 
     @property
     def operands(self) -> tuple[Tensor, Tensor | None, float | Tensor, Tensor | None]:
@@ -124,12 +124,6 @@ class Problem:
         """True if t is so large that exp2(t − lse) is wrong by the rounding of t and lse, even above 1."""
         return not self.bounded and COARSE / torch.finfo(self.queries_ND.dtype).eps < self.largest_exponent < math.inf
 
-    @property
-    def triangular(self) -> bool:
-        """True if the exponentials are symmetric, so that the tiles on and above the diagonal suffice."""
-        whole = self.at_least_N is None and self.top_k is None and self.reduction == "lse"
-        return whole and self.keys_MD is None and self.bias_M is None and self.pairs.mask is None and self.bounded
-
     @cached_property
     def largest_exponent(self) -> float:
         """An upper bound of |s|·log2(e), by Cauchy-Schwarz; NaN if an input is; ∞ if it cannot be read in a CUDA graph."""
@@ -163,10 +157,10 @@ class Tiles:
         self.pairs, self.tile = problem.pairs, problem.tile
         self.queries_ND, self.keys_MD = problem.queries_ND, problem.keys
         self.half = problem.half if half and policy.halves(problem) else None
-        self.factors_MD = self.operand(self.keys_MD)
+        self.operands_MD = self.operand(self.keys_MD)
         self.on_cpu = self.queries_ND.device.type == "cpu"
         self.threads = torch.get_num_threads() if self.on_cpu else 1
-        self.factor = problem.scale * (unit := problem.unit_of_t)
+        self.scale_of_t = problem.scale * (unit := problem.unit_of_t)
         self.bias_M = None if problem.bias_M is None else problem.bias_M * unit
         self.at_least_N = None if problem.at_least_N is None else problem.at_least_N * unit
         self.largest_N = largest_N
@@ -181,7 +175,7 @@ class Tiles:
         return self.complete_(self._product(rows, cols, keep), rows, cols)
 
     def complete_(self, out: Tensor, rows: slice, cols: slice) -> Tensor:
-        """t from the products of its vectors and the factor, in place."""
+        """t from the scaled products of its vectors, in place."""
         if self.bias_M is not None:
             out.add_(self.bias_M[cols])
         if self.at_least_N is not None:
@@ -191,10 +185,10 @@ class Tiles:
         return out if self.largest_N is None else out.sub_(self.largest_N[rows, None]).clamp_max_(0)
 
     def _product(self, rows: slice, cols: slice, keep: bool) -> Tensor:
-        keys_CD = self.factors_MD[cols]
+        keys_CD = self.operands_MD[cols]
         if self.half is not None:
             queries_RD = self.operand(self.queries_ND[rows])
-            return products.half_product(queries_RD, keys_CD, self.queries_ND.dtype).mul_(self.factor)
+            return products.half_product(queries_RD, keys_CD, self.queries_ND.dtype).mul_(self.scale_of_t)
         if not self.on_cpu:
             return torch.mm(self._scaled(rows), keys_CD.T)
         size = rows.stop - rows.start, cols.stop - cols.start
@@ -202,10 +196,10 @@ class Tiles:
         return torch.mm(self._scaled(rows), keys_CD.T, out=out)
 
     def _scaled(self, rows: slice) -> Tensor:
-        """Queries times the factor: of the thin operand, which rounds the tile less than of the tile itself."""
+        """Queries times the scale: scaling the thin operand rounds less than scaling the tile."""
         strip: tuple[slice, Tensor] | None = getattr(self._memory, "strip", None)
         if strip is None or strip[0] != rows:
-            strip = self._memory.strip = rows, self.queries_ND[rows] * self.factor
+            strip = self._memory.strip = rows, self.queries_ND[rows] * self.scale_of_t
         return strip[1]
 
     def buffer(self, size: Sequence[int], name: str = "tile") -> Tensor:
