@@ -19,6 +19,7 @@ from coulomb.ground.errors import CoulombWarning
 # Largest norm of rows that are not normalized: their products then leave a factor of 2¹⁶ for 1/τ and sums over rows.
 LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # dtypes of labels
+UNKNOWN = -1  # a label or id that is not known, which equals no other
 ZERO = 1e-12  # rows of smaller norm are zero vectors
 # Frames that warnings skip, so that they point at the user's line: this package, and torch, whose modules call it.
 OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))

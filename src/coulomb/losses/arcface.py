@@ -1,4 +1,4 @@
-"""ArcFace: softmax over class centers on the sphere, with an angular margin for the sample's own class."""
+"""ArcFace: softmax over class centers on the sphere, with an angular margin for the class of the sample."""
 
 import math
 from dataclasses import KW_ONLY, InitVar
@@ -55,7 +55,7 @@ class ArcFaceLoss(Loss):
 
     Deviations from the authors' code: it adds the margin outside the graph, so that the gradient of the target is that
     without margin; here it is exact, s·sin(θ+m)/sin θ (if cos θ rounds to ±1 and sin θ to 0, the infinite part counts
-    as 0). Their newer code has no special case for θ + m > π; this loss has that of their first code.
+    as 0). Their newer code has no special case for θ + m > π; this loss has the special case of their first code.
     Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
     them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is issued.
 
@@ -89,15 +89,15 @@ class ArcFaceLoss(Loss):
     def forward(self, features: Tensor, labels: Tensor) -> Result:
         """Computes the loss; see the class."""
         scores = class_scores(features, labels, self.centers, scale=self.scale, normalize=self.normalize)
-        own = self.scale * self._with_margin(scores.own / self.scale)
-        losses = scores.contrast(own)
-        if self.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
-            mean = scores.similarity.mean("all") + (own - scores.own) / len(self.centers)
-            losses = losses + self.label_smoothing * (own - mean)
+        target = self.scale * self._with_margin(scores.target / self.scale)
+        losses = scores.contrast(target)
+        if self.label_smoothing:  # (1 − ε)(LSE − target) + ε(LSE − mean)
+            mean = scores.similarity.mean("all") + (target - scores.target) / len(self.centers)
+            losses = losses + self.label_smoothing * (target - mean)
         loss = reduced(losses, self.reduction, scores.known)
         if not self.diagnose:
             return loss
-        return loss, diagnose_rows(scores.similarity, positive=scores.own, has_positive=scores.known)
+        return loss, diagnose_rows(scores.similarity, positive=scores.target, has_positive=scores.known)
 
     def logits(self, features: Tensor) -> Tensor:
         """Returns s·cos θ, [B, C], without margin, for predictions."""

@@ -19,26 +19,26 @@ class ClassScores:
     Attributes:
         similarity: samples × centers; the center of a sample's label is its positive, the others are its negatives.
         known: mask of known labels, [B]; None: all are known.
-        own: s_iy, [B]; class 0 takes the place of an unknown label.
+        target: s_iy, [B]; class 0 takes the place of an unknown label.
         rest: LSE_{c≠y} s_ic, [B], if the similarities are few enough to be stored; else None.
     """
 
     similarity: Similarity
     known: Tensor | None
-    own: Tensor
+    target: Tensor
     rest: Tensor | None = None
 
-    def contrast(self, own: Tensor) -> Tensor:
+    def contrast(self, target: Tensor) -> Tensor:
         """Returns softplus(LSE_{c≠y} s_ic − own_i), [B]."""
         if self.rest is None:
-            return self.similarity.contrast(own, counted=self.known)
-        return softplus(self.rest - own, threshold=50)
+            return self.similarity.contrast(target, counted=self.known)
+        return softplus(self.rest - target, threshold=50)
 
 
-def own_and_rest(logits_BC: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
+def target_and_rest(logits_BC: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
     """Returns (logit of the sample's class, LSE of the other logits), [B] each.
 
-    softplus(rest − own) is the cross-entropy, without cancellation.
+    softplus(rest − target) is the cross-entropy, without cancellation.
     """
     target = labels_B[:, None].clamp_min(0)
     return logits_BC.gather(1, target).squeeze(1), logits_BC.scatter(1, target, -torch.inf).logsumexp(1)
@@ -74,7 +74,7 @@ def class_scores(
         features, centers, scale=scale, column_bias=bias, query_ids=labels, key_ids=classes, unit=normalize
     )
     if similarity.is_stored:
-        return ClassScores(similarity, known, *own_and_rest(similarity.matrix, labels))
+        return ClassScores(similarity, known, *target_and_rest(similarity.matrix, labels))
     return ClassScores(similarity, known, similarity.positives(labels.clamp_min(0)))
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 from coulomb.losses.diagnosis import Diagnosis, Result
 from coulomb.losses.negatives import Contrast, ContrastiveLoss
 from coulomb.losses.options import Share, Tau
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DebiasedLoss(ContrastiveLoss):
 
     def forward(self, view0: Tensor, view1: Tensor) -> Result:
         """Computes the loss; see the class."""
-        contrast = self._views(view0, view1, inverse(self.temperature))
+        contrast = self._views(view0, view1, scale_of(self.temperature))
         log_sum = contrast.similarity.lse("negatives")
         excess, bounded = debiased(contrast, log_sum - contrast.positives, self.tau_plus)
         return with_bounded(self._result(contrast, softplus(excess, threshold=50)), bounded)

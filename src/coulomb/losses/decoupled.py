@@ -5,7 +5,7 @@ from torch import Tensor
 from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import Contrast, ContrastiveLoss
 from coulomb.losses.options import Flag, Positive, Tau
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 from coulomb.similarity.collectives import gather_rows
 
 
@@ -54,7 +54,7 @@ class DecoupledLoss(ContrastiveLoss):
 
     def forward(self, view0: Tensor, view1: Tensor) -> Result:
         """Computes the loss; see the class."""
-        contrast = self._views(view0, view1, inverse(self.temperature))
+        contrast = self._views(view0, view1, scale_of(self.temperature))
         if contrast.count == 0:
             return self._result(contrast, 0 * contrast.positives)
         positives = contrast.positives * self._weights(contrast) if self.weighted else contrast.positives

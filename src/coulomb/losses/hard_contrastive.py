@@ -6,7 +6,7 @@ from torch.nn.functional import softplus
 from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import ContrastiveLoss
 from coulomb.losses.options import Tau, Whole
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 
 
 class HardContrastiveLoss(ContrastiveLoss):
@@ -35,7 +35,7 @@ class HardContrastiveLoss(ContrastiveLoss):
         diagnose: return (loss, `Diagnosis`); the diagnosis covers all negatives.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
-            convention. ``negatives`` are never gathered: each process uses its own.
+            convention. ``negatives`` are not gathered.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
     are the positives of the other samples.
@@ -56,6 +56,6 @@ class HardContrastiveLoss(ContrastiveLoss):
 
     def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
         """Computes the loss; see the class."""
-        contrast = self._pairs(query, positive, negatives, inverse(self.temperature))
+        contrast = self._pairs(query, positive, negatives, scale_of(self.temperature))
         lse = contrast.similarity.lse(contrast.over, top_k=self.top_k if self.top_k < contrast.count else None)
         return self._result(contrast, softplus(lse - contrast.positives, threshold=50))

@@ -9,7 +9,7 @@ from coulomb.losses.debiased import debiased, with_bounded
 from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import ContrastiveLoss
 from coulomb.losses.options import NonNegative, Share, Tau
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 
 
 class HardNegativeLoss(ContrastiveLoss):
@@ -50,7 +50,7 @@ class HardNegativeLoss(ContrastiveLoss):
 
     def forward(self, view0: Tensor, view1: Tensor) -> Result:
         """Computes the loss; see the class."""
-        contrast = self._views(view0, view1, inverse(self.temperature))
+        contrast = self._views(view0, view1, scale_of(self.temperature))
         if self.beta == 0 or contrast.count == 0:
             log_negatives = contrast.similarity.lse("negatives")
         else:

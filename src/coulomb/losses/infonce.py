@@ -5,7 +5,7 @@ from torch import Tensor
 from coulomb.losses.diagnosis import Result
 from coulomb.losses.negatives import ContrastiveLoss
 from coulomb.losses.options import Flag, Tau
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 
 
 class InfoNCELoss(ContrastiveLoss):
@@ -37,7 +37,7 @@ class InfoNCELoss(ContrastiveLoss):
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
-            convention. ``negatives`` are never gathered: each process uses its own.
+            convention. ``negatives`` are not gathered.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]; any of them may require a gradient. With
     integers ``query_ids`` [N] and ``negative_ids`` [K] (−1: unknown), negatives with the query's id are left out, such as
@@ -72,6 +72,6 @@ class InfoNCELoss(ContrastiveLoss):
         if negatives is not None and self.symmetric:
             raise ValueError("negatives with symmetric=True: they apply to the queries only; use symmetric=False")
         ids = query_ids, negative_ids
-        contrast = self._pairs(query, positive, negatives, inverse(self.temperature), ids)
+        contrast = self._pairs(query, positive, negatives, scale_of(self.temperature), ids)
         loss = contrast.similarity.contrast(contrast.positives, contrast.over, both=self.symmetric)
         return self._result(contrast, loss)

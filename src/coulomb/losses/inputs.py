@@ -7,7 +7,17 @@ import torch
 from torch import Tensor
 
 from coulomb.ground import checked
-from coulomb.ground.checked import LONGEST, ZERO, abstract, capturing, check_shape, check_tensor, readable, warn
+from coulomb.ground.checked import (
+    LONGEST,
+    UNKNOWN,
+    ZERO,
+    abstract,
+    capturing,
+    check_shape,
+    check_tensor,
+    readable,
+    warn,
+)
 from coulomb.ground.workers import MORE_THAN, alone
 
 UNIT = {torch.float32: 1e-6, torch.float64: 1e-14}  # rounding of the length of a normalized row
@@ -168,7 +178,7 @@ def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None 
     check_tensor(name, labels, "an integer", (length,), like, ", one per sample")
     if length and readable(labels):
         least, greatest = (int(one) for one in labels.aminmax())
-        if least < -1:
+        if least < UNKNOWN:
             raise ValueError(f"{name} must be integers from 0, or −1 for unknown, got {least}")
         if classes is not None and greatest >= classes:
             raise ValueError(f"{name} must be below the number of classes, {classes}, got {greatest}")
@@ -182,7 +192,7 @@ def flat_labels(labels: Tensor) -> Tensor:
 
 def known_labels(labels: Tensor) -> Tensor | None:
     """Returns a boolean mask [B] of labels from 0; None if all are known. A `CoulombWarning` counts the others."""
-    return unless_all(labels >= 0, "labels are unknown (−1): they are left out of the mean, with a loss of 0")
+    return unless_all(labels != UNKNOWN, "labels are unknown (−1): they are left out of the mean, with a loss of 0")
 
 
 def unless_all(counted: Tensor, what: str) -> Tensor | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb.ground.checked import check_tensor, readable, transformed
 from coulomb.losses.inputs import class_ids, flat_labels
-from coulomb.losses.negatives import own_rows, unique_ids
+from coulomb.losses.negatives import local_rows, unique_ids
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_rows
 from coulomb.similarity.products import full_precision, matmul
@@ -31,7 +31,7 @@ def relations(
         return None, None, None
     if isinstance(labels, Tensor) and labels.ndim == 2:
         return None, None, checked_multi_hot(labels, batch, like)
-    # Each unknown sample is its own class, so that its other views are positives.
+    # Each unknown sample is a class by itself, so that its other views are positives.
     return unique_ids(group, class_ids(labels, batch, like)).repeat(views), None, None
 
 
@@ -53,8 +53,24 @@ def overlaps(first_RC: Tensor, second_BC: Tensor, overlap: str) -> Tensor:
     return common
 
 
-def overlap_matrix(multi_hot_BC: Tensor, overlap: str) -> Tensor:
+def positive_pairs(mask_BB: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Returns the positives of each anchor among all views, [anchors, V·B], from a mask of samples; never itself."""
+    anchors, keys = shape
+    views = keys // len(mask_BB)
+    pairs = mask_BB.repeat(views, views)[:anchors]
+    pairs.diagonal().zero_()
+    return pairs
+
+
+def negative_pairs(positive: Tensor) -> Tensor:
+    """Returns the other samples of each anchor, [anchors, V·B]; never itself."""
+    return (positive == 0).fill_diagonal_(False)
+
+
+def overlap_matrix(multi_hot_BC: Tensor, overlap: str, group: dist.ProcessGroup | None = None) -> Tensor:
     """Returns w_ij of all pairs, [B, B], boolean for ``"any"``. A sample without classes has weight 1 with itself only."""
+    if group is not None:
+        raise ValueError("labels [B, C] in several processes need positives='out', no diagnosis or gather=False")
     with full_precision(multi_hot_BC):
         matrix = overlaps(multi_hot_BC, multi_hot_BC, overlap) + (multi_hot_BC.sum(1) == 0).diag()
     return matrix > 0 if overlap == "any" else matrix
@@ -72,16 +88,16 @@ def overlap_mean(similarity: Similarity, features: Tensor, multi_hot: Tensor, ov
     """
     batch, group = len(multi_hot), similarity.group
     views = features.reshape(batch, -1, features.shape[-1])
-    # Σ_j w_ij (z_j, 1) over the views of all samples; the anchor's own term is subtracted below.
+    # Σ_j w_ij (z_j, 1) over the views of all samples, less the term j = i.
     summands = torch.cat([views.sum(1), features.new_full((batch, 1), views.shape[1])], 1)
-    own_batch = own_rows(group, batch, summands)
-    sums = overlap_sums(gather_rows(group, multi_hot), gather_rows(group, summands), overlap)[own_batch]
-    own = multi_hot.sum(1).clamp_min(1) if overlap == "count" else torch.ones_like(multi_hot[:, 0])
+    local = local_rows(group, batch, summands)
+    sums = overlap_sums(gather_rows(group, multi_hot), gather_rows(group, summands), overlap)[local]
+    with_itself = multi_hot.sum(1).clamp_min(1) if overlap == "count" else torch.ones_like(multi_hot[:, 0])
     anchor_views = similarity.shape[0] // batch
-    sums, own = sums.repeat(anchor_views, 1), own.repeat(anchor_views)
-    weight = sums[:, -1] - own
+    sums, with_itself = sums.repeat(anchor_views, 1), with_itself.repeat(anchor_views)
+    weight = sums[:, -1] - with_itself
     alone = weight <= 0
-    total = (similarity.queries_ND * (sums[:, :-1] - own[:, None] * similarity.queries_ND)).sum(1)
+    total = (similarity.queries_ND * (sums[:, :-1] - with_itself[:, None] * similarity.queries_ND)).sum(1)
     return similarity.scale * total / weight.masked_fill(alone, 1), alone
 
 

@@ -12,7 +12,7 @@ from coulomb.ground.checked import check_shape, check_tensor, checked_number, re
 from coulomb.losses.diagnosis import Diagnosis, Result
 from coulomb.losses.inputs import lengths, paired_products, paired_rows, reduced, unit_rows
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau, Whole
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 from coulomb.similarity.products import matmul
 
 CHUNK = 512  # noise samples per product with the query
@@ -38,7 +38,7 @@ class NCELoss(Loss):
     and which it updates after the step: v ← normalized (v + f)/2. No labels.
     Temperature: noise sample k is pushed by P_k/(P_k + mPₙ)/τ: close to 0 if it is distant, 1/τ if it is near. Z depends on τ:
     with a `LearnableTemperature` use ``normalizer="ema"``.
-    Cost: 6u with u = B·m·D; 4u if the noise has no gradient. Memory is that of the noise, which the caller gathers.
+    Cost: 6u with u = B·m·D; 4u if the noise has no gradient. Memory: the noise, which the caller gathers.
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018,
     arXiv:1805.01978; Gutmann & Hyvärinen, Noise-Contrastive Estimation: A New Estimation Principle for Unnormalized
     Statistical Models, AISTATS 2010.
@@ -56,12 +56,12 @@ class NCELoss(Loss):
         diagnose: return (loss, `Diagnosis`), with the noise as negatives.
 
     Call with query [B, D], positive [B, D] (the bank's entries of the same instances), noise [B, m, D] (the entries of the
-    drawn instances) and, if ``noise_log_prob`` is set, noise_index [B, 1+m]: the instance of the positive, then those of the
-    noise. Noise may contain the positive, as in the authors' code.
+    drawn instances) and, if ``noise_log_prob`` is set, noise_index [B, 1+m]: the instance of the positive, then of
+    each noise entry. Noise may contain the positive, as in the authors' code.
 
     Deviation: the authors add 1e-7 to both denominators (not needed in log space), and include the positive in the mean
     that estimates Z.
-    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; before the first estimate, that of the batch
+    Degenerate input: m = 0 is an error. In ``eval()`` Z is not updated; before the first estimate, the batch's estimate
     is used. Transforms of `torch.func` need a number for Z, since an estimate is written to a buffer.
 
     Raises:
@@ -93,16 +93,16 @@ class NCELoss(Loss):
         batch, m = noise.shape[:2]
         if batch != len(query) or m == 0:
             raise ValueError(f"noise must have shape [{len(query)}, m, D] with m at least 1, got {tuple(noise.shape)}")
-        scale, log_m = inverse(self.temperature), math.log(m)
-        own = scale * paired_products(rows.view(2, batch, -1))
+        scale, log_m = scale_of(self.temperature), math.log(m)
+        positive = scale * paired_products(rows.view(2, batch, -1))
         others = scale * _cosines(rows[:batch], noise, normalize=self.normalize)
-        own_noise, others_noise = self._log_noise(noise_index, others)
+        positive_noise, others_noise = self._log_noise(noise_index, others)
         log_z = self._log_z(others - others_noise)
         # softplus of the log odds of mPₙ⁺ : P⁺ and of Pₖ : mPₙₖ
-        losses = softplus(log_z + log_m + own_noise - own, threshold=50)
+        losses = softplus(log_z + log_m + positive_noise - positive, threshold=50)
         losses = losses + softplus(others - (log_z + log_m + others_noise), threshold=50).sum(1)
         loss = reduced(losses, self.reduction)
-        return (loss, _diagnosis(own.detach(), others.detach(), scale)) if self.diagnose else loss
+        return (loss, _diagnosis(positive.detach(), others.detach(), scale)) if self.diagnose else loss
 
     def _log_noise(self, index: Tensor | None, others: Tensor) -> tuple[float | Tensor, float | Tensor]:
         """Returns log Pₙ of the positives [B] and of the noise [B, m]."""
@@ -169,11 +169,11 @@ def _checked_log_prob(log_prob: Tensor | None, num_instances: int) -> Tensor | N
 
 
 @torch.no_grad()
-def _diagnosis(own: Tensor, others: Tensor, scale: float | Tensor) -> Diagnosis:
+def _diagnosis(positive: Tensor, others: Tensor, scale: float | Tensor) -> Diagnosis:
     log_p = others.log_softmax(1)
     return Diagnosis(
-        positive=own / scale,
+        positive=positive / scale,
         hardest_negative=others.amax(1) / scale,
         effective_negatives=(-(log_p.exp() * log_p).sum(1)).exp(),
-        without_positive=torch.zeros((), dtype=torch.long, device=own.device),
+        without_positive=torch.zeros((), dtype=torch.long, device=positive.device),
     )

@@ -1,6 +1,6 @@
 """Negatives of a loss: other samples of the batch (of all processes with ``gather``), or a tensor such as a queue.
 
-With ``gather`` each process returns the mean over its own anchors against the keys of all W processes, weighted by
+With ``gather`` each process returns the mean over its anchors against the keys of all W processes, weighted by
 W·(its anchors)/(all anchors), which is 1 for batches of equal size. The gradients that other processes compute for its
 embeddings are added. Averaging over processes, as DistributedDataParallel does, then gives exactly the loss and the
 gradient of one process with the whole batch.
@@ -148,7 +148,7 @@ def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
     return torch.where(labels_N >= 0, labels_N, first + torch.arange(len(labels_N), device=labels_N.device))
 
 
-def own_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
+def local_rows(group: dist.ProcessGroup | None, rows: int, like: Tensor) -> slice:
     """Returns the slice of this process's rows in the rows gathered from all processes."""
     if group is None:
         return slice(0, rows)

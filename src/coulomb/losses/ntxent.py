@@ -7,7 +7,7 @@ from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.negatives import ContrastiveLoss, reduced_over
 from coulomb.losses.options import Tau
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group
 
@@ -58,7 +58,7 @@ class NTXentLoss(ContrastiveLoss):
             if view0.shape[1] != 2:
                 return self._more_views(view0)
             view0, view1 = view0.unbind(1)
-        contrast = self._views(view0, view1, inverse(self.temperature))
+        contrast = self._views(view0, view1, scale_of(self.temperature))
         return self._result(contrast, contrast.similarity.contrast(contrast.positives))
 
     def _more_views(self, views: Tensor) -> Result:
@@ -67,7 +67,7 @@ class NTXentLoss(ContrastiveLoss):
             raise ValueError(f"view0 must hold at least 2 views [N, V, D], got shape {tuple(views.shape)}")
         group = gather_group(self.gather)
         rows = normalized(("view0",), views.transpose(0, 1).reshape(n * v, dim), normalize=self.normalize)
-        scale = inverse(self.temperature)
+        scale = scale_of(self.temperature)
         similarity = Similarity(rows, scale=scale, instances=n, unit=self.normalize, half=views.dtype, group=group)
         anchors = similarity.number_of_keys
         if anchors == v:

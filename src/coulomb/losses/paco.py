@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.ground.checked import check_shape, checked_whole
-from coulomb.losses.classes import checked_counts, log_frequencies, own_and_rest
+from coulomb.ground.checked import UNKNOWN, check_shape, checked_whole
+from coulomb.losses.classes import checked_counts, log_frequencies, target_and_rest
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import class_ids, normalized, unless_all, warn_counted
 from coulomb.losses.negatives import counted_over, rank, reduced_over, world_size
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
-from coulomb.losses.temperature import check_base, inverse
+from coulomb.losses.temperature import check_base, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group
 
@@ -24,7 +24,7 @@ class ParametricCenters(nn.Linear):
     """W h + b, [B, C]: the class centers of `PaCoLoss`, an ordinary linear layer on the encoder's features h.
 
     When to use: with `PaCoLoss`.
-    Needs: the features of the encoder, not those of the projection head; its parameters must be in the optimizer.
+    Needs: the features of the encoder, not the embeddings of the projection head; its parameters must be in the optimizer.
     Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028.
 
     Args:
@@ -52,8 +52,8 @@ class PaCoLoss(Loss):
     the rare ones.
     Needs: labels, `ParametricCenters` on the encoder's features, the number of training images per class, and keys: second
     views and a queue from a momentum encoder, or (generalized PaCo) both views as anchors.
-    Temperature: τ applies to the features only: the lower it is, the wider their logits are relative to those of the
-    centers, and the more the nearest features count. τ_sup does the same for the centers.
+    Temperature: τ applies to the features only: the lower it is, the wider their logits are relative to the centers'
+    logits, and the more the nearest features count. τ_sup does the same for the centers.
     Cost: 8u with u = B·(B+M)·D; 4u if every row is an anchor. Memory is linear in B + M.
     Reference: Cui et al., Parametric Contrastive Learning, ICCV 2021, arXiv:2107.12028; Cui et al., Generalized
     Parametric Contrastive Learning, 2022, arXiv:2209.12400.
@@ -126,7 +126,7 @@ class PaCoLoss(Loss):
     ) -> Result:
         """Computes the loss; see the class."""
         centers = self._checked_logits(features, center_logits)
-        (anchors, classes), group, scale = centers.shape, gather_group(self.gather), inverse(self.temperature)
+        (anchors, classes), group, scale = centers.shape, gather_group(self.gather), scale_of(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)
         if (queue is None) != (queue_labels is None):
             raise ValueError("queue and queue_labels: pass both or neither")
@@ -148,11 +148,11 @@ class PaCoLoss(Loss):
             unit=self.normalize,
             group=group,
         )
-        center, rest = own_and_rest(centers, ids)
+        center, rest = target_and_rest(centers, ids)
         if self.gamma:
             rest = torch.logaddexp(rest, similarity.lse("others") + math.log(self.gamma))
         count, attraction = similarity.count("positives").to(center.dtype), similarity.sum("positives")
-        weight = self.beta * (ids >= 0).to(center.dtype) + self.alpha * count
+        weight = self.beta * (ids != UNKNOWN).to(center.dtype) + self.alpha * count
         # −log p is softplus(rest − center) for the class center, without cancellation, and center − s_ip more for a positive.
         losses = weight * softplus(rest - center, threshold=50) + self.alpha * (count * center - attraction)
         if self.label_smoothing and classes > 1:

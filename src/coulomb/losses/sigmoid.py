@@ -1,4 +1,4 @@
-"""Sigmoid: every pair of a query and a key is classified on its own, as positive or negative."""
+"""Sigmoid: every pair of a query and a key is classified independently as positive or negative."""
 
 import math
 from typing import Annotated, Any
@@ -76,8 +76,8 @@ class SigmoidLoss(ContrastiveLoss):
             ids = unique_ids(gather_group(self.gather), class_ids(ids, len(query), query, name="ids"))
         contrast = self._pairs(query, positive, None, scale, (ids, ids))
         if ids is None:
-            own = softplus(-(contrast.positives + bias), threshold=50)
+            attraction = softplus(-(contrast.positives + bias), threshold=50)
         else:
-            own = contrast.similarity.softplus("positives", sign=-1, bias=bias)
-        loss_N = contrast.similarity.softplus("negatives", bias=bias) + own
+            attraction = contrast.similarity.softplus("positives", sign=-1, bias=bias)
+        loss_N = contrast.similarity.softplus("negatives", bias=bias) + attraction
         return self._result(contrast, loss_N)

@@ -26,7 +26,7 @@ class SimpleContrastiveLoss(ContrastiveLoss):
         diagnose: return (loss, `Diagnosis`), with softmax weights e^cos. This computes the N×K similarities.
         gather: use the samples of all processes as negatives. True, False, or ``"auto"``: True if torch.distributed is
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
-            convention. ``negatives`` are never gathered: each process uses its own.
+            convention. ``negatives`` are not gathered.
 
     Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
     are the positives of the other samples.

@@ -9,7 +9,7 @@ from torch import Tensor
 from coulomb.losses.classes import checked_counts, class_scores
 from coulomb.losses.inputs import reduced
 from coulomb.losses.options import Flag, Loss, Reduction, Share, Tau
-from coulomb.losses.temperature import inverse
+from coulomb.losses.temperature import scale_of
 
 
 class SoftmaxLoss(Loss):
@@ -37,7 +37,7 @@ class SoftmaxLoss(Loss):
     Call with features [B, D], labels [B] (−1: unknown), centers [C, D] and optionally bias [C]: for a linear layer,
     ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers, bias).argmax(1)``.
 
-    Deviation: none; the values are those of `torch.nn.functional.cross_entropy`.
+    Deviation: none; the values equal `torch.nn.functional.cross_entropy`.
     Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
     them (not in a compiled graph). With a single class the loss is 0 and a `CoulombWarning` is issued.
 
@@ -110,9 +110,9 @@ def cross_entropy(
     counts: Tensor | None = None,
 ) -> Tensor:
     """Returns softplus(LSE_{c≠y} s_ic − s_iy), with the label smoothing and the reduction of ``loss``."""
-    scale, normalize = inverse(loss.temperature), loss.normalize
+    scale, normalize = scale_of(loss.temperature), loss.normalize
     scores = class_scores(features, labels, centers, scale=scale, bias=bias, counts=counts, normalize=normalize)
-    losses = scores.contrast(scores.own)
-    if loss.label_smoothing:  # (1 − ε)(LSE − own) + ε(LSE − mean)
-        losses = losses + loss.label_smoothing * (scores.own - scores.similarity.mean("all"))
+    losses = scores.contrast(scores.target)
+    if loss.label_smoothing:  # (1 − ε)(LSE − target) + ε(LSE − mean)
+        losses = losses + loss.label_smoothing * (scores.target - scores.similarity.mean("all"))
     return reduced(losses, loss.reduction, scores.known)

@@ -8,10 +8,10 @@ from torch import Tensor
 from coulomb.ground.checked import check_shape, readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
-from coulomb.losses.multi_label import OVERLAPS, overlap_matrix, overlap_mean, relations
+from coulomb.losses.multi_label import OVERLAPS, negative_pairs, overlap_matrix, overlap_mean, positive_pairs, relations
 from coulomb.losses.negatives import counted_over, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
-from coulomb.losses.temperature import check_base, inverse
+from coulomb.losses.temperature import check_base, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group
 
@@ -48,7 +48,7 @@ class SupConLoss(Loss):
         diagnose: return (loss, `Diagnosis`), at the cost of up to two more passes.
         gather: compare with the samples of all processes, by label: True, False, or ``"auto"``, if torch.distributed is
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
-            convention. A mask covers the samples of this process only: those of other processes are never positives and
+            convention. A mask covers the samples of this process only: samples of other processes are never positives and
             are not part of the diagnosis. Multi-hot labels need ``positives="out"`` and no diagnosis.
 
     Call with features [B, V, D] or [B, D], and one of: labels [B] or [B, 1] (−1: unknown, only its own views are
@@ -91,44 +91,46 @@ class SupConLoss(Loss):
         check_base(self.base_temperature, self.temperature)
 
     def forward(self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            features: [B, V, D] or [B, D].
+            labels: [B] or [B, 1], −1 for unknown; or multi-hot [B, C]; or None.
+            mask: [B, B], instead of labels: mask[i, j] is True (or the weight) if j is a positive of i.
+        """
         check_shape("features", features, ndim=(2, 3))
-        batch, views = len(features), features[..., 0].numel() // len(features)
-        rows = normalized(("features",), features, normalize=self.normalize)
+        rows, group = normalized(("features",), features, normalize=self.normalize), gather_group(self.gather)
+        batch, views = len(rows), rows[..., 0].numel() // len(rows)
         keys = rows.reshape(batch, views, -1).transpose(0, 1).reshape(batch * views, -1)
-        anchors = batch if self.contrast_mode == "one" else len(keys)
-        group = gather_group(self.gather)
         ids, mask, multi_hot = relations(labels, mask, batch, views, keys, group)
-        first, others = (keys, None) if anchors == len(keys) else (keys[:anchors], keys)
-        options: dict[str, Any] = {"scale": inverse(self.temperature), "unit": self.normalize, "half": features.dtype}
+        everything = self.contrast_mode == "all" or views == 1
+        anchors, others = (keys, None) if everything else (keys[:batch], keys)
+        options: dict[str, Any] = {"scale": scale_of(self.temperature), "unit": self.normalize, "half": features.dtype}
+        options["queries_lead_keys"] = True
         if ids is None:
             options["instances"] = batch
         else:
-            options["query_ids"], options["key_ids"] = ids[:anchors], None if others is None else ids
-        similarity = own = Similarity(first, others, queries_lead_keys=True, group=group, **options)
+            options["query_ids"], options["key_ids"] = ids[: len(anchors)], None if everything else ids
+        similarity = Similarity(anchors, others, group=group, **options)
         if multi_hot is not None:
             if self.positives == "out" and not self.diagnose:
                 return self._reduced(similarity, *overlap_mean(similarity, rows, multi_hot, self.overlap))
-            if group is not None:
-                raise ValueError(
-                    "labels [B, C] in several processes need positives='out', no diagnosis or gather=False"
-                )
-            mask = overlap_matrix(multi_hot, self.overlap)
+            mask = overlap_matrix(multi_hot, self.overlap, group)
+        local = similarity
         positive: str | Tensor = "positives"
-        if mask is not None:  # about the samples of this process
-            positive = mask.repeat(views, views)[:anchors]
-            positive.diagonal().zero_()
-            own = Similarity(first, others, queries_lead_keys=True, **options)
-        alone = (count := own.count(positive)) == 0
+        if mask is not None:  # covers the samples of this process
+            local = similarity if group is None else Similarity(anchors, others, **options)
+            positive = positive_pairs(mask, similarity.shape)
+        alone = (count := local.count(positive)) == 0
         if self.positives == "out":
-            attraction = own.sum(positive) / count.masked_fill(alone, 1)
+            attraction = local.sum(positive) / count.masked_fill(alone, 1)
         else:
-            attraction = own.lse(positive).masked_fill(alone, 0) - count.masked_fill(alone, 1).to(keys.dtype).log()
+            attraction = local.lse(positive).masked_fill(alone, 0) - count.masked_fill(alone, 1).to(keys.dtype).log()
         loss = self._reduced(similarity, attraction, alone)
         if not self.diagnose:
             return loss
-        negative = "negatives" if isinstance(positive, str) else (positive == 0).fill_diagonal_(False)
-        return loss, diagnose_rows(own, negative, positive=own.mean(positive), has_positive=~alone)
+        negative: str | Tensor = "negatives" if isinstance(positive, str) else negative_pairs(positive)
+        return loss, diagnose_rows(local, negative, positive=local.mean(positive), has_positive=~alone)
 
     def _reduced(self, similarity: Similarity, attraction: Tensor, alone: Tensor) -> Tensor:
         """LSE − attraction of the anchors that have a positive, reduced; the others are ``alone``."""

@@ -74,7 +74,7 @@ def checked_temperature(name: str, temperature: Any) -> Temperature:
         raise TypeError(f"{error}; to learn it, use a LearnableTemperature") from None
 
 
-def inverse(temperature: Temperature) -> float | Tensor:
+def scale_of(temperature: Temperature) -> float | Tensor:
     """Returns the scale of the similarities, 1/τ, with gradient for a `LearnableTemperature`."""
     return temperature.scale() if isinstance(temperature, LearnableTemperature) else 1 / temperature
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coulomb.ground.checked import check_shape, readable, transformed
 from coulomb.losses.inputs import class_ids, unit_rows, warn_counted
-from coulomb.losses.negatives import own_rows, reduced_over
+from coulomb.losses.negatives import local_rows, reduced_over
 from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
 from coulomb.similarity.collectives import gather_group, gather_rows
@@ -45,7 +45,7 @@ class TripletLoss(Loss):
             ([N]).
         gather: triplets over the batches of all processes: True, False, or ``"auto"``, if torch.distributed is initialized
             with several processes, which must then all call the loss. Each process gathers and mines all embeddings, to
-            compute the terms of its own anchors. See `coulomb.losses.negatives` for the convention.
+            compute the terms of its anchors. See `coulomb.losses.negatives` for the convention.
 
     Call with embeddings [N, D] and labels [N] (−1: unknown; such a sample is not used, not even as a negative, since it may
     be of the anchor's class).
@@ -77,7 +77,7 @@ class TripletLoss(Loss):
         labels = class_ids(labels, len(embeddings), embeddings)
         rows = unit_rows("embeddings", embeddings, normalize=self.normalize)
         group = gather_group(self.gather)
-        own, rows, labels = own_rows(group, len(rows), rows), gather_rows(group, rows), gather_rows(group, labels)
+        local, rows, labels = local_rows(group, len(rows), rows), gather_rows(group, rows), gather_rows(group, labels)
         if not self.normalize and self.distance == "euclidean":
             rows = rows - rows.detach().mean(0)  # keeps the distances, with less cancellation
         if self.mining == "hard":
@@ -88,7 +88,7 @@ class TripletLoss(Loss):
             sums, active = mine(rows, labels, self.margin, self.mining == "semihard", self.soft, euclidean)
         if readable(active) and readable(labels):
             self._warn(labels, active)
-        return reduced_over(group, sums[own], self.reduction, active.sum().clamp_min(1))
+        return reduced_over(group, sums[local], self.reduction, active.sum().clamp_min(1))
 
     def _hardest(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (term of each anchor with its farthest positive and nearest negative, whether this triplet counts)."""

@@ -177,7 +177,7 @@ def initial_rows(slots: Tensor, dim: int, seed: int) -> Tensor:
     """Returns random unit rows [M, dim] for ``slots`` [M]: uniform draws from the cube [−1, 1]^dim, normalized.
 
     The authors of instance discrimination draw from U(−√(3/dim), √(3/dim)), whose rows have length 1 on average. The
-    numbers are those of SplitMix64 (Steele, Lea & Flood, 2014) at position slot·dim + column.
+    numbers are the output of SplitMix64 (Steele, Lea & Flood, 2014) at position slot·dim + column.
     """
     position = slots.numpy().astype(np.uint64)[:, None] * np.uint64(dim) + np.arange(dim, dtype=np.uint64)
     bits: np.ndarray = position * np.uint64(0x9E3779B97F4A7C15) + np.uint64(derive_seed(seed, "memory bank"))

@@ -12,7 +12,7 @@ class Queue(nn.Module):
     """First in, first out: the last ``size`` keys, normalized, with one label and one id each (He et al., 2020).
 
         loss = InfoNCELoss(0.2)(queries, keys, queue.keys())
-        queue.enqueue(keys, ids=index)          after the loss; otherwise each query's own key is among its negatives
+        queue.enqueue(keys, ids=index)          after the loss; otherwise each query's positive is among its negatives
 
     The queue consists of buffers, so the state dict contains it and a resumed run continues with the same keys. With
     several processes each call of `enqueue` takes the keys of all of them in the order of ranks, so that all queues stay

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from coulomb.ground.checked import readable
-from coulomb.similarity.pairs import UNKNOWN
+from coulomb.ground.checked import UNKNOWN, readable
 
 
 def require_matrix(name: str, value: Tensor) -> None:

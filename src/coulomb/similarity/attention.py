@@ -6,7 +6,7 @@ from passes whose scores contain the weights of the rows: with G_ij = g_i·exp(s
 
     z_ij = s_ij − lse_i + log g_i,    Σ_i G_ij q_i = exp(L_j)·O_j    with the roles of queries and keys exchanged.
 
-Symmetric S and both directions add two such weights by logaddexp. Where g has both signs, each sign takes a pass of its own.
+Symmetric S and both directions add two such weights by logaddexp. Where g has both signs, each sign takes a pass.
 With u = N·M·D flops, value and gradient cost 2.25u + 4u (symmetric), 8u (one direction), 2·2.25u + 8u (both directions at
 D = 128). Two powers take the passes twice. Σ log(1 + exp s) and weighted sums: z = log of the summands, or of their slopes.
 
@@ -138,7 +138,8 @@ def _score(
     bias_M = None if problem.bias_M is None else problem.bias_M.detach() * power
     rows, columns = (None, None) if weights is None else weights[1:]
     count = None if pairs.instances is None else torch.full((1,), pairs.instances, device=pairs.device)
-    mask, query_ids, key_ids, same, drop_self = pairs.mask, pairs.query_ids, pairs.key_ids, pairs.same, pairs.drop_self
+    mask, same, drop_self = pairs.mask, pairs.same, pairs.drop_self
+    query_ids, key_ids = (None, None) if pairs.query_ids is None else pairs.ids
     weighting = mask is not None and mask.dtype != torch.bool
 
     def score(product: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -200,7 +201,7 @@ def _sums(problem: Problem) -> Tensor:
 
 
 def _thin(side: Tensor) -> Tensor:
-    """Values of which nothing is needed."""
+    """Placeholder values, for passes of which only the lse is needed."""
     return side.new_zeros(len(side), THIN)
 
 
@@ -217,11 +218,11 @@ def _flex() -> Any:
 
 @cache
 def _compiled(key: tuple[Any, ...]) -> Any:
-    """The compiled kernel of a family. Each has its own code object, since torch limits the compilations of one."""
+    """The compiled kernel of a family. Each has a code object, since torch limits the compilations of one."""
     plain = _flex().flex_attention
-    own = FunctionType(plain.__code__.replace(), plain.__globals__, None, plain.__defaults__, plain.__closure__)
-    own.__kwdefaults__ = plain.__kwdefaults__
-    return torch.compile(own, dynamic=True, fullgraph=True)
+    copied = FunctionType(plain.__code__.replace(), plain.__globals__, None, plain.__defaults__, plain.__closure__)
+    copied.__kwdefaults__ = plain.__kwdefaults__
+    return torch.compile(copied, dynamic=True, fullgraph=True)
 
 
 @contextmanager
@@ -287,7 +288,7 @@ def disagreement(problem: Problem, forward: Any = forward, backward: Any = backw
             apart, largest = (float(x.masked_fill(empty, 0).abs().max()) for x in (mine - true, true))
             value = name in names[:2]
             if not apart <= (LSE_ERROR * max(1.0, largest) if value else GRADIENT_ERROR[problem.half] * largest):
-                return f"{name} differ by {apart:.1e} from those of the tiles"
+                return f"{name} differ by {apart:.1e} from the tiles' result"
     return None
 
 

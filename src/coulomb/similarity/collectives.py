@@ -17,8 +17,8 @@ GATHER_ELEMENTS = 2**20
 
 LOST_PROCESS = (
     "a process of the group stopped, or did not answer within the group's timeout, while keys were exchanged between "
-    "processes; its own output says why. All processes must call the same loss the same number of times, forward and "
-    "backward (gather=False restricts a loss to its own process). The transport reports: {}"
+    "processes; the output of that process says why. All processes must call the same loss the same number of times, forward "
+    "and backward (gather=False restricts a loss to one process). The transport reports: {}"
 )
 
 # What the message that begins every exchange may announce, and the whole numbers in it. It is equally long for all, so that
@@ -81,14 +81,14 @@ class GatherRows(torch.autograd.Function):
         for name, column in zip(("width", "bytes per element", "floating dtype"), table[:, 1:].T, strict=True):
             require_equal(f"{name} of rows", column)
         sizes, rank = table[:, 0].tolist(), dist.get_rank(group)
-        ctx.group, ctx.own = group, slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+        ctx.group, ctx.local = group, slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
         return torch.cat(exchange([rows] * len(sizes), sizes, group))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """The own rows of the sum over processes."""
-        return _all_reduced(grad, ctx.group)[ctx.own], None
+        """The rows of this process, of the sum over processes."""
+        return _all_reduced(grad, ctx.group)[ctx.local], None
 
 
 def all_reduce_sum(group: dist.ProcessGroup | None, value: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ def visit_all(shards: Shards, block: Block, visit: Visit, merge: Merge = torch.a
     Args:
         shards: sizes and processes.
         block: tensors of this process that the others need, one row per key; None entries stay None.
-        visit: (owner, block of the owner) → result tensors, one row per key of the owner. The own block comes first.
+        visit: (owner, block of the owner) → result tensors, one row per key of the owner. This process's block comes first.
         merge: combines the results of two processes for the same block.
     """
     return (_visit_gathered if shards.gathered else _visit_ring)(shards, block, visit, merge)
@@ -236,7 +236,7 @@ def _visit_ring(shards: Shards, block: Block, visit: Visit, merge: Merge) -> Seq
 
     The results for a block follow it one step behind and reach its owner after the last visit.
     """
-    own: Sequence[Tensor] = ()
+    local: Sequence[Tensor] = ()
     results: Sequence[Tensor] = ()
     last = shards.order[-1]
     for owner in shards.order:
@@ -246,14 +246,14 @@ def _visit_ring(shards: Shards, block: Block, visit: Visit, merge: Merge) -> Seq
         with _transfer(shards, [*(block if following else []), *results], [*following, *earlier]):
             results = visit(owner, block)
         if owner == shards.rank:
-            own, results = results, []
+            local, results = results, []
         elif earlier:
             results = [merge(here, there) for here, there in zip(results, earlier, strict=True)]
         block = following
-    arrived = [_empty_like(part, len(mine)) for part, mine in zip(results, own, strict=True)]
+    arrived = [_empty_like(part, len(mine)) for part, mine in zip(results, local, strict=True)]
     with _transfer(shards, results, arrived):
         pass
-    return [merge(mine, others) for mine, others in zip(own, arrived, strict=True)]
+    return [merge(mine, others) for mine, others in zip(local, arrived, strict=True)]
 
 
 def _empty_like(part: Tensor | None, rows: int) -> Any:

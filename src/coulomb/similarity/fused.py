@@ -22,9 +22,9 @@ from coulomb.similarity.products import add_product, full_precision
 from coulomb.similarity.tiles import LOG2E, Problem, Tiles, slices
 
 
-def contrast(problem: Problem, scale: float | Tensor, own_N: Tensor, counted_N: Tensor | None = None) -> Tensor:
-    """softplus(lse − own), [N], of a problem whose plan is fused; 0 for rows that do not count."""
-    operands = problem.queries_ND, problem.keys_MD, scale, problem.bias_M, own_N
+def contrast(problem: Problem, scale: float | Tensor, positive_N: Tensor, counted_N: Tensor | None = None) -> Tensor:
+    """softplus(lse − s⁺), [N], of a problem whose plan is fused; 0 for rows that do not count."""
+    operands = problem.queries_ND, problem.keys_MD, scale, problem.bias_M, positive_N
     losses: Tensor = Contrast.apply(*operands, counted_N, problem)
     return losses
 
@@ -35,11 +35,11 @@ class Contrast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         """The losses. Keeps the gradients of their sum."""
-        queries_ND, keys_MD, scale, bias_M, own_N, counted_N, problem = inputs
+        queries_ND, keys_MD, scale, bias_M, positive_N, counted_N, problem = inputs
         need_queries, _, need_scale, need_bias, _ = ctx.needs_input_grad[:5]
         with full_precision(queries_ND):
-            lse, grad_ND, grad_MD, grad_bias_M = _strips(problem, own_N, counted_N, need_queries, need_bias)
-        margin = lse - own_N
+            lse, grad_ND, grad_MD, grad_bias_M = _strips(problem, positive_N, counted_N, need_queries, need_bias)
+        margin = lse - positive_N
         grad_scale = (keys_MD * grad_MD).sum() if need_scale else None
         if grad_ND is not None:
             grad_ND.mul_(problem.scale)
@@ -51,11 +51,11 @@ class Contrast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:
-        """The kept gradients times the upstream gradient, or those of the tiles computed again."""
+        """The kept gradients times the upstream gradient, or gradients from the tiles, computed again."""
         if torch.is_grad_enabled():
             raise RuntimeError(NO_SECOND_DERIVATIVE)
         lse, margin, counted = ctx.rows
-        grad_lse = margin.sigmoid() * grad_N  # ∂L/∂lse = −∂L/∂own
+        grad_lse = margin.sigmoid() * grad_N  # ∂L/∂lse = −∂L/∂s⁺
         if counted is not None:
             grad_lse.masked_fill_(~counted, 0)
         expanded = grad_N.stride(0) == 0  # equal for all rows, without reading values
@@ -72,13 +72,13 @@ class Contrast(torch.autograd.Function):
 
 
 def _strips(
-    problem: Problem, own_N: Tensor, counted_N: Tensor | None, need_queries: bool, need_bias: bool
+    problem: Problem, positive_N: Tensor, counted_N: Tensor | None, need_queries: bool, need_bias: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """(lse [N], G K, Gᵀ Q, column sums of G) with G = ∂ Σ_i loss_i / ∂S, one strip of complete rows at a time."""
     tiles = Tiles(problem)
     queries_ND, keys_MD = tiles.queries_ND, tiles.keys_MD
     n, m = problem.pairs.shape
-    lse, grad_MD = torch.empty_like(own_N), torch.zeros_like(keys_MD)
+    lse, grad_MD = torch.empty_like(positive_N), torch.zeros_like(keys_MD)
     grad_ND = torch.zeros_like(queries_ND) if need_queries else None
     grad_bias_M = keys_MD.new_zeros(m) if need_bias else None
     columns = [*slices(m, tiles.tile)]
@@ -87,7 +87,7 @@ def _strips(
 
     def sum_rows(rows: slice) -> None:
         """Exponentials of complete rows, their sums, and G K."""
-        total = torch.zeros_like(own_N[rows])
+        total = torch.zeros_like(positive_N[rows])
         for cols in columns:
             if problem.pairs.touches(rows, cols):
                 exponential = tiles.exponents(rows, cols, keep=True).exp2_()
@@ -96,7 +96,7 @@ def _strips(
                 if grad_ND is not None:
                     add_product(grad_ND[rows], exponential, tiles.operands_MD[cols])
         lse[rows] = total.log2().mul_(1 / LOG2E)
-        weight = ((lse[rows] - own_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
+        weight = ((lse[rows] - positive_N[rows]).sigmoid_() / total).masked_fill_(total == 0, 0)
         if counted_N is not None:
             weight.masked_fill_(~counted_N[rows], 0)
         weighted[rows.start] = weight, tiles.operand(queries_ND[rows] * weight[:, None])
@@ -114,7 +114,7 @@ def _strips(
 
     def tasks() -> Iterator[Task]:
         for rows in strips:
-            # A strip's columns wait for its sums; then they can run at the same time, and in order with those of other strips.
+            # A strip's columns wait for its sums; then they can run at the same time, and in order with other strips' columns.
             yield Task(partial(sum_rows, rows), tuple((rows.start, cols.start) for cols in columns))
             for cols in columns:
                 yield Task(partial(sum_columns, rows, cols), ((rows.start, cols.start), ("columns", cols.start)))

@@ -14,7 +14,7 @@ from coulomb.ground.checked import abstract, eager
 from coulomb.similarity import autograd, dense, fused, plan, policy, products, sharded
 from coulomb.similarity.arguments import checked_ids, checked_mask, require_device, require_matrix
 from coulomb.similarity.order import RowStatistics
-from coulomb.similarity.pairs import NAMES, UNKNOWN, UNKNOWN_KEY, Pairs
+from coulomb.similarity.pairs import NAMES, Pairs
 from coulomb.similarity.tiles import Problem, below
 
 Over = str | Tensor
@@ -43,12 +43,12 @@ class Similarity:
         tile: rows and columns of a tile when streaming; None for the default.
         half: the half precision dtype of the given rows, if any: the products of tiles then have operands of this dtype
             where that is faster. Sums, exponentials and gradients stay in fp32.
-        group: a `torch.distributed` group of processes that each have their own queries and their own share of the keys.
+        group: a `torch.distributed` group of processes that each have queries and a share of the keys.
             Every reduction is over the keys of all; gradients that other processes give to a key are summed, so that
             averaging parameter gradients over processes, as DistributedDataParallel does, gives the gradient of the mean
-            over processes. Ids are compared between processes; ``instances``, "self" and `positives` refer to the own
-            share. `topk` numbers columns in the order of ranks. All processes must call the same reductions in the same
-            order, forward and backward. No masks, no dense backend, no second derivatives.
+            over processes. Ids are compared between processes; ``instances``, "self" and `positives` refer to the
+            share of this process. `topk` numbers columns in the order of ranks. All processes must call the same reductions
+            in the same order, forward and backward. No masks, no dense backend, no second derivatives.
 
     Raises:
         ValueError, TypeError: naming the argument with the wrong shape, dtype, device or value.
@@ -148,37 +148,37 @@ class Similarity:
     def lse_both(self, over: Over = "all") -> tuple[Tensor, Tensor]:
         """(lse of each row [N], lse of each column [M]), which is `lse` of S and of Sᵀ, from one pass over the tiles."""
         if self.self_similar or self.queries_lead_keys or self.column_bias is not None:
-            raise ValueError("lse_both needs keys of their own (not the queries) and no column_bias")
+            raise ValueError("lse_both needs keys_MD (not the queries as keys) and no column_bias")
         rows, columns = self._reduce(self._problem(over, both=True))
         assert columns is not None
         return rows[0], columns
 
     def contrast(
-        self, own: Tensor, over: Over = "negatives", *, both: bool = False, counted: Tensor | None = None
+        self, positive: Tensor, over: Over = "negatives", *, both: bool = False, counted: Tensor | None = None
     ) -> Tensor:
-        """log(1 + Σ_j exp(s_ij − own_i)) = softplus(lse_i − own_i), [N]: the score of the positive against the other pairs.
+        """log(1 + Σ_j exp(s_ij − s_i⁺)) = softplus(lse_i − s_i⁺), [N]: the positive of each row against other pairs.
 
-        Small losses keep their digits, where lse − own would cancel. In one direction with learning keys this is fused
+        Small losses keep their digits, where lse − s⁺ would cancel. In one direction with learning keys this is fused
         (gradients computed in the forward pass, 6u instead of 8u), see `coulomb.similarity.fused`.
 
         Args:
-            own: [N], may carry a gradient.
+            positive: s⁺, [N]; may carry a gradient.
             over: the pairs of the sum.
             both: the mean of this over rows and columns (as in `lse_both`).
             counted: [N], boolean: rows whose loss will be used; the others may be 0.
         """
         if both:
             rows, columns = self.lse_both(over)
-            return (softplus(rows - own, threshold=50) + softplus(columns - own, threshold=50)) / 2
+            return (softplus(rows - positive, threshold=50) + softplus(columns - positive, threshold=50)) / 2
         problem = self._problem(over)
-        if self.group is None and eager() and not abstract(own):
+        if self.group is None and eager() and not abstract(positive):
             decided = plan.decide(problem, plan.learning(problem))
             if decided.fused:
-                return fused.contrast(problem, self.scale, own, counted)
+                return fused.contrast(problem, self.scale, positive, counted)
             lse = autograd.reduce(problem, decided)[0]
         else:
             lse = self._reduce(problem)[0]
-        return softplus(lse.squeeze(0) - own, threshold=50)
+        return softplus(lse.squeeze(0) - positive, threshold=50)
 
     def softplus(self, over: Over = "all", *, sign: int = 1, bias: float | Tensor = 0.0) -> Tensor:
         """Σ_j w_ij log(1 + exp(sign·(s_ij + bias))), [N]; 0 where no pair counts. ``bias`` may be a 0-dim tensor."""
@@ -262,7 +262,7 @@ class Similarity:
             scores = self.scale * (self.queries_ND * self.keys_MD[:n]).sum(1)
             return scores if self.column_bias is None else scores + self.column_bias[:n]
         queries = self.queries_ND if columns.ndim == 1 else self.queries_ND[:, None]
-        # index_select: its derivative is several times faster than that of keys[columns].
+        # index_select: its derivative is several times faster than the derivative of keys[columns].
         keys = self.keys_MD.index_select(0, columns.flatten()).view(*columns.shape, -1)
         scores = self.scale * (queries * keys).sum(-1)
         return scores if self.column_bias is None else scores + self.column_bias[columns]
@@ -291,8 +291,7 @@ class Similarity:
             return Pairs(self.shape, device, lead, over == "positives", instances=self.instances)
         if self.query_ids is None or self.key_ids is None:
             raise ValueError(f"over={over!r} needs instances, or query_ids (and key_ids when keys_MD is given)")
-        key_ids = self.key_ids.masked_fill(self.key_ids == UNKNOWN, UNKNOWN_KEY)
-        return Pairs(self.shape, device, lead, over == "positives", self.query_ids, key_ids)
+        return Pairs(self.shape, device, lead, over == "positives", self.query_ids, self.key_ids)
 
     @property
     def number_of_keys(self) -> int:

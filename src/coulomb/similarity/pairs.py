@@ -1,4 +1,4 @@
-"""Which pairs (query i, key j) a reduction counts: by name, by ids, or by the user's mask, without a matrix of their own."""
+"""Which pairs (query i, key j) a reduction counts: by name, by ids, or by the user's mask, without storing a matrix."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -6,13 +6,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coulomb.ground.checked import UNKNOWN
 from coulomb.ground.machine import exclude_
 from coulomb.similarity import policy
 from coulomb.similarity.products import matmul
 
 NAMES = ("all", "others", "negatives", "positives")
-UNKNOWN = -1  # the id of an unknown query, which equals no other id
-UNKNOWN_KEY = -2  # and of an unknown key, so that one comparison of ids suffices
 EXACT = 2**24  # fp32 holds smaller integers exactly
 
 
@@ -25,8 +24,8 @@ class Pairs:
         device: of the tiles.
         drop_self: leave out the pair (i, i); the first N keys are then the queries.
         same: None ignores ids; True selects pairs of equal id, False pairs of different id.
-        query_ids, key_ids: integers [N], [M]; unknown is −1 among queries and −2 among keys, and so equals no other id.
-        instances: n, instead of ids: the id of row i is i mod n, and so is that of key i (views of n images).
+        query_ids, key_ids: integers [N], [M]; −1 is unknown and equals no other id.
+        instances: n, instead of ids: row i and key i have the id i mod n (views of n images).
         mask: the user's [N, M], boolean or non-negative weights, instead of ids.
     """
 
@@ -39,6 +38,7 @@ class Pairs:
     instances: int | None = None
     mask: Tensor | None = None
     _equal_NM: Tensor | None = field(default=None, init=False)
+    _compared_ids: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     @property
     def everything(self) -> tuple[slice, slice]:
@@ -64,9 +64,9 @@ class Pairs:
             return ~tile if tile.dtype == torch.bool else tile <= 0
         diagonals, size = self._diagonals(rows, cols), (rows.stop - rows.start, cols.stop - cols.start)
         out: Tensor | None = None
-        if self.query_ids is not None and self.key_ids is not None and self.same is not None:
-            query, key = self.query_ids[rows, None], self.key_ids[None, cols]
-            out = query != key if self.same else query == key
+        if self.query_ids is not None and self.same is not None:
+            query, key = self.ids
+            out = query[rows, None] != key[cols] if self.same else query[rows, None] == key[cols]
         elif self.same:
             out = torch.ones(size, dtype=torch.bool, device=self.device)
             for offset in diagonals:
@@ -114,13 +114,22 @@ class Pairs:
         if self.same is not None:
             query_class, key_class, size = self._classes
             by_class = keys_MD.new_zeros(size, keys_MD.shape[1]).index_add(0, key_class, keys_MD)
-            equal = by_class.index_select(0, query_class)  # its gradient is much faster than that of indexing
+            equal = by_class.index_select(0, query_class)  # its gradient is much faster than the gradient of indexing
             sums = equal if self.same else everything - equal
             if self.query_ids is not None:
                 holds_self = (self.query_ids != UNKNOWN) == self.same
             elif not self.same:
                 holds_self = ~holds_self
         return sums - keys_MD[:n] * holds_self[:, None] if self.drop_self else sums
+
+    @property
+    def ids(self) -> tuple[Tensor, Tensor]:
+        """The ids of queries and keys, in which unknown keys differ from unknown queries: equal ids are known."""
+        if self._compared_ids is None:  # not a cached_property, which torch.compile cannot trace
+            assert self.query_ids is not None and self.key_ids is not None
+            key_ids = self.key_ids.masked_fill(self.key_ids == UNKNOWN, UNKNOWN - 1)
+            self._compared_ids = self.query_ids, key_ids
+        return self._compared_ids
 
     @property
     def _compared(self) -> bool:
@@ -131,8 +140,8 @@ class Pairs:
     def _equal(self) -> Tensor:
         """Boolean [N, M]: the pairs of equal id that count."""
         if self._equal_NM is None:  # not a cached_property, which torch.compile cannot trace
-            assert self.query_ids is not None and self.key_ids is not None
-            self._equal_NM = self.query_ids[:, None] == self.key_ids
+            query, key = self.ids
+            self._equal_NM = query[:, None] == key
             if self.drop_self:
                 self._equal_NM.diagonal().fill_(False)  # vmap has no fill_diagonal_
         return self._equal_NM
@@ -143,9 +152,8 @@ class Pairs:
         if self.instances is not None:
             query, key = (torch.arange(length, device=self.device) % self.instances for length in self.shape)
             return query, key, self.instances
-        assert self.query_ids is not None and self.key_ids is not None
         # Not torch.unique, whose result's size depends on the values: a graph compiler could not follow.
-        ids = torch.cat([self.query_ids, self.key_ids])
+        ids = torch.cat(self.ids)
         ordered, order = ids.sort()
         rank = torch.zeros_like(ids)
         rank[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
@@ -155,8 +163,7 @@ class Pairs:
     @cached_property
     def _codes(self) -> tuple[Tensor, Tensor]:
         """The ids in fp32 on a CPU, where it compares faster; numbered anew if it would round them."""
-        assert self.query_ids is not None and self.key_ids is not None
-        ids = self.query_ids, self.key_ids
+        ids = self.ids
         if self.device.type != "cpu":
             return ids
         exact = all(len(one) == 0 or int(one.max()) < EXACT for one in ids)

@@ -27,8 +27,8 @@ class Policy:
             of operator calls, so they use a single tile.
         tile: rows and columns of a tile; None: by the width of the vectors, see `tile_for`.
         cached: bytes per dimension of the exponentials that are cached for the backward pass, for the rows and again for
-            keys of their own. The longer vectors are, the more a cached exponential saves. 48 MiB at D = 128; everything at
-            8,192 × 8,192, D = 384.
+            the keys if they are not the queries. The longer vectors are, the more a cached exponential saves. 48 MiB at
+            D = 128; everything at 8,192 × 8,192, D = 384.
         least_cached: share of all exponentials; caching fewer has no measurable effect.
         strip: elements of a strip of complete rows (fused): 16 MiB in fp32; more if the keys themselves are larger.
         strip_rows: rows of a strip; with fewer, the products lose more than fusing saves.
@@ -124,7 +124,7 @@ HALF_EXPONENT = 30.0  # largest |s|·log2(e): τ from .05, where bfloat16 rounds
 
 
 def halves(problem: Any) -> bool:
-    """True if products of a `Problem` in half precision are faster, and as exact as those of dense PyTorch.
+    """True if products of a `Problem` in half precision are faster, and as exact as in dense PyTorch.
 
     Never with a threshold, which a similarity equal to it must meet again.
     """

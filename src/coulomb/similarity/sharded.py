@@ -58,8 +58,10 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, id
     }
     lengths = [UNIT if problem.unit else _largest(torch.linalg.vector_norm(side, dim=1)) for side in (queries, keys)]
     bounds = [*lengths, abs(float(problem.scale)), 0.0 if bias is None else _largest(bias.abs())]
-    own = torch.tensor([len(keys), *map(float, equal.values()), *bounds], dtype=torch.float64, device=queries.device)
-    table = announced(group, "keys", own.view(torch.int64)).view(torch.float64)
+    numbers = torch.tensor(
+        [len(keys), *map(float, equal.values()), *bounds], dtype=torch.float64, device=queries.device
+    )
+    table = announced(group, "keys", numbers.view(torch.int64)).view(torch.float64)
     for name, column in zip(equal, table[:, 1:].T, strict=False):
         require_equal(name, column)
     query, key, scale, bias_bound = table[:, -len(bounds) :].amax(0).tolist()
@@ -73,7 +75,7 @@ def _largest(values: Tensor) -> float:
 
 @_disable_dynamo
 def reduce_keys(problem: Problem, shards: Shards) -> tuple[Tensor, Tensor | None]:
-    """(rows [P, N], columns [M] or None) over all keys, with gradients for queries, own keys, scale and own bias."""
+    """(rows [P, N], columns [M] or None) over all keys, with gradients for all operands of this process."""
     rows, columns = ReduceKeys.apply(problem, shards, *problem.operands)
     return rows, columns
 
@@ -159,7 +161,7 @@ class ReduceKeys(torch.autograd.Function):
             else:
                 plan, reduced = decide(part), Reduced(rows, extra[0])
                 grads = ENGINES[plan.engine].backward(part, plan, reduced, grad_PN, extra[1], needs)
-            # With keys that are the queries, the gradient of the own block is complete: it counts as that of its keys.
+            # If the keys are the queries, the gradient of this process's block is complete and counts as its keys' gradient.
             complete = part.keys_MD is None
             if grad_ND is not None and grads.queries_ND is not None and not complete:
                 grad_ND.add_(grads.queries_ND)
@@ -238,9 +240,9 @@ def _load(ctx: Any) -> tuple[Any, ...]:
 def _visit_problems(
     problem: Problem, shards: Shards, visit: VisitProblem, extra: Block = (), merge: Merge = torch.add
 ) -> list[Tensor]:
-    """Calls ``visit(owner, the own queries over the keys of owner, extra tensors of owner)`` for every process.
+    """Calls ``visit(owner, this process's queries over the keys of owner, extra tensors of owner)`` for every process.
 
-    Returns the merged results for the own keys. Only the own keys are visited where no others count.
+    Returns the merged results for this process's keys. No other keys are visited where no others count.
     """
 
     def visit_block(owner: int, block: Block) -> Sequence[Tensor]:
@@ -259,7 +261,7 @@ def _visit_problems(
 
 
 def _pairs_with(pairs: Pairs, keys: int, key_ids: Tensor | None) -> Pairs:
-    """The pairs that count of the own queries with the keys of another process: all, or those selected by ids.
+    """The pairs that count of this process's queries with the keys of another process: all, or those selected by ids.
 
     "Self" and `instances` refer to rows of one process.
     """

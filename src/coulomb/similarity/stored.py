@@ -16,8 +16,8 @@ from coulomb.similarity.tiles import LOG2E, Problem, Tiles, below, powered
 def forward(problem: Problem, plan: Plan) -> Reduced:
     """Reduces every row (and column).
 
-    Caches [P, N, M]: E_p = exp2(p·t) and the row sums if bounded, else the softmax; t if both directions need their own
-    maximum; the slopes of other reductions than lse.
+    Caches [P, N, M]: E_p = exp2(p·t) and the row sums if bounded, else the softmax; t if rows and columns have different
+    maxima; the slopes of other reductions than lse.
     """
     with full_precision(problem.queries_ND):
         tile, weights = _exponents(problem), problem.pairs.weights(*problem.pairs.everything)

@@ -24,7 +24,7 @@ from coulomb.similarity.tiles import LOG2E, Problem, Tiles, powered
 def forward(problem: Problem, plan: Plan) -> Reduced:
     """Reduces every row (and column)."""
     with full_precision(problem.queries_ND):
-        if problem.both and not problem.bounded:  # the maximum of a row is not that of its columns
+        if problem.both and not problem.bounded:  # rows and columns have different maxima
             rows, columns = (_rows(side, False, 0) for side in (replace(problem, both=False), problem.transposed()))
             return Reduced(rows.rows_PN, columns.rows_PN[0])
         return _triangle(problem, plan.cached) if plan.triangular else _rows(problem, plan.attend, plan.cached)
