@@ -31,7 +31,7 @@ HEADINGS = {
     "When to use": "When to use it",
     "Needs": "What it needs",
     "Temperature": "What the temperature does",
-    "Call with": "Call",
+    "Shape": "Call",
     "Args": "Arguments",
     "Attributes": "What it holds",
     "Example": "Example",
@@ -44,7 +44,7 @@ HEADINGS = {
     "Memory": "Memory",
     "Reference": "Reference",
 }
-START = re.compile(r"(Call with|In a compiled graph)\b|([A-Z][\w ]+?)( from the authors' code)?:(?: |$)")
+START = re.compile(r"(In a compiled graph)\b|([A-Z][\w ]+?)( from the authors' code)?:(?: |$)")
 
 # For the table of all losses: positives, negatives, labels, several processes.
 FACTS = {
@@ -130,6 +130,20 @@ def calls(name: str, cls: type) -> str:
     return "\n".join(["```text", f"loss = {name}(", *lines, ")", f"loss({', '.join(forward)})", "```"])
 
 
+def called(name: str, cls: type, text: str) -> str:
+    """The call of a class: its signature, and the shape and meaning of each argument of ``forward``."""
+    text, _, note = text.partition("\n\n")
+    documented = (inspect.getdoc(cls.forward) or "").partition("Args:\n")[2] if name in LOSSES else ""
+    meanings = dict(item.split(": ", 1) for item in re.split(r"\n(?=\S)", textwrap.dedent(documented)) if item)
+    lines = []
+    for names, _, shape in (line.partition(": ") for line in textwrap.dedent(text).splitlines()):
+        for one in names.split(", "):
+            meaning = f": {prose(meanings[one])}" if one in meanings else "."
+            lines.append(f"- `{one}`, {prose(shape.rstrip('.'))}{meaning}")
+    parts = [calls(name, cls)] if name in LOSSES else []
+    return "\n\n".join([*parts, "\n".join(lines), *([prose(note)] if note else [])])
+
+
 def plain(parameter: inspect.Parameter) -> str:
     """A parameter without its type."""
     return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
@@ -176,8 +190,8 @@ def body(name: str, cls: type, level: str) -> str:
             continue
         if key in ("Args", "Attributes", "Raises"):
             content = items(found[key], inspect.signature(cls))
-        elif key == "Call with":
-            content = (calls(name, cls) + "\n\n") * (name in LOSSES) + prose(found[key])
+        elif key == "Shape":
+            content = called(name, cls, found[key])
         else:
             content = found[key] if key == "Example" else prose(found[key])
         if key == "Cost":

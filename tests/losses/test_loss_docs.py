@@ -24,4 +24,4 @@ def test_docstring_examples_run(module):
 def test_every_public_class_documents_its_arguments_with_an_example(name):
     doc = getattr(coulomb.losses, name).__doc__
     assert ">>> " in doc
-    assert "Args:" in doc or "Call with" in doc or "Attributes:" in doc
+    assert "Args:" in doc or "Shape:" in doc or "Attributes:" in doc

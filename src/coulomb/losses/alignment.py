@@ -30,7 +30,9 @@ class AlignmentLoss(Loss):
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over samples, ``"sum"``, or ``"none"`` ([N]).
 
-    Call with x [N, D] and y [N, D], two views of the same samples.
+    Shape:
+        x, y: [N, D].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: the authors' function expects rows of unit length.
     Degenerate input: where x_i = y_i, the loss and its gradient are 0, also for α = 1. A row of zeros gets no gradient;
@@ -49,7 +51,12 @@ class AlignmentLoss(Loss):
     reduction: Reduction = "mean"
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            x: embeddings of one view of each sample.
+            y: embeddings of another view of the same samples.
+        """
         x, y = paired_rows(("x", "y"), x, y, normalize=self.normalize).chunk(2)
         squared = (x - y).square().sum(1)
         if self.alpha == 2:

@@ -51,7 +51,12 @@ class ArcFaceLoss(Loss):
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`); the positive is the center of the sample's class, the negatives are the others.
 
-    Call with features [B, D] and labels [B] (−1: unknown). `logits` returns s·cos θ without margin, for predictions.
+    Shape:
+        features: [B, D].
+        labels: [B].
+        output: scalar, or [B] with ``reduction="none"``.
+
+    `logits` returns s·cos θ without margin, for predictions.
 
     Deviations from the authors' code: it adds the margin outside the graph, so that the gradient of the target is that
     without margin; here it is exact, s·sin(θ+m)/sin θ (if cos θ rounds to ±1 and sin θ to 0, the infinite part counts
@@ -87,7 +92,12 @@ class ArcFaceLoss(Loss):
         nn.init.normal_(self.centers, std=0.01, generator=generator)
 
     def forward(self, features: Tensor, labels: Tensor) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            features: encoder outputs.
+            labels: class of each sample, −1 for unknown.
+        """
         scores = class_scores(features, labels, self.centers, scale=self.scale, normalize=self.normalize)
         target = self.scale * self._with_margin(scores.target / self.scale)
         losses = scores.contrast(target)

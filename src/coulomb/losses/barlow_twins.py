@@ -33,7 +33,11 @@ class BarlowTwinsLoss(Loss):
             torch.distributed is initialized with several processes, which must then all call the loss. L then covers all
             samples and is equal on every process.
 
-    Call with view0 [N, D] and view1 [N, D]. The loss standardizes them over the batch, so their scale does not matter.
+    Shape:
+        view0, view1: [N, D].
+        output: scalar, or [D] with ``reduction="none"``.
+
+    Views are standardized over the batch, so their scale does not matter.
 
     Deviation: none. As in the authors' code, 10⁻⁵ is added to the variance by which the views are standardized.
     Degenerate input: a dimension that is constant in a view has c_dd = 0, so equal features give D. N = 1 has no variance:
@@ -52,7 +56,12 @@ class BarlowTwinsLoss(Loss):
     gather: Gather = "auto"
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            view0: embeddings of one view of each sample.
+            view1: embeddings of another view of the same samples.
+        """
         views = two_views(view0, view1, self.gather, degree=2)
         centered = views.centered()
         variance = views.sum(centered.square().sum(1, keepdim=True)) / views.samples

@@ -50,7 +50,9 @@ class DebiasedLoss(ContrastiveLoss):
             torch.distributed is initialized with several processes, which must then all call the loss. See
             `coulomb.losses.negatives` for the convention.
 
-    Call with view0 [N, D] and view1 [N, D].
+    Shape:
+        view0, view1: [N, D].
+        output: scalar, or [2N] with ``reduction="none"``.
 
     Deviation: none in value. The authors' exponentials overflow in fp16 below τ = 0.09; this implementation does not.
     Degenerate input: where N_g is at its bound, negatives get no gradient (``diagnose=True`` counts such anchors).
@@ -67,7 +69,12 @@ class DebiasedLoss(ContrastiveLoss):
     tau_plus: Share = 0.1
 
     def forward(self, view0: Tensor, view1: Tensor) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            view0: embeddings of one view of each sample.
+            view1: embeddings of another view of the same samples.
+        """
         contrast = self._views(view0, view1, scale_of(self.temperature))
         log_sum = contrast.similarity.lse("negatives")
         excess, bounded = debiased(contrast, log_sum - contrast.positives, self.tau_plus)

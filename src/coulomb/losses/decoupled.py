@@ -35,7 +35,9 @@ class DecoupledLoss(ContrastiveLoss):
             True if torch.distributed is initialized with several processes, which must then all call the loss. See
             `coulomb.losses.negatives` for the convention.
 
-    Call with view0 [N, D] and view1 [N, D].
+    Shape:
+        view0, view1: [N, D].
+        output: scalar, or [2N] with ``reduction="none"``.
 
     Deviation: none in value from raminnakhli/Decoupled-Contrastive-Learning on unit rows, both directions averaged; it adds
     −103 to masked similarities where this loss leaves them out. lightly's DCLWLoss passes no gradient through the weights.
@@ -53,7 +55,12 @@ class DecoupledLoss(ContrastiveLoss):
     sigma: Positive = 0.5
 
     def forward(self, view0: Tensor, view1: Tensor) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            view0: embeddings of one view of each sample.
+            view1: embeddings of another view of the same samples.
+        """
         contrast = self._views(view0, view1, scale_of(self.temperature))
         if contrast.count == 0:
             return self._result(contrast, 0 * contrast.positives)

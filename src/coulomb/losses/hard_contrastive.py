@@ -37,8 +37,10 @@ class HardContrastiveLoss(ContrastiveLoss):
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. ``negatives`` are not gathered.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
-    are the positives of the other samples.
+    Shape:
+        query, positive: [N, D].
+        negatives: [K, D].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: negatives that tie with the k-th nearest up to rounding also count.
     Degenerate input: without negatives (N = 1 in-batch, or K = 0) the loss is 0, and a `CoulombWarning` is issued.
@@ -55,7 +57,13 @@ class HardContrastiveLoss(ContrastiveLoss):
     top_k: Whole = 4095
 
     def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            query: embeddings of the anchors.
+            positive: positive[i] is the key that query[i] should find.
+            negatives: keys that are negatives of every query; None: the positives of the other samples are.
+        """
         contrast = self._pairs(query, positive, negatives, scale_of(self.temperature))
         lse = contrast.similarity.lse(contrast.over, top_k=self.top_k if self.top_k < contrast.count else None)
         return self._result(contrast, softplus(lse - contrast.positives, threshold=50))

@@ -34,7 +34,9 @@ class HardNegativeLoss(ContrastiveLoss):
         tau_plus: τ⁺ in [0, 1), the probability that a random sample has the anchor's class; 0.1 as in the authors' code.
         normalize, reduction, diagnose, gather: as in `DebiasedLoss`.
 
-    Call with view0 [N, D] and view1 [N, D].
+    Shape:
+        view0, view1: [N, D].
+        output: scalar, or [2N] with ``reduction="none"``.
 
     Deviation: none in value. The authors' exponentials overflow in fp32 if (1+β)/τ > 88; this implementation does not.
     Degenerate input and Raises: as for `DebiasedLoss`.
@@ -49,7 +51,12 @@ class HardNegativeLoss(ContrastiveLoss):
     tau_plus: Share = 0.1
 
     def forward(self, view0: Tensor, view1: Tensor) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            view0: embeddings of one view of each sample.
+            view1: embeddings of another view of the same samples.
+        """
         contrast = self._views(view0, view1, scale_of(self.temperature))
         if self.beta == 0 or contrast.count == 0:
             log_negatives = contrast.similarity.lse("negatives")

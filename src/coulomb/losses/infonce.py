@@ -39,9 +39,12 @@ class InfoNCELoss(ContrastiveLoss):
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. ``negatives`` are not gathered.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]; any of them may require a gradient. With
-    integers ``query_ids`` [N] and ``negative_ids`` [K] (−1: unknown), negatives with the query's id are left out, such as
-    keys of the same image from an earlier epoch.
+    Shape:
+        query, positive: [N, D].
+        negatives: [K, D].
+        query_ids: [N].
+        negative_ids: [K].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none in value. MoCo's code stores the logits [N, 1+K] and subtracts; this implementation does neither.
     Degenerate input: without negatives (N = 1 in-batch, or K = 0) the loss is 0, and a `CoulombWarning` is issued.
@@ -66,7 +69,17 @@ class InfoNCELoss(ContrastiveLoss):
         query_ids: Tensor | None = None,
         negative_ids: Tensor | None = None,
     ) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            query: embeddings of the anchors.
+            positive: positive[i] is the key that query[i] should find.
+            negatives: keys that are negatives of every query, with or without gradient; None: the positives of the other
+                samples are.
+            query_ids: integers, −1 for unknown, given together with ``negative_ids``.
+            negative_ids: negatives with the id of a query are left out for it, such as keys of the same image from an
+                earlier epoch.
+        """
         if (query_ids is None) != (negative_ids is None) or (query_ids is not None and negatives is None):
             raise ValueError("query_ids and negative_ids must be given together, and only with negatives")
         if negatives is not None and self.symmetric:

@@ -55,9 +55,11 @@ class NCELoss(Loss):
         reduction: ``"mean"`` over anchors, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`), with the noise as negatives.
 
-    Call with query [B, D], positive [B, D] (the bank's entries of the same instances), noise [B, m, D] (the entries of the
-    drawn instances) and, if ``noise_log_prob`` is set, noise_index [B, 1+m]: the instance of the positive, then of
-    each noise entry. Noise may contain the positive, as in the authors' code.
+    Shape:
+        query, positive: [B, D].
+        noise: [B, m, D].
+        noise_index: [B, 1+m].
+        output: scalar, or [B] with ``reduction="none"``.
 
     Deviation: the authors add 1e-7 to both denominators (not needed in log space), and include the positive in the mean
     that estimates Z.
@@ -87,7 +89,14 @@ class NCELoss(Loss):
         self.register_buffer("noise_log_prob", _checked_log_prob(noise_log_prob, self.num_instances))
 
     def forward(self, query: Tensor, positive: Tensor, noise: Tensor, noise_index: Tensor | None = None) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            query: embeddings of the anchors.
+            positive: the bank's entries of the same instances.
+            noise: the bank's entries of the drawn instances; may contain the positive, as in the authors' code.
+            noise_index: instances of the positive, then of each noise entry; needed if ``noise_log_prob`` is set.
+        """
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
         check_shape("noise", noise, ndim=(3,), like=query, least=0)
         batch, m = noise.shape[:2]

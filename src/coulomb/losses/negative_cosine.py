@@ -28,7 +28,9 @@ class NegativeCosineLoss(Loss):
         normalize: scale rows to unit length. If False, L = −p·z.
         reduction: ``"mean"`` over samples, ``"sum"``, or ``"none"`` ([N]).
 
-    Call with prediction [N, D] (the predictor's output) and target [N, D].
+    Shape:
+        prediction, target: [N, D].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none. The caller combines the two directions, with SimSiam's ½ or BYOL's 2 + 2L.
     Degenerate input: a row of zeros has cosine 0 and gets no gradient; a `CoulombWarning` counts such rows.
@@ -46,7 +48,12 @@ class NegativeCosineLoss(Loss):
     reduction: Reduction = "mean"
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            prediction: outputs of the predictor.
+            target: embeddings of the other view.
+        """
         target = target.detach() if self.stop_gradient and isinstance(target, Tensor) else target
         rows = paired_rows(("prediction", "target"), prediction, target, normalize=self.normalize)
         return reduced(-paired_products(rows.view(2, len(prediction), -1)), self.reduction)

@@ -37,7 +37,10 @@ class NTXentLoss(ContrastiveLoss):
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention.
 
-    Call with view0 [N, D] and view1 [N, D], or with all views as one tensor [N, V, D].
+    Shape:
+        view0: [N, D], or [N, V, D] without view1.
+        view1: [N, D].
+        output: scalar, or [V·N] with ``reduction="none"``.
 
     Deviation: the authors' TPU code returns twice the paper's value; this loss returns the paper's value.
     Degenerate input: N = 1 has no negatives; a `CoulombWarning` is issued.
@@ -52,7 +55,12 @@ class NTXentLoss(ContrastiveLoss):
     temperature: Tau = 0.5
 
     def forward(self, view0: Tensor, view1: Tensor | None = None) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            view0: embeddings of one view of each sample, or of all V views.
+            view1: embeddings of another view of the same samples; None if ``view0`` holds all views.
+        """
         if view1 is None:
             check_shape("view0", view0, ndim=(3,))
             if view0.shape[1] != 2:

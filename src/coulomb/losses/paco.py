@@ -31,7 +31,11 @@ class ParametricCenters(nn.Linear):
         dim: dimension of the encoder's features.
         num_classes: C.
 
-    Call with h [B, dim]. The prediction is the class with the largest logit, without log π, which only the loss adds.
+    Shape:
+        h: [B, dim].
+        output: [B, C].
+
+    The prediction is the class with the largest logit, without log π, which only the loss adds.
 
     >>> ParametricCenters(16, 10)(torch.zeros(4, 16)).shape
     torch.Size([4, 10])
@@ -77,10 +81,13 @@ class PaCoLoss(Loss):
             with several processes, which must then all call the loss. The queue is the same in all processes and counts
             once. See `coulomb.losses.negatives` for the convention.
 
-    Call with features [B+M, D], labels [B+M] (−1: unknown), center_logits [B, C], and optionally a queue [Q, D] with
-    queue_labels [Q]. The first B rows are the anchors, the other M are keys: the second views of the same images. If both
-    views are anchors (generalized PaCo), pass 2B rows of center_logits. The second view of an image is a positive because
-    it has the same label.
+    Shape:
+        features: [B+M, D].
+        labels: [B+M].
+        center_logits: [B, C].
+        queue: [Q, D].
+        queue_labels: [Q].
+        output: scalar, or [B] with ``reduction="none"``.
 
     Deviation: unfilled slots of a queue have label −1 (the authors start with random labels): such a key is never a positive
     but stays in the denominator.
@@ -124,7 +131,17 @@ class PaCoLoss(Loss):
         queue: Tensor | None = None,
         queue_labels: Tensor | None = None,
     ) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            features: embeddings of the B anchors, then of M keys: the second views of the same images. If both views are
+                anchors (generalized PaCo), there are no keys.
+            labels: class of each row, −1 for unknown. The second view of an image is a positive because it has the same
+                label.
+            center_logits: output of `ParametricCenters` for the anchors.
+            queue: more keys, the same in all processes; given together with ``queue_labels``.
+            queue_labels: class of each key, −1 for unknown.
+        """
         centers = self._checked_logits(features, center_logits)
         (anchors, classes), group, scale = centers.shape, gather_group(self.gather), scale_of(self.temperature)
         labels = class_ids(labels, len(features), features, classes=classes)

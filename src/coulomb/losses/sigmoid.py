@@ -43,8 +43,10 @@ class SigmoidLoss(ContrastiveLoss):
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention.
 
-    Call with query [N, D] and positive [N, D], and optionally integers ``ids`` [N] (−1: unknown): all pairs of equal id are
-    then positives, and the pair (i, i) always is.
+    Shape:
+        query, positive: [N, D].
+        ids: [N].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none in value. As in the authors' code, the scale has no upper limit; the training script of open_clip limits
     it to 100.
@@ -67,7 +69,13 @@ class SigmoidLoss(ContrastiveLoss):
             self.register_parameter(name, nn.Parameter(torch.tensor(value)) if self.learnable else None)
 
     def forward(self, query: Tensor, positive: Tensor, ids: Tensor | None = None) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            query: embeddings of the anchors.
+            positive: positive[i] is the key that query[i] should find.
+            ids: integers, −1 for unknown: pairs of equal id are positives. The pair (i, i) always is.
+        """
         log_scale: Any = self.log_scale
         bias: Any = self.bias if log_scale is None else self.learned_bias
         scale = self.scale if log_scale is None else log_scale.exp()

@@ -28,8 +28,10 @@ class SimpleContrastiveLoss(ContrastiveLoss):
             initialized with several processes, which must then all call the loss. See `coulomb.losses.negatives` for the
             convention. ``negatives`` are not gathered.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
-    are the positives of the other samples.
+    Shape:
+        query, positive: [N, D].
+        negatives: [K, D].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none known. The sum over k grows with the number of negatives; λ = 1/K makes it a mean.
     Degenerate input: without negatives (N = 1 in-batch, or K = 0) the loss is −s⁺, and a `CoulombWarning` is issued.
@@ -44,7 +46,13 @@ class SimpleContrastiveLoss(ContrastiveLoss):
     weight: NonNegative = 1.0
 
     def forward(self, query: Tensor, positive: Tensor, negatives: Tensor | None = None) -> Result:
-        """Computes the loss; see the class."""
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
+
+        Args:
+            query: embeddings of the anchors.
+            positive: positive[i] is the key that query[i] should find.
+            negatives: keys that are negatives of every query; None: the positives of the other samples are.
+        """
         contrast = self._pairs(query, positive, negatives, 1.0)
         return self._result(contrast, self.weight * self._sum(contrast) - contrast.positives)
 
@@ -72,8 +80,10 @@ class HardSimpleLoss(SimpleContrastiveLoss):
         top_k: number of negatives that count; 4095 as in the paper. If there are no more than that, all of them count.
         normalize, reduction, diagnose, gather: as in `SimpleContrastiveLoss`; the diagnosis covers all negatives.
 
-    Call with query [N, D], positive [N, D] and optionally negatives [K, D]. Without ``negatives``, the negatives of a query
-    are the positives of the other samples.
+    Shape:
+        query, positive: [N, D].
+        negatives: [K, D].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: negatives that tie with the k-th nearest up to rounding also count.
     Degenerate input and Raises: as for `SimpleContrastiveLoss`.

@@ -34,8 +34,15 @@ class SoftmaxLoss(Loss):
             in the contrastive losses.
         reduction: ``"mean"`` over samples with a known label, ``"sum"``, or ``"none"`` ([B]).
 
-    Call with features [B, D], labels [B] (−1: unknown), centers [C, D] and optionally bias [C]: for a linear layer,
-    ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers, bias).argmax(1)``.
+    Shape:
+        features: [B, D].
+        labels: [B].
+        centers: [C, D].
+        bias: [C].
+        output: scalar, or [B] with ``reduction="none"``.
+
+    For a linear layer: ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers,
+    bias).argmax(1)``.
 
     Deviation: none; the values equal `torch.nn.functional.cross_entropy`.
     Degenerate input: a sample with an unknown label has a loss of 0 and is left out of the mean; a `CoulombWarning` counts
@@ -55,7 +62,14 @@ class SoftmaxLoss(Loss):
     reduction: Reduction = "mean"
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            features: encoder outputs.
+            labels: class of each sample, −1 for unknown.
+            centers: weight of the classifier.
+            bias: bias of the classifier, or None.
+        """
         return cross_entropy(self, features, labels, centers, bias)
 
 
@@ -76,7 +90,15 @@ class BalancedSoftmaxLoss(Loss):
         class_counts: training images per class, [C], all positive; stored as a buffer.
         label_smoothing, temperature, normalize, reduction: as in `SoftmaxLoss`.
 
-    Call with features [B, D], labels [B], centers [C, D] and optionally bias [C], as for `SoftmaxLoss`.
+    Shape:
+        features: [B, D].
+        labels: [B].
+        centers: [C, D].
+        bias: [C].
+        output: scalar, or [B] with ``reduction="none"``.
+
+    For a linear layer: ``loss(features, labels, layer.weight, layer.bias)``. Predictions: ``linear(features, centers,
+    bias).argmax(1)``.
 
     Deviation: the authors add log n_c; log π_c differs by a constant, which cancels, and is smaller.
     Degenerate input and Raises: as for `SoftmaxLoss`.
@@ -97,7 +119,14 @@ class BalancedSoftmaxLoss(Loss):
         self.register_buffer("class_counts", checked_counts("class_counts", class_counts))
 
     def forward(self, features: Tensor, labels: Tensor, centers: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            features: encoder outputs.
+            labels: class of each sample, −1 for unknown.
+            centers: weight of the classifier.
+            bias: bias of the classifier, or None.
+        """
         return cross_entropy(self, features, labels, centers, bias, self.get_buffer("class_counts"))
 
 

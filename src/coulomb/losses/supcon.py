@@ -51,10 +51,11 @@ class SupConLoss(Loss):
             convention. A mask covers the samples of this process only: samples of other processes are never positives and
             are not part of the diagnosis. Multi-hot labels need ``positives="out"`` and no diagnosis.
 
-    Call with features [B, V, D] or [B, D], and one of: labels [B] or [B, 1] (−1: unknown, only its own views are
-    positive); labels [B, C] with C ≥ 2, multi-hot: boolean, or 0 and 1 (a row of zeros: unknown); a mask [B, B] (mask[i,
-    j]: j is a positive of i; may be asymmetric, boolean or non-negative weights); or neither, and only an anchor's other
-    views are positive.
+    Shape:
+        features: [B, V, D] or [B, D].
+        labels: [B] or [B, 1]; or [B, C] with C ≥ 2 (multi-hot).
+        mask: [B, B].
+        output: scalar, or [anchors] with ``reduction="none"``.
 
     Memory: multi-hot labels with ``positives="out"`` need a strip of the B×B overlaps at a time (``"count"``: none); with
     ``positives="in"`` or ``diagnose=True`` the mask of all N×N pairs is stored.
@@ -91,12 +92,14 @@ class SupConLoss(Loss):
         check_base(self.base_temperature, self.temperature)
 
     def forward(self, features: Tensor, labels: Tensor | None = None, mask: Tensor | None = None) -> Result:
-        """Returns the loss.
+        """Returns the loss, with its `Diagnosis` if ``diagnose``.
 
         Args:
-            features: [B, V, D] or [B, D].
-            labels: [B] or [B, 1], −1 for unknown; or multi-hot [B, C]; or None.
-            mask: [B, B], instead of labels: mask[i, j] is True (or the weight) if j is a positive of i.
+            features: embeddings of V views of each sample, or of one.
+            labels: class of each sample; −1 for unknown, whose only positives are its other views. Or multi-hot, boolean
+                or 0 and 1; a row of zeros is unknown.
+            mask: instead of labels: mask[i, j] is True, or a weight above 0, if j is a positive of i; it may be
+                asymmetric. Without labels and mask only the other views are positives.
         """
         check_shape("features", features, ndim=(2, 3))
         rows, group = normalized(("features",), features, normalize=self.normalize), gather_group(self.gather)

@@ -47,8 +47,10 @@ class TripletLoss(Loss):
             with several processes, which must then all call the loss. Each process gathers and mines all embeddings, to
             compute the terms of its anchors. See `coulomb.losses.negatives` for the convention.
 
-    Call with embeddings [N, D] and labels [N] (−1: unknown; such a sample is not used, not even as a negative, since it may
-    be of the anchor's class).
+    Shape:
+        embeddings: [N, D].
+        labels: [N].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: FaceNet's distance is squared; here it is not (Hermans et al.).
     Degenerate input: anchors without a positive or without a negative are left out, with a loss of 0; the loss is also 0 if
@@ -72,7 +74,13 @@ class TripletLoss(Loss):
     gather: Gather = "auto"
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            embeddings: embeddings of the samples.
+            labels: class of each sample, −1 for unknown. Such a sample is not used, not even as a negative, since it may
+                be of the anchor's class.
+        """
         check_shape("embeddings", embeddings)
         labels = class_ids(labels, len(embeddings), embeddings)
         rows = unit_rows("embeddings", embeddings, normalize=self.normalize)

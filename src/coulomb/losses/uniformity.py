@@ -40,7 +40,9 @@ class UniformityLoss(Loss):
             initialized with several processes, which must then all call the loss. L then covers all samples and is equal on
             every process.
 
-    Call with x [N, D].
+    Shape:
+        x: [N, D].
+        output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: the authors' function expects rows of unit length.
     Degenerate input: N = 1 has no pairs: L = 0, and a `CoulombWarning` is issued. A row of zeros has cosine 0 with all
@@ -60,7 +62,11 @@ class UniformityLoss(Loss):
     gather: Gather = "auto"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            x: embeddings.
+        """
         check_shape("x", x)
         x, group = normalized(("x",), x, normalize=self.normalize), gather_group(self.gather)
         shift: float | Tensor

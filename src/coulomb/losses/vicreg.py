@@ -35,7 +35,9 @@ class VICRegLoss(Loss):
             torch.distributed is initialized with several processes, which must then all call the loss. L then covers all
             samples and is equal on every process.
 
-    Call with view0 [N, D] and view1 [N, D].
+    Shape:
+        view0, view1: [N, D].
+        output: scalar, or [D] with ``reduction="none"``.
 
     Deviation: none from the authors' code, which halves the sum of both views' variance terms and divides the invariance by
     D, unlike the paper. It takes N from the configuration, so that a smaller last batch is divided by a different
@@ -57,7 +59,12 @@ class VICRegLoss(Loss):
     gather: Gather = "auto"
 
     def forward(self, view0: Tensor, view1: Tensor) -> Tensor:
-        """Computes the loss; see the class."""
+        """Returns the loss.
+
+        Args:
+            view0: embeddings of one view of each sample.
+            view1: embeddings of another view of the same samples.
+        """
         views = two_views(view0, view1, self.gather, degree=4)
         n, centered = views.samples, views.centered()
         distance_D = views.sum((views.rows[0] - views.rows[1]).square().sum(0)) / n
