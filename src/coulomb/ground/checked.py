@@ -1,5 +1,6 @@
 """Checks of arguments: numbers, tensors, and norms of rows. Errors name the argument, warnings count rows."""
 
+import functools
 import math
 import os
 import sys
@@ -15,6 +16,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from coulomb.ground.errors import CoulombWarning
+
+Check = Callable[[str, Any], Any]  # (name, value) → the value to use; raises TypeError or ValueError
 
 # Largest norm of rows that are not normalized: their products then leave a factor of 2¹⁶ for 1/τ and sums over rows.
 LONGEST = {dtype: math.sqrt(torch.finfo(dtype).max) / 2**8 for dtype in (torch.float32, torch.float64)}
@@ -121,6 +124,27 @@ def checked_share(name: str, value: Any) -> float:
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {value}")
     return float(value)
+
+
+def number(*, at_least: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> Check:
+    """Returns a check that an option is a finite number within these limits."""
+    return functools.partial(checked_number, at_least=at_least, above=above, below=below)
+
+
+def choice(*choices: str) -> Check:
+    """Returns a check that an option is one of ``choices``."""
+
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        return value
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """Returns ``check`` extended to accept None."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
 def checked_norms(norm: Tensor, names: tuple[str, ...], normalize: bool, effect: str, below: float = math.inf) -> bool:

@@ -6,8 +6,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from coulomb.ground.checked import number
 from coulomb.losses.inputs import paired_rows, reduced
-from coulomb.losses.options import Flag, Loss, Reduction, number
+from coulomb.losses.options import Flag, Loss, Reduction
 
 
 class AlignmentLoss(Loss):

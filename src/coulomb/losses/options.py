@@ -2,41 +2,16 @@
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, fields
 from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from torch import Tensor, nn
 
-from coulomb.ground.checked import checked_flag, checked_number, checked_whole
+from coulomb.ground.checked import Check, checked_flag, checked_whole, choice, number
 from coulomb.ground.names_elsewhere import unknown_option
 from coulomb.losses.temperature import LearnableTemperature, Temperature, checked_temperature
 from coulomb.similarity.collectives import checked_gather
-
-Check = Callable[[str, Any], Any]
-
-
-def number(*, at_least: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> Check:
-    """Returns a check that an option is a finite number within these limits."""
-    return functools.partial(checked_number, at_least=at_least, above=above, below=below)
-
-
-def choice(*choices: str) -> Check:
-    """Returns a check that an option is one of ``choices``."""
-
-    def check(name: str, value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-        return value
-
-    return check
-
-
-def optional(check: Check) -> Check:
-    """Returns ``check`` extended to accept None."""
-    return lambda name, value: None if value is None else check(name, value)
-
 
 # Types of options. The second argument of Annotated checks the value.
 Flag = Annotated[bool, checked_flag]

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coulomb.ground.checked import UNKNOWN, check_shape, checked_whole
+from coulomb.ground.checked import UNKNOWN, check_shape, checked_whole, number, optional
 from coulomb.losses.classes import checked_counts, log_frequencies, target_and_rest
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import class_ids, normalized, unless_all, warn_counted
 from coulomb.losses.negatives import counted_over, rank, reduced_over, world_size
-from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Positive, Reduction, Share, Tau, number, optional
+from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Positive, Reduction, Share, Tau
 from coulomb.losses.temperature import check_base, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group

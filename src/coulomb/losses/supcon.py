@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from coulomb.ground.checked import check_shape, readable
+from coulomb.ground.checked import check_shape, choice, number, optional, readable
 from coulomb.losses.diagnosis import Result, diagnose_rows
 from coulomb.losses.inputs import normalized, warn_counted
 from coulomb.losses.multi_label import OVERLAPS, negative_pairs, overlap_matrix, overlap_mean, positive_pairs, relations
 from coulomb.losses.negatives import counted_over, reduced_over
-from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau, choice, number, optional
+from coulomb.losses.options import Flag, Gather, Loss, Reduction, Tau
 from coulomb.losses.temperature import check_base, scale_of
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import gather_group

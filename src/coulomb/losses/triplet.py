@@ -6,10 +6,10 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from coulomb.ground.checked import check_shape, readable, transformed
+from coulomb.ground.checked import check_shape, choice, readable, transformed
 from coulomb.losses.inputs import class_ids, unit_rows, warn_counted
 from coulomb.losses.negatives import local_rows, reduced_over
-from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction, choice
+from coulomb.losses.options import Flag, Gather, Loss, NonNegative, Reduction
 from coulomb.losses.triplet_terms import all_pairs, distances, hardest_columns, hardest_pairs, terms, triplet_terms
 from coulomb.similarity.collectives import gather_group, gather_rows
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from coulomb.ground import machine
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
@@ -210,8 +211,7 @@ def fast_bf16() -> bool:
     """Returns True if this machine multiplies bfloat16 in hardware; emulation is slower than float32."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, lambda: False)() for name in probes)
+    return machine.FAST_BFLOAT16
 
 
 def arrange(config: Config, sources: tuple[Source, Source | None], facts: Facts) -> Prepared:
