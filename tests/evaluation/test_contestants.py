@@ -121,7 +121,7 @@ def test_frozen_network_embeds_each_image_once_for_both_contestants(digit_tree, 
         ]
         for one, other in zip((features, start), expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-    assert not found["starting_point"].kept
+    assert not found["starting_point"].cached
 
 
 def test_transfer_compares_the_starting_point(run, tmp_path):
@@ -180,7 +180,7 @@ def test_own_module_has_no_starting_point(digit_tree, tmp_path):
 def test_doctor_reads_the_drift(run):
     checked = {check["name"]: check for check in run.doctor["checked"]}
     assert {"drift", "forgetting"} <= checked.keys()
-    assert "relative to that of two images" in checked["drift"]["why"]
+    assert "distance of two images" in checked["drift"]["why"]
     assert "drift" in render(run.doctor)
 
 

@@ -1,13 +1,13 @@
 """Maps of the features."""
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from coulomb.evaluation import feature_map
-from coulomb.evaluation.feature_map import MIN_TSNE, feature_maps
+from coulomb.evaluation.feature_map import MAX_TSNE, MIN_TSNE, feature_maps
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def umap(monkeypatch):
             return scores[:, :2]
 
     module.UMAP = UMAP
+    module.__spec__ = ModuleSpec("umap", None)
     monkeypatch.setitem(sys.modules, "umap", module)
-    monkeypatch.setattr(feature_map.importlib.util, "find_spec", lambda name: object())
     return module
 
 
@@ -51,10 +51,10 @@ def test_every_map_lies_in_its_square(features):
         assert layout.places.max() <= 96
 
 
-def test_too_many_or_too_few_for_neighborhoods_have_pca(features, monkeypatch):
+def test_too_many_or_too_few_for_neighborhoods_have_pca(features):
     assert [layout.key for layout in feature_maps(features[:20])] == ["pca"]
-    monkeypatch.setattr(feature_map, "MAX_TSNE", 30)
-    assert [layout.key for layout in feature_maps(features)] == ["pca"]
+    many = np.random.default_rng(0).standard_normal((MAX_TSNE + 1, 6))
+    assert [layout.key for layout in feature_maps(many)] == ["pca"]
     assert feature_maps(np.ones((40, 6))) == []
 
 

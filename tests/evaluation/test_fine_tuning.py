@@ -144,7 +144,7 @@ def test_unlabeled_images_are_left_out(fine_tuning_updates):
 def test_bad_input():
     train, test = sides()
     one = LabeledImages(train.images, train.positions, np.zeros(300, dtype=np.int64))
-    with pytest.raises(InputError, match="two classes"):
+    with pytest.raises(InputError, match=r"train.*two classes.*\(1\)"):
         fine_tune(encoder(), 256, one, test, VIEWS)
     with pytest.raises(InputError, match=r"fraction=0\.0 "):
         fine_tune(encoder(), 256, train, test, VIEWS, fractions=(0.0,))

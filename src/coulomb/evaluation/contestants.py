@@ -36,7 +36,7 @@ BATCH = 512  # images per forward pass, see `extract_features`
 RETRIEVAL = 2_000  # held-out images for view retrieval
 DRIFT = 1_000  # held-out images for the comparison with the starting weights
 PIXELS = 32  # side of the raw pixels; 50,000 images of 96 pixels would need 5.5 GB, and classifiers of them several times that
-KEPT = 2**30  # bytes of features kept for a second contestant: 200,000 images of lite0
+CACHED = 2**30  # bytes of features cached for a second contestant: 200,000 images of lite0
 
 
 def averaged(images: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def averaged(images: Tensor) -> Tensor:
 
 
 def measuring(advance: Progress, title: str) -> Callable[[str], None]:
-    """Returns a function that is called with the name of each measurement before it begins, and shows it behind ``title``."""
+    """Returns a function to call with the name of each measurement before it begins; the bar shows it after ``title``."""
     begun = 0
 
     def doing(measurement: str) -> None:
@@ -59,12 +59,18 @@ def measuring(advance: Progress, title: str) -> Callable[[str], None]:
 
 @dataclass
 class Contestant:
-    """A feature extractor and its metrics: an encoder or, with ``pixels``, its input normalized per channel by that.
+    """A feature extractor and its metrics: an encoder, or raw pixels.
 
-    Raw pixels are averaged to at most 32×32. ``correct`` holds the correctly classified images of the last `measure`, for
-    paired comparisons. An encoder that is an adapter behind a frozen network takes the network's features from ``behind``,
-    the contestant that is this network, and leaves them in its ``kept``, where it takes them once: most of the time of an
-    evaluation is the network's.
+    Args:
+        encoder: the encoder.
+        views: prepares images and draws their views.
+        device: where the encoder computes.
+        pixels: if given, the features are raw pixels, averaged to at most 32×32 and normalized by this.
+        classifier: classifies the features, if the run trained one.
+        network: the contestant without the adapter, if this encoder is an adapter behind a frozen network. The network's
+            features are computed once for both: they are stored in ``network.cached`` until that contestant uses them.
+        correct: which images the last `measure` classified correctly, for paired comparisons.
+        cached: features for the next call of `features` with the same images.
     """
 
     encoder: Encoder
@@ -72,14 +78,14 @@ class Contestant:
     device: torch.device
     pixels: Normalization | None = None
     classifier: Classifier | None = None
-    behind: "Contestant | None" = None
+    network: "Contestant | None" = None
     correct: dict[str, np.ndarray] = field(default_factory=dict)
-    kept: dict[tuple[int, bytes], tuple[Tensor, np.ndarray]] = field(default_factory=dict)
+    cached: dict[tuple[int, bytes], tuple[Tensor, np.ndarray]] = field(default_factory=dict)
 
     def shared_features(
         self, part: Part, team: Team, progress: Callable[[int], None] | None = None
     ) -> tuple[Tensor, np.ndarray]:
-        """Returns what `features` returns; processes compute whole batches of it. Empty but in the first."""
+        """Returns the result of `features`, computed by all processes in whole batches; empty except in the first process."""
         if self.pixels is not None:  # takes longer to send than to compute
             return self.features(part, progress) if team.rank == 0 else (torch.empty(0, 0), np.empty(0, dtype=np.int64))
         batches = np.array_split(np.arange(0, len(part.indices), BATCH), team.world)[team.rank]
@@ -104,19 +110,19 @@ class Contestant:
                 progress=progress,
             )
         which = (id(part.images), part.indices.tobytes())
-        if self.behind is not None:
-            features, indices = self.behind.features(part, progress)
-            if features.nbytes <= KEPT:
-                self.behind.kept[which] = features, indices
+        if self.network is not None:
+            features, indices = self.network.features(part, progress)
+            if features.nbytes <= CACHED:
+                self.network.cached[which] = features, indices
             adapter = self.encoder.adapter
             if adapter is None or not len(features):
                 return features, indices
             with frozen(adapter):
                 return torch.cat([adapter(rows.to(self.device)).cpu() for rows in features.split(BATCH)]), indices
-        if which in self.kept:
+        if which in self.cached:
             if progress is not None:
                 progress(len(part.indices))
-            return self.kept.pop(which)
+            return self.cached.pop(which)
         return extract_features(
             self.encoder,
             part.images,
@@ -260,7 +266,7 @@ def contestants(
     if start is not None:
         found["starting_point"] = Contestant(start.to(device).eval(), views, device)
         if config.frozen_kind is not None and trained.adapter is not None and start.adapter is None:
-            found["trained"].behind = found["starting_point"]
+            found["trained"].network = found["starting_point"]
     return found | {
         "random_init": Contestant(untrained.to(device).eval(), views, device),
         "raw_pixels": Contestant(trained, views, device, pixels=pixels),
