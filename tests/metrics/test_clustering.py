@@ -1,5 +1,6 @@
 import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_seed_limit_and_unlabeled_rows(monkeypatch):
     x, y = blobs(noise=3)
     assert clustering(x, y, seed=1) == clustering(x, y, seed=1)
     y[:10] = -1
-    monkeypatch.setattr("coulomb.metrics.clustering.MOST", 200)
+    monkeypatch.setattr(sys.modules[clustering.__module__], "MOST", 200)
     protocol = clustering(x, y)["protocol"]
     assert (protocol["images"], protocol["images_left_out"], protocol["clusters"]) == (200, 30, 4)
 

@@ -1,13 +1,19 @@
-"""Measurements of embeddings and losses: geometry, similarities, hardness, duplicates, retention."""
+"""Measurements of features and losses: accuracy of kNN and probes, retrieval, clustering, geometry, hardness, duplicates."""
 
+from coulomb.metrics.class_accuracy import by_frequency, class_table
 from coulomb.metrics.class_structure import false_negative_rate, neighborhood_purity, tolerance
+from coulomb.metrics.clustering import clustering
 from coulomb.metrics.duplicates import Duplicates, near_duplicates
+from coulomb.metrics.evaluate import evaluate_features
 from coulomb.metrics.geometry import alignment, drift, feature_std, uniformity
 from coulomb.metrics.gradients import GradientBalance, class_gradient_norms, frequency_exponent, gradient_balance
 from coulomb.metrics.hardness import Hardness, TemperatureSweep, hardness, hardness_at, hardness_of, temperature_sweep
+from coulomb.metrics.knn import knn_accuracy
+from coulomb.metrics.linear import few_shot, linear_probe
 from coulomb.metrics.loss_floor import LossFloor, fraction_of_floor_reached, free_logits, infonce_floor, pull_optimum
 from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retention import linear_cka, recovered
+from coulomb.metrics.retrieval import class_retrieval, view_retrieval, views_retrieved
 from coulomb.metrics.similarities import (
     SimilarityHistogram,
     ViewSimilarities,
@@ -25,11 +31,17 @@ __all__ = [
     "TemperatureSweep",
     "ViewSimilarities",
     "alignment",
+    "by_frequency",
     "class_gradient_norms",
+    "class_retrieval",
+    "class_table",
+    "clustering",
     "drift",
     "effective_rank",
+    "evaluate_features",
     "false_negative_rate",
     "feature_std",
+    "few_shot",
     "fraction_of_floor_reached",
     "free_logits",
     "frequency_exponent",
@@ -38,8 +50,10 @@ __all__ = [
     "hardness_at",
     "hardness_of",
     "infonce_floor",
+    "knn_accuracy",
     "lidar",
     "linear_cka",
+    "linear_probe",
     "near_duplicates",
     "neighborhood_purity",
     "pull_optimum",
@@ -50,5 +64,7 @@ __all__ = [
     "temperature_sweep",
     "tolerance",
     "uniformity",
+    "view_retrieval",
     "view_similarities",
+    "views_retrieved",
 ]

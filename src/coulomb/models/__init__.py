@@ -3,6 +3,7 @@
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.build import build_encoder, has_weights
 from coulomb.models.encoder import Encoder, wrap_encoder
+from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.heads import predictor, projection_head
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
@@ -11,8 +12,11 @@ __all__ = [
     "Encoder",
     "Preprocessing",
     "build_encoder",
+    "extract_features",
+    "frozen",
     "has_weights",
     "load_encoder",
+    "pixel_features",
     "predictor",
     "projection_head",
     "save_encoder",
