@@ -1,3 +1,4 @@
+import copy
 import json
 
 import pytest
@@ -137,11 +138,14 @@ def test_a_frozen_backbone_stays_bit_identical_while_the_adapter_learns():
     assert not any(part.training for part in encoder.backbone.modules())
 
 
-def test_a_frozen_encoder_accepts_features_of_its_backbone():
+def test_an_encoder_that_reads_features_applies_the_adapter_alone():
     encoder = adapted(LINEAR).eval()
     images = torch.rand(4, 3, 8, 8)
     features = encoder.backbone_features(images).detach()
     with pytest.raises(InputError, match="takes"):
         encoder(features)
-    encoder.freeze()
-    assert torch.equal(encoder(features), encoder(images))
+    expected = encoder(images)
+    encoder.column = "features"
+    assert torch.equal(encoder(features), expected) and copy.deepcopy(encoder).column == "features"
+    with encoder.without_adapter():
+        assert torch.equal(encoder(images), features)

@@ -68,6 +68,8 @@ def _per_channel(name: str, values: Sequence[float] | None, channels: int, defau
     return torch.tensor(numbers, dtype=torch.float32).view(1, channels, 1, 1)
 
 
+FEATURES = "features"  # the column of features that a frozen backbone computed
+
 # Kinds of encoder in a saved configuration: around a user's module, and of another library.
 OWN_MODULE = "module"
 PUBLISHED = "published"
@@ -89,6 +91,8 @@ class Encoder(nn.Module):
         fixed: modules that stay in eval mode in training, see `fix`.
         micro_batch: images that the backbone takes at a time, see `encode_in_micro_batches`; None: all. It is not saved.
         compiled: True if the backbone is compiled, in training mode only, see `compile_backbone`. It is not saved.
+        column: the column of the table that it reads: "image"; or "features", [B, F'], which its frozen backbone computed
+            earlier, so that the adapter alone is applied. It is not saved.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ class Encoder(nn.Module):
         self.fixed: list[nn.Module] = []
         self.micro_batch: int | None = None
         self.compiled = False
+        self.column = "image"
 
     @property
     def frozen(self) -> bool:
@@ -131,15 +136,14 @@ class Encoder(nn.Module):
         """Side of the square images that it was built for; convolutional encoders also take other sizes."""
         return self.config["image_size"]
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, cells: Tensor) -> Tensor:
         """Returns features [B, F]; raises `InputError` for images of another shape or type.
 
-        A frozen encoder with an adapter also accepts features of its backbone, [B, F'], computed earlier.
+        ``cells`` are images [B, C, H, W], or what else ``column`` names.
         """
         if self.adapter is None:
-            return self.backbone_features(images)
-        cached = self.frozen and images.ndim == 2
-        adapted: Tensor = self.adapter(images if cached else self.backbone_features(images))
+            return self.backbone_features(cells)
+        adapted: Tensor = self.adapter(cells if self.column == FEATURES else self.backbone_features(cells))
         return adapted
 
     def backbone_features(self, images: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from coulomb.ground.reading import read_object, whole
 from coulomb.kinds import ViewsOf
 from coulomb.kinds.vector import StoredRows, StoredViews, Vector
 from coulomb.models import Encoder
+from coulomb.models.encoder import FEATURES
 from coulomb.models.features import frozen
 from coulomb.tables import Columns, Samples
 from coulomb.tables.workers import progress_bar
@@ -160,10 +161,10 @@ class FeatureCache:
         return self
 
     def samples(self) -> Samples:
-        """Returns the features as samples of one column, ``features``; a sample has its number in the table of images."""
+        """Returns the features as samples of one column, `FEATURES`; a sample has its number in the table of images."""
         views = StoredViews(self.rows, self.neighbors) if self.n_neighbors else StoredViews()
         cells = StoredRows(self.rows, self.positions.numpy())
-        return Samples(Columns({"features": cells}), {"features": Vector(views, UNREADABLE)})
+        return Samples(Columns({FEATURES: cells}), {FEATURES: Vector(views, UNREADABLE)})
 
     def delete(self) -> None:
         """Deletes the files."""

@@ -94,6 +94,7 @@ def fit(
             cache.opened()
         corrupt.add(prepared.train.images, prepared.train.images.failures)
     samples = prepared.train.images if cache is None else cache.samples()
+    (encoder.column,) = samples.kinds  # before a method copies it
     stay_close = _prepare_network(plan, folder, encoder, order.own_images)
     method = make_method(config, prepared, plan.method, encoder, len(plan.learned))
     _require_features(config, method)
@@ -141,6 +142,7 @@ def fit(
         signals.patient = False
     if signals.number is not None:
         raise KeyboardInterrupt
+    encoder.column = "image"
     if first:
         _save(plan, folder, training, encoder, progress=progress)
         write_json(folder.data, prepared.describe(corrupt.listed()))

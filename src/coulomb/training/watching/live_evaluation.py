@@ -19,6 +19,7 @@ from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
 from coulomb.models import Encoder
+from coulomb.models.encoder import FEATURES
 from coulomb.models.features import extract_features, frozen
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part, Prepared
@@ -136,7 +137,7 @@ class LiveEvaluation(pl.Callback):
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
         encoder = method.encoder
         with frozen(method):
-            if not isinstance(encoder, Encoder) or encoder.adapter is None or not encoder.frozen:
+            if not isinstance(encoder, Encoder) or encoder.column != FEATURES:
                 pair, indices = self.pairs(lambda view: method.head(encoder(view)), part, device)
             else:
                 if "pairs" not in self.computed:
@@ -164,7 +165,7 @@ class LiveEvaluation(pl.Callback):
         self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
     ) -> tuple[Tensor, np.ndarray]:
         """Returns the encoder features of some images; those of a frozen backbone are computed once."""
-        if not isinstance(encoder, Encoder) or encoder.adapter is None or not encoder.frozen:
+        if not isinstance(encoder, Encoder) or encoder.column != FEATURES:
             return extract_features(encoder, part.images, indices, self.views.plain, device=device)
         side = "train" if part is self.prepared.train else "test"
         if side not in self.computed:
