@@ -163,7 +163,9 @@ class FeatureCache:
     def samples(self) -> Samples:
         """Returns the features as samples of one column, `FEATURES`; a sample has its number in the table of images."""
         views = StoredViews(self.rows, self.neighbors) if self.n_neighbors else StoredViews()
-        cells = StoredRows(self.rows, self.positions.numpy())
+        at = self.positions.numpy().copy()
+        at[self.indices[np.isnan(self.rows[:, 0, 0])]] = -1
+        cells = StoredRows(self.rows, at)
         return Samples(Columns({FEATURES: cells}), {FEATURES: Vector(views, UNREADABLE)})
 
     def delete(self) -> None:

@@ -84,7 +84,7 @@ class StoredRows:
     """Cells of a column whose samples are not in the order of the stored rows, or do not all have one.
 
     Attributes:
-        rows: [N, V, F].
+        rows: finite values [N, V, F]; they are not checked again.
         at: the row of each sample, int64; −1 for samples without one.
     """
 
@@ -113,8 +113,8 @@ class Vector:
         rows, place = (cells.rows, int(cells.at[row])) if isinstance(cells, StoredRows) else (cells, row)
         if rows.ndim not in (2, 3) or not rows.shape[-1]:
             raise InputError(f"a column of vectors has shape {list(rows.shape)}; it must be [N, F] or [N, V, F]")
-        values = rows[max(place, 0)].reshape(-1, rows.shape[-1])
-        if place < 0 or not np.isfinite(values).all():
+        values = rows[place] if rows.ndim == 3 else rows[place, None]
+        if place < 0 or (rows is cells and not np.isfinite(values).all()):
             raise UnreadableCell(str(row), self.reason)
         return Cell(VectorCell(values, place))
 
