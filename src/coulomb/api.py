@@ -62,7 +62,7 @@ def train(
         evaluate: evaluate and write the report at the end.
         progress: show progress bars.
         **options: any field of ``coulomb.training.plan.config.Config``: ``out``, ``epochs``, ``batch_size``, …;
-            ``method_options`` has those of the method: ``{"queue_size": 4096}``.
+            ``method_options`` has the options of the method: ``{"queue_size": 4096}``.
 
     Raises:
         InputError: an argument is wrong; the message says which, and what to do.
@@ -215,7 +215,7 @@ def evaluate(
         out: JSON file to write the results of an encoder by name to; it must not exist.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
         progress: show progress bars.
-        **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below``, if they differ from those of the run.
+        **options: ``knn_k``, ``knn_sigma``, ``many_above``, ``few_below``, if they differ from the run's.
 
     Raises:
         InputError: the folder is not a run, its data changed, or an argument is wrong.

@@ -31,7 +31,7 @@ ONE_DAY = "private, max-age=86400, immutable"  # of pictures: their addresses ch
 
 
 def page_files() -> dict[str, bytes]:
-    """Returns the files of the page by name; theme and colors are those of coulomb's other pages."""
+    """Returns the files of the page by name; theme and colors are the same as on coulomb's other pages."""
     shared = resources.files("coulomb.report.pages").joinpath("parts")
     files = {
         entry.name: entry.read_bytes()

@@ -22,11 +22,11 @@ def export_csv(session: Session, name: str) -> bytes:
     | name | columns besides ``id`` and ``path`` | rows |
     |---|---|---|
     | files | decision: keep or drop | of groups of duplicates |
-    | corrections | label, given | images whose label was checked: the right label, and that of the index |
+    | corrections | label, given | images whose label was checked: the right label, and the label in the index |
     | labels | label | images that the user labeled |
     | predictions | label, probability, unsure | the other images, as last classified |
 
-    ``path`` is that of the index's table, relative to its root, so that ``coulomb train LIST.csv --root FOLDER`` reads it.
+    ``path`` is the path in the index's table, relative to its root, so that ``coulomb train LIST.csv --root FOLDER`` reads it.
     Text that a spreadsheet would run as a formula begins with an apostrophe, see `coulomb.ground.reading.cells`.
 
     Raises:

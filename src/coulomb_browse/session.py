@@ -133,7 +133,7 @@ class Session:
         return np.array([at for at, line in enumerate(self._searchable) if all(w in line for w in words)], dtype="<i4")
 
     def search(self, plus: list[Any], minus: list[Any], top: Any) -> dict[str, Any]:
-        """Returns the images most similar to the mean of ``plus``, less that of ``minus``; each item is
+        """Returns the images most similar to the mean of ``plus``, minus the mean of ``minus``; each item is
         ``{"position": 7}`` or ``{"upload": key}``.
         """
         if type(top) is not int or not 1 <= top <= MOST_FOUND:
@@ -180,7 +180,7 @@ class Session:
         return [{"position": self.places[one["id"]], "reason": one.get("reason")} for one in found]
 
     def _label_errors(self, options: dict[str, Any], say: Say) -> Any:
-        say(None, "compares each label with those of similar images")
+        say(None, "compares each label with the labels of similar images")
         return [
             {
                 "position": self.places[one["id"]],
@@ -196,7 +196,7 @@ class Session:
         number = _whole("number", options.get("number"), 1, 10_000)
         say(None, f"chooses {number} of {len(self.index)} images")
         unlabeled = sum(label is None for label in self.index.labels)
-        if not unlabeled:  # the user wants other labels than those of the index
+        if not unlabeled:  # the user wants labels other than the index's
             from coulomb.index.curation import choose
 
             return choose(self.index.features, min(number, len(self.index))).tolist()

@@ -31,7 +31,7 @@ class Settings:
         data, test: images with labels, as for training.
         out: folder that gets a subfolder for each experiment.
         quick: a few epochs per run, about three minutes in total for digits on two cores.
-        epochs: epochs of every run; by default those of each method's recipe.
+        epochs: epochs of every run; by default set by each method's recipe.
         budget: minutes of training per run, in place of epochs; a short measurement converts them to epochs.
         seed: of all random draws; the first of several.
         seeds: number of seeds; results are then mean ± standard deviation. By default 3, or 1 for a quick run.
@@ -114,7 +114,7 @@ def run_arm(
 ) -> dict[str, Any]:
     """Trains and measures a run, unless its record exists already; an interrupted run is resumed. Returns the record.
 
-    The record ``NAME.json`` has the options and, in the end, the results, including those of ``measure_more``. ``NAME/``
+    The record ``NAME.json`` has the options and, in the end, the results, including the results of ``measure_more``. ``NAME/``
     is an ordinary run folder.
 
     Raises:

@@ -26,7 +26,7 @@ MEASURED_HERE = "this project, digits: without changes of brightness an encoder 
 
 
 def view_preset(settings: Settings) -> str:
-    """Returns the preset of the views: the user's, or that of the recipe for digits or for small photos."""
+    """Returns the preset of the views: the user's choice, or the recipe's for digits or small photos."""
     return str(settings.options.get("views", "digits" if settings.digits else "small-natural"))
 
 

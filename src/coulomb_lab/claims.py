@@ -73,7 +73,7 @@ def chance_note(rows: Rows, first: str, second: str, key: str, difference: float
 
 
 def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: str, published: str) -> Claim:
-    """The result of ``high`` is at least that of ``low`` plus ``margin``."""
+    """The result of ``high`` is at least the result of ``low`` plus ``margin``."""
     first, second = read_value(rows, high, key), read_value(rows, low, key)
     if first is None or second is None:
         return Claim(claim, published, NOT_MEASURED, None)

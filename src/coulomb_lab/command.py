@@ -23,7 +23,7 @@ def lab(
     test: Annotated[str | None, _data(help="held-out images; default: a split of the data")] = None,
     long_tail: Annotated[str, _data(help="long tail of the experiment longtail")] = "exponential:100",
     quick: Annotated[bool, _training("--quick", help="a few epochs per run: about three minutes for digits")] = False,
-    epochs: Annotated[int | None, _training(help="epochs of every run; default: those of its recipe", min=1)] = None,
+    epochs: Annotated[int | None, _training(help="epochs of every run; default: set by its recipe", min=1)] = None,
     budget: Annotated[float | None, _training(help="minutes of training for every run, instead of epochs")] = None,
     option: Annotated[
         list[str] | None, _training("--set", metavar="NAME=VALUE", help="an option of train; may be repeated")

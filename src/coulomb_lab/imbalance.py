@@ -25,7 +25,7 @@ ONE_SEED = 0.1  # with one seed, a smaller difference of exponents may be chance
 REN = "CIFAR-10-LT, imbalance 200, overall: balanced softmax 79.8, softmax 74.0 (Ren et al., 2020)"
 CUI = "CIFAR-100-LT, imbalance 100: PaCo 52.0, balanced softmax 50.8 (Cui et al., 2021)"
 GRADIENT_NOTE = (
-    "The gradient norm is that of the loss with respect to the encoder's features, averaged over the views of a class. "
+    "The gradient norm is the norm of ∂loss/∂features of the encoder, averaged over the views of a class. "
     "b < 0: an image of a rare class has a larger gradient than one of a frequent class. The published figure shows another "
     "quantity."
 )
@@ -181,7 +181,7 @@ def gradients_claim(rows: Rows, supcon_arm: str, paco_arm: str) -> Claim:
 
 
 def optimum_claim(optima: list[dict[str, Any]]) -> Claim:
-    """Checks that the minima of the losses over free logits are those of theory."""
+    """Checks that the minima of the losses over free logits agree with theory."""
     largest = max(row["error"] for row in optima)
     return Claim(
         "With free logits, the minimum is at 1/K for SupCon, and at α/(1+αK) and 1/(1+αK) for PaCo.",
@@ -204,7 +204,7 @@ def summarize_longtail(rows: Rows, settings: Settings) -> dict[str, Any]:
     ]
     notes = [
         group_note(counts),
-        "Accuracies are those of each run's own classifier; for SupCon this is a linear one on the frozen encoder.",
+        "Accuracies are measured with each run's classifier; for SupCon this is a linear one on the frozen encoder.",
         GRADIENT_NOTE,
     ]
     charts = [gradient_chart(rows), *accuracy_charts(rows)]
@@ -261,7 +261,7 @@ def summarize_imbalance(rows: Rows, settings: Settings) -> dict[str, Any]:
     ]  # fmt: skip
     notes = [
         group_note(counts),
-        "Accuracies are those of each run's own classifier; for SupCon this is a linear one on the frozen encoder.",
+        "Accuracies are measured with each run's classifier; for SupCon this is a linear one on the frozen encoder.",
         GRADIENT_NOTE,
     ]
     charts = [gradient_chart(rows), *accuracy_charts(rows), extra_chart(), minima_chart(optima)]

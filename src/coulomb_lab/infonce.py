@@ -33,15 +33,13 @@ COUNTS = (1, 4, 16, 64, 256, 1024, 4096)  # noise samples of the compared gradie
 DRAWS = 4
 NEAR = 0.95  # cosine from which gradients count as equal
 WU = "CIFAR-10: NCE is poor with few noise samples and matches the full softmax with 4,096 (Wu et al., 2018, table 2)"
-GUTMANN = (
-    "theory: with more noise samples, NCE's gradient becomes that of maximum likelihood (Gutmann & Hyvärinen, 2010)"
-)
+GUTMANN = "theory: with more noise samples, NCE's gradient becomes the maximum-likelihood gradient (Gutmann & Hyvärinen, 2010)"
 
 
 def gradient_cosines(
     query: Tensor, slots: Tensor, bank: Tensor, temperature: float, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Compares gradients of NCE and InfoNCE with that of the full softmax over a memory bank.
+    """Compares gradients of NCE and InfoNCE with the gradient of the full softmax over a memory bank.
 
     query [N, D] with slots [N] in the bank [n, D], all of unit length. Noise is uniform, with replacement. NCE uses the true
     Z, averaged over the queries; InfoNCE is the softmax of the own slot and the noise.
@@ -137,9 +135,9 @@ def summarize_nce(rows: Rows, settings: Settings) -> dict[str, Any]:
 
 
 def gradient_claims(table: list[dict[str, Any]] | None) -> list[Claim]:
-    """Checks that both gradients approach that of the full softmax, and which one needs fewer noise samples."""
+    """Checks that both gradients approach the full softmax's gradient, and which one needs fewer noise samples."""
     names = {"nce": "NCE", "infonce": "InfoNCE"}
-    texts = {which: f"{name}'s gradient approaches that of the full softmax." for which, name in names.items()}
+    texts = {which: f"{name}'s gradient approaches the full softmax's gradient." for which, name in names.items()}
     fewer = "InfoNCE needs fewer noise samples than NCE."
     if not table:
         return [Claim(text, GUTMANN, NOT_MEASURED, None) for text in (*texts.values(), fewer)]

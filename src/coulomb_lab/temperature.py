@@ -151,14 +151,14 @@ def limit_tables(limits: dict[str, list[dict[str, float]]]) -> list[dict[str, An
         {
             "title": "Low temperature: towards max(hardest − positive, 0)",
             "lead": "InfoNCE times τ on trained embeddings. The excess is between 0 and τ·ln N, and the gradient approaches "
-            "that of a triplet of the anchor, its positive and its hardest negative.",
+            "the gradient of a triplet of the anchor, its positive and its hardest negative.",
             "head": ["τ", "τ·loss", "limit", "excess", "τ·ln N", "cosine of the gradients"],
             "rows": rows["cold"],
         },
         {
             "title": "High temperature: towards the simple loss",
             "lead": "The loss compared with ln N − (s⁺ − s̄)/τ + Var/2τ²: ten times the τ has a thousandth of the error, and "
-            "the gradient approaches that of the simple loss, which weights all negatives equally.",
+            "the gradient approaches the gradient of the simple loss, which weights all negatives equally.",
             "head": ["τ", "loss", "closed form", "error", "theoretical bound", "cosine of the gradients"],
             "rows": rows["warm"],
         },

@@ -48,5 +48,5 @@ def test_layers_that_may_compute_something_else_are_left_alone_and_counted():
     assert describe_batch_norms(model, True, 7).startswith(
         "batch norm: 1 of 2 layers use statistics of each process's own"
     )
-    assert "those of the images of all processes" in describe_batch_norms(model[:1], True, 7)
+    assert "cover the images of all processes" in describe_batch_norms(model[:1], True, 7)
     assert describe_batch_norms(nn.Linear(2, 2), True, 7) is None

@@ -67,7 +67,7 @@ def config_parameters(*, without: tuple[str, ...] = ()) -> list[inspect.Paramete
 
 
 def given_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options of this call, over those of the file ``config``, as fields of ``Config``.
+    """Returns the options of this call, which override the file ``config``, as fields of ``Config``.
 
     User code and files to write that the file names must be named in this call, too.
     """

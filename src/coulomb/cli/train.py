@@ -57,7 +57,9 @@ def _train_seeds(
     from coulomb.report.tables import summary_table
 
     if not evaluate:
-        raise InputError("--no-evaluate with --seeds: the deviation is that of the evaluation; leave out one of them")
+        raise InputError(
+            "--no-evaluate with --seeds: the deviation is computed from the evaluation; leave out one of them"
+        )
     if resume is None:
         assert seeds is not None
         summary, out = coulomb.train_seeds(seeds, **options, progress=not quiet)

@@ -228,7 +228,7 @@ class Answers:
         """Ranks the labels that the features contradict (`coulomb.index.curation.label_errors`).
 
         Args:
-            labels: other labels than those of the index: a dict id → label, or a CSV or Parquet file with columns id (or
+            labels: labels other than the index's: a dict id → label, or a CSV or Parquet file with columns id (or
                 path) and label.
             top: how many of those whose label is not the most probable one, whatever their confidence.
             cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: found by
@@ -279,7 +279,7 @@ class Answers:
 
         Args:
             number: how many.
-            labels: labels given so far, in addition to those of the index, as for `label_errors`.
+            labels: labels given so far, in addition to the index's, as for `label_errors`.
             strategy: ``"typical"``, for up to some hundreds of labels; or ``"diverse"``, which covers all images.
             seed: of the clusters.
 
@@ -337,7 +337,7 @@ class Answers:
         Returns:
             ``{"images": [{"id", "path", "label", "probability", "margin", "unsure", "probabilities"}],
             "threshold", "target", "accuracy", "sure_accuracy", "labeled", "classes"}``: all images without a given label,
-            the surest first; ``label`` is the predicted class. ``accuracy`` and ``sure_accuracy`` are those of held-out
+            the surest first; ``label`` is the predicted class. ``accuracy`` and ``sure_accuracy`` are measured on held-out
             labels, and ``target`` what was wanted of the latter, None if there are fewer than 20; ``unsure`` means a margin
             below ``threshold``.
 

@@ -80,7 +80,7 @@ def choose(
 ) -> tuple[ImageEncoder, dict[str, Any]]:
     """Returns the encoder, and the entries of ``index.json`` that all generations share.
 
-    What is not given is that of the existing index, whose ``index.json`` holds ``before``.
+    What is not given is taken from the existing index, whose ``index.json`` holds ``before``.
     """
     if before is not None:
         encoder = before["encoder"]["name"] if encoder is None else encoder

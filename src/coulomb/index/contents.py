@@ -148,7 +148,7 @@ class Contents:
         wanted, found = ({field.name: str(field.type) for field in each} for each in (schema(), opened.schema_arrow))
         if found != wanted or len(opened.schema_arrow) != len(wanted):
             listed = first_few([f"{field.name}: {field.type}" for field in opened.schema_arrow], 10)
-            raise ValueError(f"{self._table.name} has the columns {listed} instead of those of an index")
+            raise ValueError(f"{self._table.name} has the columns {listed} instead of the columns of an index")
         if opened.metadata.num_rows != self._images:
             raise ValueError(f"{self._table.name} has {opened.metadata.num_rows} rows instead of {self._images}")
         return opened

@@ -25,7 +25,7 @@ ZERO = "its features are zero or not finite"
 
 @dataclass
 class Outcome:
-    """What became of some images: those whose content is that of a stored image, and the reasons for unreadable ones.
+    """What became of some images: the ones whose content equals a stored image, and the reasons for unreadable ones.
 
     All others were embedded.
     """

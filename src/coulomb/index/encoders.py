@@ -70,7 +70,7 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where
         where: the index, for messages.
 
     Raises:
-        InputError: it cannot be opened, or its weights are not those of the index.
+        InputError: it cannot be opened, or its weights differ from the index's.
     """
     name = str(entry["name"])
     if given is None and Path(name).is_absolute() and not Path(name).exists():

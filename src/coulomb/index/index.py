@@ -99,11 +99,11 @@ class Index(Answers):
         Args:
             data: a data set as for `coulomb.train`, or a list of image files.
             out: folder of the index.
-            encoder: a run folder, the name of published weights, or what `coulomb.load` returns. Default: that of an existing
-                index, ``"lite0"`` for a new one.
-            image_size: of published weights, in pixels; default: that of an existing index, else their own.
+            encoder: a run folder, the name of published weights, or what `coulomb.load` returns. Default: the encoder of an
+                existing index, ``"lite0"`` for a new one.
+            image_size: for published weights, in pixels; default: the size of an existing index, else of the weights.
             precision: of the features, ``"float16"`` (default; rounding changes a cosine by less than 0.001) or ``"float32"``.
-            labels: see `coulomb.tables.open_source`; default: those of the data.
+            labels: see `coulomb.tables.open_source`; default: the labels of the data.
             root: the folder that the paths of a list are relative to.
             workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
                 Default: the number of cores.
@@ -260,7 +260,7 @@ class Index(Answers):
         return int(row)
 
     def encode(self, images: Images, *, workers: int = 0) -> Tensor:
-        """Returns features [n, D] of unit length of any images, prepared as those of the index were."""
+        """Returns features [n, D] of unit length of any images, prepared like the images of the index."""
         features: Tensor = self.encoder.encode(images, workers=workers, normalize_embeddings=True)
         return features
 
@@ -275,7 +275,7 @@ class Index(Answers):
     ) -> Rows:
         """Returns the images of the index that are most similar to the given ones, most similar first.
 
-        The query is the mean of the features x of the given images, minus that of the images ``without``:
+        The query is the mean of the features x of the given images, minus the mean of the images ``without``:
         q = u(mean x), or u(u(mean x⁺) − u(mean x⁻)), where u scales to unit length. The similarity is the cosine q·x, exact
         for the features as they are stored.
 

@@ -51,7 +51,7 @@ class Facts:
 
     @property
     def format_rank(self) -> int:
-        """0 for formats without loss, 1 for those of cameras, 2 for others, 3 for palettes of 256 colors, 4 if unknown."""
+        """0 for lossless formats, 1 for camera formats, 2 for others, 3 for palettes of 256 colors, 4 if unknown."""
         if self.format is None:
             return 4
         if self.lossless:
@@ -94,7 +94,7 @@ def ranked(
 ) -> tuple[list[int], str]:
     """Returns the places of near-copies, the best to keep first, and why the first was chosen.
 
-    The order is that of resolution, format (without loss first), the date in the EXIF data (any before none, the earlier
+    The order is by resolution, format (without loss first), the date in the EXIF data (any before none, the earlier
     first), the quality by the quantization tables of JPEG files, and the name (the shorter first); the size in bytes says
     nothing. Of images with equal resolution, one whose pixels show the compression of another one is a copy of it, and comes
     after it, whatever its format or quality: a JPEG file saved again with more bytes, or converted to PNG. So does an
@@ -216,7 +216,7 @@ def _date(image: Image.Image) -> str | None:
 
 
 def name_key(item_id: str) -> tuple[int, object]:
-    """Shorter file names first: those of copies have additions, as "photo (1).jpg"."""
+    """Shorter file names first: names of copies have additions, such as "photo (1).jpg"."""
     return len(PurePosixPath(item_id).name), natural_key(item_id)
 
 

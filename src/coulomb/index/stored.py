@@ -1,4 +1,4 @@
-"""Features, thumbnails and facts that exist already: those of the current generation and of unfinished work."""
+"""Features, thumbnails and facts that exist already, in the current generation or in unfinished work."""
 
 import shutil
 from typing import Any
@@ -32,7 +32,7 @@ class Old:
 
 
 class Stored:
-    """All stored images. Rows are numbered through: those of the current generation, then those of the parts.
+    """All stored images. Rows are numbered consecutively: the current generation, then the parts.
 
     Args:
         old: the current generation, if there is one.
@@ -73,7 +73,7 @@ class Stored:
     def locate(self, rows: np.ndarray, ids: list[str], todo: np.ndarray, known: dict[int, Photo]) -> None:
         """Fills in the ``rows`` of the images ``todo`` after they were read; −1 remains where nothing is stored.
 
-        ``known``: images whose content is that of a stored one, by its hash; the others were embedded under their id.
+        ``known``: images whose content equals a stored one, by its hash; the others were embedded under their id.
         """
         wanted = {photo.sha256 for photo in known.values()}
         row_by_hash = {photo.sha256: row for row, photo in enumerate(self._photos) if photo.sha256 in wanted}

@@ -25,7 +25,7 @@ def schema() -> Any:
     """Returns the columns of ``images.parquet``.
 
     ``path`` is relative to the folder of the data, absolute if they have none, null for images that are not files; ``label``
-    is the name of the class or its number; ``bytes``, ``sha256`` and ``mtime`` are those of the file, or of the encoded
+    is the name of the class or its number; ``bytes``, ``sha256`` and ``mtime`` describe the file, or the encoded
     bytes in a table; ``width`` and ``height`` in pixels, upright.
     """
     import pyarrow as pa

@@ -34,7 +34,7 @@ class Stack:
         return type(self)(**{name: torch.from_numpy(each) for name, each in taken.items()})
 
     def put(self, rows: Tensor, stack: Self) -> None:
-        """Overwrites these rows with those of another stack."""
+        """Overwrites these rows with the rows of another stack."""
         for name, each in self.tensors().items():
             each[rows] = getattr(stack, name)
 

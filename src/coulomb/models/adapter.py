@@ -30,7 +30,7 @@ def build_adapter(description: Mapping[str, Any]) -> nn.Linear:
     ==========  ==============================================================================
     whitening   W x + b, which are constant (`coulomb.models.whitening`); 0 until `set_whitening`
     linear      A x with A [in, in], which is learned and begins as the identity, so that the
-                features of the first step are exactly those of the backbone
+                features of the first step are exactly the backbone's
     ==========  ==============================================================================
 
     A linear adapter works in the coordinates of the backbone, not in whitened ones: there, directions without meaning weigh

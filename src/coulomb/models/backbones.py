@@ -117,7 +117,7 @@ class ResNet(nn.Module):
         small_stem: 3×3 convolution without max-pool, for images up to 64 pixels, as in SimCLR, MoCo and SupCon on CIFAR;
             otherwise 7×7 with stride 2 and a 3×3 max-pool.
         zero_init_residual: initialize the scale of the last BatchNorm of every residual branch to zero, as the authors of
-            SimCLR and SimSiam do and those of MoCo and SupCon do not.
+            SimCLR and SimSiam do and the authors of MoCo and SupCon do not.
         norm: ``"batch"``, or ``"group"``, see `use_group_norm`.
     """
 
@@ -201,7 +201,7 @@ resnet34: Callable[..., ResNet] = functools.partial(resnet, BasicBlock, (3, 4, 6
 resnet50: Callable[..., ResNet] = functools.partial(resnet, Bottleneck, (3, 4, 6, 3))
 
 
-LARGEST_MAP = 16  # pixels; larger images are first halved, so that their cost stays that of a small one
+LARGEST_MAP = 16  # pixels; larger images are first halved, so that they cost no more than small ones
 
 
 class ConvNet(nn.Module):

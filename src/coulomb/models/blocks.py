@@ -10,12 +10,12 @@ STAGE = ("blocks", "layers", "stages")  # a block that has a list of this name i
 def ordered_blocks(backbone: nn.Module) -> list[list[nn.Module]]:
     """Returns the modules of a backbone in L + 2 groups: the stem, each of the L blocks, and what follows the last block.
 
-    Modules are taken in the order in which they are registered, which is that of their use in the usual networks. Blocks are
-    the entries of the backbone's lists (`torch.nn.Sequential` or `torch.nn.ModuleList`) of modules with submodules: the
+    Modules are taken in the order in which they are registered, which is the order of their use in the usual networks. Blocks
+    are the entries of the backbone's lists (`torch.nn.Sequential` or `torch.nn.ModuleList`) of modules with submodules: the
     residual blocks of ResNets, EfficientNets and ConvNeXts, the layers of transformers. Stages are opened: entries that are
-    such lists, or have one named blocks, layers or stages. Modules between two blocks, such as a stage's downsampling,
-    belong to the next one. In a backbone without such lists, as in the built-in ConvNet, each layer with a weight matrix or
-    filter is a block, together with the norm that follows it.
+    such lists, or have one named blocks, layers or stages. Modules between two blocks, such as a stage's downsampling, belong
+    to the next one. In a backbone without such lists, as in the built-in ConvNet, each layer with a weight matrix or filter is
+    a block, together with the norm that follows it.
 
     Parameters of the backbone that are in none of the groups, such as learned positions, belong to the stem. Adapters of peft
     count as the layer that they adapt.

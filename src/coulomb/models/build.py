@@ -82,7 +82,7 @@ def build_encoder(
     Args:
         name: from the table.
         channels: of the images.
-        image_size: side of the square images in pixels; None: that of the weights.
+        image_size: side of the square images in pixels; None: the size of the weights.
         mean: [C], of the training images in [0, 1]; default 0. Weights that exist keep their own.
         std: [C], of the training images in [0, 1]; default 1. Weights that exist keep their own.
         seed: of the random weights. The global random state is neither used nor changed.
@@ -96,7 +96,7 @@ def build_encoder(
         if options:
             option = next(iter(options))
             raise InputError(
-                f"{option}={options[option]!r}: {name} takes no options; its architecture is that of its weights"
+                f"{option}={options[option]!r}: {name} takes no options; its weights determine the architecture"
             )
         normalize = Normalization(channels, mean, std)
         return build_local(

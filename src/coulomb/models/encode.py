@@ -45,7 +45,7 @@ def source_features(
     """Features of images of any size; the features of an image do not depend on the other images.
 
     Images are prepared as for the figures of the run (``canvas``); for an encoder outside a run, by its own preprocessing at
-    their original resolution (`OriginalImage`), so that features equal those of the library that published the weights.
+    their original resolution (`OriginalImage`), so that features equal the features of the library that published the weights.
 
     Args:
         encoder: images [B, C, S, S] in [0, 1] → features [B, F].

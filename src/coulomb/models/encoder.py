@@ -84,7 +84,7 @@ class Encoder(nn.Module):
     Attributes:
         normalize: the normalization.
         backbone: the network.
-        adapter: map of the backbone's features to those of the encoder (`coulomb.models.adapter`), or None.
+        adapter: map of the backbone's features to the encoder's (`coulomb.models.adapter`), or None.
         feature_dim: F.
         config: how to build the encoder again, JSON-serializable, without weights and statistics.
         preprocessing: how the published network expects photos; None for encoders trained from scratch.
@@ -187,7 +187,7 @@ class Encoder(nn.Module):
         self.feature_dim = description["out"]
 
     def drop_adapter(self) -> None:
-        """Removes the adapter; the features are those of the backbone again."""
+        """Removes the adapter; the features are the backbone's again."""
         self.feature_dim, self.adapter = self.backbone_dim, None
         self.config.pop("adapter", None)
 
@@ -301,7 +301,7 @@ def assemble_published(
     """Builds an encoder of another library; ``feature_dim`` is measured by a dry run.
 
     Published weights keep their own normalization. ``parsed``: what the name means; default as in `parse_name`.
-    ``image_size``: default that of the weights.
+    ``image_size``: default: the size of the weights.
     """
     backbone, saved, preprocessing = published_backbone(
         name, channels=channels, image_size=image_size, options=options, parsed=parsed

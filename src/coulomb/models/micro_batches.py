@@ -59,7 +59,7 @@ class _TwoPasses(torch.autograd.Function):
     def forward(
         ctx: Any, images: Tensor, encode: Encode, count: int, module: nn.Module, *trained: nn.Parameter
     ) -> Tensor:
-        """[N, …] → features [N, …], without a graph but that of the last micro-batch."""
+        """[N, …] → features [N, …], without a graph, except for the last micro-batch."""
         device = images.device
         ctx.encode, ctx.count, ctx.module, ctx.trained = encode, count, module, trained
         ctx.random = [part.get_rng_state(*at) for part, at in _generators(device)]
@@ -136,7 +136,7 @@ class _TwoPasses(torch.autograd.Function):
 
 
 def _other_leaves(output: Tensor, wanted: Sequence[Tensor], before: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the leaves of the graph of ``output`` that are not ``wanted``; ``before``: those of another micro-batch.
+    """Returns the leaves of the graph of ``output`` that are not ``wanted``; ``before``: the leaves of another micro-batch.
 
     Raises:
         InputError: gradients that a backward pass adds would be lost: of a parameter, of a leaf that both micro-batches

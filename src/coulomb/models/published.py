@@ -119,7 +119,7 @@ def build_hf(
     """Builds a backbone of transformers; also returns its configuration, which is saved in ``encoder.json``.
 
     NAME is a repository of the hub, a local folder or ``config.json``, or a model type (``hf:resnet``: the default
-    configuration of the library, without download). Image size and channels are those of the run, except with published
+    configuration of the library, without download). Image size and channels are set by the run, except with published
     weights.
     """
     if saved:

@@ -22,7 +22,7 @@ class TrainedEncoder(ImageEncoder):
 
     Args:
         path: the run folder.
-        module: the user's own encoder, if the run was trained with one; its weights are replaced by those of the run.
+        module: the user's own encoder, if the run was trained with one; its weights are replaced by the run's.
     """
 
     def __init__(self, path: str | Path, module: nn.Module | None = None):

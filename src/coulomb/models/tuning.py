@@ -151,7 +151,7 @@ def _fixed(backbone: nn.Module, *, frozen: bool, bare: bool) -> list[nn.Module]:
 class HeadFirst:
     """Freezes the backbones of a method for a while, so that the head is trained alone, and then what trained before.
 
-    Backbones are those of all `Encoder` in the method, momentum encoders included.
+    Backbones of all `Encoder` modules in the method are included, also of momentum encoders.
     """
 
     def __init__(self, method: nn.Module):

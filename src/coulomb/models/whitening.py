@@ -75,7 +75,7 @@ def whitening(moments: Moments, dim: int, power: float = 1.0) -> tuple[Tensor, T
     rank = min(int((variances > RANK * variances[0]).sum()), moments.count - 1)
     if rank < 1 or float(variances[0]) <= 0:
         raise InputError(
-            f"features: those of all {moments.count} images are equal, so that there is nothing to whiten; "
+            f"features: all {moments.count} images have equal features, so there is nothing to whiten; "
             "add images, or take another encoder"
         )
     k = min(dim, rank)

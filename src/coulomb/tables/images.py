@@ -32,7 +32,7 @@ def image_samples(
     workers: int = 0,
     progress: bool | None = None,
 ) -> Samples:
-    """Returns the canvases of a source as samples; ``dtype`` is by default that of training, see `Survey`."""
+    """Returns the canvases of a source as samples; ``dtype`` is by default the same as in training, see `Survey`."""
     kind = Image(size, channels, dtype or canvas_dtype(source))
     return Samples(source, {"image": kind}, cache_bytes=cache_bytes, workers=workers, progress=progress)
 

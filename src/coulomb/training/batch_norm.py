@@ -12,15 +12,15 @@ KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class SharedBatchNorm(_BatchNorm):
-    """Batch norm whose statistics in training mode are those of the batches of all processes, which may differ in size.
+    """Batch norm whose statistics in training mode cover the batches of all processes, which may differ in size.
 
     y = (x − μ)/√(σ² + ε) · weight + bias, with the mean μ and the biased variance σ² of each channel over all processes, and
     moving averages as in `torch.nn.BatchNorm2d`. `torch.nn.SyncBatchNorm` does the same on GPUs only. Gradients are summed
-    over processes, so that averaging those of the weights gives the gradient of one process with the whole batch.
+    over processes, so that averaging the gradients of the weights gives the gradient of one process with the whole batch.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Accepts any number of dimensions; the replaced layer's inputs are those of this one."""
+        """Accepts any number of dimensions; the replaced layer's inputs are this one's."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalizes ``input`` [N, C, …]; all processes must call this."""
@@ -86,6 +86,6 @@ def describe_batch_norms(model: nn.Module, shared: bool, images: int) -> str | N
     if not norms:
         return None
     if not own:
-        return f"batch norm: the statistics of all {len(norms)} layers are those of the images of all processes"
+        return f"batch norm: the statistics of all {len(norms)} layers cover the images of all processes"
     rest = "of classes that are not torch's" if shared else "sync_batchnorm shares them"
     return f"batch norm: {own} of {len(norms)} layers use statistics of each process's own {images} images ({rest})"

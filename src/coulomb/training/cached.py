@@ -13,7 +13,7 @@ from coulomb.models.micro_batches import batch_norms, require_size, running_in_m
 
 
 def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Tensor], micro_batch: int) -> Tensor:
-    """Computes ``loss`` and its gradient for a batch of any size; the encoder's memory is that of one micro-batch.
+    """Computes ``loss`` and its gradient for a batch of any size; the encoder needs the memory of one micro-batch.
 
         zᵢ = encoder(views[i])      in micro-batches, without a graph
         loss(z₀, z₁, …)             and ∂loss/∂z, over the whole batch
@@ -50,7 +50,7 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
     if norms and micro_batch < len(views) * len(views[0]):
         warn(
             f"micro_batch={micro_batch}: {norms} batch norms use the statistics of a micro-batch, so gradients differ from "
-            "those of the whole batch; use group norm, or put the batch norms in eval mode"
+            "the statistics of the whole batch; use group norm, or put the batch norms in eval mode"
         )
     with running_in_micro_batches(inner, micro_batch):
         embeddings = encoder(torch.cat(list(views)))

@@ -13,7 +13,7 @@ from coulomb.training.stopping import Signals
 class SignalHandlers(pl.Callback):
     """Sets the handlers of ``signals`` again when training starts.
 
-    Lightning has then replaced that of SIGTERM by its own, which would end the process without a message. It must be the
+    Lightning has then replaced the handler of SIGTERM, and its handler would end the process without a message. It must be the
     first callback.
     """
 

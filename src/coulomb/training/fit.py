@@ -175,7 +175,7 @@ def _prepare_network(plan: Plan, folder: RunFolder, encoder: Encoder, own_images
             raise InputError(f"encoder={config.encoder!r}: has no parameters to train; give another one")
         if config.stay_close:
             start = copy.deepcopy(encoder)
-            if plan.module is not None:  # when resuming, the weights of the user's module are those of this call
+            if plan.module is not None:  # when resuming, the weights of the user's module come from this call
                 start = load_encoder(folder.initial, start.backbone)
             stay_close = StayClose(start, config.stay_close)
         log.info("%s", tune_encoder(config, encoder))
@@ -281,7 +281,7 @@ IGNORED_WARNINGS = (  # of Lightning, which the user cannot act on
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Hides Lightning's log messages below WARNING, and those of its warnings that the user cannot act on."""
+    """Hides Lightning's log messages below WARNING, and warnings that the user cannot act on."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     loggers += [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("lightning.")]
     levels = [logger.level for logger in loggers]

@@ -68,7 +68,7 @@ def with_processes(given: Given) -> Given:
 
 
 def require_agreement(started: Torchrun, devices: int | None, num_nodes: int | None) -> None:
-    """Raises `InputError` if the numbers given differ from those of torchrun; None is any number."""
+    """Raises `InputError` if the given numbers differ from torchrun's; None is any number."""
     given = {"devices": devices, "num_nodes": num_nodes}
     for (name, value), real in zip(given.items(), (started.local, started.machines), strict=True):
         if value not in (None, real):
@@ -81,7 +81,7 @@ def require_agreement(started: Torchrun, devices: int | None, num_nodes: int | N
 def resumed_on(config: Config, devices: int | None, num_nodes: int | None) -> Config:
     """Returns the configuration of a resumed run with other numbers of processes and machines, in memory only.
 
-    ``batch_size`` remains that of the processes that the run began with, see `coulomb.training.plan.plan.Plan.batch`.
+    ``batch_size`` remains the batch per process that the run began with, see `coulomb.training.plan.plan.Plan.batch`.
     """
     if (started := torchrun()) is not None:
         require_agreement(started, devices, num_nodes)

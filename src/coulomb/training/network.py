@@ -124,7 +124,7 @@ def set_micro_batch(encoder: Encoder, config: Config, images: int) -> None:
 
 
 def compile_encoders(method: Method, device: torch.device) -> None:
-    """Compiles the backbones of a method, those of momentum encoders included, after a trial of the compiler.
+    """Compiles the backbones of a method, including momentum encoders, after a trial of the compiler.
 
     Raises:
         InputError: torch.compile does not work on this machine.
@@ -188,7 +188,7 @@ def linear_classifier(features: Tensor, labels: Tensor, classes: int, seed: int)
     probe = fit_probe(x, y, numpy_generator(seed, "second stage").permutation(len(y)))
     model, std = probe.model, probe.std.double()
     slope, offset = (torch.from_numpy(part).double() for part in (model.coef_, model.intercept_))
-    if len(slope) == 1:  # two classes: one logit, that of the second
+    if len(slope) == 1:  # two classes: one logit, for the second class
         slope, offset = torch.cat([-slope / 2, slope / 2]), torch.cat([-offset / 2, offset / 2])
     present = torch.from_numpy(model.classes_)
     weight, bias = torch.zeros(classes, x.shape[1], dtype=torch.double), torch.full((classes,), -torch.inf).double()

@@ -145,7 +145,7 @@ class Muon(MomentumOptimizer):
         W ← (1 − lr·decay)·W − lr · √max(1, rows/columns) · orthogonal(u)
 
     ``orthogonal`` replaces all singular values by about 1, see `orthogonalized`. Vectors and scalars (scales, shifts, biases)
-    have no singular values; their update has the direction of u and root mean square .15·lr, about that of Adam in the
+    have no singular values; their update has the direction of u and root mean square .15·lr, about the same as Adam's in the
     authors' settings. torch.optim.Muon takes matrices only.
 
     Args:

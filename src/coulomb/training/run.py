@@ -20,7 +20,7 @@ class Run(TrainedEncoder):
 
     Args:
         path: the run folder.
-        module: the user's own encoder, if the run was trained with one; its weights are replaced by those of the run.
+        module: the user's own encoder, if the run was trained with one; its weights are replaced by the run's.
     """
 
     @property

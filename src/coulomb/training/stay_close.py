@@ -1,4 +1,4 @@
-"""A penalty that keeps the features of the encoder close to those of the network it started from."""
+"""A penalty that keeps the features of the encoder close to the features of the network it started from."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ class StayClose:
             return (1 - cosine_similarity(features.float(), start.float(), dim=1)).mean()
 
     def share(self, device: torch.device) -> None:
-        """Moves f₀ to ``device``, and with several processes gives all of them that of the first."""
+        """Moves f₀ to ``device``, and with several processes gives all of them the first one's."""
         self.start.to(device)
         if torch.distributed.is_initialized():
             for tensor in self.start.state_dict().values():

@@ -64,7 +64,7 @@ def agreement(whole: Image.Image, part: Image.Image, sizes: tuple[Size, Size]) -
 
 
 def _scales(sizes: tuple[Size, Size], side: int) -> list[float]:
-    """Scales from pixels of the part to those of the whole image at ``side`` pixels, in steps of a pixel."""
+    """Scales from pixels of the part to pixels of the whole image at ``side`` pixels, in steps of a pixel."""
     (width, height), (part_width, part_height) = sizes
     unit = side / max(width, height)
     largest = min(width * unit / part_width, height * unit / part_height)

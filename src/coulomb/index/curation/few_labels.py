@@ -60,7 +60,7 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, 
 
     The regularization (C = 100, 10 or 1) is the one with the highest accuracy in 5-fold cross-validation on the labels.
     The threshold is the smallest margin at which the held-out predictions that reach it are right in ``target`` of the
-    cases; if no margin does, it is above 1 and all are unsure. By default their error rate is to be half that of all
+    cases; if no margin does, it is above 1 and all are unsure. By default their error rate is half the error rate of all
     held-out predictions, and their accuracy 95% at most: where classes are hard to tell apart, 95% would leave almost all
     images unsure. With fewer than 20 labels nothing can be held out: C = 100 and the threshold is .5. Probabilities are
     not calibrated otherwise.

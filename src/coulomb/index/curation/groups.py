@@ -35,7 +35,7 @@ def duplicate_groups(
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks. Rows of zeros resemble nothing.
         above: the least cosine.
-        order: positions of the rows to compare; of equal pairs, that of earlier rows is visited first. Default: all.
+        order: positions of the rows to compare; of equal pairs, the pair of earlier rows is visited first. Default: all.
         also: pairs (i, j), i < j, of positions that count as similar whatever their cosine.
 
     Raises:

@@ -18,7 +18,7 @@ class Outliers:
 
     Attributes:
         similarity: mean cosine with the k nearest other images, float64 [N].
-        local: mean distance to the k nearest divided by that of these neighbors to theirs, float64 [N]; 1 is usual.
+        local: mean distance to the k nearest divided by the same mean for these neighbors, float64 [N]; 1 is usual.
         score: the larger of the two deviations from the median, in robust standard deviations, float64 [N].
         by_density: True where it is the deviation of ``local``, bool [N].
         order: positions by descending score, int64 [N].

@@ -16,7 +16,7 @@ from coulomb.ground.text import visible
 FOLDER = "COULOMB_CACHE"  # environment variable: folder of the cache
 LIMIT = "COULOMB_CACHE_GB"  # environment variable: its largest size in GiB
 DEFAULT_LIMIT = 20.0  # GiB
-SMALLEST_LIMIT = 1.0  # GiB: two windows of 256 MiB, those of another process, and slack
+SMALLEST_LIMIT = 1.0  # GiB: two windows of 256 MiB, two of another process, and slack
 STRIPES = 256  # lock files
 STALE = 3600  # seconds after which the unfinished file of a killed process is deleted
 

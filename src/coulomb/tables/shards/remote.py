@@ -1,4 +1,4 @@
-"""Reads byte ranges of remote files through fsspec, with retries and limits; `store` reads those of local files."""
+"""Reads byte ranges of remote files through fsspec, with retries and limits; `store` reads local files."""
 
 import asyncio
 import importlib

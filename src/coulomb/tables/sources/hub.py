@@ -248,7 +248,9 @@ def describe_parquet(
     where = visible(shards[0])
     for shard, footer in zip(shards[1:], footers[1:], strict=True):
         if not footer.schema.to_arrow_schema().equals(schema):
-            raise InputError(f"{visible(shard)}: its columns differ from those of {where}; give shards of one data set")
+            raise InputError(
+                f"{visible(shard)}: its columns differ from the columns of {where}; give shards of one data set"
+            )
     columns = image_columns(footers[0])
     if not columns:
         raise InputError(f"{where}: no column with image bytes; a list of paths must be given as one file")

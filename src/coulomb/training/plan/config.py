@@ -81,11 +81,11 @@ class Config:
     )
     norm_statistics: str = _method(
         "moving",
-        "batch norms that train: moving follows the training images, frozen keeps those of the weights",
+        "batch norms that train: moving follows the training images, frozen keeps the statistics of the weights",
         choices=STATISTICS,
     )
     stay_close: float = _method(
-        0.0, "weight of 1 − cosine between the features of a view and those of the network at the start", least=0.0
+        0.0, "weight of 1 − cosine between a view's features now and by the starting network", least=0.0
     )
     whitening: float = _method(
         0.0,
@@ -164,7 +164,7 @@ class Config:
         1800.0, "seconds after which a process that waits for another one gives up the run", least=1.0
     )
     sync_batchnorm: bool = _run(
-        False, "with several processes: batch norms use the images of all; default: each process those of its own"
+        False, "with several processes: batch norms use the images of all; default: each process uses its images only"
     )
     pulse: int = _run(
         10, "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none", least=0

@@ -32,7 +32,7 @@ def estimate(plan: Plan) -> dict[str, Any]:
 
     Times 3 to 30 real steps (views, forward, backward) of at most 64 random images for about five seconds, without the first,
     and scales the shortest one, as well as the memory of the activations, to the batch size. With ``tune`` none or whiten, the
-    time is that of the features, which are computed once.
+    time is the time for the features, which are computed once.
 
     Returns:
         ``seconds_per_step``, ``training_seconds``, ``parameters``, ``activation_bytes`` (of a batch), ``model_bytes``
@@ -129,7 +129,7 @@ def preflight(options: Given | Mapping[str, Any], *, progress: bool = True) -> t
         progress: show a bar on a terminal.
 
     Returns:
-        The result as a dictionary for JSON, and as text. The dictionary is that of :func:`coulomb.tables.check` with
+        The result as a dictionary for JSON, and as text. The dictionary is the result of :func:`coulomb.tables.check` with
 
         - ``test``: ``count``, ``readable`` and ``corrupt`` of the test set, if there is one;
         - ``config``: the configuration that ``config.yaml`` would hold, except ``out``;

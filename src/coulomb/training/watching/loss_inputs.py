@@ -66,7 +66,7 @@ def read_inputs(
     """Analyses the arguments ``given`` and ``named`` of a call of ``loss``; the result is empty for an unknown loss.
 
     A negative's share of the gradient is proportional to e^{s/τ}, as in InfoNCE; for the hard-negative loss to e^{(1+β)s/τ}.
-    The negatives of SupCon and PaCo have another class, those of NCE are its noise, those of a memory bank all other slots.
+    Negatives of SupCon and PaCo have another class, of NCE are its noise, of a memory bank all other slots.
     """
     reader: Any = next((read for kind, read in READERS.items() if isinstance(loss, kind)), None)
     if reader is None:

@@ -28,7 +28,7 @@ class TrainingFigures(pl.Callback):
 
     ``no_signal``, the loss of embeddings without information, and ``floor``, the smallest possible loss, are null if the
     method does not know them. ``loss`` is the mean over processes and over the accumulated batches of the update, in full
-    precision. ``epoch`` is that of the step and counts from 1.
+    precision. ``epoch`` is the epoch of the step and counts from 1.
     """
 
     def __init__(self, journal: Journal, more: Callable[[], dict[str, float]] = dict):

@@ -37,7 +37,7 @@ def check_canvas(canvas: Tensor, channels: int | None) -> None:
 
 
 def check_aspect(aspect: Tensor | None, canvas: Tensor) -> Tensor:
-    """Returns the original width/height per sample, float32 [B] on the CPU; by default that of the canvas."""
+    """Returns the original width/height per sample, float32 [B] on the CPU; by default of the canvas."""
     batch, _, height, width = canvas.shape
     if aspect is None:
         return torch.full((batch,), width / height, dtype=torch.float32)
@@ -79,7 +79,7 @@ def plain_view(canvas: Tensor | Canvases, size: int, aspect: Tensor | None = Non
     Args:
         canvas: [B, C, H, W], uint8 or floats in [0, 1]; or a stack of them, which has its aspects.
         size: of the view in pixels.
-        aspect: [B], original width/height; default that of the canvas.
+        aspect: [B], original width/height; default: of the canvas.
 
     Returns:
         float32 [B, C, size, size] in [0, 1].

@@ -81,7 +81,7 @@ class Views:
             canvas: the whole image, [B, C, H, W], uint8 or floats in [0, 1], or a stack of them; it is not modified.
             generator: a CPU generator, the only source of randomness.
             n: number of views.
-            aspect: original width/height [B]; default that of the canvas.
+            aspect: original width/height [B]; default: of the canvas.
             share: the rows of a larger batch that the images are, see `Uniforms`; default: they are the whole batch.
 
         Returns:
