@@ -1,11 +1,13 @@
-"""Checks of arguments: numbers, tensors, and norms of rows. Errors name the argument, warnings count rows."""
+"""Checks of arguments: numbers, tensors, norms of rows, options. Errors name the argument, warnings count rows."""
 
 import functools
 import math
 import os
 import sys
+import types
+import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from types import FrameType
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from coulomb.ground.errors import CoulombWarning
+from coulomb.ground.errors import CoulombWarning, InputError, did_you_mean
 
 Check = Callable[[str, Any], Any]  # (name, value) → the value to use; raises TypeError or ValueError
 
@@ -223,3 +225,55 @@ def check_tensor(name: str, value: Any, kind: str, shape: tuple[int, ...], like:
         raise ValueError(f"{name} must have shape {list(shape)}{remark}, got {tuple(value.shape)}")
     if value.device != like.device:
         raise ValueError(f"{name} is on {value.device}, but the features are on {like.device}")
+
+
+def require_option(
+    name: str,
+    value: Any,
+    hint: Any,
+    *,
+    choices: Sequence[str] | None = None,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """Raises `InputError`, "name=value: what is wrong", unless an option has the type ``hint``, a choice, and these limits.
+
+    The limits are for numbers; a value of another type that ``hint`` allows, such as None, passes.
+    """
+    problem = type_mismatch(value, hint)
+    if problem is None and choices is not None and value is not None and value not in choices:
+        problem = f"must be one of {', '.join(choices)}"
+        if isinstance(value, str):
+            problem += did_you_mean(value, choices)
+    if problem is None and isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and not math.isfinite(value):
+            problem = "must be a finite number"
+        elif not (at_least <= value <= at_most and above < value < below):
+            limits = (("at least", at_least), ("above", above), ("at most", at_most), ("below", below))
+            problem = "must be " + " and ".join(
+                f"{word} {_plain(limit)}" for word, limit in limits if abs(limit) < math.inf
+            )
+    if problem is not None:
+        raise InputError(f"{name}={value!r}: {problem}")
+
+
+def _plain(limit: float) -> str:
+    return f"{limit:g}" if isinstance(limit, float) else str(limit)
+
+
+def type_mismatch(value: Any, hint: Any) -> str | None:
+    """Returns "expected int or none" or the like if ``value`` is not of the type ``hint``, else None.
+
+    Only plain types, lists and dictionaries are compared. An int is accepted for a float; a bool is not a number.
+    """
+    hints = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(typing.get_origin(kind) or kind for kind in hints)
+    if not all(kind in (type(None), bool, int, float, str, list, dict) for kind in kinds):
+        return None
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return None
+    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
+        return None
+    return "expected " + " or ".join("none" if kind is type(None) else kind.__name__ for kind in kinds)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from coulomb.ground import plugins
+from coulomb.ground.checked import type_mismatch
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Method
@@ -141,22 +142,6 @@ def complete_options(name: str, method: type[nn.Module], given: dict[str, Any]) 
     if missing:
         raise InputError(f"method {name!r} needs {', '.join(missing)}; give --option {missing[0]}=VALUE")
     return defaults | given
-
-
-def type_mismatch(value: Any, hint: Any) -> str | None:
-    """Returns "expected int or none" or the like if ``value`` is not of the type ``hint``, else None.
-
-    Only plain types, lists and dictionaries are compared. An int is accepted for a float; a bool is not a number.
-    """
-    hints = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    kinds = tuple(typing.get_origin(kind) or kind for kind in hints)
-    if not all(kind in (type(None), bool, int, float, str, list, dict) for kind in kinds):
-        return None
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return None
-    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
-        return None
-    return "expected " + " or ".join("none" if kind is type(None) else kind.__name__ for kind in kinds)
 
 
 def build_method(

@@ -36,6 +36,9 @@ def test_every_option_has_a_help_text():
         ({"test_fraction": 1.0}, ["test_fraction", "1.0", "below 1"]),
         ({"warmup_epochs": 11.0, "epochs": 10}, ["warmup_epochs", "11.0", "10 epochs"]),
         ({"devices": 0}, ["devices", "at least 1"]),
+        ({"epochs": 2 * 10**9}, ["epochs", "2000000000", "at most 1000000000"]),
+        ({"seed": 2**63}, ["seed", str(2**63), "at most"]),
+        ({"optimizer": "adam"}, ["optimizer", "'adam'", "sgd, adamw", "did you mean 'adamw'"]),
     ],
 )
 def test_bad_values_are_named(options, words):

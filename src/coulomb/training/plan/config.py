@@ -1,7 +1,6 @@
 """Every option of a run, in one place: the same names in Python, on the command line and in ``config.yaml``."""
 
 import dataclasses
-import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +10,13 @@ from typing import Any
 
 import yaml
 
+from coulomb.ground.checked import require_option
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.files import write_atomically
 from coulomb.ground.names_elsewhere import run_option
 from coulomb.ground.reading import RESTORE, read_yaml
 from coulomb.methods import METHODS
-from coulomb.methods.options import check_method_name, type_mismatch
+from coulomb.methods.options import check_method_name
 from coulomb.metrics.class_accuracy import FEW_BELOW, MANY_ABOVE, check_thresholds
 from coulomb.models.backbones import NORMS
 from coulomb.models.tuning import STATISTICS, Tune
@@ -26,9 +26,9 @@ SCHEDULES = ("cosine", "step", "constant")  # of the learning rate, see `coulomb
 MOST, MOST_SEED = 10**9, 2**63 - 1  # largest whole numbers: far above any use, and products with them fit 64 bits
 
 
-def _about(panel: str, text: str, *, choices: tuple[str, ...] | None = None, least: float | None = None) -> dict:
-    """Describes an option: its panel in the help of commands, its help text, allowed values and smallest value."""
-    return {"panel": panel, "help": text, "choices": choices, "least": least}
+def _about(panel: str, text: str, *, choices: tuple[str, ...] | None = None, **limits: float) -> dict:
+    """Describes an option: its panel in the help of commands, its help text, choices and limits, see `require_option`."""
+    return {"panel": panel, "help": text, "choices": choices, "limits": limits}
 
 
 def _option(panel: str, default: Any, text: str, **limits: Any) -> Any:
@@ -44,7 +44,7 @@ _data, _method, _optimization, _views, _run, _evaluation = (
 class Config:
     """The complete configuration of a run. None means that the recipe decides from the data; the result is then saved.
 
-    The checks are written by hand, because no dependency validates dataclasses with messages that say what to do.
+    The limits of one option stand beside its default; rules about several are in ``__post_init__``.
     """
 
     data: str = _data(
@@ -54,7 +54,7 @@ class Config:
     )
     test: str | None = _data(None, "held-out images; default: a stratified split of DATA, which is saved")
     labels: str | None = _data(None, "column of a table that holds the labels; 'none' ignores all labels")
-    test_fraction: float = _data(0.2, "fraction of DATA that is held out without --test", least=0.0)
+    test_fraction: float = _data(0.2, "fraction of DATA that is held out without --test", at_least=0.0, below=1.0)
     group: str | None = _data(
         None, "keep images of a group on one side of the split: a column of a table, folder, folder:2 (level), or name"
     )
@@ -65,9 +65,9 @@ class Config:
         "uniform", "how often each class is drawn; all but uniform need labels", choices=tuple(SAMPLERS)
     )
     root: str | None = _data(None, "folder that the paths of a list are relative to; they must stay inside it")
-    cache_gb: float = _data(1.0, "keep decoded images in memory up to this size (GiB)", least=0.0)
-    workers: int | None = _data(None, "processes that decode images; default: the number of cores", least=0)
-    max_corrupt: float = _data(0.01, "stop if more than this fraction of the images is unreadable", least=0.0)
+    cache_gb: float = _data(1.0, "keep decoded images in memory up to this size (GiB)", at_least=0.0)
+    workers: int | None = _data(None, "processes that decode images; default: the number of cores", at_least=0)
+    max_corrupt: float = _data(0.01, "stop if more than this fraction of the images is unreadable", at_least=0.0)
     method: str = _method("simclr", f"{', '.join(METHODS)}, or my_file.py:MyMethod")
     encoder: str | None = _method(
         None,
@@ -85,44 +85,48 @@ class Config:
         choices=STATISTICS,
     )
     stay_close: float = _method(
-        0.0, "weight of 1 − cosine between a view's features now and by the starting network", least=0.0
+        0.0, "weight of 1 − cosine between a view's features now and by the starting network", at_least=0.0
     )
     whitening: float = _method(
         0.0,
         "power of the whitening of the features after training, from 0 (none) to 1: better neighbors, slightly worse "
         "few-shot accuracy",
-        least=0.0,
+        at_least=0.0,
+        at_most=1.0,
     )
-    temperature: float = _method(0.5, "temperature τ, which divides the similarities", least=1e-4)
+    temperature: float = _method(0.5, "temperature τ, which divides the similarities", at_least=1e-4)
     preset: str = _method("small", "small is for CPUs, paper has the authors' settings", choices=("small", "paper"))
     method_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("Method", "an option of the method; may be repeated")
     )
-    embedding_dim: int = _method(128, "output width of the projection head", least=1)
-    head_layers: int = _method(2, "linear layers in the projection head", least=1)
+    embedding_dim: int = _method(128, "output width of the projection head", at_least=1)
+    head_layers: int = _method(2, "linear layers in the projection head", at_least=1)
     head_hidden_dim: int | None = _method(
-        None, "hidden width of the projection head; default: the feature width", least=1
+        None, "hidden width of the projection head; default: the feature width", at_least=1
     )
-    encoder_width: int | None = _method(None, "channels of the encoder's first stage", least=1)
+    encoder_width: int | None = _method(None, "channels of the encoder's first stage", at_least=1)
     norm: str = _method(
         "batch", "norm layers of convnet and resnets: batch, or group, which no other image influences", choices=NORMS
     )
-    epochs: int = _optimization(100, "passes over the training images", least=0)
+    epochs: int = _optimization(100, "passes over the training images", at_least=0)
     batch_size: int = _optimization(
-        256, "images per step and process; the contrastive batch spans all processes", least=2
+        256, "images per step and process; the contrastive batch spans all processes", at_least=2
     )
     micro_batch: int | None = _optimization(
         None,
         "views that the encoder takes at a time, twice: its memory is theirs, the loss sees the whole batch; default: all",
-        least=1,
+        at_least=1,
     )
-    lr: float = _optimization(0.06, "peak learning rate", least=0.0)
+    lr: float = _optimization(0.06, "peak learning rate", at_least=0.0)
     optimizer: str = _optimization("sgd", "optimizer", choices=("sgd", "adamw", "lars", "muon"))
-    weight_decay: float = _optimization(5e-4, "weight decay, not applied to norms and biases", least=0.0)
-    warmup_epochs: float = _optimization(0.0, "epochs of linear warm-up before the schedule", least=0.0)
-    head_epochs: float = _optimization(0.0, "epochs at the beginning in which only the head is trained", least=0.0)
+    weight_decay: float = _optimization(5e-4, "weight decay, not applied to norms and biases", at_least=0.0)
+    warmup_epochs: float = _optimization(0.0, "epochs of linear warm-up before the schedule", at_least=0.0)
+    head_epochs: float = _optimization(0.0, "epochs at the beginning in which only the head is trained", at_least=0.0)
     layer_decay: float = _optimization(
-        1.0, "factor on the learning rate from each block of the encoder to the one before it; usual is 0.75", least=0.0
+        1.0,
+        "factor on the learning rate from each block of the encoder to the one before it; usual is 0.75",
+        above=0.0,
+        at_most=1.0,
     )
     schedule: str = _optimization("cosine", "learning rate after the warm-up", choices=SCHEDULES)
     lr_drops: list[float] = field(
@@ -131,9 +135,9 @@ class Config:
             "Optimization", "with --schedule step: fractions of the run at which the learning rate is divided by ten"
         ),
     )
-    momentum: float = _optimization(0.9, "momentum of SGD and LARS", least=0.0)
+    momentum: float = _optimization(0.9, "momentum of SGD and LARS", at_least=0.0)
     accumulate: int = _optimization(
-        1, "steps whose gradients are averaged for one update; this does NOT enlarge the contrastive batch", least=1
+        1, "steps whose gradients are averaged for one update; this does NOT enlarge the contrastive batch", at_least=1
     )
     precision: str = _optimization("32", "arithmetic of the network", choices=("32", "bf16"))
     compile: bool = _optimization(
@@ -143,47 +147,52 @@ class Config:
     view_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("Views", "an augmentation strength; may be repeated")
     )
-    n_views: int = _views(2, "views per image in a batch; most methods need 2", least=1)
-    cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", least=2)
+    n_views: int = _views(2, "views per image in a batch; most methods need 2", at_least=1)
+    cached_views: int = _views(8, "with --tune none: views per image whose features are computed once", at_least=2)
     neighbors: int = _views(
         0,
         "with --tune none: positives are views of this many nearest images; 0: other views of the same image",
-        least=0,
+        at_least=0,
     )
     keep_cache: bool = _views(False, "with --tune none: keep the file of the features after the training")
-    image_size: int | None = _views(None, "side of the network's input in pixels", least=4)
-    channels: int | None = _views(None, "channels of the network's input: 1 gray, 3 color", least=1)
+    image_size: int | None = _views(None, "side of the network's input in pixels", at_least=4)
+    channels: int | None = _views(None, "channels of the network's input: 1 gray, 3 color", at_least=1)
     out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
-    seed: int = _run(0, "seed of every random draw")
+    seed: int = _run(0, "seed of every random draw", at_least=-MOST_SEED, at_most=MOST_SEED)
     accelerator: str = _run("auto", "where to train", choices=("auto", "cpu", "gpu"))
     devices: int | None = _run(
-        None, "processes on this machine, one per GPU; default: one on the CPU, all GPUs otherwise", least=1
+        None, "processes on this machine, one per GPU; default: one on the CPU, all GPUs otherwise", at_least=1
     )
-    num_nodes: int = _run(1, "machines that train together", least=1)
+    num_nodes: int = _run(1, "machines that train together", at_least=1)
     process_timeout: float = _run(
-        1800.0, "seconds after which a process that waits for another one gives up the run", least=1.0
+        1800.0, "seconds after which a process that waits for another one gives up the run", at_least=1.0
     )
     sync_batchnorm: bool = _run(
         False, "with several processes: batch norms use the images of all; default: each process uses its images only"
     )
     pulse: int = _run(
-        10, "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none", least=0
+        10, "updates between measurements of negatives, gradients and weights for metrics.jsonl; 0 for none", at_least=0
     )
-    checkpoint_every: int = _run(200, "updates between checkpoints, in addition to one per epoch", least=1)
-    knn_every: int | None = _evaluation(None, "epochs between live kNN evaluations; 0 for none", least=0)
+    checkpoint_every: int = _run(200, "updates between checkpoints, in addition to one per epoch", at_least=1)
+    knn_every: int | None = _evaluation(None, "epochs between live kNN evaluations; 0 for none", at_least=0)
     knn_k: int = _evaluation(
-        200, "neighbors in the kNN evaluation; with --preset small 20 below 10,000 training images", least=1
+        200, "neighbors in the kNN evaluation; with --preset small 20 below 10,000 training images", at_least=1
     )
-    knn_sigma: float = _evaluation(0.1, "temperature of the kNN weights, exp(cos/sigma)", least=1e-4)
+    knn_sigma: float = _evaluation(0.1, "temperature of the kNN weights, exp(cos/sigma)", at_least=1e-4)
     many_above: int = _evaluation(
-        MANY_ABOVE, "classes with more training images than this are the 'many' ones", least=0
+        MANY_ABOVE, "classes with more training images than this are the 'many' ones", at_least=0
     )
-    few_below: int = _evaluation(FEW_BELOW, "classes with fewer training images than this are the 'few' ones", least=0)
+    few_below: int = _evaluation(
+        FEW_BELOW, "classes with fewer training images than this are the 'few' ones", at_least=0
+    )
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(Config)
         for option in dataclasses.fields(self):
-            _validate(option, hints[option.name], getattr(self, option.name))
+            value, limits = getattr(self, option.name), option.metadata["limits"]
+            if isinstance(value, int) and value > MOST:
+                limits = {"at_most": MOST} | limits
+            require_option(option.name, value, hints[option.name], choices=option.metadata["choices"], **limits)
         check_method_name(self.method)
         tune = Tune.parse(self.tune)
         for name in ("stay_close", "head_epochs"):
@@ -192,8 +201,6 @@ class Config:
                     f"{name}={getattr(self, name)!r}: has no effect with tune={self.tune!r}, which only trains a head; "
                     "leave it out, or use tune='all', 'last:K' or 'lora:R'"
                 )
-        if not 0 <= self.whitening <= 1:
-            raise InputError(f"whitening={self.whitening!r}: must be from 0, which changes nothing, to 1")
         if self.whitening and tune.kind in ("none", "head"):
             raise InputError(
                 f"whitening={self.whitening!r}: has no effect with tune={self.tune!r}, which trains an adapter; leave it "
@@ -204,10 +211,6 @@ class Config:
                 f"sync_batchnorm=True: has no effect with micro_batch={self.micro_batch}, whose statistics are those of micro-"
                 "batches; leave out one of them, or use norm='group'"
             )
-        if not 0 < self.layer_decay <= 1:
-            raise InputError(f"layer_decay={self.layer_decay!r}: must be above 0 and at most 1, which changes nothing")
-        if not 0 <= self.test_fraction < 1:
-            raise InputError(f"test_fraction={self.test_fraction!r}: must be at least 0 and below 1")
         if self.long_tail is not None:
             LongTail.parse(self.long_tail)
         if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in self.lr_drops):
@@ -286,19 +289,3 @@ def check_names(values: Mapping[str, Any]) -> None:
             here = run_option(str(name), option_names())
             hint = did_you_mean(str(name), option_names()) if here is None else f"; use {here!r}"
             raise InputError(f"unknown option {name!r}{hint}")
-
-
-def _validate(option: dataclasses.Field, hint: Any, value: Any) -> None:
-    problem, choices, least = type_mismatch(value, hint), option.metadata["choices"], option.metadata["least"]
-    most = MOST_SEED if option.name == "seed" else MOST
-    if problem is None:
-        if isinstance(value, float) and not math.isfinite(value):
-            problem = "must be a finite number"
-        elif choices and value not in choices:
-            problem = f"must be one of {', '.join(choices)}"
-        elif isinstance(value, int) and abs(value) > most:
-            problem = f"must be at most {most}"
-        elif least is not None and isinstance(value, int | float) and value < least:
-            problem = f"must be at least {least:g}"
-    if problem is not None:
-        raise InputError(f"{option.name}={value!r}: {problem}")

@@ -65,8 +65,9 @@ def test_unknown_presets_are_named(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"blurr": 1}, "unknown view option 'blurr'; the options are crop_area"),
-        ({"blur": 1.5}, "blur=1.5: must be a probability between 0 and 1"),
+        ({"blurr": 1}, "'blurr'; did you mean 'blur'"),
+        ({"exposure": 1}, "'exposure'; the options are crop_area"),
+        ({"blur": 1.5}, "blur=1.5: must be at least 0 and at most 1"),
         ({"blur": "often"}, "blur='often'"),
         ({"flip": True}, "flip=True"),
         ({"hue": 0.6}, "hue=0.6"),
@@ -74,9 +75,9 @@ def test_unknown_presets_are_named(arguments, message):
         ({"crop_area": (0.5, 0.2)}, "lower limit is above"),
         ({"crop_area": (0.0, 1.0)}, "crop_area=0.0"),
         ({"crop_area": 0.5}, "must be a pair"),
-        ({"padding": "wrap"}, "must be one of reflection, border, zeros"),
-        ({"hue_model": "lab"}, "must be one of hsv, linear"),
-        ({"elastic_grid": 4.5}, "whole number"),
+        ({"padding": "wrap"}, "padding='wrap': must be one of reflection, border, zeros"),
+        ({"hue_model": "hvs"}, "hue_model='hvs': must be one of hsv, linear; did you mean 'hsv'"),
+        ({"elastic_grid": 4.5}, "elastic_grid=4.5: expected int"),
         ({"channels": 1, "gray": 0.2}, "gray=0.2 needs three channels"),
     ],
 )

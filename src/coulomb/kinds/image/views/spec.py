@@ -1,11 +1,11 @@
 """Specification of the views: one field per strength, and presets by kind of image."""
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from coulomb.ground.errors import InputError
+from coulomb.ground.checked import require_option
+from coulomb.ground.errors import InputError, did_you_mean
 
 PADDINGS = ("reflection", "border", "zeros")
 HUE_MODELS = ("hsv", "linear")
@@ -110,24 +110,21 @@ class ViewSpec:
 
     def __post_init__(self) -> None:
         for name in PROBABILITIES:
-            _within(name, getattr(self, name), 0.0, 1.0, "a probability")
+            require_option(name, getattr(self, name), float, at_least=0.0, at_most=1.0)
         for name, (low, high) in STRENGTHS.items():
-            _within(name, getattr(self, name), low, high, "a number")
+            require_option(name, getattr(self, name), float, at_least=low, at_most=high)
         for name, (low, high) in RANGES.items():
             pair = getattr(self, name)
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InputError(f"{name}={pair!r}: must be a pair (low, high), such as ({low:g}, {high:g})")
             for value in pair:
-                _within(name, value, low, high, "a pair of numbers")
+                require_option(name, value, float, at_least=low, at_most=high)
             if pair[0] > pair[1]:
                 raise InputError(f"{name}={pair!r}: the lower limit is above the upper one; swap them")
             object.__setattr__(self, name, tuple(pair))
-        if not isinstance(self.elastic_grid, int):
-            raise InputError(f"elastic_grid={self.elastic_grid!r}: must be a whole number of at least 4")
-        if self.padding not in PADDINGS:
-            raise InputError(f"padding={self.padding!r}: must be one of {', '.join(PADDINGS)}")
-        if self.hue_model not in HUE_MODELS:
-            raise InputError(f"hue_model={self.hue_model!r}: must be one of {', '.join(HUE_MODELS)}")
+        require_option("elastic_grid", self.elastic_grid, int)
+        require_option("padding", self.padding, str, choices=PADDINGS)
+        require_option("hue_model", self.hue_model, str, choices=HUE_MODELS)
 
     def to_config(self) -> dict[str, Any]:
         """Returns all fields, JSON-serializable."""
@@ -146,13 +143,8 @@ def check_fields(names: dict[str, Any]) -> None:
     known = [field.name for field in fields(ViewSpec)]
     for name in names:
         if name not in known:
-            raise InputError(f"unknown view option {name!r}; the options are {', '.join(known)}")
-
-
-def _within(name: str, value: object, low: float, high: float, kind: str) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not low <= value <= high:  # type: ignore[operator]
-        raise InputError(f"{name}={value!r}: must be {kind} between {low:g} and {high:g}")
+            hint = did_you_mean(name, known) or f"; the options are {', '.join(known)}"
+            raise InputError(f"unknown view option {name!r}{hint}")
 
 
 IMAGENET_RATIO = (3 / 4, 4 / 3)
