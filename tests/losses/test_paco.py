@@ -144,7 +144,7 @@ def test_unlabeled_anchors_are_excluded_and_counted():
 def test_a_single_class_and_sample_warns():
     features = torch.ones(1, 3, requires_grad=True)
     centers = torch.zeros(1, 1, requires_grad=True)
-    with pytest.warns(CoulombWarning, match="nothing to be told from"):
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors"):
         loss = PaCoLoss()(features, torch.tensor([0]), centers)
     loss.backward()
     assert loss.item() == 0

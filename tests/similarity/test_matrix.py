@@ -3,29 +3,25 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, policy, products, stored, streaming, use_backend
+from coulomb.similarity import Similarity, plan, policy, products, use_backend
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_only_small_problems_store_the_matrix(monkeypatch):
-    taken = []
-    for module in (stored, streaming):
-        real = module.forward
-        monkeypatch.setattr(
-            module, "forward", lambda *a, m=module, real=real, **k: taken.append(m.__name__[19:]) or real(*a, **k)
-        )
-    Similarity(X).lse()
-    Similarity(X, backend="streaming").lse()
+def test_only_small_problems_store_the_matrix():
+    def engine(**options):
+        return plan.decide(Similarity(X, **options)._problem("all")).engine
+
+    assert engine() == "stored"
+    assert engine(backend="streaming") == "tiles"
+    assert engine(backend="dense") == "dense"
     with policy.override(stored=35):
-        Similarity(X).lse()
-    Similarity(X, backend="dense").lse()
+        assert engine() == "tiles"
     with use_backend("dense"):
-        Similarity(X).lse()
+        assert engine() == "dense"
     with use_backend("streaming"):
-        Similarity(X).lse()
-    assert taken == ["stored", "streaming", "streaming", "streaming"]
+        assert engine() == "tiles"
 
 
 def test_transpose_swaps_queries_and_keys():

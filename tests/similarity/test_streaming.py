@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coulomb.ground import machine
-from coulomb.similarity import Similarity, policy, products, streaming
+from coulomb.similarity import Similarity, plan, policy, products
 from coulomb.similarity import tiles as tiling
 
 REDUCTIONS = {
@@ -213,16 +213,14 @@ def test_only_a_large_bias_needs_the_online_maximum():
     torch.testing.assert_close(S.lse(), bias.logsumexp(0).expand(2))
 
 
-def test_the_triangle_is_used_if_possible(monkeypatch):
-    taken = []
-    real = streaming._triangle
-    monkeypatch.setattr(streaming, "_triangle", lambda *given: taken.append(1) or real(*given))
-    for dtype in (torch.float32, torch.float64):
-        rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
-        Similarity(rows, backend="streaming").lse("others")
-    assert len(taken) == 2
-    Similarity(torch.eye(3), torch.eye(3), backend="streaming").lse()
-    assert len(taken) == 2
+def test_the_triangle_is_used_if_possible():
+    def triangular(*sides, **options):
+        return plan.decide(Similarity(*sides, backend="streaming", **options)._problem("all")).triangular
+
+    assert triangular(torch.eye(3)) and triangular(torch.eye(3).double())
+    assert not triangular(torch.eye(3), torch.eye(3))
+    assert not triangular(torch.eye(3), scale=1e4)  # rows and columns have different maxima
+    assert not triangular(torch.eye(3), column_bias=torch.ones(3))
 
 
 def test_the_dense_backend_has_second_derivatives_for_empty_sets():

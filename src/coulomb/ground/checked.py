@@ -27,7 +27,7 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # d
 UNKNOWN = -1  # a label or id that is not known, which equals no other
 ZERO = 1e-12  # rows of smaller norm are zero vectors
 # Frames that warnings skip, so that they point at the user's line: this package, and torch, whose modules call it.
-OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (__file__, torch.__file__))
+OURS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
 
 
 def abstract(value: Tensor) -> bool:

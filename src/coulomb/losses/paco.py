@@ -178,7 +178,9 @@ class PaCoLoss(Loss):
         if anchors == 0:
             warn_counted(0, len(features), "rows are anchors (center_logits is empty): the loss is 0")
         elif classes == 1 and (similarity.number_of_keys == 1 or self.gamma == 0):
-            warn_counted(anchors, anchors, "anchors have nothing to be told from: the loss gives no gradient")
+            warn_counted(
+                anchors, anchors, "anchors have no other class and no other sample: the loss gives no gradient"
+            )
         counted = unless_all(weight > 0, "anchors have neither center nor positive: loss 0, left out of the mean")
         if self.normalized:
             losses = losses / (weight if counted is None else weight.masked_fill(~counted, 1))

@@ -135,7 +135,7 @@ class Similarity:
     def lse(self, over: Over = "all", *, top_k: int | None = None) -> Tensor:
         """log Σ_j w_ij exp s_ij, [N]; −inf with zero gradient where no pair counts.
 
-        ``top_k``: only the k largest of a row count, and what equals the last of them to rounding (see `kth_largest`).
+        ``top_k``: only the k largest of a row count, and ties with the k-th largest, up to rounding (see `kth_largest`).
         """
         return self._reduce(self._problem(over, top_k=top_k))[0].squeeze(0)
 
@@ -228,7 +228,7 @@ class Similarity:
     def kth_largest(self, k: int, over: Over = "all") -> Tensor:
         """The k-th largest s_ij of each row less its rounding, [N]; −inf where fewer count. No gradient.
 
-        At or above it lie the k largest and whatever equals the last of them to rounding.
+        At or above it lie the k largest and ties with the k-th largest, up to rounding.
         """
         self._require_k(k)
         with torch.no_grad():
@@ -271,7 +271,9 @@ class Similarity:
         """The set of pairs that ``over`` names."""
         if isinstance(over, Tensor):
             if self.group is not None:
-                raise ValueError("a mask with group: it would speak of keys of other processes; use ids or instances")
+                raise ValueError(
+                    "over=mask with group: a mask covers the keys of one process only; use ids or instances"
+                )
             return Pairs(self.shape, over.device, mask=checked_mask(over, self.shape, self.queries_ND))
         if over not in self._sets:
             self._sets[over] = self._named(over)

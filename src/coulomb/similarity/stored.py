@@ -1,6 +1,6 @@
 """Reductions of a problem so small that S is one tile, whose exponentials are cached for the backward pass. No autograd.
 
-The same numbers as `coulomb.similarity.streaming` in as few operations as possible, since their number is what takes time.
+Computes the same as `coulomb.similarity.streaming`, with few operators: small problems are bound by their number.
 """
 
 import torch

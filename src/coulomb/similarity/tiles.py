@@ -22,7 +22,7 @@ LOG2E = 1 / math.log(2)
 SAFE_EXPONENT = {torch.float32: 80.0, torch.float64: 600.0}
 COARSE = 2**-8  # error of t to which the lse of a row in fp32 or fp64 may be rounded
 UNIT = 1 + 1e-3  # upper bound of the length of a normalized row
-LEAST_OF_TRIANGLE = 320  # shortest strips that are worth a thread, in both directions of a triangle,
+LEAST_OF_TRIANGLE = 320  # shortest strips for which another thread saves time, in both directions of a triangle,
 LEAST_OF_COLUMNS = 128  # and of columns, in tiles that may have more rows
 ALIGNED = 16  # products of strips of other lengths take 15% longer in fp32 (AVX-512)
 _NOTHING = torch.empty(0)
@@ -43,7 +43,7 @@ class Problem:
         powers: the p, ascending. Several share the product of each tile.
         both: reduce the columns as well, from the same tiles (lse, one power).
         at_least_N: pairs with s below this value of their row do not count; or None.
-        top_k: only the k largest of a row count, and what equals the last of them to rounding; or None. For stored S only.
+        top_k: only the k largest of a row count, and ties with the k-th largest, up to rounding; or None. For stored S only.
         unit: rows of both operands have at most unit length, so that their norms need not be computed.
         tile: rows and columns of a tile.
         exponent: an upper bound of |s|·log2(e) if known, or None.
@@ -289,7 +289,7 @@ def powered(tile_RC: Tensor, powers: Sequence[float]) -> list[Tensor]:
 
 
 def below(last: Tensor, bound: float | Tensor) -> Tensor:
-    """``last`` less its rounding error, for |s| ≤ ``bound``: keeps similarities that equal ``last`` to rounding."""
+    """``last`` less its rounding error, for |s| ≤ ``bound``: keeps ties with ``last``, up to rounding."""
     return last - 4 * torch.finfo(last.dtype).eps * (last.abs() + abs(bound))  # type: ignore[operator]
 
 
@@ -307,7 +307,7 @@ def strip_length(length: int, tile: int, count: int = 1, least: int = 1) -> int:
 
 
 def diagonal(strip: slice, tile: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles that cover each pair i ≤ j of a strip once. On the diagonal (rows == cols) they are small: half is in vain."""
+    """Tiles that cover each pair i ≤ j of a strip once. On the diagonal (rows == cols) half is redundant: tiles are small."""
     length = strip.stop - strip.start
     if length <= min(tile, max(policy.LEAF, tile // 2)):
         yield strip, strip
