@@ -17,5 +17,7 @@ def listing() -> list[str]:
 
 if __name__ == "__main__":
     print(
-        "Each measures a part of coulomb beside alternatives, in turns; --help lists its options.", *listing(), sep="\n"
+        "Each compares a part of coulomb with alternatives, interleaved; --help lists its options.",
+        *listing(),
+        sep="\n",
     )

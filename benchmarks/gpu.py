@@ -99,7 +99,7 @@ def rate(dtype: torch.dtype, device: str, n: int) -> float:
 
 
 def measure(case: Case, device: str, flops_a_second: float, repeats: int, rivals: tuple[str, ...]) -> dict[str, Any]:
-    """One case: parity, then medians in turns, and peak memory of one step each."""
+    """One case: parity, then interleaved medians, and peak memory of one step each."""
     result: dict[str, Any] = {"name": case.name, "title": case.title, "dtype": case.dtype, "reason": ""}
     result |= {
         "parity": None,

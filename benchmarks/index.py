@@ -141,7 +141,7 @@ def bench_update(folder: Path, files: int, repeats: int) -> dict[str, Any]:
 
 
 def bench_build(folder: Path, data: Any, images: int, repeats: int) -> dict[str, Any]:
-    """Measures complete builds, in turns with the encoder alone on images that are prepared already."""
+    """Measures complete builds, interleaved with the encoder alone on prepared images."""
     photos = folder / "photographs"
     photos.mkdir()
     given = None if data is None else open_source(data)

@@ -22,7 +22,7 @@ STEP = "import sys; from benchmarks.memory import print_step; print_step(*sys.ar
 
 
 def bench_memory(repeats: int = 3, cases: Mapping[str, tuple[int, bool]] = CASES) -> dict[str, Any]:
-    """Measures lite0 with and without `coulomb.ground.machine.keep_freed_memory`, each time in a process of its own, in turns.
+    """Measures lite0 with and without `coulomb.ground.machine.keep_freed_memory`, each time in a new process, interleaved.
 
     Returns:
         ``{"processor", "threads", "repeats", "cases": {case: {"default", "kept", "ratio", "default_mib", "kept_mib"}}}``;

@@ -211,7 +211,7 @@ def evaluate(
         on, on_test: other labeled data on which to evaluate the frozen encoder instead, and their held-out images (default:
             a fifth is held out); results go to ``transfer/NAME.json``. on_labels: column of a table with their labels;
             on_group: see ``group`` of `train`.
-        image_size: of an encoder by name; default: what `train` chooses for these images and weights.
+        image_size: for an encoder by name; default: what `train` chooses for these images and weights.
         out: JSON file to write the results of an encoder by name to; it must not exist.
         full: also fine-tune the whole encoder with 1%, 10% and all labels; this may take longer than the training.
         progress: show progress bars.

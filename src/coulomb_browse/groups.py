@@ -21,7 +21,7 @@ class Grouping:
         values: the group of each image, None if it has none.
 
     Attributes:
-        names: of the groups in natural order.
+        names: names of the groups in natural order.
         codes: int32 [N], an index into ``names``, −1 for no group.
     """
 

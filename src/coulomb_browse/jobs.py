@@ -26,7 +26,7 @@ class Job:
     answer: Any = None
 
     def status(self) -> dict[str, Any]:
-        """Returns what the page is told, with the answer when it is there."""
+        """Returns the status for the page, with the answer if it is ready."""
         told: dict[str, Any] = {"state": self.state, "share": self.share, "note": self.note}
         return told | ({"answer": self.answer} if self.state == "done" else {})
 
@@ -67,7 +67,7 @@ class Jobs:
                 for other in done[: max(0, len(self._jobs) - MOST_KEPT)]:
                     del self._jobs[other]
             elif job.state == "failed":
-                del self._jobs[key]  # its reason is told once; the next request starts it again
+                del self._jobs[key]  # the reason is reported once; the next request starts the job again
             return job.status()
 
     def _run(self) -> None:

@@ -34,7 +34,7 @@ class Work:
     end; lines that cannot be read are skipped and counted in ``damaged``.
 
     Args:
-        path: of the file, which is created with the first decision.
+        path: path of the file, which is created with the first decision.
 
     Raises:
         InputError: another process has the file open, or it cannot be opened.

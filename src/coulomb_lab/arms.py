@@ -33,7 +33,7 @@ class Settings:
         quick: a few epochs per run, about three minutes in total for digits on two cores.
         epochs: epochs of every run; by default set by each method's recipe.
         budget: minutes of training per run, in place of epochs; a short measurement converts them to epochs.
-        seed: of all random draws; the first of several.
+        seed: seed of all random draws; the first of several.
         seeds: number of seeds; results are then mean ± standard deviation. By default 3, or 1 for a quick run.
         long_tail: split of the experiments ``longtail`` and ``imbalance``.
         only: names of runs; by default all.

@@ -51,7 +51,7 @@ def assess_encoder(
         published: the name of an encoder with weights, or what `coulomb.load` returns.
         data: labeled images, as for training.
         test: held-out images of the same classes; default: a stratified fifth of ``data``.
-        image_size: of an encoder by name, in pixels; default: what ``train`` chooses for these images and weights, see
+        image_size: for an encoder by name, in pixels; default: what ``train`` chooses for these images and weights, see
             `choose_start`, so that the figures equal the figures of a run's starting point.
         labels: the column of a table that holds the labels.
         group: what must not be on both sides of the split, see `coulomb.tables.groups.find_groups`.

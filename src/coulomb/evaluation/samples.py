@@ -39,7 +39,7 @@ def save_samples(path: Path, extract: Extract, prepared: Prepared, views: ViewMa
         extract: part of the data → features [n, F] and the indices of its readable images.
         prepared: the data.
         views: prepares the thumbnails.
-        seed: of the draw of the images.
+        seed: seed of the draw of the images.
     """
     parts = [_columns(prepared.unseen.sample(HELD_OUT, seed, "samples"), extract, views)]
     if prepared.unseen is not prepared.train:
@@ -62,7 +62,7 @@ def describe_samples(
         features: [n, F], finite and not zero.
         labels: [n], −1 if unknown.
         held_out: how many of the first images are held out. Only these are neighbors.
-        seed: of the maps, the clusters and the draw of the queries.
+        seed: seed of the maps, the clusters and the draw of the queries.
 
     Returns:
         Arrays: ``neighbors`` [n, k], positions by decreasing cosine; ``clusters`` [n], numbered by decreasing size; and

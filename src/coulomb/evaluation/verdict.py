@@ -39,7 +39,7 @@ def verdict(
             weights, that one decides.
         options: the run's options as in ``config.yaml``, so that no advice suggests a value that is already set.
         updates: number of updates of the training.
-        effective_rank: of the features of held-out images; below 2, a run that is not ahead has collapsed.
+        effective_rank: effective rank of the features of held-out images; below 2, a run that is not ahead has collapsed.
 
     Returns:
         ``{"level", "title", "sentence", "remarks", "next"}``. ``level`` is ``"learned_well"``, ``"learned_something"``,

@@ -233,7 +233,7 @@ class Answers:
             top: how many of those whose label is not the most probable one, whatever their confidence.
             cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: found by
                 flipping 5% of the labels, see `coulomb.index.curation.label_errors`.
-            seed: of the folds of the linear probe.
+            seed: seed of the folds of the linear probe.
 
         Returns:
             ``[{"id", "path", "suggested", "confidence", "reason", "label"}]``: ``confidence`` is 1 − probability of the
@@ -281,7 +281,7 @@ class Answers:
             number: how many.
             labels: labels given so far, in addition to the index's, as for `label_errors`.
             strategy: ``"typical"``, for up to some hundreds of labels; or ``"diverse"``, which covers all images.
-            seed: of the clusters.
+            seed: seed of the clusters.
 
         Returns:
             ``[{"id", "path", "label"}]``, the most useful first; ``label`` is None.
@@ -297,9 +297,9 @@ class Answers:
         """Divides the images into clusters: by k-means, or with ``least`` by HDBSCAN, which leaves images in no cluster.
 
         Args:
-            number: of clusters of k-means; default √(N/2), 27 for 1,500 images.
+            number: number of clusters of k-means; default √(N/2), 27 for 1,500 images.
             least: smallest cluster of HDBSCAN, which finds the number of clusters (at most 50,000 images).
-            seed: of k-means.
+            seed: seed of k-means.
 
         Returns:
             ``[{"id", "path", "cluster", "similarity", "label"}]``: largest cluster first, within each the typical images
@@ -332,7 +332,7 @@ class Answers:
                 of the index.
             accuracy: held-out accuracy wanted of the predictions that are not ``unsure``; default: half the error rate of all
                 predictions, at most .95.
-            seed: of the cross-validation.
+            seed: seed of the cross-validation.
 
         Returns:
             ``{"images": [{"id", "path", "label", "probability", "margin", "unsure", "probabilities"}],

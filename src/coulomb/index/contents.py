@@ -75,7 +75,7 @@ class Contents:
     """The open files of one generation.
 
     Args:
-        folder: of the index.
+        folder: folder of the index.
         info: the content of ``index.json``.
 
     Attributes:

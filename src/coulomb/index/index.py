@@ -102,7 +102,7 @@ class Index(Answers):
             encoder: a run folder, the name of published weights, or what `coulomb.load` returns. Default: the encoder of an
                 existing index, ``"lite0"`` for a new one.
             image_size: for published weights, in pixels; default: the size of an existing index, else of the weights.
-            precision: of the features, ``"float16"`` (default; rounding changes a cosine by less than 0.001) or ``"float32"``.
+            precision: type of the features, ``"float16"`` (default; changes a cosine by less than 0.001) or ``"float32"``.
             labels: see `coulomb.tables.open_source`; default: the labels of the data.
             root: the folder that the paths of a list are relative to.
             workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.

@@ -32,12 +32,12 @@ class Facts:
     """What is known about the file of an image.
 
     Attributes:
-        id: of the image.
+        id: id of the image.
         pixels: width × height.
         format: Pillow's name; None if the file cannot be read.
         lossless: whether the format loses nothing.
         taken: when the photo was taken or last edited, by its EXIF data: "2019:07:28 12:00:00".
-        quality: of a JPEG file, 1 to 100, estimated from its quantization tables.
+        quality: quality of a JPEG file, 1 to 100, estimated from its quantization tables.
         table: the quantization table of its luma, 8×8.
     """
 
@@ -101,7 +101,7 @@ def ranked(
     enlarged part of another one.
 
     Args:
-        facts: of each file.
+        facts: facts of each file.
         contents: the files; None for images that are not files.
         is_part: ``is_part(i, j)`` returns whether the image at place i shows only a part of that at place j.
     """

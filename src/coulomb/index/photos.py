@@ -129,7 +129,7 @@ class PhotoKind:
     Args:
         kind: how the encoder takes images.
         known: hashes of images whose features are known; these are not decoded.
-        side: of thumbnails in pixels.
+        side: side of thumbnails in pixels.
     """
 
     kind: Kind

@@ -36,7 +36,7 @@ class Stored:
 
     Args:
         old: the current generation, if there is one.
-        parts: of the unfinished build.
+        parts: parts of the unfinished build.
     """
 
     def __init__(self, old: Old | None, parts: list[Part]) -> None:

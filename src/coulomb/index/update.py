@@ -26,9 +26,9 @@ class Update:
     """The work of the first process: what is to be done, and a new generation when it is done.
 
     Args:
-        folder: of the index.
+        folder: folder of the index.
         source: the images.
-        ids: of the images.
+        ids: ids of the images.
         before: the content of ``index.json``; None for a new index.
         chosen: the entries of ``index.json`` that all generations share.
     """

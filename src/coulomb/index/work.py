@@ -69,7 +69,7 @@ class Part:
         precision: type of the features.
 
     Attributes:
-        ids: of the images.
+        ids: ids of the images.
         photos: one per image.
         features: [n, D].
     """

@@ -34,7 +34,7 @@ class BarlowTwins(ProjectionMethod):
         self.criterion = BarlowTwinsLoss(weight)
 
     def no_signal(self, batch: int, views: int) -> float:
-        """Returns the loss when the views have no correlation, D; also that of equal embeddings."""
+        """Returns the loss when the views have no correlation, D; also the loss for equal embeddings."""
         return float(self.embedding_dim)
 
     def floor(self, batch: int, views: int) -> float:

@@ -27,7 +27,7 @@ class BYOL(ProjectionMethod):
         embedding_dim: output width of head and predictor (default and paper: 256).
         head_layers: linear layers in the head (default and paper: 2).
         head_hidden_dim: width between them (paper: 4096); None is the feature width.
-        predictor_hidden_dim: hidden width of the predictor (paper: 4096); None is that of the head.
+        predictor_hidden_dim: hidden width of the predictor (paper: 4096); None: the same as in the head.
         momentum: initial m; .996 in the paper (1000 epochs), .99 for 300 epochs.
         momentum_schedule: ``"cosine"`` from m to 1, or ``"constant"``.
         stop_gradient, use_predictor: see above.

@@ -48,7 +48,7 @@ class DCL(ProjectionMethod):
         return math.log(max(2 * batch - 2, 1))
 
     def floor(self, batch: int, views: int) -> float | None:
-        """Returns the smallest loss, ln(2N − 2) − (1 + 1/(N − 1))/τ, that of `SimCLR.floor`'s simplex; None if weighted."""
+        """Returns the smallest loss, ln(2N − 2) − (1 + 1/(N − 1))/τ, reached by `SimCLR.floor`'s simplex; None if weighted."""
         if self.criterion.weighted or batch < 2:
             return None
         return self.no_signal(batch, views) - (1 + 1 / (batch - 1)) / self.temperature

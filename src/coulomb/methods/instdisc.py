@@ -116,7 +116,7 @@ class InstDisc(ProjectionMethod):
         self.batches += 1
 
     def no_signal(self, batch: int, views: int) -> float:
-        """Returns the loss when every image has the same probability: ln n, or that of NCE; plus 2λ for orthogonal rows."""
+        """Returns the loss when every image is equally probable: ln n, or the value for NCE; plus 2λ for orthogonal rows."""
         m, n = self.noise_samples, len(self.bank)
         uniform = math.log(n) if self.nce is None else math.log1p(m) + m * math.log1p(1 / m)
         return uniform + 2 * self.proximal

@@ -25,7 +25,7 @@ class Traits:
         classifier: its head is a classifier, whose output length is its confidence.
         floor: how far below ``no_signal`` the loss can fall: ``"instances"``, ``"classes"`` (images of the class stay in
             the denominator), ``"decoupled"`` (1/τ below ``no_signal``), or ``"zero"``.
-        ceiling: a loss above ``no_signal`` is worse than that of constant embeddings. False with a margin, which raises
+        ceiling: a loss above ``no_signal`` is worse than the loss for constant embeddings. False with a margin, which raises
             the loss of all but very certain predictions.
         normalized: its loss does not depend on the length of the embeddings.
     """
@@ -60,7 +60,7 @@ class Method(nn.Module):
             it weights this mean by the share of the process in all images, as the losses with ``gather`` do; None if that is
             not known, and batches that do not divide evenly among processes are then refused.
         constant_lr: names of submodules whose learning rate does not follow the schedule.
-        traits: properties of coulomb's methods that the doctor uses; those of a user's method are not read.
+        traits: properties of coulomb's methods that the doctor uses; traits of a user's method are not read.
     """
 
     needs_labels: ClassVar[bool] = False

@@ -32,12 +32,12 @@ class PaCo(ProjectionMethod):
         class_counts: training images of each class as the sampler draws them, [C]; a class without images counts as one.
         temperature: τ of the features; .2 on ImageNet-LT, .05 on CIFAR-100-LT.
         embedding_dim: output width of the head; 128 (default) on ImageNet-LT, 32 on CIFAR-100-LT.
-        head_layers, head_hidden_dim: of the head, Linear-BN-ReLU-Linear by default.
+        head_layers, head_hidden_dim: layers and width of the head, Linear-BN-ReLU-Linear by default.
         alpha, beta, gamma, supervised_temperature: see `PaCoLoss`; α .05 on ImageNet-LT, .01 on CIFAR-100-LT.
         balanced: add log π; False for balanced data.
         label_smoothing: ε on the center's target (generalized PaCo).
         queue_size: number of keys; 8192 on ImageNet-LT, 1024 on CIFAR-100-LT; 0 for none.
-        momentum: of the momentum encoder, .999.
+        momentum: momentum of the momentum encoder, .999.
         generalized: the generalized variant.
         seed: seed of the initial weights.
     """

@@ -81,13 +81,13 @@ def build_encoder(
 
     Args:
         name: from the table.
-        channels: of the images.
+        channels: channels of the images.
         image_size: side of the square images in pixels; None: the size of the weights.
         mean: [C], of the training images in [0, 1]; default 0. Weights that exist keep their own.
         std: [C], of the training images in [0, 1]; default 1. Weights that exist keep their own.
-        seed: of the random weights. The global random state is neither used nor changed.
+        seed: seed of the random weights. The global random state is neither used nor changed.
         weights: False builds the same architecture with random weights, for example lite0-random for lite0.
-        options: of the architecture.
+        options: options of the architecture.
 
     Raises:
         InputError: the name or an option is unknown or out of range, or a library is missing.

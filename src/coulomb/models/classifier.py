@@ -48,7 +48,7 @@ class Classifier(nn.Module):
         head: module [B, F] → [B, D]; by default features are used directly, and D = F.
         head_options: options of `projection_head` that make ``head`` again.
         cosine: normalize head(f) and W to unit length.
-        scale: of the cosine.
+        scale: scale of the cosine.
         how: the training of the classifier, as text.
     """
 

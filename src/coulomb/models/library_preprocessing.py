@@ -25,7 +25,7 @@ def of_transformers(transformers: ModuleType, name: str, text: str, channels: in
     Args:
         transformers: the library.
         name: repository of the hub or folder.
-        text: of the encoder, for errors.
+        text: description of the encoder, for errors.
         channels: that the weights take.
 
     Raises:

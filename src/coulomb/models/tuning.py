@@ -78,7 +78,7 @@ class Tune:
         Args:
             encoder: the encoder to train, before a method copies it.
             norm_statistics: ``"moving"``: batch norms that train use the statistics of the batch; or ``"frozen"``.
-            seed: of the initial values of lora.
+            seed: seed of the initial values of lora.
 
         Returns:
             What trains, as a sentence for the log.

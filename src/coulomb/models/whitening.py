@@ -61,7 +61,7 @@ def whitening(moments: Moments, dim: int, power: float = 1.0) -> tuple[Tensor, T
     p < 1 the variances are λ^(1 − p). The sign of each row is such that its largest entry is positive.
 
     Args:
-        moments: of the features.
+        moments: moments of the features.
         dim: the largest k; k is smaller if the covariance has a smaller rank, at most min(F, N − 1).
         power: p in [0, 1], which limits the gain in directions of small variance; 0 is PCA without whitening.
 

@@ -40,7 +40,7 @@ class MemoryBank(nn.Module):
         momentum: m, weight of the previous vector; .5 in the authors' code. 0 keeps only the last feature.
         path: file of the rows; None keeps them in memory. A file with the updates of another run must be continued by
             `load_state_dict`, or deleted.
-        seed: of the initial rows.
+        seed: seed of the initial rows.
         gather: use the features of all processes: True, False, or ``"auto"``, when torch.distributed is initialized
             with several processes, which must then all call `update`.
 

@@ -26,7 +26,7 @@ class Queue(nn.Module):
         dim: D, width of a key.
         fill: ``"empty"``: `keys` grows from none to K; ``"random"``: starts with K random directions, as in the paper,
             whose labels and ids are unknown.
-        seed: of the random fill.
+        seed: seed of the random fill.
         gather: enqueue the keys of all processes: True, False, or ``"auto"``, when torch.distributed is initialized
             with several processes, which must then all call `enqueue`.
 

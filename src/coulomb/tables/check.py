@@ -125,7 +125,7 @@ def check(
         largest: largest image size to suggest, in pixels.
         smallest: smallest image size to recommend for images that were enlarged.
         image_size: side in pixels that the network will see; default the suggested one.
-        seed: of the samples that are drawn.
+        seed: seed of the samples that are drawn.
         learned: indices of the images that batches are drawn from; default all.
         sampler: how batches are drawn, see :mod:`coulomb.tables.split`.
         suggest_groups: recommend a group that a split should not divide, if there is one; False if the split is given.

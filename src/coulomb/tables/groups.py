@@ -129,9 +129,9 @@ def grouped_split(labels: "Labels | None", groups: Groups, test_fraction: float,
 
     Args:
         labels: int64 [N], −1 unknown; None for a split without classes.
-        groups: of the same images.
+        groups: groups of the same images.
         test_fraction: f, between 0 and 1.
-        seed: of the random order.
+        seed: seed of the random order.
 
     Returns:
         Training indices and test indices, int64, sorted.

@@ -48,7 +48,7 @@ def normalization(
         images: samples with a column of kind `Image`.
         samples: to draw from (the training images); default all.
         most: largest number of canvases.
-        seed: of the draw.
+        seed: seed of the draw.
     """
     rows = np.arange(len(images)) if samples is None else np.asarray(samples, dtype=np.int64)
     if len(rows) > most:

@@ -22,7 +22,7 @@ def stratified_split(
     Args:
         labels: int64 [N], −1 unknown; None for a random split without classes.
         test_fraction: between 0 and 1.
-        seed: of the random draw.
+        seed: seed of the random draw.
         count: N; only needed if ``labels`` is None.
 
     Returns:
@@ -149,10 +149,10 @@ def long_tail_subset(labels: Labels | None, indices: Labels, tail: LongTail, see
     all those that the other keeps.
 
     Args:
-        labels: of all images [N], −1 unknown.
+        labels: labels of all images [N], −1 unknown.
         indices: the training images.
         tail: how many images each class keeps.
-        seed: of the random draw of images within a class.
+        seed: seed of the random draw of images within a class.
 
     Raises:
         InputError: there are fewer than two classes, unless the profile is ``own``.

@@ -32,7 +32,7 @@ class Survey:
         modes: number of images by mode.
         transparent: number of images with transparency.
         channels: that canvases need: 1 if all images are gray, 3 if any has color, the number that arrays have.
-        dtype: of canvases: "float32" if more than half of the images have more than 8 bits per channel, else "uint8", in
+        dtype: type of canvases: "float32" if more than half of the images have more than 8 bits per channel, else "uint8", in
             which these images are rounded to 8 bits.
         uniform: whether all images have the same size.
         unreadable: reasons by id.

@@ -23,8 +23,8 @@ class Table(ABC):
     `other_columns`; see `coulomb.tables.groups`.
 
     Attributes:
-        name: of the data set, for display.
-        kind: of source, for display.
+        name: name of the data set, for display.
+        kind: kind of source, for display.
         labels: int64 [N], −1 where unknown; None if there are no labels.
         class_names: names by label; None if the classes have no names.
         root: the folder that ids are relative to.

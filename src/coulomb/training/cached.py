@@ -19,7 +19,7 @@ def cached_step(encoder: nn.Module, loss: Callable[..., Any], views: Sequence[Te
         loss(z₀, z₁, …)             and ∂loss/∂z, over the whole batch
         ∂loss/∂θ                    each micro-batch once more, with a graph, for its part of ∂loss/∂z
 
-    The gradients of encoder and loss are those of ``loss(*(encoder(view) for view in views)).backward()``, and are added to
+    The gradients of encoder and loss equal those by ``loss(*(encoder(view) for view in views)).backward()``, and are added to
     ``.grad`` in the same way; the time is up to 4/3 of it. Both passes draw the same random numbers (dropout, stochastic
     depth), buffers are updated once, and hooks of parameters are called once, with the sum over micro-batches. Batch norms
     use the statistics of a micro-batch, which is another network; a `CoulombWarning` says so. With several processes, wrap

@@ -26,7 +26,7 @@ def keep_checkpoint(new: Path, path: Path, *, damaged: bool = False) -> None:
     ``damaged``.
 
     A kill at any moment leaves ``path`` or ``previous.ckpt`` complete: checksums are written to ``checksums.json`` before the
-    files are renamed, and those of older files stay in the list.
+    files are renamed, and checksums of older files stay in the list.
     """
     with new.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

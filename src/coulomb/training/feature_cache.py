@@ -43,7 +43,7 @@ class FeatureCache:
     Args:
         folder: the run folder.
         indices: the training images, N.
-        config: of the run: ``cached_views`` is V, and ``seed`` the seed of the views.
+        config: configuration of the run: ``cached_views`` is V, and ``seed`` the seed of the views.
         dim: F.
     """
 

@@ -37,7 +37,7 @@ def add_adapter(
 
     Args:
         encoder: moved to ``device``, where its features are computed.
-        config: of the run; ``embedding_dim`` is the largest width of a whitening's output.
+        config: configuration of the run; ``embedding_dim`` is the largest width of a whitening's output.
         part: the training images.
         views: for their plain view.
         checkpoint: to resume from.

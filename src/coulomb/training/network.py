@@ -98,7 +98,7 @@ def starting_encoder(
 def set_micro_batch(encoder: Encoder, config: Config, images: int) -> None:
     """Makes the encoder run in micro-batches, before a method copies it; the log says how, and what batch norms do then.
 
-    ``images``: those of this process in a step.
+    ``images``: images of this process in a step.
 
     Raises:
         InputError: the micro-batch is too small for batch norms.

@@ -59,7 +59,7 @@ class RunOrder(Sampler[list[int]]):
         start: first step to yield; earlier steps count as done.
         sampler: ``uniform``, ``square_root`` or ``class_balanced``.
         labels: labels of ``samples``, in the same order (−1 unknown); required by samplers other than ``uniform``.
-        blocks: of a data set in shards; an epoch then visits them in windows, see
+        blocks: blocks of a data set in shards; an epoch then visits them in windows, see
         `coulomb.tables.shards.blocks.Blocks.arrange`.
     """
 

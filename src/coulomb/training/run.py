@@ -68,7 +68,7 @@ def load(
             ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local folder or ``.safetensors`` file of these
             libraries. Existing folders take precedence over names.
         module: the user's own encoder, if the run was trained with one.
-        image_size: of the input of published weights, in pixels; default: their own. A run has its own.
+        image_size: for published weights, side of the input in pixels; default: their size. A run has a fixed size.
         device: where the encoder computes, such as ``"cuda"``; default: the CPU. Features are returned on the CPU.
 
     Raises:

@@ -10,7 +10,7 @@ from coulomb.methods.interface import Traits
 from coulomb.models import has_weights
 
 Line = Mapping[str, Any]
-LEAST_UPDATES = 20  # with fewer updates neither collapse nor weights at rest differ from the initial state
+LEAST_UPDATES = 20  # with fewer updates collapse and stalled weights look like the initial state
 
 
 TRAITS = {name: method.traits for name, method in METHODS.items()}

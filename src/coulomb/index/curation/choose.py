@@ -36,7 +36,7 @@ def choose(
         number: how many.
         labeled: positions that have a label.
         strategy: ``"typical"`` or ``"diverse"``.
-        seed: of the clusters, and of the first image of ``"diverse"`` without labels.
+        seed: seed of the clusters, and of the first image of ``"diverse"`` without labels.
 
     Raises:
         InputError: fewer than ``number`` images without a label, an unknown strategy, NaN or infinite values.

@@ -83,7 +83,7 @@ def hdbscan(x: np.ndarray, least: int = 10, *, seed: int = 0) -> Clusters:
     Args:
         x: features; at most 50,000 rows.
         least: smallest size of a cluster, 2 or more.
-        seed: of the principal components.
+        seed: seed of the principal components.
 
     Raises:
         InputError: too many or too few rows, ``least`` out of range, NaN or infinite values.

@@ -23,7 +23,7 @@ class Predictions:
 
     Attributes:
         classes: the C class numbers that occur among the labels, ascending.
-        probabilities: of these classes, float32 [N,C].
+        probabilities: probabilities of these classes, float32 [N,C].
         threshold: margin (largest minus second largest probability) below which a prediction counts as unsure.
         target: accuracy wanted of those that reach the threshold; None if it was not measured.
         accuracy: held-out accuracy of all predictions; None if too few labels were given to measure it.
@@ -69,7 +69,7 @@ def classify(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, 
         x: features [N,D]; a memory-mapped array is read in blocks, the labeled rows are kept in memory.
         labels: class numbers int64 [N], −1 for none.
         target: accuracy wanted of the predictions that are not unsure, in (0, 1]; default: see above.
-        seed: of the folds.
+        seed: seed of the folds.
 
     Raises:
         InputError: fewer than two classes, another number of labels, ``target`` out of range, NaN or infinite values.

@@ -29,7 +29,7 @@ def out_of_fold(
 
     Args:
         classes: 0 … C−1 [n].
-        seed: of the folds.
+        seed: seed of the folds.
         predict: ``predict(inside, outside, number)`` trains on the rows ``inside``, bool [n], which have two classes or more,
             and returns the classes that it knows and their probabilities for the rows ``outside``.
     """

@@ -62,7 +62,7 @@ def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend:
     Args:
         x: features [N,D]; a memory-mapped array is read in blocks by the neighbors, the probe needs them in memory.
         labels: class numbers int64 [N], −1 for none.
-        seed: of the folds.
+        seed: seed of the folds.
         recommend: whether to find the cut-off, for which the probes are fitted again.
 
     Raises:

@@ -22,7 +22,7 @@ class Header:
         width: in pixels, after EXIF orientation.
         height: in pixels, after EXIF orientation.
         mode: Pillow's mode for files; ``uint8×3`` and the like for arrays.
-        channels: of the array that :meth:`Source.image` returns.
+        channels: channels of the array that :meth:`Source.image` returns.
         depth: type of that array: "uint8", "uint16" or "float32".
         transparent: whether the image has transparency, which is composited over white.
     """

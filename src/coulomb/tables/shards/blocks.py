@@ -14,7 +14,7 @@ class Blocks:
 
     Attributes:
         of: block of each image, int32 [N], ascending.
-        shard: of each block, int32 [B].
+        shard: shard of each block, int32 [B].
         start: first byte of each block in its shard, int64 [B].
         end: byte after the last, int64 [B].
         window: bytes whose images are shuffled together.

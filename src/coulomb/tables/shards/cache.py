@@ -48,7 +48,7 @@ class Cache:
     range from its server, others wait. A killed process leaves no lock behind.
 
     Args:
-        folder: of the cache, created if missing.
+        folder: folder of the cache, created if missing.
         limit: largest size of all files in bytes. Each process may exceed it by 1/64 for a moment.
     """
 

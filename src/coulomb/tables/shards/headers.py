@@ -31,8 +31,8 @@ class Member(NamedTuple):
         name: as stored; bytes that are not UTF-8 are surrogates.
         kind: one byte, such as `FILE`.
         sparse: whether the stored bytes are a map and the parts of the file between its holes.
-        offset: of its bytes in the tar file.
-        size: of its stored bytes.
+        offset: offset of its bytes in the tar file.
+        size: size of its stored bytes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Chunks:
 
     Args:
         read: returns the bytes ``start`` … ``end`` − 1 of the file.
-        size: of the file in bytes.
+        size: size of the file in bytes.
     """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:

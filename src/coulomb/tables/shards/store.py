@@ -39,7 +39,7 @@ class Store:
 
     Args:
         addresses: paths or URLs of the shards.
-        stamps: of the shards; ranges of a shard with another stamp are refused.
+        stamps: stamps of the shards; ranges of a shard with another stamp are refused.
     """
 
     def __init__(self, addresses: list[str], stamps: list[Stamp]) -> None:

@@ -23,8 +23,8 @@ class Listing:
     """The images of one shard.
 
     Attributes:
-        names: of the members that hold the images.
-        offsets: of their bytes in the shard.
+        names: names of the members that hold the images.
+        offsets: offsets of their bytes in the shard.
         sizes: in bytes.
         columns: values by name of column, one per image, None where missing: ``cls`` and ``txt`` members, and the keys of
             ``json`` members.
@@ -58,7 +58,7 @@ def list_tar(read: Callable[[int, int], bytes], size: int) -> Listing:
 
     Args:
         read: returns the bytes ``start`` … ``end`` − 1 of the file.
-        size: of the file in bytes.
+        size: size of the file in bytes.
     """
     listing = Listing()
     file = Chunks(read, size)

@@ -32,7 +32,7 @@ class ArraySource(Source):
     Args:
         images: the array.
         labels: one label per image, see :func:`~coulomb.tables.labels.read_labels`.
-        name: of the data set.
+        name: name of the data set.
         class_names: names by label.
         layout: "NHWC" or "NCHW". By default, channels are the last or the second axis, whichever has at most 16 entries
             and is smaller than both other axes.

@@ -208,7 +208,7 @@ class Config:
             )
         if self.sync_batchnorm and self.micro_batch:
             raise InputError(
-                f"sync_batchnorm=True: has no effect with micro_batch={self.micro_batch}, whose statistics are those of micro-"
+                f"sync_batchnorm=True: has no effect with micro_batch={self.micro_batch}, which uses the statistics of micro-"
                 "batches; leave out one of them, or use norm='group'"
             )
         if self.long_tail is not None:

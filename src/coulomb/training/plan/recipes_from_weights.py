@@ -54,8 +54,8 @@ BY_METHOD: dict[str, dict[str, Any]] = {
 def from_weights(method: str, facts: Facts) -> Config:
     """Returns the settings of a method for an encoder with weights: about ten minutes on two CPU cores with lite0.
 
-    Options of the method and its head are those of its small recipe; a queue holds at most half of the training images, so
-    that it never has a key of the same image from the epoch before.
+    Options of the method and its head are the same as in its small recipe; a queue holds at most half of the training images,
+    so that it never has a key of the same image from the epoch before.
     """
     small = find_recipe(method, "small")(facts)
     shown = shown_in_time(facts.image_size)

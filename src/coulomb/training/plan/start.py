@@ -25,7 +25,7 @@ class Start:
     Attributes:
         encoder: name of an encoder with weights; None for random weights.
         image_size: side of the network's input in pixels that fits these weights; None if the images decide.
-        channels: of the network's input, 3 for weights unless given: gray images are repeated; None if the images decide.
+        channels: channels of the network's input, 3 for weights unless given (gray is repeated); None: the images decide.
         reason: a sentence for users.
         missing: whether weights would have been taken, but are not installed.
     """

@@ -164,7 +164,7 @@ class LiveEvaluation(pl.Callback):
     def features(
         self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
     ) -> tuple[Tensor, np.ndarray]:
-        """Returns the encoder features of some images; those of a frozen backbone are computed once."""
+        """Returns the encoder features of some images; features of a frozen backbone are computed once."""
         if not isinstance(encoder, Encoder) or encoder.column != FEATURES:
             return extract_features(encoder, part.images, indices, self.views.plain, device=device)
         side = "train" if part is self.prepared.train else "test"

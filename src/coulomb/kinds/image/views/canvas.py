@@ -78,7 +78,7 @@ def plain_view(canvas: Tensor | Canvases, size: int, aspect: Tensor | None = Non
 
     Args:
         canvas: [B, C, H, W], uint8 or floats in [0, 1]; or a stack of them, which has its aspects.
-        size: of the view in pixels.
+        size: size of the view in pixels.
         aspect: [B], original width/height; default: of the canvas.
 
     Returns:

@@ -50,8 +50,8 @@ class Views:
 
     Args:
         spec: the specification.
-        size: of the views in pixels.
-        channels: of the images.
+        size: size of the views in pixels.
+        channels: channels of the images.
         preset: name of the specification, for display.
     """
 
@@ -177,8 +177,8 @@ class OwnViews:
     Args:
         make: maps the evaluation view, float32 [B, C, size, size] in [0, 1], and a generator to one random view of the same
             shape in [0, 1]. Runs are reproducible if it draws from the generator only.
-        size: of the views in pixels.
-        channels: of the images.
+        size: size of the views in pixels.
+        channels: channels of the images.
     """
 
     def __init__(self, make: Callable[[Tensor, torch.Generator], Tensor], size: int, channels: int) -> None:
@@ -265,8 +265,8 @@ def make_views(preset: str | ViewSpec = "small-natural", size: int = 32, channel
     Args:
         preset: a name of `PRESETS`, or a `ViewSpec`. Its saturation, hue and gray are left out for images that do not have
             three channels, and ``describe()`` lists them.
-        size: of the views in pixels.
-        channels: of the images.
+        size: size of the views in pixels.
+        channels: channels of the images.
         overrides: fields of `ViewSpec`.
 
     Raises:

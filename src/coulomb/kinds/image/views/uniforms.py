@@ -39,7 +39,7 @@ class Uniforms:
     All are drawn by one call on the CPU, so that a seed gives the same parameters on any device. ``"elastic"`` has 2·grid²
     columns. Noise, which is too large for the table, is drawn from ``generator`` later.
 
-    With ``share``, those of the whole batch are drawn, and the rows of the share are used: an image then has the same
+    With ``share``, numbers for the whole batch are drawn, and the rows of the share are used: an image then has the same
     parameters for any division of the batch.
     """
 
@@ -73,7 +73,7 @@ def where_on(images: Tensor, on_B: Tensor, rows: slice, change: Callable[[Tensor
     Args:
         images: [b, …], rows ``rows`` of the batch.
         on_B: bool [B] on the CPU: which samples of the batch are on.
-        rows: of the batch.
+        rows: rows of the batch.
         change: maps the chosen images and their positions in the batch (on the CPU, to index parameters) to new images.
     """
     chosen = on_B[rows].nonzero()[:, 0]
