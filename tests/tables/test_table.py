@@ -3,6 +3,7 @@ import pytest
 
 from coulomb.ground.errors import InputError
 from coulomb.tables import ArraySource, Columns
+from coulomb.tables.groups import find_groups
 
 
 def test_columns_have_ids_and_labels():
@@ -19,12 +20,21 @@ def test_columns_have_ids_and_labels():
         ({"a": [1, 2], "b": [1]}, {}, "'a': 2, 'b': 1"),
         ({"a": [1, 2]}, {"ids": ["x"]}, "'ids': 1"),
         ({"a": [1, 2]}, {"labels": [0, 1, 2]}, "'labels': 3"),
+        ({"a": [1, 2]}, {"groups": {"patient": [0]}}, "'patient': 1"),
         ({"a": [1, 2, 3]}, {"ids": ["x", "y", "x"]}, "1 of 3 are not unique"),
     ],
 )
 def test_columns_are_checked(columns, options, message):
     with pytest.raises(InputError, match=message):
         Columns(columns, **options)
+
+
+def test_columns_have_groups():
+    table = Columns({"text": ["a", "b", "c", "d"]}, groups={"patient": ["x", "y", "x", None]})
+    groups = find_groups(table, "patient")
+    assert groups.ids[0] == groups.ids[2] and len(set(groups.ids.tolist())) == 3 and groups.alone == 1
+    with pytest.raises(InputError, match="patients.*patient"):
+        find_groups(table, "patients")
 
 
 def test_a_source_is_a_table_with_a_column_of_images():

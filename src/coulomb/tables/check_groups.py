@@ -10,7 +10,7 @@ from coulomb.ground.errors import DataUnavailableError, InputError
 from coulomb.ground.text import visible
 from coulomb.tables.groups import FILE_GROUPS, Groups, find_groups
 from coulomb.tables.labels import LABEL_COLUMNS
-from coulomb.tables.source import Source
+from coulomb.tables.table import Table
 
 # Words in column names that mean a group, and those that mean a group or a class.
 ALWAYS = set(
@@ -26,7 +26,7 @@ MOST_COPIES = 0.5  # of the sets of identical images, above which a column that 
 GROUPED = 0.5  # least fraction of the images that share their group with another one
 
 
-def group_like(source: Source, copies: list[list[int]]) -> list[dict[str, Any]]:
+def group_like(table: Table, copies: list[list[int]]) -> list[dict[str, Any]]:
     """Returns the columns, and whether file names or folders, that look like groups of similar images; the best first.
 
     A candidate has at least 5 groups, none with more than a quarter of the images, and most images share their group with
@@ -35,19 +35,19 @@ def group_like(source: Source, copies: list[list[int]]) -> list[dict[str, Any]]:
     average; a column also needs a name in ``SOMETIMES``, or must keep together most of the ``copies``.
 
     Args:
-        source: the images.
+        table: the images.
         copies: indices of identical images, a list for each picture that occurs several times.
 
     Returns:
         [{``option`` (for ``--group``), ``noun``, ``groups``, ``images_per_group``, ``copies`` (fraction of the lists of
         copies within one group, None without copies)}].
     """
-    labels = source.labels
+    labels = table.labels
     classes = 0 if labels is None else len(np.unique(labels[labels >= 0]))
     suggestions = []
-    for option in [*source.other_columns(), *(FILE_GROUPS if source.has_paths else ())]:
+    for option in [*table.other_columns(), *(FILE_GROUPS if table.has_paths else ())]:
         try:
-            groups = find_groups(source, option)
+            groups = find_groups(table, option)
         except DataUnavailableError:
             raise
         except InputError:
@@ -62,7 +62,7 @@ def group_like(source: Source, copies: list[list[int]]) -> list[dict[str, Any]]:
                     "option": option,
                     "noun": groups.noun,
                     "groups": len(groups.names),
-                    "images_per_group": round(len(source) / len(groups.names), 2),
+                    "images_per_group": round(len(table) / len(groups.names), 2),
                     "copies": together,
                 }
             )

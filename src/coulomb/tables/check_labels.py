@@ -7,15 +7,15 @@ import numpy as np
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import first_few
 from coulomb.tables.labels import LABEL_COLUMNS, read_labels
-from coulomb.tables.source import Source
 from coulomb.tables.split import class_probabilities, p_no_positive, smallest_batch
+from coulomb.tables.table import Table
 
 HIGH = 0.5  # P(no positive) above which a class is listed: half of its anchors have only their own other view
 LISTED = 5  # classes
 
 
 def label_table(
-    source: Source,
+    table: Table,
     readable: list[int],
     batch_size: int | None = None,
     learned: np.ndarray | None = None,
@@ -26,21 +26,21 @@ def label_table(
     Given a ``batch_size``, also ``p_no_positive`` of each class (None for classes without images in ``learned``) and its
     mean over labeled anchors, for batches that ``sampler`` draws from the images ``learned`` (default: all readable).
     """
-    if source.labels is None:
+    if table.labels is None:
         return None
-    labels = source.labels[readable]
+    labels = table.labels[readable]
     known, counts = np.unique(labels[labels >= 0], return_counts=True)
-    names = source.class_names
+    names = table.class_names
     classes: list[dict[str, Any]] = [
         {"label": label, "name": names[label] if names is not None else str(label), "count": count}
         for label, count in zip(known.tolist(), counts.tolist(), strict=True)
     ]
     labeled = int(counts.sum())
     empty = [] if names is None else [name for label, name in enumerate(names) if label not in set(known.tolist())]
-    table = {"labeled": labeled, "unlabeled": len(readable) - labeled, "classes": classes, "empty_classes": empty}
+    result = {"labeled": labeled, "unlabeled": len(readable) - labeled, "classes": classes, "empty_classes": empty}
     if batch_size is None:
-        return table
-    drawn = labels if learned is None else source.labels[np.intersect1d(learned, readable)]
+        return result
+    drawn = labels if learned is None else table.labels[np.intersect1d(learned, readable)]
     size = min(batch_size, len(drawn))
     seen = np.array([(drawn == label).sum() for label in known])
     shares = class_probabilities(seen, sampler)
@@ -50,7 +50,7 @@ def label_table(
         else:  # every other image of the batch is of the class with this probability
             entry["p_no_positive"] = (1 - share * seen.sum() / len(drawn)) ** (size - 1) if count else None
     overall = sum(share * (c["p_no_positive"] or 0) for c, share in zip(classes, shares.tolist(), strict=True))
-    return table | {
+    return result | {
         "p_no_positive": float(overall) if labeled else None,
         "batch_size": size,
         "drawn_from": len(drawn),
@@ -109,7 +109,7 @@ def rare_classes(rare: list[dict[str, Any]], labels: dict[str, Any]) -> str:
     return f"{sentence} Remedies: {'; '.join(remedies)}."
 
 
-def label_like(source: Source) -> list[dict[str, Any]]:
+def label_like(table: Table) -> list[dict[str, Any]]:
     """Returns the unused columns of a table that could be labels: at least 2 values, with 2 rows or more on average.
 
     Returns:
@@ -117,9 +117,9 @@ def label_like(source: Source) -> list[dict[str, Any]]:
         likely first: columns with a usual name, then text, then numbers; fewer values first.
     """
     candidates = []
-    for name, values in source.other_columns().items():
+    for name, values in table.other_columns().items():
         try:
-            labels, names = read_labels(values, len(source), name)
+            labels, names = read_labels(values, len(table), name)
         except InputError:  # measurements, lists, …
             continue
         if labels is None:
@@ -129,7 +129,7 @@ def label_like(source: Source) -> list[dict[str, Any]]:
         if 2 <= len(known) <= rows / 2:
             examples = [str(label) if names is None else names[label] for label in known[:5].tolist()]
             usual = any(usual in name.lower() for usual in LABEL_COLUMNS)
-            entry = {"name": name, "values": len(known), "examples": examples, "unlabeled": len(source) - rows}
+            entry = {"name": name, "values": len(known), "examples": examples, "unlabeled": len(table) - rows}
             candidates.append(((not usual, names is None, len(known)), entry))
     return [entry for _, entry in sorted(candidates, key=lambda candidate: candidate[0])]
 

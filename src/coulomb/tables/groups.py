@@ -12,8 +12,8 @@ from coulomb.ground.errors import InputError, counted, did_you_mean
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.labels import is_unknown
-from coulomb.tables.source import Labels, Source
 from coulomb.tables.split import check_fraction
+from coulomb.tables.table import Labels, Table
 
 FILE_GROUPS = ("name", "folder")  # groups by file name or folder; a column of that name takes precedence
 _FOLDER_LEVEL = re.compile(r"folder:([1-9]\d?)")
@@ -47,8 +47,8 @@ class Groups:
         return np.bincount(self.ids, minlength=len(self.names))
 
 
-def find_groups(source: Source, group: str) -> Groups:
-    """Returns the groups of a source.
+def find_groups(table: Table, group: str) -> Groups:
+    """Returns the groups of a table.
 
     ================  ========================================================================================
     ``group``         images of one group share
@@ -61,19 +61,19 @@ def find_groups(source: Source, group: str) -> Groups:
     ================  ========================================================================================
 
     Raises:
-        InputError: the source has no such column, or its images have no file names.
+        InputError: the table has no such column, or its images have no file names.
     """
-    columns = source.other_columns()
+    columns = table.other_columns()
     if group in columns:
         noun, values = group, [None if is_unknown(value) else str(value) for value in columns[group]]
     elif group in FILE_GROUPS or _FOLDER_LEVEL.fullmatch(group):
         noun = "name stem" if group == "name" else "folder"
-        values = [_part_of_path(path, group) for path in _paths(source, group, columns)]
+        values = [_part_of_path(path, group) for path in _paths(table, group, columns)]
     else:
-        known = [*columns, *(FILE_GROUPS if source.has_paths else ())]
+        known = [*columns, *(FILE_GROUPS if table.has_paths else ())]
         remedy = f"use one of {first_few(known)}{did_you_mean(group, known)}" if known else "leave it out"
         raise InputError(
-            f"group={visible(group)!r}: {visible(source.name)} has no such column besides its labels; {remedy}"
+            f"group={visible(group)!r}: {visible(table.name)} has no such column besides its labels; {remedy}"
         )
     return _numbered(group, noun, values)
 
@@ -96,16 +96,16 @@ def _part_of_path(path: str, group: str) -> str | None:
     return folders[position - 1] if 0 < position <= len(folders) else None
 
 
-def file_paths(source: Source) -> list[str] | None:
-    """Returns the POSIX paths of the images, relative to the data folder; None if the source does not know any."""
-    return [source.item_id(index) for index in range(len(source))] if source.has_paths else None
+def file_paths(table: Table) -> list[str] | None:
+    """Returns the POSIX paths of the images, relative to the data folder; None if the table does not know any."""
+    return [table.item_id(index) for index in range(len(table))] if table.has_paths else None
 
 
-def _paths(source: Source, group: str, columns: dict[str, Any]) -> list[str]:
-    paths = file_paths(source)
+def _paths(table: Table, group: str, columns: dict[str, Any]) -> list[str]:
+    paths = file_paths(table)
     if paths is None:
         other = f"use a column: {first_few(list(columns))}" if columns else "give a folder, or a table with a column"
-        raise InputError(f"group={group!r}: the images of {visible(source.name)} have no file names; {other}")
+        raise InputError(f"group={group!r}: the images of {visible(table.name)} have no file names; {other}")
     return paths
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, natural_key, visible
-from coulomb.tables.source import Labels, Source
+from coulomb.tables.table import Labels, Table
 
 LABEL_COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 # Class numbers start at 0; a larger one is an id or a measurement.
@@ -87,27 +87,27 @@ def choose_label_column(
     return usual or next(iter(class_columns), None)
 
 
-def match_classes(source: Source, class_names: list[str] | None) -> Labels | None:
+def match_classes(table: Table, class_names: list[str] | None) -> Labels | None:
     """Renumbers the labels of a test set by the class names of its training set.
 
     A folder tree without one of the classes numbers the others differently, so that numbers cannot be compared. If either
     side has no names, labels are returned unchanged.
 
     Raises:
-        InputError: ``source`` has images of a class that is not in ``class_names``.
+        InputError: ``table`` has images of a class that is not in ``class_names``.
     """
-    if source.labels is None or class_names is None or source.class_names is None or source.class_names == class_names:
-        return source.labels
-    used = np.unique(source.labels[source.labels >= 0])
-    missing = [source.class_names[index] for index in used if source.class_names[index] not in class_names]
+    if table.labels is None or class_names is None or table.class_names is None or table.class_names == class_names:
+        return table.labels
+    used = np.unique(table.labels[table.labels >= 0])
+    missing = [table.class_names[index] for index in used if table.class_names[index] not in class_names]
     if missing:
         raise InputError(
-            f"{visible(source.name)}: class {first_few(missing)} is not among the training classes {first_few(class_names)}; "
+            f"{visible(table.name)}: class {first_few(missing)} is not among the training classes {first_few(class_names)}; "
             "rename or remove it"
         )
     number = {name: index for index, name in enumerate(class_names)}
-    table = np.array([number.get(name, -1) for name in source.class_names] + [-1], dtype=np.int64)
-    return table[source.labels]
+    renumbered = np.array([number.get(name, -1) for name in table.class_names] + [-1], dtype=np.int64)
+    return renumbered[table.labels]
 
 
 def _plain(values: Sequence[Any]) -> list[Any]:

@@ -98,6 +98,7 @@ class Columns(Table):
         columns: cells by name, all of one length.
         ids: unique names of the rows; default their numbers.
         labels: int [N], −1 where unknown.
+        groups: values by row, such as the patient, by the name of the group; see `coulomb.tables.groups.find_groups`.
         name: for display.
     """
 
@@ -109,15 +110,17 @@ class Columns(Table):
         *,
         ids: Sequence[str] | None = None,
         labels: Sequence[int] | npt.NDArray[Any] | None = None,
+        groups: Mapping[str, Sequence[Any]] | None = None,
         name: str = "columns",
     ) -> None:
         lengths = {each: len(cells) for each, cells in columns.items()}
-        lengths |= {each: len(given) for each, given in (("ids", ids), ("labels", labels)) if given is not None}
+        others = {"ids": ids, "labels": labels} | dict(groups or {})
+        lengths |= {each: len(given) for each, given in others.items() if given is not None}
         if not columns or len(set(lengths.values())) > 1:
             raise InputError(f"columns of lengths {lengths}: must be at least one, all of the same length")
         if ids is not None and len(set(ids)) < len(ids):
             raise InputError(f"ids: {len(ids) - len(set(ids))} of {len(ids)} are not unique")
-        self._columns, self._ids, self.name = dict(columns), ids, name
+        self._columns, self._ids, self._groups, self.name = dict(columns), ids, dict(groups or {}), name
         self._length = next(iter(lengths.values()))
         self.labels = None if labels is None else np.asarray(labels, dtype=np.int64)
 
@@ -132,3 +135,7 @@ class Columns(Table):
     def columns(self) -> Mapping[str, Any]:
         """The cells of each column, by its name."""
         return self._columns
+
+    def other_columns(self) -> dict[str, list[Any]]:
+        """Returns the groups."""
+        return {name: list(values) for name, values in self._groups.items()}
