@@ -81,6 +81,6 @@ def test_filters_without_a_counterpart_are_refused(resample):
         preparation(encoder(16, preprocessing=chosen), None)
 
 
-def test_runs_of_earlier_versions_are_refused():
-    with pytest.raises(InputError, match="how it stored its images"):
+def test_an_encoder_without_its_run_is_refused():
+    with pytest.raises(InputError, match="data.json is missing"):
         preparation(encoder(16), None)

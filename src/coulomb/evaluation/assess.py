@@ -1,7 +1,6 @@
 """Evaluation of a run, on its data or on other data, compared with its starting point, no training, and raw pixels."""
 
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,6 @@ from coulomb.training.plan.prepare import measure, open_data, prepare
 from coulomb.training.record.folder import RunFolder, safe_name
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.provenance import environment
-
-log = logging.getLogger("coulomb")
 
 RAW = (
     f"the evaluation view, averaged to at most {PIXELS}×{PIXELS} pixels, normalized per channel by the training images"
@@ -91,7 +88,7 @@ def assess(
 
 
 def described_adapter(encoder: Encoder | None) -> dict[str, str]:
-    """Returns what the trained encoder has behind its network, as an entry of the protocol; empty if nothing."""
+    """Describes the adapter of the trained encoder, as an entry of the protocol; empty without an adapter."""
     adapter = encoder.config.get("adapter") if encoder is not None else None
     if adapter is None:
         return {}
@@ -192,7 +189,7 @@ def open_labeled(config: Config, data: Any, test: Any) -> tuple[Source, Source |
 
 
 def _give_labels(source: Source) -> str:
-    """Returns what to do about a ``source`` without labels."""
+    """Returns how to give labels to a ``source`` that has none."""
     if columns := label_like(source):
         return f"name their column as labels (--labels {visible(columns[0]['name'])})"
     if source.has_paths:

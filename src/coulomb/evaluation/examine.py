@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import logging
 from collections import Counter
 from typing import Any
 
@@ -25,14 +24,9 @@ from coulomb.training.plan.prepare import Part, Prepared
 from coulomb.training.record.folder import RunFolder, read_data, read_evaluation
 from coulomb.training.record.journal import read_metrics
 
-log = logging.getLogger("coulomb")
-
-
 SMALL = 8  # pixels per side of the small pictures in which candidates are searched
-SMALL_CORRELATION, CORRELATION = (
-    0.998,
-    0.98,
-)  # of the small pictures and of the full ones, above which images are copies
+# Correlations of the small pictures and of the full ones above which images are copies.
+SMALL_CORRELATION, CORRELATION = 0.998, 0.98
 QUERIES = 2_000  # images for which a near-copy is searched
 BANK = 50_000  # training images that are searched
 STREAMED = 50_000, 10_000  # largest number of training and test images to read if they are not in memory

@@ -45,7 +45,8 @@ def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
         pixels = _published(picture, height, width, encoder.preprocessing)
     else:
         raise InputError(
-            f"{encoder.name}: its run does not say how it stored its images; write that with: coulomb evaluate RUN"
+            f"{encoder.name}: the preparation of its images is unknown, because data.json is missing; export the complete "
+            "run folder"
         )
     graph("Div", pixels.cast(FLOAT), np.array(255, np.float32), name="pixels")
     colors = 3 if encoder.channels == 1 else encoder.channels

@@ -43,7 +43,7 @@ TRAINING_CHARTS = {
     "gradient_norm": ("Gradient", "norm"),
     "lr": ("Learning rate", "per step"),
 }
-BASELINES = ("starting_point", "raw_pixels")  # shown if they are the same for all runs
+COMMON_BASELINES = ("starting_point", "raw_pixels")  # shown if they are the same for all runs
 SHARES = {"knn", "separation", "view_retrieval", "top10pct_gradient"}
 
 
@@ -84,7 +84,7 @@ def render_comparison(runs: Sequence[RunData]) -> str:
         ],
         "differences": differences(runs),
         "results": results(runs),
-        "baselines": {name: CONTESTANTS[name] for name in BASELINES},
+        "baselines": {name: CONTESTANTS[name] for name in COMMON_BASELINES},
         "caution": caution(runs),
         "charts": groups,
         "problems": [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in run.problems],
@@ -129,7 +129,7 @@ def results(runs: Sequence[RunData]) -> list[tuple[str, list[Row]]]:
         label = next(row.label for row in rows if row is not None)
         values = [row.values.get("trained") if row is not None else None for row in rows]
         shared: dict[str, str] = {}
-        for name in BASELINES:
+        for name in COMMON_BASELINES:
             means = {row.values[name].mean for row in rows if row is not None and name in row.values}
             if len(means) == 1:
                 shared[name] = percent(means.pop())
