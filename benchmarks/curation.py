@@ -19,9 +19,10 @@ from benchmarks.timing import describe_machine, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.index import Index
-from coulomb.index.curation import choose, classify, hdbscan, kmeans, label_errors, similar_pairs
+from coulomb.index.curation import choose, classify, hdbscan, kmeans, label_errors
 from coulomb.index.curation.label_errors import probe_probabilities
 from coulomb.metrics.linear import predict_from_few
+from coulomb.metrics.pairs import similar_pairs
 
 ABOVE = 0.95
 FLIPPED = 0.05

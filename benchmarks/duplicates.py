@@ -1,4 +1,4 @@
-"""All pairs of at least .95 similarity: `coulomb.index.curation.similar_pairs` and imagededup on the same vectors.
+"""All pairs of at least .95 similarity: `coulomb.metrics.pairs.similar_pairs` and imagededup on the same vectors.
 
     pip install imagededup
     python -m benchmarks.duplicates --rows 20000
@@ -19,7 +19,7 @@ import typer
 from benchmarks.command import Repeats, command
 from benchmarks.curation import ABOVE, PeakMemory, planted_copies
 from coulomb.ground.machine import processor
-from coulomb.index.curation import similar_pairs
+from coulomb.metrics.pairs import similar_pairs
 
 Pairs = set[tuple[int, int]]
 NETWORKS = ("imagededup.utils.models", "imagededup.utils.data_generator", "torchvision", "torchvision.transforms")

@@ -6,7 +6,6 @@ import torch
 
 from coulomb.ground.errors import InputError
 from coulomb.metrics.class_structure import neighborhood_purity, tolerance
-from coulomb.metrics.duplicates import near_duplicates
 from coulomb.metrics.hardness import hardness, temperature_sweep
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
 from metrics_oracles import cosines, normal, random_labels, two_views
@@ -77,7 +76,6 @@ STREAMING = {
     "separation": lambda x: separation(x, x),
     "hardness": lambda x: hardness(x, 0.1),
     "temperature_sweep": lambda x: temperature_sweep(x, (0.1, 0.5)),
-    "near_duplicates": near_duplicates,
     "tolerance": about_labels(tolerance),
     "neighborhood_purity": about_labels(neighborhood_purity),
 }

@@ -18,6 +18,7 @@ from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
 from coulomb.index.lists import Groups, Predictions, Rows
 from coulomb.kinds.image.decode import decode, read_header
 from coulomb.kinds.image.picture import CorruptImage, Header
+from coulomb.metrics.pairs import nearest_above
 from coulomb.tables.labels import is_unknown
 from coulomb.tables.looks import unusual
 
@@ -92,7 +93,7 @@ class Answers:
         """
         if against is not None:
             self._require_same_encoder(against)
-            column, cosine = curation.nearest_above(self.features, against.features, above)
+            column, cosine = nearest_above(self.features, against.features, above)
             rows = np.flatnonzero(column >= 0)
             rows = rows[np.lexsort((rows, -cosine[rows]))]
             leaks = [(int(key), rows[column[rows] == key]) for key in np.unique(column[rows])]

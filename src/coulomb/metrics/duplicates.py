@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.cosines import cosine_strips
-from coulomb.metrics.inputs import unit_vectors
+from coulomb.metrics.inputs import check_vectors
+from coulomb.metrics.pairs import similar_pairs
 
 EXACT = 1 - 1e-6  # rounding in fp32
 
@@ -40,32 +41,25 @@ def near_duplicates(x: Tensor, keys: Tensor | None = None, *, threshold: float =
     in the data, pass pixels or embeddings of an encoder that was not trained on the images; a trained encoder also maps
     merely similar images to the same point.
 
-    All pairs are counted strip by strip and the ``most`` most similar are returned: O(n·M·D) time, memory linear in n.
+    All pairs are counted, decided in fp64 (`coulomb.metrics.pairs`), and the ``most`` most similar are returned: O(n·M·D)
+    time, memory linear in n. Computed on the CPU.
     Rows of zeros have no duplicates. Raises `InputError` for invalid shapes or values, or a threshold outside (0, 1].
     """
     if not 0 < threshold <= 1 or most < 1:
         raise InputError(f"threshold={threshold} must be in (0, 1], most={most} at least 1.")
-    points = unit_vectors(x, "x")
-    others = points if keys is None else unit_vectors(keys, "keys")
-    if others.shape[1] != points.shape[1]:
+    points = check_vectors(x, "x").cpu().numpy()
+    others = None if keys is None else check_vectors(keys, "keys").cpu().numpy()
+    if others is not None and others.shape[1] != points.shape[1]:
         raise InputError(f"keys have {others.shape[1]} dimensions, x has {points.shape[1]}.")
-    at_least = min(threshold, EXACT)
-    columns = torch.arange(len(others), device=points.device)
-    paired = torch.zeros(len(points), dtype=torch.bool, device=points.device)
-    pairs, values = torch.empty(0, 2, dtype=torch.int64, device=points.device), points.new_empty(0)
+    paired = np.zeros(len(points), bool)
+    pairs, values = np.empty((0, 2), np.int64), np.empty(0)
     near = exact = 0
-    for rows, cosines, _ in cosine_strips(points, others):
-        close = cosines >= at_least
+    for rows, columns, cosines in similar_pairs(points, min(threshold, EXACT), others):
+        paired[rows] = True
         if keys is None:
-            itself = torch.arange(rows.start, rows.stop, device=points.device)[:, None]
-            paired[rows] = (close & (columns != itself)).any(1)
-            close &= columns > itself
-        else:
-            paired[rows] = close.any(1)
-        strip_pairs, strip_values = close.nonzero(), cosines[close]
-        near, exact = near + len(strip_values), exact + int((strip_values >= EXACT).sum())
-        strip_pairs[:, 0] += rows.start
-        pairs, values = torch.cat([pairs, strip_pairs]), torch.cat([values, strip_values])
-        order = values.argsort(descending=True, stable=True)[:most]
+            paired[columns] = True
+        near, exact = near + len(cosines), exact + int((cosines >= EXACT).sum())
+        pairs, values = np.concatenate([pairs, np.stack([rows, columns], 1)]), np.concatenate([values, cosines])
+        order = np.argsort(-values, kind="stable")[:most]
         pairs, values = pairs[order], values[order]
-    return Duplicates(threshold, pairs, values, near, exact, float(paired.double().mean()))
+    return Duplicates(threshold, torch.from_numpy(pairs), torch.from_numpy(values), near, exact, float(paired.mean()))

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coulomb.index.curation import duplicate_groups, duplicates, groups, keep_best
-from curation_cases import cosine_table, crowded
+from coulomb.ground.errors import InputError
+from coulomb.index.curation import duplicate_groups, groups, keep_best
+from curation_cases import cosine_table, crowded, normal
 
 
 def group_numbers(x, above, **options):
@@ -42,7 +43,6 @@ def most(monkeypatch):
 
     def set_to(number):
         monkeypatch.setattr(groups, "MOST_PARTNERS", number)
-        monkeypatch.setattr(duplicates.strongest_pairs, "__defaults__", (number,))
 
     return set_to
 
@@ -153,6 +153,29 @@ def test_pairs_that_are_given_count_as_alike():
 def test_both_products_find_the_same_groups(monkeypatch):
     found = []
     for half in (False, True):
-        monkeypatch.setattr(duplicates.machine, "FAST_BFLOAT16", half)
+        monkeypatch.setattr("coulomb.ground.machine.FAST_BFLOAT16", half)
         found.append([rows.tolist() for rows in duplicate_groups(crowded(dtype=np.float32), 0.8)])
     assert found[0] == found[1]
+
+
+def test_zeros_are_in_no_group():
+    assert duplicate_groups(np.zeros((4, 3), np.float32), 0.5) == []
+
+
+@pytest.mark.parametrize("above", [0, -0.5, 1.01, float("nan")])
+def test_a_threshold_outside_its_range_is_refused(above):
+    with pytest.raises(InputError, match="above"):
+        duplicate_groups(normal(4, 3), above)
+
+
+def test_bad_rows_are_refused():
+    x = normal(6, 3)
+    x[2, 1] = np.nan
+    with pytest.raises(InputError, match="1 of 6 rows have NaN"):
+        duplicate_groups(x)
+    for order in ([0, 0], [6], [-1]):
+        with pytest.raises(InputError, match="order"):
+            duplicate_groups(normal(6, 3), order=np.array(order))
+    for bad in (np.zeros((0, 3), np.float32), np.zeros(3, np.float32), np.zeros((2, 3), np.int64)):
+        with pytest.raises(InputError, match="features"):
+            duplicate_groups(bad)

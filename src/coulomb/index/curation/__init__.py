@@ -5,7 +5,6 @@ Pure functions of features [N, D], which may be memory-mapped, and labels [N] (â
 
 from coulomb.index.curation.choose import choose
 from coulomb.index.curation.cluster import Clusters, hdbscan, kmeans
-from coulomb.index.curation.duplicates import nearest_above, similar_pairs
 from coulomb.index.curation.few_labels import Predictions, classify
 from coulomb.index.curation.groups import duplicate_groups, keep_best
 from coulomb.index.curation.label_errors import LabelErrors, label_errors
@@ -23,7 +22,5 @@ __all__ = [
     "keep_best",
     "kmeans",
     "label_errors",
-    "nearest_above",
     "outliers",
-    "similar_pairs",
 ]

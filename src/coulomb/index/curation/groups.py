@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation.duplicates import MOST_PARTNERS, Pairs, strongest_pairs
+from coulomb.metrics.pairs import Pairs, strongest_pairs
 from coulomb.metrics.rows import check_rows, cosines
 
+MOST_PARTNERS = 16  # pairs per row that are kept where there are more
 MOST_CENTERS = 4  # of a group: members that resemble all others
 NONE: frozenset[tuple[int, int]] = frozenset()
 
@@ -49,7 +50,7 @@ def duplicate_groups(
         or (len(order) and not 0 <= order.min() <= order.max() < len(x))
     ):
         raise InputError(f"order: must be different positions from 0 to {len(x) - 1}.")
-    pairs = strongest_pairs(x, above, order)
+    pairs = strongest_pairs(x, above, order, MOST_PARTNERS)
     growing = _Growing(x, above, order, also)
     growing.visit(pairs)
     ends = np.concatenate([pairs.rows[pairs.own[:, 0]], pairs.columns[pairs.own[:, 1]]])
@@ -197,7 +198,7 @@ class _Growing:
             centers = np.array(sorted(group.centers[0] for group in groups), np.int64)
             if len(centers) < 2:
                 return
-            pairs = strongest_pairs(self.x, self.above, self.order[centers])
+            pairs = strongest_pairs(self.x, self.above, self.order[centers], MOST_PARTNERS)
             merged = [
                 self.merge(int(centers[i]), int(centers[j])) for i, j in zip(pairs.rows, pairs.columns, strict=True)
             ]

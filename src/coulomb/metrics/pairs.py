@@ -17,8 +17,6 @@ from coulomb.ground.errors import InputError
 from coulomb.metrics.rows import TILE, blocks, check_rows, cosines, unit_rows
 from coulomb.similarity.products import product
 
-MOST_PARTNERS = 16  # pairs per row that are kept where there are more
-
 
 @dataclass
 class Products:
@@ -145,7 +143,7 @@ class Pairs:
 
 
 @torch.no_grad()
-def strongest_pairs(x: np.ndarray, above: float, order: np.ndarray, most: int = MOST_PARTNERS) -> Pairs:
+def strongest_pairs(x: np.ndarray, above: float, order: np.ndarray, most: int) -> Pairs:
     """Returns the pairs with a cosine of at least ``above`` that are among the ``most`` strongest of one of both rows.
 
     Rows of pairs are positions in ``order``, which also decides between equal cosines: the earlier row counts as more

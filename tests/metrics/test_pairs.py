@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation import duplicate_groups, duplicates, nearest_above, similar_pairs
-from coulomb.index.curation.duplicates import strongest_pairs
+from coulomb.metrics import pairs as module
+from coulomb.metrics.pairs import nearest_above, similar_pairs, strongest_pairs
 from coulomb.metrics.rows import blocks
 from curation_cases import cosine_table, crowded, normal
 
@@ -11,8 +11,8 @@ from curation_cases import cosine_table, crowded, normal
 @pytest.fixture(params=[False, True], ids=["fp32", "bf16"])
 def small_tiles(request, monkeypatch):
     """Products in fp32 or bf16, in tiles so small that every test crosses their borders."""
-    monkeypatch.setattr(duplicates.machine, "FAST_BFLOAT16", request.param)
-    monkeypatch.setattr(duplicates, "blocks", lambda count, size=48: blocks(count, min(size, 48)))
+    monkeypatch.setattr(module.machine, "FAST_BFLOAT16", request.param)
+    monkeypatch.setattr(module, "blocks", lambda count, size=48: blocks(count, min(size, 48)))
 
 
 def all_pairs(parts):
@@ -57,7 +57,6 @@ def test_the_strongest_pairs_of_each_row_are_those_of_fp64(above, most, small_ti
 
 
 def test_zeros_resemble_nothing():
-    assert duplicate_groups(np.zeros((4, 3), np.float32), 0.5) == []
     assert not all_pairs(similar_pairs(np.zeros((4, 3), np.float32), 0.5))
 
 
@@ -76,19 +75,13 @@ def test_leaks_are_the_nearest_keys(small_tiles):
 @pytest.mark.parametrize("above", [0, -0.5, 1.01, float("nan")])
 def test_a_threshold_outside_its_range_is_refused(above):
     with pytest.raises(InputError, match="above"):
-        duplicate_groups(normal(4, 3), above)
+        list(similar_pairs(normal(4, 3), above))
 
 
 def test_bad_rows_are_refused():
-    x = normal(6, 3)
-    x[2, 1] = np.nan
-    with pytest.raises(InputError, match="1 of 6 rows have NaN"):
-        duplicate_groups(x)
     with pytest.raises(InputError, match="2 dimensions instead of 3"):
         nearest_above(normal(6, 3), normal(6, 2))
-    for order in ([0, 0], [6], [-1]):
-        with pytest.raises(InputError, match="order"):
-            duplicate_groups(normal(6, 3), order=np.array(order))
-    for bad in (np.zeros((0, 3), np.float32), np.zeros(3, np.float32), np.zeros((2, 3), np.int64)):
-        with pytest.raises(InputError, match="features"):
-            duplicate_groups(bad)
+    x = normal(6, 3)
+    x[2, 1] = np.nan
+    with pytest.raises(InputError, match="1 of 6 rows"):
+        list(similar_pairs(x, 0.9))
