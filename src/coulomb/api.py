@@ -25,7 +25,7 @@ from coulomb.training.plan.given import Given, require_named
 from coulomb.training.plan.plan import reopen
 from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
 from coulomb.training.record.journal import read_metrics
-from coulomb.training.record.seeds import PLAN, is_plan, plan, planned, seed_folder, summarize
+from coulomb.training.record.seeds import SEEDS, has_seeds, save_seeds, saved_seeds, seed_folder, summarize
 from coulomb.training.run import Run, load
 from coulomb.training.stopping import stoppable
 
@@ -144,16 +144,16 @@ def train_seeds(
         folder = free_folder(name, f"{label}-seeds") if out is None else Path(out)
         given = {"data": data, "encoder": encoder} | options
         named = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-        plan(folder, range(seed, seed + seeds), {key: value for key, value in named.items() if _plain(value)})
+        save_seeds(folder, range(seed, seed + seeds), {key: value for key, value in named.items() if _plain(value)})
     else:
         folder = Path(resume_from)
         RunFolder(folder).refuse_links()
-        saved = planned(folder)[1]
-        require_named(folder / PLAN, saved, options | {"encoder": encoder}, folder)
+        saved = saved_seeds(folder)[1]
+        require_named(folder / SEEDS, saved, options | {"encoder": encoder}, folder)
         options = saved | options
         data, encoder = options.pop("data", data), encoder or options.pop("encoder", None)
         options.pop("encoder", None)
-    for each in planned(folder)[0]:
+    for each in saved_seeds(folder)[0]:
         run = seed_folder(folder, each)
         module = copy.deepcopy(encoder)
         if run.report.exists():
@@ -227,7 +227,7 @@ def evaluate(
         )
     objects = {"data": data, "test": test, "encoder": encoder, "views": views, "method": method}
     path, started = run_path(run), torchrun()
-    if started is not None and started.world > 1 and (path is None or is_plan(path) or on is not None):
+    if started is not None and started.world > 1 and (path is None or has_seeds(path) or on is not None):
         raise InputError(
             f"{str(run)!r}: several processes evaluate one run on its own data only; start this evaluation without torchrun"
         )
@@ -238,11 +238,11 @@ def evaluate(
     if image_size is not None or out is not None:
         raise InputError("image_size and out are for encoders by name; a run has its own image size and folder")
     folder = RunFolder(path)
-    if is_plan(path):
+    if has_seeds(path):
         if on is not None:
             raise InputError(f"on={on!r}: {str(run)!r} contains several runs; give one of them")
         folder.refuse_links()
-        for seed in planned(folder.path)[0]:
+        for seed in saved_seeds(folder.path)[0]:
             evaluate(seed_folder(folder.path, seed).path, **objects, full=full, progress=progress, **options)
         return summarize(folder.path)
     folder.require()

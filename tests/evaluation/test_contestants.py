@@ -185,10 +185,10 @@ def test_doctor_reads_the_drift(run):
 
 
 def test_seeds_have_the_starting_point(run, tmp_path):
-    from coulomb.training.record.seeds import plan, summarize
+    from coulomb.training.record.seeds import save_seeds, summarize
 
     out = tmp_path / "seeds"
-    plan(out, [0, 1], {})
+    save_seeds(out, [0, 1], {})
     for seed in (0, 1):
         shutil.copytree(run.path, out / f"seed{seed}")
     summary = summarize(out)

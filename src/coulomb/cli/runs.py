@@ -136,11 +136,11 @@ def report(
     """Write a run's report.html again, or one page that compares several runs."""
     from coulomb.report import build_comparison, build_report
     from coulomb.training.record.folder import RunFolder
-    from coulomb.training.record.seeds import is_plan, planned, seed_folder
+    from coulomb.training.record.seeds import has_seeds, saved_seeds, seed_folder
 
     shown = []
     for run in runs:
-        shown += [seed_folder(run, seed).path for seed in planned(run)[0]] if is_plan(run) else [run]
+        shown += [seed_folder(run, seed).path for seed in saved_seeds(run)[0]] if has_seeds(run) else [run]
     for run in shown:
         RunFolder(run).require()
     if len(shown) == 1:

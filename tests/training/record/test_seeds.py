@@ -7,7 +7,7 @@ import pytest
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.report.tables import summary_table
-from coulomb.training.record.seeds import figures, plan, summarize
+from coulomb.training.record.seeds import figures, save_seeds, summarize
 
 QUICK = {"epochs": 1, "batch_size": 8, "encoder": "convnet", "encoder_width": 4, "image_size": 16, "workers": 0}
 
@@ -18,7 +18,7 @@ def evaluation(knn, few):
 
 
 def folders(out, runs, test="null"):
-    plan(out, range(len(runs)), {"epochs": 2})
+    save_seeds(out, range(len(runs)), {"epochs": 2})
     for seed, found in enumerate(runs):
         (out / f"seed{seed}").mkdir()
         (out / f"seed{seed}" / "evaluation.json").write_text(json.dumps(found))

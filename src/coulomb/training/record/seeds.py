@@ -11,7 +11,7 @@ from coulomb.ground.reading import RESTORE, Shape, list_of, read_object, table, 
 from coulomb.training.plan.config import check_names, load_config
 from coulomb.training.record.folder import RunFolder, read_evaluation
 
-PLAN, SUMMARY = "seeds.json", "summary.json"
+SEEDS, SUMMARY = "seeds.json", "summary.json"
 LEFT_OUT = ("protocol", "per_class")  # of an evaluation
 MOST = 1000  # seeds
 CONTENT = {
@@ -23,7 +23,7 @@ CONTENT = {
 }
 
 
-def plan(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
+def save_seeds(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
     """Creates ``out`` and saves the seeds and their options.
 
     Raises:
@@ -36,25 +36,25 @@ def plan(out: Path, seeds: Sequence[int], options: Mapping[str, Any]) -> None:
     RunFolder(out).refuse_existing()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_json(out / PLAN, {"seeds": list(seeds), "options": dict(options)})
+        write_json(out / SEEDS, {"seeds": list(seeds), "options": dict(options)})
     except OSError as error:
         raise InputError(f"out={str(out)!r}: cannot be created ({error.strerror})") from None
 
 
-def is_plan(path: str | Path) -> bool:
+def has_seeds(path: str | Path) -> bool:
     """Returns True if ``path`` is a folder of several seeds."""
-    return (Path(path) / PLAN).is_file()
+    return (Path(path) / SEEDS).is_file()
 
 
-def planned(out: Path) -> tuple[list[int], dict[str, Any]]:
-    """Reads seeds and options of a folder that `plan` created; raises `InputError` if the file is malformed."""
-    content = read_object(out / PLAN, CONTENT)
+def saved_seeds(out: Path) -> tuple[list[int], dict[str, Any]]:
+    """Reads seeds and options of a folder that `save_seeds` created; raises `InputError` if the file is malformed."""
+    content = read_object(out / SEEDS, CONTENT)
     try:
         check_names(content["options"])
     except InputError as error:
-        raise InputError(f"{out / PLAN}: {error}; {RESTORE}") from None
+        raise InputError(f"{out / SEEDS}: {error}; {RESTORE}") from None
     if own := sorted({"out", "seed"} & set(content["options"])):
-        raise InputError(f"{out / PLAN}: contains the option {own[0]!r}, which differs between the seeds; {RESTORE}")
+        raise InputError(f"{out / SEEDS}: contains the option {own[0]!r}, which differs between the seeds; {RESTORE}")
     return content["seeds"], content["options"]
 
 
@@ -70,7 +70,7 @@ def summarize(out: Path) -> dict[str, Any]:
         ``{"seeds": [...], "figures": {"trained": {"knn": {"mean", "std", "values"}, "few_shot.5": ..., ...}, ...},
         "protocol": {...}}``, with the figures of every contestant and of ``drift``. Values that a run lacks are left out.
     """
-    seeds, _ = planned(out)
+    seeds, _ = saved_seeds(out)
     evaluations = [read_evaluation(seed_folder(out, seed)) for seed in seeds]
     own_split = load_config(seed_folder(out, seeds[0]).config).test is None
     result = {
