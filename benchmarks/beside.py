@@ -32,10 +32,10 @@ CONTESTANTS = (
 def bench_beside(
     beside: Sequence[int], cases: Sequence[str] = (), repeats: int = 5, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Measures forward and backward beside other work; returns ``{"machine", "repeats", "rows"}``.
+    """Measures forward and backward next to busy processes; returns ``{"machine", "repeats", "rows"}``.
 
     A row is ``{"case", "beside", "seconds"}``, with the median seconds by label. Two matrix products are Q·Kᵀ, stored, and its
-    product with K: what a dense forward pass and one gradient need at least.
+    product with K: the least that a dense forward pass and one gradient need.
 
     Args:
         beside: numbers of busy processes; 0 is a quiet machine.
@@ -64,7 +64,7 @@ def bench_beside(
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Within this block, so many processes compute without a pause."""
+    """Context in which ``count`` processes compute without a pause."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

@@ -43,7 +43,7 @@ class Case:
 
     Args:
         name, title: for the command line and for readers.
-        loss: class in `coulomb.losses`; ``options`` are its arguments and those of the dense reference.
+        loss: class in `coulomb.losses`; ``options`` are the arguments of the loss and of the dense reference.
         inputs: a function of `benchmarks.cases`.
         n, m, dim: rows and columns of the similarity matrix, and dimensions.
         dense: a function of `benchmarks.dense`, the usual implementation, which stores the matrix.

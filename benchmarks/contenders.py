@@ -71,7 +71,7 @@ class Contender:
         make: case → step; raises `UnavailableError` or an error of the other library.
         applies: case → whether it has this loss.
         needs: case → approximate bytes of a step.
-        fresh: whether the peak memory of the first step in a fresh process is that of the step (not of a compiler).
+        fresh: whether the peak memory of a fresh process is the memory of the step, and not of a compiler.
     """
 
     label: str

@@ -130,7 +130,7 @@ def bench_defaults(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]
 
     Clusters: their number, the share of images in none, and the share of the others with the most frequent label of their
     cluster. Classes, of labels for random images, means of 5 draws: the share of images that are not unsure, the accuracy
-    of these, and that of all.
+    of these, and the accuracy of all.
     """
     result: dict[str, Any] = {"clusters": {}, "classify": {}}
     for name, found in (("k-means", kmeans(x)), ("HDBSCAN", hdbscan(x))):
@@ -247,7 +247,7 @@ def main(
     dim: Annotated[int, typer.Option(help="their dimensions", min=16)] = 256,
     as_json: Json = False,
 ) -> None:
-    """Measure the search for duplicates, planted label errors (beside cleanlab, if installed), and chosen labels."""
+    """Measure the search for duplicates, planted label errors (compared with cleanlab, if installed), and chosen labels."""
     opened = [None if path is None else Index.open(path) for path in (index, test)]
     with progress(quiet=as_json) as doing:
         result = bench_curation(*opened, rows=rows, dim=dim, say=doing)

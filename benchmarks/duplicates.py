@@ -53,7 +53,7 @@ def main(
     dim: Annotated[int, typer.Option(help="their dimensions", min=16)] = 256,
     repeats: Repeats = 2,
 ) -> None:
-    """Measure the search for duplicates beside imagededup's, on the same vectors: seconds, memory, missed pairs."""
+    """Measure the search for duplicates, compared with imagededup on the same vectors: seconds, memory, missed pairs."""
     x, wanted = planted_copies(rows, dim)
     print(f"{processor()}, {rows:,} × {dim}, {len(wanted):,} pairs")
     searches: dict[str, Callable[[np.ndarray], Pairs]] = {"coulomb": by_coulomb, "imagededup": by_imagededup}

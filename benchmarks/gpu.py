@@ -3,7 +3,7 @@
     python -m benchmarks.gpu --out results.json
 
 First every exported loss in fp32 and bf16, by each backend, against dense PyTorch in fp64 on small problems. Then large
-problems: what coulomb chooses, its tiles and its attention passes beside dense eager, dense compiled,
+problems: what coulomb chooses, its tiles and its attention passes, compared with dense eager, dense compiled,
 F.linear_cross_entropy and the libraries that are installed, with peak memory and the time that the matrix products alone
 take at the rate of one large torch.mm. A result that is wrong gets no time. Last, the parts of a training step: decoding
 per core, views, network and loss, plain and compiled.
@@ -52,7 +52,7 @@ NETWORKS = (
 
 
 def infonce(n: int, dim: int, both: bool) -> Case:
-    """In-batch InfoNCE, one direction or both."""
+    """Returns a case of in-batch InfoNCE, one direction or both."""
     name = f"infonce{'-both' if both else ''}-{n}x{dim}"
     options = {"temperature": 0.07, "symmetric": both}
     title = f"InfoNCE, {'both directions' if both else 'one direction'}, {n:,} × {dim}"
@@ -60,7 +60,7 @@ def infonce(n: int, dim: int, both: bool) -> Case:
 
 
 def speed_cases() -> list[Case]:
-    """The streaming engine's cases, the small ones first."""
+    """Returns the large cases, ordered by size."""
     n, k = 65536, 262144
     titles = f"SupCon, {n:,} × 128", f"Queue, 8,192 × {k:,} × 256"
     supcon = Case("supcon", titles[0], "SupConLoss", {"temperature": 0.5}, "labeled_views", n, n, 128, "supcon", 4)
@@ -73,7 +73,7 @@ def speed_cases() -> list[Case]:
 
 
 def check_parity(device: str, n: int) -> list[dict[str, Any]]:
-    """Every loss, type and backend against dense fp64."""
+    """Compares every loss, type and backend with dense fp64; returns one row each."""
     rows = []
     for case in (replace(case, n=n, m=n, dtype=dtype) for case in SMALL for dtype in DTYPES):
         for backend in BACKENDS:
@@ -91,7 +91,7 @@ def check_parity(device: str, n: int) -> list[dict[str, Any]]:
 
 
 def rate(dtype: torch.dtype, device: str, n: int) -> float:
-    """Flops a second of one n × n × n torch.mm."""
+    """Returns the flops per second of one n × n × n torch.mm."""
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     out = torch.empty(n, n, device=device, dtype=dtype)
     seconds = interleaved({"mm": lambda: torch.mm(a, b, out=out)}, 10, warmup=3, synchronize=waiting(device))["mm"]
@@ -130,13 +130,13 @@ def measure(case: Case, device: str, flops_a_second: float, repeats: int, rivals
     if device == "cuda":
         result["memory_mb"] = {name: peak_mb(each, inputs) for name, each in steps.items()}
     result["speedup"] = {name: taken / seconds["coulomb"] for name, taken in seconds.items() if name != "coulomb"}
-    result["floor_seconds"] = case.flops / flops_a_second
+    result["floor_seconds"] = case.flops / flops_per_second
     result["time_over_floor"] = seconds["coulomb"] / result["floor_seconds"]
     return result
 
 
 def by_backend(step: Step, backend: str) -> tuple[Step, dict[str, int]]:
-    """A step by one backend, and the dict in which it counts the problems that each engine reduced."""
+    """Returns a step by one backend, and the dict in which it counts the problems that each engine reduced."""
     chosen: dict[str, int] = {}
 
     def run(inputs: Inputs) -> tuple[torch.Tensor, ...]:
@@ -149,7 +149,7 @@ def by_backend(step: Step, backend: str) -> tuple[Step, dict[str, int]]:
 
 
 def own_steps(case: Case, inputs: Inputs, right: Reference) -> tuple[dict[str, Step], dict[str, str]]:
-    """coulomb by tiles and by attention passes where they are right, and why others are left out."""
+    """Returns the steps by tiles and by attention passes that are right, and the reasons why others are left out."""
     steps, reasons = {}, {}
     for name, backend in (("tiles", "streaming"), ("attention", "attention")):
         step, chosen = by_backend(ours(case), backend)
@@ -168,7 +168,7 @@ def own_steps(case: Case, inputs: Inputs, right: Reference) -> tuple[dict[str, S
 
 
 def decode_rate(side: int, images: int) -> float:
-    """Photos of 500 × 375 pixels (JPEG) that one core turns into square canvases per second."""
+    """Returns how many photos of 500 × 375 pixels (JPEG) one core turns into square canvases per second."""
     pixels = np.random.default_rng(0).integers(0, 256, (47, 63, 3), dtype=np.uint8)
     Image.fromarray(pixels).resize((500, 375)).save(buffer := io.BytesIO(), "JPEG", quality=90)
     started = time.perf_counter()
@@ -182,7 +182,7 @@ def decode_rate(side: int, images: int) -> float:
 def training_step(
     name: str, side: int, batch: int, preset: str, device: str, compiled: bool, repeats: int
 ) -> dict[str, Any]:
-    """Seconds of the parts of a step of SimCLR (bf16 autocast, channels-last), and images per second without decoding."""
+    """Times the parts of a step of SimCLR (bf16 autocast, channels-last); also images per second without decoding."""
     torch.manual_seed(0)
     encoder = build_encoder(name, image_size=side, channels=3)
     network = torch.nn.Sequential(encoder, torch.nn.Linear(encoder.feature_dim, 128)).to(device)
@@ -211,7 +211,7 @@ def training_step(
 
 
 def peak_mb(step: Step, inputs: Inputs) -> float:
-    """Of the GPU's memory, above the inputs."""
+    """Returns the peak memory of a step on the GPU above its inputs, in MiB."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     step(inputs)
@@ -219,12 +219,12 @@ def peak_mb(step: Step, inputs: Inputs) -> float:
 
 
 def waiting(device: str) -> Any:
-    """What waits for the device."""
+    """Returns the function that waits for the device; None for a CPU."""
     return torch.cuda.synchronize if device == "cuda" else None
 
 
 def bench_gpu(device: str, quick: bool, repeats: int, minutes: float) -> dict[str, Any]:
-    """All of it, as one JSON object; cases for which there is no time left are named."""
+    """Runs everything and returns one JSON object; cases for which no time was left are named."""
     started = time.monotonic()
     warnings.simplefilter("ignore")
     result: dict[str, Any] = {
@@ -267,14 +267,14 @@ def bench_gpu(device: str, quick: bool, repeats: int, minutes: float) -> dict[st
 
 
 def training_line(row: dict[str, Any]) -> str:
-    """A row of the table of training steps."""
+    """Returns a row of the table of training steps."""
     parts = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in row["seconds"].items())
     head = f"{row['network']}, {row['side']} pixels, {row['batch']} images{', compiled' if row['compiled'] else ''}"
     return f"{head:46}{row['images_per_second']:,.0f} images per second without decoding ({parts})"
 
 
 def line(case: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Returns a row of the table of losses."""
     head = f"{case['title']:46}{case['dtype']:10}"
     if case["reason"]:
         return f"{head}{case['reason']}"

@@ -57,7 +57,7 @@ def bench_index(
     Args:
         only: parts to measure; default: all.
         data: images for ``build``; default: generated photos of 267×200 pixels.
-        images: of ``data``, the first so many.
+        images: number of images that are taken from ``data``, from the first on.
         rows, width: size of the index that is searched.
         files: of the index that is updated.
         repeats: rounds, of which medians are reported.
@@ -245,7 +245,7 @@ def main(
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure an index: opening and searching, updating with nothing new, and building beside the encoder alone."""
+    """Measure an index: opening and searching, updating with nothing new, and building, compared with the encoder alone."""
     sizes = {"images": images, "rows": rows, "width": width, "files": files, "repeats": repeats}
     with progress(quiet=as_json) as doing:
         result = bench_index(only or (), data=data, **sizes, folder=folder, say=doing)

@@ -142,7 +142,7 @@ def main(
     repeats: Repeats = 3,
     as_json: Json = False,
 ) -> None:
-    """Measure gradient caching: time of a training step beside the plain one, and memory of a large batch."""
+    """Measure gradient caching: time of a training step compared with a plain step, and memory of a large batch."""
     with progress(quiet=as_json) as doing:
         result = bench_micro_batch(encoder, batch, micro_batch, large, repeats, doing)
     show(result, as_json, render)

@@ -31,7 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
 def bench_pulse(batch: int = 128, repeats: int = 5, cases: list[str] | None = None) -> dict[str, Any]:
     """Measures training steps with and without the pulse, and the pulse's share of the training time at its period.
 
-    The setting is that of the small preset: ConvNets of width 32, batches of 128. A step is the method's forward, backward and
+    As in the small preset: ConvNets of width 32, batches of 128. A step is the method's forward, backward and
     update on random images. Making views is left out, so the share is an upper bound, and so is the pulse of the first update.
 
     Returns:

@@ -64,7 +64,7 @@ def bench_streaming(
         side: of these photos in pixels.
         entries: images of ``open`` and ``shuffle``.
         delay: of the server in seconds.
-        workers: processes that decode in ``throughput``, besides the one that reads ahead.
+        workers: processes that decode in ``throughput``, in addition to the process that reads ahead.
         repeats: rounds, of which medians are reported.
         folder: where the temporary folder is made; default: the system's.
         say: called with progress messages.
@@ -320,7 +320,7 @@ def main(
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure data in shards: a server on loopback beside local files, opening a large table, and the order of images."""
+    """Measure data in shards: a server compared with local files, opening a large table, and the order of images."""
     sizes = {"images": images, "side": side, "entries": entries, "workers": workers, "repeats": repeats}
     with progress(quiet=as_json) as doing:
         result = bench_streaming(only or (), **sizes, delay=delay, folder=folder, say=doing)

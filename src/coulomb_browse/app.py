@@ -61,10 +61,10 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
 
     async def thumbnails(request: Request) -> Response:
         """Answers with the lengths of many thumbnails as little-endian uint32, and the thumbnails."""
-        asked = request.query_params.get("at", "").split(",")
-        if len(asked) > MOST_ROWS:
-            raise InputError(f"at: {len(asked)} are more than {MOST_ROWS}; ask for fewer at once")
-        found = [session.index.thumbnail(session.position(position)) for position in asked]
+        positions = request.query_params.get("at", "").split(",")
+        if len(positions) > MOST_ROWS:
+            raise InputError(f"at: {len(positions)} positions are more than {MOST_ROWS}; ask for fewer at once")
+        found = [session.index.thumbnail(session.position(position)) for position in positions]
         return Response(struct.pack(f"<{len(found)}I", *map(len, found)) + b"".join(found), media_type=PICTURE)
 
     async def image(request: Request) -> Response:
@@ -97,9 +97,9 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
         return Response(found.tobytes(), media_type=PICTURE)
 
     async def search(request: Request) -> Response:
-        asked = await _object(request)
-        plus, minus = asked.get("plus", []), asked.get("minus", [])
-        return _json(await run_in_threadpool(session.search, plus, minus, asked.get("top", 200)))
+        body = await _object(request)
+        plus, minus = body.get("plus", []), body.get("minus", [])
+        return _json(await run_in_threadpool(session.search, plus, minus, body.get("top", 200)))
 
     async def upload(request: Request) -> Response:
         if request.headers["content-type"] != PICTURE:
@@ -114,11 +114,11 @@ def create_app(session: Session, *, token: str, port: int, ticket: str = "") -> 
         return _json(session.jobs.status(request.path_params["name"], options))
 
     async def decide(request: Request) -> Response:
-        asked = await _object(request)
-        values = asked.get("set")
+        body = await _object(request)
+        values = body.get("set")
         if not isinstance(values, dict):
             raise InputError("set: must be an object of decisions by position")
-        await run_in_threadpool(session.decide, str(asked.get("kind")), values)
+        await run_in_threadpool(session.decide, str(body.get("kind")), values)
         return _json({"undoable": session.work.undoable})
 
     async def undo(request: Request) -> Response:
@@ -181,9 +181,9 @@ async def _body(request: Request, most: int) -> bytes:
 async def _object(request: Request) -> dict[str, Any]:
     content = await _body(request, MOST_JSON)
     try:
-        asked = parse_json(content)
+        body = parse_json(content)
     except ValueError as error:
         raise InputError(f"the request is not JSON ({error})") from None
-    if not isinstance(asked, dict):
+    if not isinstance(body, dict):
         raise InputError("the request is not a JSON object")
-    return asked
+    return body

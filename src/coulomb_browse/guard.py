@@ -116,5 +116,5 @@ class Guard:
 
 
 def _same(given: str, secret: str) -> bool:
-    """Compares in constant time."""
+    """Returns True if both texts are equal; takes constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), secret.encode())

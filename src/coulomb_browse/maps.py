@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coulomb")
 
-NEAREST, SHARPNESS = 5, 0.05  # of an image that is placed beside the landmarks most similar to it
-JITTER = 0.35  # per cent of the map: images beside the same landmark remain visible
+NEAREST, SHARPNESS = 5, 0.05  # an image is placed between its most similar landmarks
+JITTER = 0.35  # percent of the map, so that images at the same landmark remain visible
 EQUAL = 1e-4  # largest difference of features of equal images, after rounding
 ROWS = 4096  # images at once
 SCALE = 65535 / 100  # positions are sent as uint16
@@ -41,7 +41,7 @@ def index_fingerprint(index: "Index") -> str:
 def image_maps(index: "Index", path: Path, say: Say) -> dict[str, Any]:
     """Returns ``{"maps": [{"key", "name", "caution"}]}``; their positions are in the file ``path``, see `positions`.
 
-    Up to 2,000 images: UMAP if umap-learn is installed, t-SNE from 30 images, and PCA. Of more images a seeded draw of 2,000
+    Up to 2,000 images: UMAP if umap-learn is installed, t-SNE from 30 images, and PCA. For more images, a seeded draw of 2,000
     landmarks is mapped so, and the others are placed at the mean of their 5 most similar landmarks, weighted by
     exp(cosine/.05); PCA projects all of them. Memory is linear in the number of images.
     """
@@ -68,8 +68,10 @@ def image_maps(index: "Index", path: Path, say: Say) -> dict[str, Any]:
         elif layout.key == "pca":
             places = _projected(index, landmarks, say)
         else:
-            places = _beside(index, drawn, landmarks, layout.places, say, (number, len(layouts)))
-            caution += f" Computed from {len(drawn)} random images; each of the others is beside its most similar ones."
+            places = _at_landmarks(index, drawn, landmarks, layout.places, say, (number, len(layouts)))
+            caution += (
+                f" Computed from {len(drawn)} random images; the others are placed next to the most similar of these."
+            )
         arrays[layout.key] = np.clip(np.round(places * SCALE), 0, 65535).astype(np.uint16)
         maps.append({"key": layout.key, "name": layout.name, "caution": caution})
     if not layouts:  # a single image, or all the same
@@ -92,7 +94,7 @@ def positions(path: Path, key: str) -> bytes:
         return np.ascontiguousarray(arrays[key].astype("<u2")).tobytes()
 
 
-def _beside(
+def _at_landmarks(
     index: "Index", drawn: np.ndarray, landmarks: np.ndarray, of_landmarks: np.ndarray, say: Say, part: tuple[int, int]
 ) -> np.ndarray:
     """Places every image at the weighted mean of its most similar landmarks; landmarks stay where they are."""

@@ -1,1 +1,1 @@
-"""The experiments of the field, done again on this machine: `coulomb lab`."""
+"""Published experiments, reproduced on this machine: `coulomb lab`."""

@@ -19,7 +19,7 @@ WANG = "Wang & Isola (2020): both correlate with accuracy, over hundreds of enco
 
 
 def plane_arms(settings: Settings) -> list[Arm]:
-    """Methods with negatives, without negatives, and with labels."""
+    """Returns runs of methods with negatives, without negatives, and with labels."""
     names = QUICK_METHODS if settings.quick else METHODS
     return [Arm(name, {"method": name, "knn_every": 1}, 12) for name in names]
 

@@ -25,7 +25,7 @@ log = logging.getLogger("coulomb")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of all runs of an experiment.
+    """Settings that all runs of an experiment share.
 
     Args:
         data, test: images with labels, as for training.

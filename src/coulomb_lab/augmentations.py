@@ -39,7 +39,7 @@ def removable_augmentations(spec: ViewSpec) -> dict[str, dict[str, Any]]:
 
 
 def augmentation_arms(settings: Settings) -> list[Arm]:
-    """All augmentations, all but one, and none."""
+    """Returns runs with all augmentations, with all but one, and with none."""
     preset = view_preset(settings)
     parts = removable_augmentations(PRESETS[preset]())
     shared = {"method": "simclr", "views": preset}

@@ -85,7 +85,7 @@ def at_least(rows: Rows, high: str, low: str, key: str, margin: float, claim: st
 
 
 def monotone(rows: Rows, places: Places, key: str, rises: bool, claim: str, published: str) -> Claim:
-    """The results rise, or fall, from each place on the axis to the next."""
+    """Returns the claim that the results rise, or fall, from each place on the axis to the next."""
     names = [name for _, name in sorted(places)]
     values = list(read_values(rows, names, key).values())
     if len(values) < len(names) or len(values) < 2:
@@ -100,7 +100,7 @@ def monotone(rows: Rows, places: Places, key: str, rises: bool, claim: str, publ
 
 
 def best_inside(rows: Rows, places: Places, key: str, claim: str, published: str) -> Claim:
-    """The highest result is at neither end of the axis."""
+    """Returns the claim that the highest result is at neither end of the axis."""
     names = [name for _, name in sorted(places)]
     values = read_values(rows, names, key)
     if len(values) < max(3, len(names)):
@@ -116,7 +116,7 @@ def _listing(rows: Rows, names: Sequence[str], key: str) -> str:
 
 
 def all_at_least(rows: Rows, names: Iterable[str], key: str, bound: float, claim: str, published: str) -> Claim:
-    """Every measured run of ``names`` reaches ``bound``; the others are named."""
+    """Returns the claim that every measured run of ``names`` reaches ``bound``; the others are named."""
     values = read_values(rows, names, key)
     if not values:
         return Claim(claim, published, NOT_MEASURED, None)
@@ -130,7 +130,7 @@ def all_at_least(rows: Rows, names: Iterable[str], key: str, bound: float, claim
 
 
 def all_within(rows: Rows, names: Sequence[str], key: str, most: float, claim: str, published: str) -> Claim:
-    """The results of ``names`` differ by at most ``most``."""
+    """Returns the claim that the results of ``names`` differ by at most ``most``."""
     values = read_values(rows, names, key)
     if len(values) < len(names):
         return Claim(claim, published, NOT_MEASURED, None)

@@ -38,7 +38,7 @@ def lab(
 ) -> None:
     """Reproduce a published experiment: a table, and which of its claims hold here. Resumes if interrupted.
 
-    explore needs no data: it writes an offline page on which points and the temperature can be changed (--out FOLDER or
+    explore needs no data: it writes an offline page to move points and the temperature (--out FOLDER or
     FILE.html). doctor trains healthy runs and runs with known problems, and shows what the doctor reports; with --data PHOTOS
     also on photos.
     """

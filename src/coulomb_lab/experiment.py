@@ -114,7 +114,7 @@ def _perform_runs(
 
 
 def _baselines(folder: Path, arm: Arm, settings: Settings) -> Rows:
-    """Raw pixels and the untrained network; they depend on the seed through the split and the initial weights."""
+    """Returns results of raw pixels and the untrained network, which depend on the seed by split and initial weights."""
     measured: list[Rows] = []
     for seed in settings.all_seeds:
         run = arm_folder(arm, settings, folder, seed)
@@ -162,7 +162,7 @@ def mean_over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """The mean of numbers, of lists element by element, or of tables key by key; else the first value."""
+    """Returns the mean of numbers, of lists element by element, or of tables key by key; else the first value."""
     present = [value for value in values if value is not None]
     if not present:
         return None

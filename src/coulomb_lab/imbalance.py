@@ -77,7 +77,7 @@ def _optimum_row(what: str, formula: str, expected: float, value: float) -> dict
 
 
 def longtail_arms(settings: Settings) -> list[Arm]:
-    """Softmax, balanced softmax, SupCon (then a linear classifier on the frozen encoder) and PaCo on one split."""
+    """Returns runs of softmax, balanced softmax, SupCon (with a linear classifier afterwards) and PaCo on one split."""
     shared = _tail_options(settings)
     return [Arm(name, {"method": name, **shared}, quick=40) for name in TAIL_METHODS]
 
@@ -123,7 +123,7 @@ def gradient_exponent(row: dict[str, Any]) -> float | None:
 
 
 def gradient_chart(rows: Rows) -> dict[str, Any]:
-    """The mean gradient norm per class relative to the most frequent class."""
+    """Returns a chart of the mean gradient norm per class relative to the most frequent class."""
     series = []
     for name, row in rows.items():
         norms, counts = row.get("gradients"), row.get("class_counts")
@@ -141,7 +141,7 @@ def gradient_chart(rows: Rows) -> dict[str, Any]:
 
 
 def accuracy_charts(rows: Rows) -> list[dict[str, Any]]:
-    """The accuracy of each run's classifier per class; empty if there is none."""
+    """Returns charts of the accuracy per class of each run's classifier; empty if there is none."""
     series = [
         {
             "name": name,
@@ -156,7 +156,7 @@ def accuracy_charts(rows: Rows) -> list[dict[str, Any]]:
 
 
 def group_note(counts: list[int] | None) -> str:
-    """Explains the groups of classes."""
+    """Returns a note that explains the groups of classes."""
     many_above, few_below = frequency_thresholds(counts or [])
     return (
         f"Many: classes with more than {many_above} training images; few: fewer than {few_below}; accuracies are averaged "
@@ -238,7 +238,7 @@ EXTRA_SOURCE = "−log p − .41·log(1 − p) is minimal at p = .709 (Cui et al
 
 
 def imbalance_arms(settings: Settings) -> list[Arm]:
-    """SupCon, and PaCo with several α, on one long-tailed split."""
+    """Returns runs of SupCon, and of PaCo with several α, on one long-tailed split."""
     shared = _tail_options(settings)
     alphas = {"paco": ALPHA} | {f"paco-a{a:g}": a for a in (*(() if settings.quick else MORE_ALPHAS), LARGE_ALPHA)}
     paco = [Arm(name, {"method": "paco", "method_options": {"alpha": a}} | shared, 30) for name, a in alphas.items()]
@@ -269,7 +269,7 @@ def summarize_imbalance(rows: Rows, settings: Settings) -> dict[str, Any]:
 
 
 def extra_chart() -> dict[str, Any]:
-    """L_extra(p) = −log p − a·log(1 − p) above its minimum, for several a = αK."""
+    """Returns a chart of L_extra(p) = −log p − a·log(1 − p) above its minimum, for several a = αK."""
     grid = [k / 100 for k in range(2, 99)]
 
     def extra(p: float, a: float) -> float:
@@ -289,7 +289,7 @@ def extra_chart() -> dict[str, Any]:
 
 
 def minima_chart(optima: list[dict[str, Any]]) -> dict[str, Any]:
-    """Probabilities at the minimum over the number of positives: formulas, and the numerical minima."""
+    """Returns a chart of the probabilities at the minimum over the number of positives: formulas and numerical minima."""
     grid = [10 ** (k / 10) for k in range(27)]
     formulas = [
         ("SupCon, a sample: 1/K", [(k, 1 / k) for k in grid]),

@@ -84,7 +84,7 @@ def noise_samples(settings: Settings) -> tuple[int, ...]:
 
 
 def nce_arms(settings: Settings) -> list[Arm]:
-    """Instance discrimination by NCE with more and more noise samples, and by the full softmax."""
+    """Returns runs of instance discrimination by NCE with more and more noise samples, and by the full softmax."""
     shared = {"method": "instdisc"}
 
     def options(noise: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def needs_labels(name: str) -> bool:
 
 
 def method_arms(settings: Settings) -> list[Arm]:
-    """One run per method, self-supervised methods first."""
+    """Returns one run per method, self-supervised methods first."""
     return [Arm(name, {"method": name}) for name in sorted(METHODS, key=needs_labels)]
 
 
@@ -95,7 +95,7 @@ COLLAPSE_SOURCES = {
 
 
 def collapse_arms(settings: Settings) -> list[Arm]:
-    """SimSiam and BYOL: complete, without stop-gradient, without predictor."""
+    """Returns runs of SimSiam and BYOL: complete, without stop-gradient, without predictor."""
     arms = []
     for method in ("simsiam", "byol"):
         arms.append(Arm(method, {"method": method}, quick=16))

@@ -48,7 +48,7 @@ def hard_name(beta: float, tau_plus: float) -> str:
 
 
 def hard_arms(settings: Settings) -> list[Arm]:
-    """Several β with one τ⁺, several τ⁺ with one β, and neither."""
+    """Returns runs with several β and one τ⁺, with several τ⁺ and one β, and with neither."""
     betas, shares = (QUICK_BETAS, QUICK_SHARES) if settings.quick else (BETAS, SHARES)
     pairs = [(0.0, 0.0), *((beta, TAU_PLUS) for beta in betas), *((BETA, s) for s in shares if s != TAU_PLUS)]
     shared = {"method": "hard", "temperature": TEMPERATURE}
@@ -142,7 +142,7 @@ def moco_arm(momentum: float, size: int) -> Arm:
 
 
 def queue_arms(settings: Settings) -> list[Arm]:
-    """Several momenta with one queue, several queues with one momentum."""
+    """Returns runs with several momenta and one queue, and with several queues and one momentum."""
     pairs = [(m, QUEUE_SIZE) for m in MOMENTA] + [(MOMENTUM, k) for k in QUEUE_SIZES if k != QUEUE_SIZE]
     return [moco_arm(*pair) for pair in pairs]
 
@@ -216,7 +216,10 @@ def batch_name(batch: float) -> str:
 
 
 def batch_arms(settings: Settings) -> list[Arm]:
-    """SimCLR with several batch sizes; the learning rate scales with √batch (AdamW, digits) or with the batch (SGD)."""
+    """Returns runs of SimCLR with several batch sizes.
+
+    The learning rate scales with √batch (AdamW, digits) or with the batch (SGD).
+    """
     base, power = (6e-3, 0.5) if settings.digits else (0.12, 1.0)
 
     def options(batch: float) -> dict[str, Any]:
@@ -283,7 +286,7 @@ def memory_claims(memory: list[dict[str, Any]]) -> list[Claim]:
 
 
 def _grows(rows: list[dict[str, Any]], key: str, power: float) -> bool:
-    """Whether memory grew faster than views to the given power, from the first row to the last."""
+    """Returns True if memory grew faster than views to the given power, from the first row to the last."""
     first, last = rows[0], rows[-1]
     return bool(last[key] / max(first[key], 1.0) > (last["views"] / first["views"]) ** power)
 

@@ -84,7 +84,7 @@ def _aligned(table: list[list[str]]) -> list[str]:
 
 
 def save_page(result: dict[str, Any], folder: Path) -> Path:
-    """Writes ``NAME.html`` into the folder, beside ``result.json``, and returns its path."""
+    """Writes ``NAME.html`` into the folder of ``result.json``, and returns its path."""
     return write_page(folder / f"{result['experiment']}.html", render_html(result))
 
 

@@ -81,20 +81,20 @@ def _saved(folder: Path, name: str, images: np.ndarray, labels: np.ndarray) -> s
 
 
 def two_kinds(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Only zeros and ones: every second negative has the anchor's class."""
+    """Returns only zeros and ones: every second negative has the anchor's class."""
     chosen = labels < 2
     return {"data": _saved(folder, "two-kinds", images[chosen], labels[chosen]), "views": "digits"}
 
 
 def with_copies(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """A third of the images twice, and a sixth again, slightly darker."""
+    """Returns a third of the images twice, and a sixth again, slightly darker."""
     copied, brighter = images[:600], (images[600:900] * 0.9).astype(images.dtype)
     whole = np.concatenate([images, copied, brighter]), np.concatenate([labels, labels[:900]])
     return {"data": _saved(folder, "copies", *whole), "views": "digits"}
 
 
 def leaking(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """A tenth of the test images are training images too."""
+    """Returns data in which a tenth of the test images are training images too."""
     order = numpy_generator(0, "leak").permutation(len(images))
     train, test = order[:1400], np.concatenate([order[1400:], order[:40]])
     return {
@@ -105,28 +105,28 @@ def leaking(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, A
 
 
 def plain(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """The unchanged images."""
+    """Returns the unchanged images."""
     return {"data": _saved(folder, "plain", images, labels)}
 
 
 def black(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Black images, as from a loader that divides uint8 by 255."""
+    """Returns black images, as from a loader that divides uint8 by 255."""
     return {"data": _saved(folder, "black", np.zeros_like(images), labels)}
 
 
 def shuffled(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Labels in another order than the images."""
+    """Returns the images with labels in another order."""
     return {"data": _saved(folder, "shuffled", images, numpy_generator(0, "shuffle").permutation(labels))}
 
 
 def noise(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Images of random noise, from which nothing can be learned."""
+    """Returns images of random noise, from which nothing can be learned."""
     drawn = numpy_generator(0, "noise").integers(0, 256, images.shape, dtype=np.uint8)
     return {"data": _saved(folder, "noise", drawn, labels), "views": "digits"}
 
 
 def bar_code(folder: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """32 × 32 pixels: a bar code of 16 random bits per image above a digit of 16 × 16."""
+    """Returns images of 32 × 32 pixels: a bar code of 16 random bits per image above a digit of 16 × 16."""
     page = np.zeros((len(images), 32, 32), dtype=np.uint8)
     page[:, 14:30, 8:24] = np.kron(images, np.ones((1, 2, 2), dtype=np.uint8))
     bits = numpy_generator(0, "bar code").integers(0, 2, (len(images), 1, 16)).astype(np.uint8) * 255

@@ -59,7 +59,7 @@ def contrastive_taus(settings: Settings) -> tuple[float, ...]:
 
 
 def temperature_arms(settings: Settings) -> list[Arm]:
-    """SimCLR and the hard loss over τ; the simple and the hard simple loss, which have no τ."""
+    """Returns runs of SimCLR and the hard loss over τ, and of the simple and the hard simple loss, which have no τ."""
     shared = {"method": "simclr"}
 
     def with_loss(loss: str) -> dict[str, Any]:
