@@ -98,7 +98,7 @@ def rate(dtype: torch.dtype, device: str, n: int) -> float:
     return 2 * n**3 / statistics.median(seconds)
 
 
-def measure(case: Case, device: str, flops_a_second: float, repeats: int, rivals: tuple[str, ...]) -> dict[str, Any]:
+def measure(case: Case, device: str, flops_per_second: float, repeats: int, rivals: tuple[str, ...]) -> dict[str, Any]:
     """One case: parity, then interleaved medians, and peak memory of one step each."""
     result: dict[str, Any] = {"name": case.name, "title": case.title, "dtype": case.dtype, "reason": ""}
     result |= {

@@ -15,11 +15,11 @@ def training(monkeypatch):
     """Stand-ins for training and measuring; the list of what was done."""
     done = []
 
-    def start(options, objects, progress):
+    def start(options, **_):
         done.append(("start", options))
         return None, "prepared"
 
-    def resume(path, objects, progress):
+    def resume(path, *_, **__):
         done.append(("resume", path.name))
         return None, "prepared"
 
@@ -46,7 +46,7 @@ def test_a_finished_run_is_not_done_again(training, tmp_path):
 
 
 def test_an_interrupted_run_is_resumed(training, tmp_path, monkeypatch):
-    def interrupted(options, objects, progress):
+    def interrupted(options, **_):
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "config.yaml").write_text("epochs: 2")
         raise KeyboardInterrupt
@@ -73,7 +73,7 @@ def test_a_record_with_other_options_is_rejected(training, tmp_path):
 
 
 def test_a_run_that_broke_is_a_row_that_says_so(training, tmp_path, monkeypatch):
-    def broken(options, objects, progress):
+    def broken(options, **_):
         raise NonFiniteError("the loss became non-finite")
 
     monkeypatch.setattr(module, "start", broken)
