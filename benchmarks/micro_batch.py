@@ -17,7 +17,7 @@ from benchmarks.timing import describe_machine, interleaved, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.machine import keep_freed_memory
 from coulomb.methods import SimCLR
-from coulomb.models import build_encoder
+from coulomb.models import ViewRows, build_encoder
 
 SIDE = 32  # pixels, as in CIFAR
 STEP = "import sys; from benchmarks.micro_batch import print_memory; print_memory(*sys.argv[1:])"  # of a fresh process
@@ -90,13 +90,13 @@ def training_step(encoder: str, images: int, micro_batch: int | None) -> Callabl
     keep_freed_memory()
     network = build_encoder(encoder, channels=3, image_size=SIDE)
     network.micro_batch = micro_batch
-    method = SimCLR(network).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    method = SimCLR(SimCLR.tower_for(network)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     views = [torch.rand(images, 3, SIDE, SIDE).contiguous(memory_format=torch.channels_last) for _ in range(2)]
     optimizer = torch.optim.SGD(method.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> None:
         optimizer.zero_grad()
-        method(views).backward()
+        method(ViewRows.of(views)).backward()
         optimizer.step()
 
     return step

@@ -11,7 +11,7 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
 from coulomb.kinds.share import Share
 from coulomb.methods import METHODS
-from coulomb.models import build_encoder
+from coulomb.models import ViewRows, build_encoder
 from coulomb.training.order import TrainingBatch
 from coulomb.training.plan.config import Config
 from coulomb.training.watching.pulse import Pulse
@@ -71,7 +71,7 @@ class _Steps:
 
     def __init__(self, batch: int, *, method: str, channels: int, size: int, own: dict[str, Any] | None = None):
         network = build_encoder("convnet", channels=channels, image_size=size, width=32)
-        made: Any = METHODS[method](network, **(own or {}))
+        made: Any = METHODS[method](METHODS[method].tower_for(network), **(own or {}))
         self.method = made.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD([p for p in made.parameters() if p.requires_grad], lr=1e-3, momentum=0.9)
         draw = generator(0, "bench", "pulse")
@@ -90,7 +90,7 @@ class _Steps:
     def __call__(self, period: int) -> None:
         pulse, trainer, module, batch = Pulse(period, self.labels), self.trainer, self.module, self.batch
         pulse.on_train_batch_start(trainer, module, batch, 0)
-        loss = self.method(self.views, batch.labels, batch.train_row)
+        loss = self.method(ViewRows.of(self.views), batch.labels, batch.train_row)
         self.optimizer.zero_grad()
         loss.backward()
         self._tell("after_batch")

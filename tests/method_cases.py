@@ -5,8 +5,9 @@ import copy
 import torch
 from torch import nn
 
+from coulomb.methods.options import HEAD
 from coulomb.metrics.rank import effective_rank
-from coulomb.models import build_encoder
+from coulomb.models import ViewRows, build_encoder
 
 
 def encoder(seed=0):
@@ -19,6 +20,12 @@ def plain_encoder(width=6):
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Tanh())
     module.feature_dim = width
     return module
+
+
+def built(kind, encoder, **options):
+    """A method with a tower of the method's own kind of head; options of the head are among the ``options``."""
+    head = {name: options.pop(name) for name in HEAD if name in options}
+    return kind(kind.tower_for(encoder, seed=options.get("seed", 0), **head), **options)
 
 
 def views(count=2, batch=6, seed=0):
@@ -44,8 +51,8 @@ def changed(before, module):
 def step(method, optimizer, number, batch=6, images=20, total=10):
     """Makes one update on the batch with a number; returns the loss."""
     draw = torch.Generator().manual_seed(1000 + number)
-    index = torch.randperm(images, generator=draw)[:batch]
-    loss = method(views(batch=batch, seed=number), None, index)
+    train_row = torch.randperm(images, generator=draw)[:batch]
+    loss = method(ViewRows.of(views(batch=batch, seed=number)), None, train_row)
     optimizer.zero_grad()
     loss.backward()
     method.after_batch()
@@ -73,17 +80,17 @@ def assert_resumes(make):
     assert [step(other, other_optimizer, number) for number in range(3, 6)] == expected
 
 
-def assert_pure(method, index=None):
+def assert_pure(method, train_row=None):
     """A forward pass in training mode changes no saved state, and is reproducible."""
     before = state_of(method)
     seen = views()
-    first = float(method(seen, None, index).detach())
+    first = float(method(ViewRows.of(seen), None, train_row).detach())
     assert changed(before, method) == set()
-    assert float(method(seen, None, index).detach()) == first
+    assert float(method(ViewRows.of(seen), None, train_row).detach()) == first
 
 
-def assert_every_parameter_learns(method, index=None):
-    method(views(), None, index).backward()
+def assert_every_parameter_learns(method, train_row=None):
+    method(ViewRows.of(views()), None, train_row).backward()
     learning = {name for name, p in method.named_parameters() if p.requires_grad}
     assert {name for name, p in method.named_parameters() if p.grad is not None} == learning
 
@@ -93,16 +100,16 @@ def trained_on_blobs(method_class, **options):
 
     The two views are noisy copies of 128 random images.
     """
-    method = method_class(plain_encoder(16), embedding_dim=16, **options)
+    method = built(method_class, plain_encoder(16), embedding_dim=16, **options)
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.2, momentum=0.9)
     draw = torch.Generator().manual_seed(0)
     images = torch.randn(128, 1, 8, 8, generator=draw)
     for number in range(150):
-        loss = method([images + 0.3 * torch.randn(images.shape, generator=draw) for _ in range(2)])
+        loss = method(ViewRows.of([images + 0.3 * torch.randn(images.shape, generator=draw) for _ in range(2)]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         method.after_update((number + 1) / 150)
     with torch.no_grad():
-        embeddings = nn.functional.normalize(method.head(method.encoder(images)), dim=1)
+        embeddings = nn.functional.normalize(method.tower(images), dim=1)
     return float(loss.detach()), float(embeddings.std(0).mean()) * 4, effective_rank(embeddings)

@@ -10,15 +10,17 @@ from coulomb.methods.byol import BYOL
 from coulomb.methods.instdisc import InstDisc
 from coulomb.methods.moco import MoCo
 from coulomb.methods.options import accepted_parameters
+from coulomb.models import ViewRows
 from coulomb.training.batch_norm import share_batch_norms
+from method_cases import built
 
 MAKE = {
-    "moco": lambda encoder: MoCo(encoder, queue_size=24, embedding_dim=5, momentum=0.8),
-    "moco symmetric": lambda encoder: MoCo(
-        encoder, queue_size=24, embedding_dim=5, momentum=0.8, symmetric=True, exclude_own=True
+    "moco": lambda encoder: built(MoCo, encoder, queue_size=24, embedding_dim=5, momentum=0.8),
+    "moco symmetric": lambda encoder: built(
+        MoCo, encoder, queue_size=24, embedding_dim=5, momentum=0.8, symmetric=True, exclude_own=True
     ),
-    "instdisc": lambda encoder: InstDisc(encoder, num_images=20, embedding_dim=5, full=True, proximal=0.5),
-    "byol": lambda encoder: BYOL(encoder, embedding_dim=5, momentum=0.8),
+    "instdisc": lambda encoder: built(InstDisc, encoder, num_images=20, embedding_dim=5, full=True, proximal=0.5),
+    "byol": lambda encoder: built(BYOL, encoder, embedding_dim=5, momentum=0.8),
 }
 
 
@@ -41,10 +43,10 @@ def trained(name, steps=6, batch=12):
     share = slice(rank * batch // world, (rank + 1) * batch // world)
     for number in range(steps):
         views = [view[share] for view in method_cases.views(batch=batch, seed=number)]
-        index = torch.randperm(20, generator=torch.Generator().manual_seed(number))[
+        train_row = torch.randperm(20, generator=torch.Generator().manual_seed(number))[
             share if world > 1 else slice(batch)
         ]
-        loss = model(views, None, index)
+        loss = model(ViewRows.of(views), None, train_row)
         optimizer.zero_grad()
         loss.backward()
         method.after_batch()
@@ -71,13 +73,16 @@ def uneven_gradients(name, sizes):
     kind, total = METHODS[name], sum(sizes)
     facts = {"num_images": 40, "class_counts": torch.tensor([20, 12, 8]), "num_classes": 3}
     facts = {key: value for key, value in facts.items() if key in accepted_parameters(kind)[0]}
-    method = kind(method_cases.plain_encoder(), **facts, **OWN.get(name, {})).double()
+    method = built(kind, method_cases.plain_encoder(), **facts, **OWN.get(name, {})).double()
     share_batch_norms(method)
     rows = slice(sum(sizes[:rank]), sum(sizes[: rank + 1])) if world > 1 else slice(total)
     views = [view[rows].double() for view in method_cases.views(batch=total)]
     draw = torch.Generator().manual_seed(0)
-    labels, index = torch.randint(3, (total,), generator=draw)[rows], torch.randperm(40, generator=draw)[:total][rows]
-    loss = method(views, labels, index)
+    labels, train_row = (
+        torch.randint(3, (total,), generator=draw)[rows],
+        torch.randperm(40, generator=draw)[:total][rows],
+    )
+    loss = method(ViewRows.of(views), labels, train_row)
     if method.local_mean:
         loss = loss * (len(labels) * world / total)
     loss.backward()

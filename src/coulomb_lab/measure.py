@@ -137,7 +137,7 @@ def load_trained(run: RunFolder, plan: Plan, most: int = MAX_IMAGES, *, training
     with frozen(method), torch.no_grad():
         for number, batch in enumerate(part.images.batches(part.sample(most, config.seed, "pairs").indices, 256)):
             drawn = plan.views(batch.stack, generator(config.seed, "lab views", number), n=2)
-            pairs.append(torch.stack([normalize(method.head(method.encoder(view)).double(), dim=1) for view in drawn]))
+            pairs.append(torch.stack([normalize(method.tower(view).double(), dim=1) for view in drawn]))
             indices.append(batch.sample)
     first, second = torch.cat(pairs, dim=1)
     index = torch.cat(indices)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from coulomb.ground.randomness import numpy_generator
 from coulomb.methods import METHODS
 from coulomb.methods.simclr import SimCLR
+from coulomb.models import Tower, ViewRows
 
 SMALL = {"data": "digits", "encoder_width": 16, "epochs": 10, "knn_every": 2}
 NO_VIEWS = {"affine": 0.0, "elastic": 0.0, "jitter": 0.0, "blur": 0.0, "noise": 0.0, "cutout": 0.0}
@@ -50,26 +51,27 @@ class Case:
 class Bottleneck(SimCLR):
     """SimCLR with a head whose output has rank two."""
 
-    def __init__(self, encoder: Any, *, embedding_dim: int = 64, temperature: float = 0.2, seed: int = 0):
-        super().__init__(encoder, embedding_dim=embedding_dim, temperature=temperature, seed=seed)
-        last: Any = self.head[-1]
-        self.head[-1] = nn.Sequential(nn.Linear(last.in_features, 2), nn.Linear(2, embedding_dim))
+    def __init__(self, tower: Tower, *, temperature: float = 0.2):
+        super().__init__(tower, temperature=temperature)
+        head: Any = tower.head
+        head[-1] = nn.Sequential(nn.Linear(head[-1].in_features, 2), nn.Linear(2, tower.embedding_dim))
 
 
 class Mispaired(SimCLR):
     """SimCLR whose second views belong to the previous image: a classic mistake in a data loader."""
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
+    def forward(self, views: ViewRows, labels: Tensor | None = None, train_row: Tensor | None = None) -> Tensor:
         """Returns the loss of mismatched pairs."""
-        return super().forward([views[0], views[1].roll(1, 0)], labels, index)
+        first, second = views.split(self.rows(views))
+        return super().forward(ViewRows.of([first, second.roll(1, 0)], self.tower.column))
 
 
 class Unnormalized(SimCLR):
     """Cross-entropy of inner products without normalization, a common first implementation."""
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
+    def forward(self, views: ViewRows, labels: Tensor | None = None, train_row: Tensor | None = None) -> Tensor:
         """Returns the loss of matching each view 0 with its view 1."""
-        first, second = self.head(self.encoder(torch.cat(views))).chunk(2)
+        first, second = views.split(self.embed(views))
         return functional.cross_entropy(first @ second.T, torch.arange(len(first)))
 
 

@@ -4,20 +4,21 @@ import torch
 
 from coulomb.losses import ArcFaceLoss
 from coulomb.methods.arcface import ArcFace
-from method_cases import encoder, views
+from coulomb.models import ViewRows
+from method_cases import built, encoder, views
 
 
 def made(**options):
-    return ArcFace(encoder(), num_classes=3, embedding_dim=5, **{"scale": 8.0} | options)
+    return built(ArcFace, encoder(), num_classes=3, embedding_dim=5, **{"scale": 8.0} | options)
 
 
 def test_loss_is_arcface_of_the_labeled_embeddings():
     method, labels = made().eval(), torch.tensor([0, 2, -1, 1, 0, -1])
     kept = labels >= 0
-    rows = torch.cat([method.head(method.encoder(view[kept])) for view in views()])
+    rows = torch.cat([method.tower(view[kept]) for view in views()])
     loss = ArcFaceLoss(3, 5, 8.0, 0.5)
     loss.load_state_dict(method.criterion.state_dict())
-    torch.testing.assert_close(method(views(), labels), loss(rows, labels[kept].repeat(2)))
+    torch.testing.assert_close(method(ViewRows.of(views()), labels), loss(rows, labels[kept].repeat(2)))
 
 
 def test_no_signal_is_the_smallest_loss_of_equal_embeddings():
@@ -33,5 +34,5 @@ def test_no_signal_is_the_smallest_loss_of_equal_embeddings():
 
 def test_the_classifier_is_the_cosine_without_margin():
     method = made().eval()
-    features = method.encoder(views()[0])
-    torch.testing.assert_close(method.classifier()(features), method.criterion.logits(method.head(features)))
+    features = method.tower.encoder(views()[0])
+    torch.testing.assert_close(method.classifier()(features), method.criterion.logits(method.tower.head(features)))

@@ -7,15 +7,17 @@ from torch.nn.functional import normalize
 import method_cases
 from coulomb.ground.errors import InputError
 from coulomb.methods.debiased import Debiased
+from coulomb.models import ViewRows
+from method_cases import built
 
 
 def made(encoder=method_cases.encoder, **options):
-    return Debiased(encoder(), **{"embedding_dim": 5} | options)
+    return built(Debiased, encoder(), **{"embedding_dim": 5} | options)
 
 
 def test_loss_is_the_formula():
     method, seen = made(temperature=0.4, tau_plus=0.05).eval(), method_cases.views()
-    z = normalize(method.head(method.encoder(torch.cat(seen))))
+    z = normalize(method.tower(torch.cat(seen)))
     s = (z @ z.T / 0.4).exp()
     losses = []
     for i in range(12):
@@ -23,7 +25,7 @@ def test_loss_is_the_formula():
         others = torch.stack([s[i, j] for j in range(12) if j % 6 != i % 6])
         negatives = (others.sum() - 0.05 * 10 * own) / 0.95
         losses.append(-(own / (own + negatives.clamp_min(10 * math.exp(-1 / 0.4)))).log())
-    torch.testing.assert_close(method(seen), torch.stack(losses).mean())
+    torch.testing.assert_close(method(ViewRows.of(seen)), torch.stack(losses).mean())
 
 
 def test_is_pure_and_resumes():
@@ -33,10 +35,10 @@ def test_is_pure_and_resumes():
 
 
 def test_equal_images_give_the_value_of_no_signal():
-    same = [torch.full((4, 1, 8, 8), 0.5)] * 2
+    same = ViewRows.of([torch.full((4, 1, 8, 8), 0.5)] * 2)
     assert float(made().eval()(same).detach()) == pytest.approx(made().no_signal(4, 2)) == pytest.approx(math.log(7))
 
 
 def test_other_than_two_views_are_refused():
     with pytest.raises(InputError, match="n_views=3"):
-        made()(method_cases.views(3))
+        made()(ViewRows.of(method_cases.views(3)))

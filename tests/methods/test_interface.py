@@ -4,6 +4,7 @@ import torch
 from coulomb.ground.errors import CoulombWarning
 from coulomb.methods.interface import labeled_rows, positive_counts
 from coulomb.methods.simclr import SimCLR
+from coulomb.methods.softmax import Softmax
 from method_cases import encoder
 
 
@@ -14,12 +15,14 @@ def test_absent_classes_are_counted():
 
 
 def test_labeled_rows_of_all_views():
-    rows, labels = labeled_rows(torch.arange(6)[:, None], torch.tensor([4, -1, 2]), views=2)
+    rows, labels = labeled_rows(torch.arange(6)[:, None], torch.tensor([4, -1, 2]))
     assert rows[:, 0].tolist() == [0, 2, 3, 5]
     assert labels.tolist() == [4, 2, 4, 2]
 
 
 def test_options_of_the_head():
-    assert SimCLR(encoder(), embedding_dim=5, head_layers=1).head[0].weight.shape == (5, encoder().feature_dim)
-    with pytest.raises(TypeError, match="SimCLR has no option embeding_dim"):
-        SimCLR(encoder(), embeding_dim=5)
+    tower = SimCLR.tower_for(encoder(), embedding_dim=5, head_layers=1)
+    assert tower.head[0].weight.shape == (5, encoder().feature_dim)
+    assert Softmax.tower_for(encoder()).embedding_dim == encoder().feature_dim
+    with pytest.raises(TypeError, match="embeding_dim"):
+        SimCLR.tower_for(encoder(), embeding_dim=5)

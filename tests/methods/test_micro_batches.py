@@ -9,7 +9,7 @@ from torch import nn
 import method_cases
 from coulomb.methods import METHODS
 from coulomb.methods.options import build_method
-from coulomb.models import wrap_encoder
+from coulomb.models import ViewRows, wrap_encoder
 
 LABELS = torch.tensor([0, 0, 1, 1, -1, 2, 0])
 INDEX = torch.tensor([3, 1, 4, 15, 9, 2, 6])
@@ -66,7 +66,7 @@ def step(method, number=0):
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1)
     torch.manual_seed(number)
     views = [view.double() for view in method_cases.views(count=2, batch=7, seed=number)]
-    loss = method(views, LABELS, INDEX)
+    loss = method(ViewRows.of(views), LABELS, INDEX)
     loss.backward()
     gradients = {name: p.grad.clone() for name, p in method.named_parameters() if p.grad is not None}
     method.after_batch()
@@ -127,5 +127,5 @@ def test_momentum_encoders_are_copied_with_their_micro_batch(name):
     for part in method.modules():
         if hasattr(part, "micro_batch"):
             part.backbone.register_forward_hook(lambda module, given, out: sizes.append(len(given[0])))
-    method(method_cases.views(batch=7), LABELS, INDEX).backward()
+    method(ViewRows.of(method_cases.views(batch=7)), LABELS, INDEX).backward()
     assert sizes and max(sizes) <= 4

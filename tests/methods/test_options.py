@@ -12,6 +12,7 @@ from coulomb.methods.options import (
     find_method,
     own_options,
     short_name,
+    used_options,
 )
 from method_cases import encoder
 
@@ -19,7 +20,7 @@ OWN = """
 from torch import nn
 
 class Good(nn.Module):
-    def forward(self, views, labels=None, index=None):
+    def forward(self, views, labels=None, train_row=None):
         return 0
 
 class TwoArguments(nn.Module):
@@ -56,7 +57,7 @@ def test_names_and_own_classes(own):
         ("{own}:Missing", "no class or function 'Missing'"),
         ("{own}:number", "no class or function 'number'"),
         ("{own}:NoModule", "torch.nn.Module"),
-        ("{own}:TwoArguments", r"forward must take \(views, labels, index\)"),
+        ("{own}:TwoArguments", r"forward must take \(views, labels, train_row\)"),
         ("nowhere.py:Good", "no such file nowhere.py"),
         ("custom:Good", "pass it again"),
     ],
@@ -77,13 +78,14 @@ UNLABELED = {"num_images": 20, "class_counts": None}
 
 
 class OpenEnded(nn.Module):
-    def __init__(self, encoder, *, num_images, strength: float, kind: str = "a", class_counts=None, **rest):
+    def __init__(self, tower, *, num_images, strength: float, kind: str = "a", class_counts=None, **rest):
         super().__init__()
+        self.tower = tower
         self.given = {"num_images": num_images, "strength": strength, "kind": kind, "counts": class_counts} | rest
 
 
 class Strict(nn.Module):
-    def __init__(self, encoder, *, strength: float, module=nn.ReLU, depth: int | None = None):
+    def __init__(self, tower, *, strength: float, module=nn.ReLU, depth: int | None = None):
         super().__init__()
 
 
@@ -156,12 +158,12 @@ def test_a_class_without_the_interface_receives_its_defaults():
 
         needs_labels = True
 
-        def __init__(self, encoder, **options):
+        def __init__(self, tower, **options):
             super().__init__()
-            self.encoder = encoder
+            self.tower = tower
 
-        def forward(self, views, labels, index):
-            return self.encoder(views[0]).sum()
+        def forward(self, views, labels, train_row):
+            return self.tower(views[self.tower.column]).sum()
 
         def no_signal(self, batch, views):
             return 3.0
@@ -170,20 +172,58 @@ def test_a_class_without_the_interface_receives_its_defaults():
     assert issubclass(method, Plain) and issubclass(method, Method) and check_method("again", method) is method
     assert (method.__name__, method.__module__, method.__doc__) == ("Plain", __name__, Plain.__doc__)
     assert method.needs_labels and not method.two_stages and method.constant_lr == ()
-    built = method(encoder())
+    built = method(method.tower_for(encoder()))
     assert built.no_signal(4, 2) == 3.0 and built.floor(4, 2) is None and built.figures() == {}
     assert built.classifier() is None and built.after_batch() is None and built.after_update(0.5) is None
 
 
 def test_a_submodule_with_the_name_of_a_hook_is_refused():
     class Hiding(nn.Module):
-        def __init__(self, encoder):
+        def __init__(self, tower):
             super().__init__()
-            self.classifier = nn.Linear(3, 3)
+            self.tower, self.classifier = tower, nn.Linear(3, 3)
 
-        def forward(self, views, labels, index):
+        def forward(self, views, labels, train_row):
             return 0
 
     method = check_method("mine", Hiding)
     with pytest.raises(InputError, match="attribute 'classifier' has the name of a hook"):
         build_method("mine", method, encoder(), shared=SHARED, **UNLABELED, own={})
+
+
+def test_a_method_that_loses_its_tower_is_refused():
+    class Lost(nn.Module):
+        def __init__(self, tower):
+            super().__init__()
+            self.encoder = tower.encoder
+
+        def forward(self, views, labels, train_row):
+            return 0
+
+    with pytest.raises(InputError, match="method='mine': has no tower"):
+        build_method("mine", check_method("mine", Lost), encoder(), shared=SHARED, **UNLABELED, own={})
+
+
+def test_a_tower_has_the_head_of_the_run():
+    built = build_method("supcon", SupCon, encoder(), shared=SHARED, **UNLABELED, own={})
+    assert [type(part) for part in built.tower.head] == [nn.Linear] and built.tower.embedding_dim == 5
+    assert used_options(SupCon) == {"temperature", "embedding_dim", "head_layers", "head_hidden_dim", "seed"}
+    assert used_options(Softmax) == {"seed"}
+
+
+def test_a_method_without_a_head_embeds_features():
+    class Bare(nn.Module):
+        default_head = None
+
+        def __init__(self, tower):
+            super().__init__()
+            self.tower = tower
+
+        def forward(self, views, labels, train_row):
+            return self.tower(views["image"]).sum()
+
+    built = build_method("mine", check_method("mine", Bare), encoder(), shared=SHARED, **UNLABELED, own={})
+    images = torch.rand(3, 1, 8, 8)
+    built.eval()
+    assert torch.equal(built.tower(images), built.tower.encoder(images))
+    assert built.tower.embedding_dim == encoder().feature_dim

@@ -5,18 +5,20 @@ from torch.nn.functional import cosine_similarity
 import method_cases
 from coulomb.ground.errors import InputError
 from coulomb.methods.simsiam import SimSiam
+from coulomb.models import ViewRows
+from method_cases import built
 
 
 def made(encoder=method_cases.encoder, **options):
-    return SimSiam(encoder(), **{"embedding_dim": 8} | options)
+    return built(SimSiam, encoder(), **{"embedding_dim": 8} | options)
 
 
 def test_loss_is_half_of_both_negative_cosines():
     method, (a, b) = made().eval(), method_cases.views()
-    z = [method.head(method.encoder(view)) for view in (a, b)]
+    z = [method.tower(view) for view in (a, b)]
     p = [method.predictor(each) for each in z]
     expected = -(cosine_similarity(p[0], z[1]) + cosine_similarity(p[1], z[0])).mean() / 2
-    torch.testing.assert_close(method([a, b]), expected)
+    torch.testing.assert_close(method(ViewRows.of([a, b])), expected)
 
 
 def test_the_gradient_of_the_other_view_is_stopped():
@@ -24,13 +26,13 @@ def test_the_gradient_of_the_other_view_is_stopped():
     grads = {}
     for stop in (True, False):
         method = made(stop_gradient=stop)
-        z = method.head(method.encoder(torch.cat(seen)))
+        z = method.tower(torch.cat(seen))
         p = method.predictor(z).chunk(2)
         target = [part.detach() if stop else part for part in z.chunk(2)]
         by_hand = -(cosine_similarity(p[0], target[1]) + cosine_similarity(p[1], target[0])).mean() / 2
-        (expected,) = torch.autograd.grad(by_hand, method.head[0].weight)
-        method(seen).backward()
-        grads[stop] = method.head[0].weight.grad
+        (expected,) = torch.autograd.grad(by_hand, method.tower.head[0].weight)
+        method(ViewRows.of(seen)).backward()
+        grads[stop] = method.tower.head[0].weight.grad
         torch.testing.assert_close(grads[stop], expected, rtol=1e-3, atol=1e-7)
     assert not torch.allclose(grads[True], grads[False], rtol=0.1)
 
@@ -52,4 +54,4 @@ def test_without_stop_gradient_it_collapses():
 def test_no_signal_is_none_and_one_view_is_refused():
     assert made().no_signal(6, 2) is None and made().floor(6, 2) == -1
     with pytest.raises(InputError, match="n_views=1"):
-        made()(method_cases.views(1))
+        made()(ViewRows.of(method_cases.views(1)))

@@ -7,6 +7,7 @@ import torch
 
 from coulomb.methods import METHODS
 from coulomb.methods.options import build_method
+from coulomb.models import ViewRows
 from coulomb.models.tuning import Tune
 from coulomb.negatives import MomentumEncoder
 from method_cases import encoder, optimizer_of, state_of, views
@@ -26,7 +27,7 @@ def made(name, tune):
 
 
 def step(method, optimizer, number):
-    loss = method(views(seed=number), LABELS, torch.arange(6) + number)
+    loss = method(ViewRows.of(views(seed=number)), LABELS, torch.arange(6) + number)
     optimizer.zero_grad()
     loss.backward()
     method.after_batch()
@@ -45,16 +46,18 @@ def test_only_what_tune_allows_moves(name, tune):
         step(method, optimizer, number)
     after, trained = method.state_dict(), {key for key, p in method.named_parameters() if p.requires_grad}
     changed = {key for key in after if not torch.equal(before[key].nan_to_num(7), after[key].nan_to_num(7))}
-    own = {key for key in changed if key.startswith("encoder.")}
+    own = {key for key in changed if key.startswith("tower.encoder.")}
     statistics = {key for key in own if key.endswith(("running_mean", "running_var", "num_batches_tracked"))}
     assert own - statistics and own - statistics <= trained
     expected = {"last:1": {"layers.4"}, "norm": {"layers.1", "layers.4"}, "lora:2": set()}[tune]
-    assert {".".join(key.split(".")[2:4]) for key in statistics} == expected
+    assert {".".join(key.split(".")[3:5]) for key in statistics} == expected
     for kept in (part for part in method.modules() if isinstance(part, MomentumEncoder)):
-        frozen = {key for key, p in method.encoder.named_parameters() if not p.requires_grad}
-        follower, online = kept.module[0].state_dict(), method.encoder.state_dict()
+        frozen = {key for key, p in method.tower.encoder.named_parameters() if not p.requires_grad}
+        follower, online = kept.module.encoder.state_dict(), method.tower.encoder.state_dict()
         assert all(torch.equal(follower[key], online[key]) for key in frozen)
-        assert any(not torch.equal(follower[key], before[f"encoder.{key}"]) for key in online if key not in frozen)
+        assert any(
+            not torch.equal(follower[key], before[f"tower.encoder.{key}"]) for key in online if key not in frozen
+        )
 
 
 @pytest.mark.parametrize("tune", TUNES)

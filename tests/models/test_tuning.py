@@ -8,6 +8,7 @@ from coulomb.methods import MoCo
 from coulomb.models import build_encoder, wrap_encoder
 from coulomb.models.features import frozen
 from coulomb.models.tuning import HeadFirst, Tune
+from method_cases import built
 
 
 @pytest.mark.parametrize(
@@ -154,17 +155,17 @@ def test_modes_are_kept_by_copies_and_by_contexts_in_eval_mode():
 
 
 def test_the_head_alone_and_then_what_trained_before():
-    method = MoCo(encoder_of(), embedding_dim=4)
-    Tune.parse("last:1").apply(method.encoder)
+    method = built(MoCo, encoder_of(), embedding_dim=4)
+    Tune.parse("last:1").apply(method.tower.encoder)
     before = {name: p.requires_grad for name, p in method.named_parameters()}
     phase = HeadFirst(method)
     phase.set(True)
-    assert {name.split(".")[0] for name, p in method.named_parameters() if p.requires_grad} == {"head"}
-    assert not any(part.training for part in method.train().encoder.backbone.modules())
-    assert not any(part.training for part in method.momentum_encoder.module[0].backbone.modules())
+    assert {name.split(".")[1] for name, p in method.named_parameters() if p.requires_grad} == {"head"}
+    assert not any(part.training for part in method.train().tower.encoder.backbone.modules())
+    assert not any(part.training for part in method.momentum_encoder.module.encoder.backbone.modules())
     phase.set(False)
     assert {name: p.requires_grad for name, p in method.named_parameters()} == before
-    assert len(moving(method.encoder)) == 3
+    assert len(moving(method.tower.encoder)) == 3
 
 
 def test_a_method_without_head_cannot_train_it_alone():

@@ -18,24 +18,24 @@ from coulomb.methods import SimCLR
 class Told(SimCLR):
     """Counts batches and updates in buffers, and records their order."""
 
-    def __init__(self, encoder, *, num_images, class_counts=None, temperature=0.5, strength: float = 1.0, kind="plain"):
-        super().__init__(encoder, temperature=temperature, embedding_dim=8)
+    def __init__(self, tower, *, num_images, class_counts=None, temperature=0.5, strength: float = 1.0, kind="plain"):
+        super().__init__(tower, temperature=temperature)
         assert num_images == 48 and class_counts.tolist() == [9, 9, 10, 10, 10]
         self.num_images, self.strength = num_images, strength
         self.register_buffer("counts", torch.zeros(2))
         self.register_buffer("seen", torch.zeros(num_images))
         self.order, self.progress = "", 0.0
 
-    def forward(self, views, labels=None, index=None):
+    def forward(self, views, labels=None, train_row=None):
         self.order += "f"
-        self.index = index
+        self.train_row = train_row
         return self.strength * super().forward(views)
 
     def after_batch(self):
-        assert not torch.is_grad_enabled() and self.head[0].weight.grad is not None
+        assert not torch.is_grad_enabled() and self.tower.head[0].weight.grad is not None
         self.order += "b"
         self.counts[0] += 1
-        self.seen[self.index] += 1
+        self.seen[self.train_row] += 1
 
     def after_update(self, progress):
         self.order += "u"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from coulomb.models import build_encoder
+from coulomb.models import Tower, build_encoder
 from coulomb.models.tuning import Tune
 from coulomb.training.optimizers import LARS, Muon, build_optimizer, orthogonalized, parameter_groups, rate
 from coulomb.training.plan.config import SCHEDULES, Config
@@ -134,8 +134,8 @@ def test_submodules_in_constant_lr_keep_their_learning_rate():
 
 def tuned_method(name, **options):
     method = nn.Module()
-    method.encoder = build_encoder(name, channels=3, image_size=16, width=12, **options)
-    method.head = nn.Linear(method.encoder.feature_dim, 2)
+    encoder = build_encoder(name, channels=3, image_size=16, width=12, **options)
+    method.tower = Tower(encoder, embedding_dim=2, head_layers=1)
     return method
 
 
@@ -143,13 +143,15 @@ def rates(method, config):
     """Learning rates by the name of the parameter."""
     names = {id(p): name for name, p in method.named_parameters()}
     groups = build_optimizer(method, config).param_groups
-    return {names[id(p)].removeprefix("encoder.backbone."): group["lr"] for group in groups for p in group["params"]}
+    return {
+        names[id(p)].removeprefix("tower.encoder.backbone."): group["lr"] for group in groups for p in group["params"]
+    }
 
 
 def test_layer_decay_multiplies_the_learning_rate_by_block():
     method = tuned_method("vit")
     found = rates(method, Config(lr=0.1, layer_decay=0.75, optimizer="adamw"))
-    expected = {"embed": 7, "positions": 7, "norm": 0, "head": 0} | {f"blocks.{i}": 6 - i for i in range(6)}
+    expected = {"embed": 7, "positions": 7, "norm": 0, "tower.head": 0} | {f"blocks.{i}": 6 - i for i in range(6)}
     assert len(found) == len(list(method.parameters()))
     for name, lr in found.items():
         power = next(power for start, power in expected.items() if name.startswith(start))
@@ -158,14 +160,14 @@ def test_layer_decay_multiplies_the_learning_rate_by_block():
 
 def test_layer_decay_of_a_partly_frozen_and_of_an_adapted_encoder():
     method = tuned_method("resnet10")
-    Tune.parse("last:2").apply(method.encoder)
+    Tune.parse("last:2").apply(method.tower.encoder)
     found = rates(method, Config(lr=0.1, layer_decay=0.5))
     assert {lr for name, lr in found.items() if name.startswith("stages.2")} == {0.1 * 0.5**2}
     assert {lr for name, lr in found.items() if name.startswith("stages.3")} == {0.1 * 0.5}
     assert {name.split(".")[1] for name in found if name.startswith("stages")} == {"2", "3"}
     pytest.importorskip("peft", reason="peft is not installed")
     method = tuned_method("convnet", stages=2)
-    Tune.parse("lora:2").apply(method.encoder)
+    Tune.parse("lora:2").apply(method.tower.encoder)
     found = rates(method, Config(lr=0.1, layer_decay=0.5))
     by_layer = {name.split(".")[1]: lr for name, lr in found.items() if name.startswith("layers")}
     assert by_layer == {"0": 0.1 * 0.5**2, "3": 0.1 * 0.5}

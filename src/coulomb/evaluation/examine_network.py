@@ -18,7 +18,7 @@ from coulomb.metrics.hardness import hardness, temperature_sweep
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation
-from coulomb.models import Encoder
+from coulomb.models import Encoder, ViewRows
 from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.saving import load_encoder
 from coulomb.training.checkpoints import load_method
@@ -83,8 +83,7 @@ def network_figures(plan: Plan, folder: RunFolder) -> dict[str, Any]:
         figures["labels"] = label_figures(encoder, prepared, views, config)
         part = Part(prepared.train.images, learned, prepared.train.labels)
         part = part.sample(min(most, config.batch_size), config.seed, "doctor")
-        if hasattr(method, "head"):
-            figures |= _loss_figures(method, part, position_tensor(learned), views, config)
+        figures |= _loss_figures(method, part, position_tensor(learned), views, config)
     except Exception as error:
         if config.method in METHODS or isinstance(error, DataUnavailableError):
             raise
@@ -112,17 +111,15 @@ def _view_figures(method: Any, encoder: Encoder, part: Part, views: ViewMaker, c
             pair = views(batch.stack, generator(config.seed, "doctor views", number), n=2)
             plain.append(views.plain(batch.stack).float())
             pixels.append(torch.stack([encoder.normalize(view).flatten(1) for view in pair]))
-            if hasattr(method, "head"):
-                heads.append(torch.stack([method.head(method.encoder(view)).float() for view in pair]))
+            heads.append(torch.stack([method.tower(view).float() for view in pair]))
     if sum(pair.shape[1] for pair in pixels) < 2:
         return {}
     first, second = torch.cat(pixels, dim=1).float()
     figures: dict[str, Any] = {"pixel_retrieval": view_retrieval(first, second)}
     figures["identical_views"] = float((first == second).all(1).double().mean())
-    if heads:
-        figures["separation"] = separation(*torch.cat(heads, dim=1))
-        with frozen(method):
-            figures["transplant"] = transplants(torch.cat(plain), lambda images: method.head(method.encoder(images)))
+    figures["separation"] = separation(*torch.cat(heads, dim=1))
+    with frozen(method):
+        figures["transplant"] = transplants(torch.cat(plain), method.tower)
     return figures
 
 
@@ -133,7 +130,7 @@ def _loss_figures(method: Any, part: Part, positions: Tensor, views: ViewMaker, 
     labels = None if all_labels is None else all_labels[batch.sample]
     change = _scale_change(method, drawn, labels, positions[batch.sample])
     with frozen(method):
-        embedded = torch.cat([method.head(method.encoder(view)).float() for view in drawn[:2]])
+        embedded = torch.cat([method.tower(view).float() for view in drawn[:2]])
     ids = batch.sample.repeat(min(2, len(drawn)))
     labels = None if labels is None else labels.repeat(min(2, len(drawn)))
     now = hardness(embedded, config.temperature, ids=ids, labels=labels)
@@ -149,20 +146,20 @@ def _loss_figures(method: Any, part: Part, positions: Tensor, views: ViewMaker, 
     return {"scale_change": change, "negatives": shares, "sweep": sweep}
 
 
-def _scale_change(method: Any, drawn: list[Tensor], labels: Tensor | None, index: Tensor) -> float | None:
+def _scale_change(method: Any, drawn: list[Tensor], labels: Tensor | None, train_row: Tensor) -> float | None:
     """|L(2z) − L(z)| / |L(z)|, in training mode, on a copy; None in a process group, where the loss would wait for others."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return None
-    trial = copy.deepcopy(method).train()
+    trial, views = copy.deepcopy(method).train(), ViewRows.of(drawn, method.tower.column)
 
     def loss() -> float:
         torch.manual_seed(0)
         with torch.no_grad():
-            return float(trial(drawn, labels, index))
+            return float(trial(views, labels, train_row))
 
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         before = loss()
-        trial.head.register_forward_hook(lambda module, inputs, output: 2 * output)
+        trial.tower.head.register_forward_hook(lambda module, inputs, output: 2 * output)
         after = loss()
     return abs(after - before) / max(abs(before), 1e-3)
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from coulomb.losses import BalancedSoftmaxLoss
 from coulomb.methods.interface import positive_counts
 from coulomb.methods.softmax import Softmax
-from coulomb.models import Encoder
+from coulomb.models import Tower
 from coulomb.models.classifier import Classifier
 
 
@@ -17,14 +17,16 @@ class BalancedSoftmax(Softmax):
     The prediction is the largest logit without log π, as if all classes were equally frequent.
 
     Args:
-        encoder, label_smoothing, seed: as in `Softmax`.
+        tower, label_smoothing, seed: as in `Softmax`.
         class_counts: training images of each class as the sampler draws them, [C]; a class without images counts as one.
     """
 
-    def __init__(self, encoder: Encoder, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
-        super().__init__(encoder, class_counts=class_counts, label_smoothing=label_smoothing, seed=seed)
+    def __init__(self, tower: Tower, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
+        super().__init__(tower, class_counts=class_counts, label_smoothing=label_smoothing, seed=seed)
         self.criterion = BalancedSoftmaxLoss(positive_counts(class_counts), label_smoothing)
 
     def classifier(self) -> Classifier:
         """Returns the current classifier, without log π."""
-        return Classifier(self.head.weight, self.head.bias, how="linear, balanced softmax, trained with the encoder")
+        return Classifier(
+            self.linear.weight, self.linear.bias, how="linear, balanced softmax, trained with the encoder"
+        )

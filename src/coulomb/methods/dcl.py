@@ -1,28 +1,23 @@
 """DCL: SimCLR without the positive in the denominator."""
 
 import math
-from typing import Unpack
 
 from coulomb.losses import DecoupledLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
-from coulomb.models import Encoder
+from coulomb.methods.interface import OneColumn, Traits
+from coulomb.models import Tower
 
 
-class DCL(ProjectionMethod):
+class DCL(OneColumn):
     """Decoupled contrastive learning (Yeh et al., 2022).
 
         z = head(encoder(view))         both views in one forward pass, which share the batch statistics
         loss = Decoupled(z0, z1)        −s⁺ + LSE over the 2N − 2 views of other images; no lower bound of 0
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        tower: encoder and head; the head has 2 layers and ends in 128, as in the paper.
         temperature: τ; .1 in the paper.
-        embedding_dim: output width of the head (default and paper: 128).
-        head_layers: linear layers in the head (default and paper: 2).
-        head_hidden_dim: width between them; None is the feature width, as in the paper.
         weighted: DCLW, which pulls distant positives more; see `DecoupledLoss`.
         sigma: σ of its weights; .5 in the paper.
-        seed: seed of the head's initial weights.
     """
 
     traits = Traits(negatives=True, floor="decoupled")
@@ -31,15 +26,13 @@ class DCL(ProjectionMethod):
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         temperature: float = 0.1,
         weighted: bool = False,
         sigma: float = 0.5,
-        seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
-        super().__init__(encoder, seed=seed, **head)
+        super().__init__(tower)
         self.temperature = temperature
         self.criterion = DecoupledLoss(temperature, weighted, sigma)
 

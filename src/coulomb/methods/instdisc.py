@@ -1,7 +1,7 @@
 """Instance discrimination: each image against a memory bank of all others."""
 
 import math
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -11,12 +11,12 @@ from torch.nn.functional import normalize
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator
 from coulomb.losses import NCELoss, SoftmaxLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
-from coulomb.models import Encoder
+from coulomb.methods.interface import OneColumn, Traits, for_rows
+from coulomb.models import Tower, ViewRows
 from coulomb.negatives import MemoryBank
 
 
-class InstDisc(ProjectionMethod):
+class InstDisc(OneColumn):
     """Every image is its own class, whose center is a slot of a memory bank (Wu et al., 2018).
 
         f = head(encoder(view))
@@ -28,12 +28,9 @@ class InstDisc(ProjectionMethod):
     is enough (``n_views=1``). With several views each contributes to the loss, and their mean is written to the bank.
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        tower: encoder and head; the head is one layer of 128, as in the paper.
         num_images: n, training images and slots of the bank.
         temperature: τ; .07 in the paper, .1 on CIFAR-10.
-        embedding_dim: output width of the head (default and paper: 128).
-        head_layers: linear layers in the head (default and paper: 1).
-        head_hidden_dim: width between them; None is the feature width.
         full: softmax over all n slots: exact, B·n·D multiplications.
         noise_samples: m of NCE; 4096 in the paper. They take memory for B·m·D numbers.
         normalizer: Z of NCE. ``"first"`` estimates it on the first batch and keeps it, as in the authors' code; it then
@@ -41,19 +38,19 @@ class InstDisc(ProjectionMethod):
         bank_momentum: weight of the previous slot; .5 in the authors' code.
         bank_path: file for a bank larger than memory; see `MemoryBank`.
         proximal: λ; the authors' code has no such term.
-        seed: seed of the initial weights of the head, of the initial slots, and of the noise.
+        seed: seed of the initial slots, and of the noise.
     """
 
+    default_head: ClassVar = {"head_layers": 1}
     traits = Traits(negatives=True)
     local_mean = True
 
-    default_head: ClassVar[HeadOptions] = {"head_layers": 1}
     least_views = 1
     batches: Tensor
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         num_images: int,
         temperature: float = 0.07,
@@ -64,25 +61,25 @@ class InstDisc(ProjectionMethod):
         bank_path: str | None = None,
         proximal: float = 0.0,
         seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
         if normalizer not in ("first", "ema"):
             raise InputError(f"normalizer={normalizer!r}: must be 'first' or 'ema'")
         if noise_samples < 1 or proximal < 0:
             raise InputError(f"noise_samples={noise_samples} must be at least 1, proximal={proximal} at least 0")
-        super().__init__(encoder, seed=seed, **head)
-        self.bank = MemoryBank(num_images, self.embedding_dim, momentum=bank_momentum, path=bank_path, seed=seed)
+        super().__init__(tower)
+        self.bank = MemoryBank(num_images, tower.embedding_dim, momentum=bank_momentum, path=bank_path, seed=seed)
         self.nce = None if full else NCELoss(num_images, temperature, None if normalizer == "first" else normalizer)
         self.softmax = SoftmaxLoss(temperature=temperature, normalize=True)
         self.noise_samples, self.proximal, self.seed = noise_samples, proximal, seed
         self.register_buffer("batches", torch.tensor(0))
         self.pending: tuple[Tensor, Tensor, Tensor | None] | None = None
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and the training image of each, [B]."""
-        if index is None:
-            raise InputError("index=None: forward needs the position of each image among the training images")
-        embeddings, slots = self.embed(views), index.repeat(len(views))
+    def forward(self, views: ViewRows, labels: Tensor | None = None, train_row: Tensor | None = None) -> Tensor:
+        """Returns the loss of a batch, a scalar; the train rows [N] are slots of the bank."""
+        if train_row is None:
+            raise InputError("train_row=None: forward needs the place of each sample among the training samples")
+        embeddings = self.embed(views)
+        slots = for_rows(train_row, embeddings)
         own = self.bank.lookup(slots)
         normalizer = None
         if self.nce is None:

@@ -13,11 +13,12 @@ from coulomb.ground.checked import type_mismatch
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.methods import METHODS
 from coulomb.methods.interface import Method
-from coulomb.models import Encoder
+from coulomb.models import Encoder, Tower
 from coulomb.models.user_code import is_user_code, load_user_code
 
 OWN = "custom:"  # prefix in a configuration for a class passed from Python
-SHARED = ("temperature", "embedding_dim", "head_layers", "head_hidden_dim", "seed")  # options of every run
+HEAD = ("embedding_dim", "head_layers", "head_hidden_dim")  # options of the tower's head
+SHARED = ("temperature", *HEAD, "seed")  # options of every run
 HOOKS = ("after_batch", "after_update", "no_signal", "floor", "figures", "classifier")
 FACTS = ("num_images", "class_counts", "num_classes")  # read from the training images
 
@@ -45,7 +46,7 @@ def find_method(name: str) -> type[Method]:
     """Returns the class that ``name`` refers to; a user's file is executed, an installed package imported.
 
     Raises:
-        InputError: no such class, or it is not an ``nn.Module`` whose forward takes (views, labels, index).
+        InputError: no such class, or it is not an ``nn.Module`` whose forward takes (views, labels, train_row).
     """
     check_method_name(name)
     if name in METHODS:
@@ -77,11 +78,11 @@ def check_method(name: str, given: Any) -> type[Method]:
     try:
         inspect.signature(given.forward).bind(None, [], None, None)
     except TypeError:
-        raise InputError(f"method={name!r}: forward must take (views, labels, index)") from None
+        raise InputError(f"method={name!r}: forward must take (views, labels, train_row)") from None
     try:
         inspect.signature(given).bind_partial(None)
     except TypeError:
-        raise InputError(f"method={name!r}: must take the encoder as its first argument") from None
+        raise InputError(f"method={name!r}: must take a tower as its first argument") from None
     if issubclass(given, Method):
         return given
     names = {"__module__": given.__module__, "__qualname__": given.__qualname__, "__doc__": given.__doc__}
@@ -94,19 +95,17 @@ def short_name(name: str) -> str:
 
 
 def accepted_parameters(method: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], bool]:
-    """Returns the keyword arguments of the constructor by name, without the encoder, and whether it accepts any others."""
-    accepted, open_ended = {}, False
-    for parameter in list(inspect.signature(method).parameters.values())[1:]:
-        if parameter.kind is not parameter.VAR_KEYWORD:
-            accepted[parameter.name] = parameter
-        elif typing.get_origin(parameter.annotation) is typing.Unpack:  # **head: Unpack[HeadOptions]
-            (options,) = typing.get_args(parameter.annotation)
-            accepted |= {
-                name: parameter.replace(name=name, kind=parameter.KEYWORD_ONLY) for name in options.__annotations__
-            }
-        else:
-            open_ended = True
-    return accepted, open_ended
+    """Returns the keyword arguments of the constructor by name, without the tower, and whether it accepts any others."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
+    return named, len(named) < len(parameters)
+
+
+def used_options(method: type[Method]) -> set[str]:
+    """Returns those of the options of every run (``SHARED``) that the method or its tower uses."""
+    accepted, open_ended = accepted_parameters(method)
+    head = () if method.default_head is None else HEAD
+    return {*SHARED} if open_ended else {"seed", *head, *accepted} & {*SHARED}
 
 
 def own_options(method: type[nn.Module]) -> dict[str, inspect.Parameter]:
@@ -154,7 +153,7 @@ def build_method(
     class_counts: Tensor | None,
     own: Mapping[str, Any],
 ) -> Method:
-    """Builds the method around ``encoder`` with those options and facts that its constructor declares.
+    """Builds the method with a tower around ``encoder``, and those options and facts that its constructor declares.
 
     Args:
         shared: values of the options in ``SHARED``. own: the method's own options.
@@ -172,8 +171,9 @@ def build_method(
             passed[key] = value
         elif key in accepted and accepted[key].default is inspect.Parameter.empty:
             raise InputError(f"method={name!r}: needs labels ({key}), and the data have none; use one that needs none")
+    head = {key: shared[key] for key in HEAD if key in shared}
     try:
-        built = method(encoder, **passed, **own)
+        built = method(method.tower_for(encoder, seed=shared["seed"], **head), **passed, **own)
     except InputError:
         raise
     except (ValueError, TypeError) as error:
@@ -185,4 +185,6 @@ def build_method(
         raise InputError(
             f"method={name!r}: its attribute {hidden[0]!r} has the name of a hook, see coulomb.methods.Method; rename it"
         )
+    if not isinstance(getattr(built, "tower", None), Tower):
+        raise InputError(f"method={name!r}: has no tower; assign the tower that it receives to self.tower")
     return built

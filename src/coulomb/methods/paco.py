@@ -1,19 +1,17 @@
 """PaCo: supervised contrast with a learnable center for each class, for long-tailed data."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.losses import PaCoLoss, ParametricCenters
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, positive_counts
-from coulomb.models import Encoder
+from coulomb.methods.interface import OneColumn, Traits, for_rows, positive_counts
+from coulomb.models import Tower, ViewRows
 from coulomb.models.classifier import Classifier
 from coulomb.negatives import MomentumEncoder, Queue
 
 
-class PaCo(ProjectionMethod):
+class PaCo(OneColumn):
     """Parametric contrastive learning (Cui et al., 2021), or its generalized variant (Cui et al., 2022).
 
         q = head(encoder(view 0))       k = the same by the momentum encoder, of the other views
@@ -28,18 +26,16 @@ class PaCo(ProjectionMethod):
     all views are drawn from the same distribution.
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        tower: encoder and head, Linear-BN-ReLU-Linear; it ends in 128, as on ImageNet-LT (CIFAR-100-LT: 32).
         class_counts: training images of each class as the sampler draws them, [C]; a class without images counts as one.
         temperature: τ of the features; .2 on ImageNet-LT, .05 on CIFAR-100-LT.
-        embedding_dim: output width of the head; 128 (default) on ImageNet-LT, 32 on CIFAR-100-LT.
-        head_layers, head_hidden_dim: layers and width of the head, Linear-BN-ReLU-Linear by default.
         alpha, beta, gamma, supervised_temperature: see `PaCoLoss`; α .05 on ImageNet-LT, .01 on CIFAR-100-LT.
         balanced: add log π; False for balanced data.
         label_smoothing: ε on the center's target (generalized PaCo).
         queue_size: number of keys; 8192 on ImageNet-LT, 1024 on CIFAR-100-LT; 0 for none.
         momentum: momentum of the momentum encoder, .999.
         generalized: the generalized variant.
-        seed: seed of the initial weights.
+        seed: seed of the centers' initial weights.
     """
 
     traits = Traits(negatives=True, momentum=True, queue=True, floor="classes")
@@ -49,7 +45,7 @@ class PaCo(ProjectionMethod):
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         class_counts: Tensor,
         temperature: float = 0.2,
@@ -63,13 +59,12 @@ class PaCo(ProjectionMethod):
         momentum: float = 0.999,
         generalized: bool = False,
         seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
-        super().__init__(encoder, seed=seed, **head)
-        with seeded_initialization(seed, "centers"):
-            self.centers = ParametricCenters(encoder.feature_dim, len(class_counts))
-        self.momentum_encoder = None if generalized else MomentumEncoder(self.network(), momentum)
-        self.queue = Queue(queue_size, self.embedding_dim) if queue_size else None
+        super().__init__(tower)
+        with seeded_initialization(seed, "centres"):
+            self.centers = ParametricCenters(tower.feature_dim, len(class_counts))
+        self.momentum_encoder = None if generalized else MomentumEncoder(tower, momentum)
+        self.queue = Queue(queue_size, tower.embedding_dim) if queue_size else None
         self.criterion = PaCoLoss(
             positive_counts(class_counts) if balanced else None,
             alpha,
@@ -81,23 +76,24 @@ class PaCo(ProjectionMethod):
         )
         self.pending: tuple[Tensor, Tensor] | None = None
 
-    def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: unknown)."""
-        self.check_views(views)
-        anchor_views = views if self.momentum_encoder is None else views[:1]
-        features = self.encoder(torch.cat(anchor_views))
-        queries, query_labels = self.head(features), labels.repeat(len(anchor_views))
+    def forward(self, views: ViewRows, labels: Tensor, train_row: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """Returns the loss of a batch, a scalar: labels [N] (−1: unknown)."""
+        rows = self.rows(views)
+        anchors = len(rows) if self.momentum_encoder is None else views.instances
+        features = self.tower.encoder(rows[:anchors])
+        queries, query_labels = self.tower.head(features), for_rows(labels, features)
         if self.momentum_encoder is None:
             keys, key_labels = queries[:0], labels[:0]
             self.pending = queries.detach(), query_labels
         else:
-            keys, key_labels = self.momentum_encoder(torch.cat(views[1:])), labels.repeat(len(views) - 1)
+            keys = self.momentum_encoder(rows[anchors:])
+            key_labels = for_rows(labels, keys)
             self.pending = keys, key_labels
         known = query_labels >= 0  # the anchors
-        rows = torch.cat([queries[known].float(), queries[~known].float(), keys.float()])
-        row_labels = torch.cat([query_labels[known], query_labels[~known], key_labels])
+        embeddings = torch.cat([queries[known].float(), queries[~known].float(), keys.float()])
+        embedding_labels = torch.cat([query_labels[known], query_labels[~known], key_labels])
         stored = () if self.queue is None else (self.queue.keys(), self.queue.labels())
-        loss: Tensor = self.criterion(rows, row_labels, self.centers(features)[known], *stored)
+        loss: Tensor = self.criterion(embeddings, embedding_labels, self.centers(features)[known], *stored)
         return loss
 
     def after_batch(self) -> None:
@@ -109,7 +105,7 @@ class PaCo(ProjectionMethod):
     def after_update(self, progress: float) -> None:
         """Updates the momentum encoder."""
         if self.momentum_encoder is not None:
-            self.momentum_encoder.update(self.network(), progress)
+            self.momentum_encoder.update(self.tower, progress)
 
     def figures(self) -> dict[str, float]:
         """Returns the number of keys in the queue, and their mean age in batches."""

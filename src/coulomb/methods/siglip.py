@@ -1,28 +1,23 @@
 """SigLIP on two views: every pair of views is classified on its own, as of the same image or not."""
 
 import math
-from typing import Unpack
 
 from coulomb.losses import SigmoidLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
-from coulomb.models import Encoder
+from coulomb.methods.interface import OneColumn, Traits
+from coulomb.models import Tower
 
 
-class SigLIP(ProjectionMethod):
+class SigLIP(OneColumn):
     """The sigmoid loss (Zhai et al., 2023) on two views of an image, where the paper has an image and its text.
 
         z = head(encoder(view))         both views in one forward pass, which share the batch statistics
         loss = Sigmoid(z0, z1)          Σ_j −log σ(±(scale·cos_ij + bias)), mean over the N images i
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
-        embedding_dim: output width of the head (default: 128).
-        head_layers: linear layers in the head (default: 2).
-        head_hidden_dim: width between them; None is the feature width.
+        tower: encoder and head; the head has 2 layers and ends in 128.
         scale: initial scale, 1/τ; 10 in the paper.
         bias: initial bias; −10 in the paper.
         learnable: learn both, as in the paper.
-        seed: seed of the head's initial weights.
     """
 
     traits = Traits(floor="zero")
@@ -31,15 +26,13 @@ class SigLIP(ProjectionMethod):
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         scale: float = 10.0,
         bias: float = -10.0,
         learnable: bool = True,
-        seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
-        super().__init__(encoder, seed=seed, **head)
+        super().__init__(tower)
         self.criterion = SigmoidLoss(scale, bias, learnable)
 
     def no_signal(self, batch: int, views: int) -> float:

@@ -1,7 +1,7 @@
 """SimCLR: two views of an image attract each other, all other views in the batch repel."""
 
 import math
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from coulomb.ground.errors import InputError
 from coulomb.losses import HardContrastiveLoss, HardSimpleLoss, NTXentLoss, SimpleContrastiveLoss
 from coulomb.losses.negatives import summed_over
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss
+from coulomb.methods.interface import OneColumn, Traits, equal_embeddings_loss
 from coulomb.metrics.loss_floor import infonce_at
-from coulomb.models import Encoder
+from coulomb.models import Tower, ViewRows
 from coulomb.similarity.collectives import gather_group
 
 PAIR_LOSSES = ("hard", "simple", "hard_simple")
 
 
-class SimCLR(ProjectionMethod):
+class SimCLR(OneColumn):
     """One encoder, one projection head, NT-Xent over the batch (Chen et al., 2020).
 
         z = head(encoder(view))         all views in one forward pass, which share the batch statistics
@@ -26,16 +26,12 @@ class SimCLR(ProjectionMethod):
     Labels are not used. The head is discarded after training.
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        tower: encoder and head; the head has 2 layers and ends in 128, as in the paper (the authors' version 2: 3 layers).
         temperature: τ of NT-Xent; .5 for CIFAR, .1 for ImageNet in the paper.
-        embedding_dim: output width of the head (default and paper: 128).
-        head_layers: linear layers in the head (default and paper: 2; the authors' second version: 3).
-        head_hidden_dim: width between them; None is the feature width, as in the paper.
         loss: ``"contrastive"`` is NT-Xent. ``"hard"``, ``"simple"`` and ``"hard_simple"`` are the losses of Wang & Liu
             (2021) on two views, see `SymmetricPairLoss`.
         top_k: number of negatives in the hard losses; None is half of those in the batch. The paper's share, 4095 of
             50,000, would be a twelfth, which collapses on digits; see `HardContrastiveLoss`.
-        seed: seed of the head's initial weights.
     """
 
     traits = Traits(negatives=True)
@@ -43,25 +39,24 @@ class SimCLR(ProjectionMethod):
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         temperature: float = 0.5,
         loss: str = "contrastive",
         top_k: int | None = None,
-        seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
-        super().__init__(encoder, seed=seed, **head)
+        super().__init__(tower)
         self.temperature = temperature
         if loss == "contrastive":
             self.criterion = NTXentLoss(temperature=temperature)
         else:
             self.criterion, self.most_views = SymmetricPairLoss(loss, temperature, top_k), 2
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Returns the loss of a batch, a scalar; ``views`` is a list of V tensors [B, C, H, W]."""
-        embeddings = self.embed(views).chunk(len(views))
-        loss: Tensor = self.criterion(*embeddings if len(views) == 2 else [torch.stack(embeddings, dim=1)])
+    def forward(self, views: ViewRows, labels: Tensor | None = None, train_row: Tensor | None = None) -> Tensor:
+        """Returns the loss of a batch, a scalar."""
+        embeddings = self.embed(views)
+        pair = len(embeddings) == 2 * views.instances
+        loss: Tensor = self.criterion(*views.split(embeddings) if pair else [views.by_instance(embeddings)])
         return loss
 
     def no_signal(self, batch: int, views: int) -> float:

@@ -1,15 +1,15 @@
 """SimSiam: predict the embedding of the other view, with stop-gradient; no negatives, no second network."""
 
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from coulomb.losses import NegativeCosineLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, pair_views
-from coulomb.models import Encoder, predictor
+from coulomb.methods.interface import OneColumn, pair_views
+from coulomb.models import Tower, ViewRows, predictor
 
 
-class SimSiam(ProjectionMethod):
+class SimSiam(OneColumn):
     """Simple siamese representation learning (Chen & He, 2021).
 
         z = head(encoder(view))         p = predictor(z)
@@ -22,38 +22,35 @@ class SimSiam(ProjectionMethod):
     learning rate stays constant, which the authors found best.
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
-        embedding_dim: output width of head and predictor (default and paper: 2048).
-        head_layers: linear layers in the head (default and paper: 3; CIFAR-10: 2).
-        head_hidden_dim: width between them (paper: 2048); None is the feature width.
+        tower: encoder and head; the head has 3 layers and ends in 2048, as in the paper (CIFAR-10: 2 layers).
         predictor_hidden_dim: hidden width of the predictor (paper: 512); None is a quarter of ``embedding_dim``.
         stop_gradient, use_predictor: see above.
-        seed: seed of the initial weights of head and predictor.
+        seed: seed of the predictor's initial weights.
     """
 
+    default_head: ClassVar = {"embedding_dim": 2048, "head_layers": 3, "last_batch_norm": True, "last_scale": False}
     local_mean = True
     constant_lr = ("predictor",)
-    default_head: ClassVar[HeadOptions] = {"embedding_dim": 2048, "head_layers": 3}
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         predictor_hidden_dim: int | None = None,
         stop_gradient: bool = True,
         use_predictor: bool = True,
         seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
-        super().__init__(encoder, seed=seed, last_batch_norm=True, last_scale=False, **head)
-        hidden = max(1, self.embedding_dim // 4) if predictor_hidden_dim is None else predictor_hidden_dim
-        self.predictor = predictor(self.embedding_dim, hidden_dim=hidden, seed=seed) if use_predictor else nn.Identity()
+        super().__init__(tower)
+        dim = tower.embedding_dim
+        hidden = max(1, dim // 4) if predictor_hidden_dim is None else predictor_hidden_dim
+        self.predictor = predictor(dim, hidden_dim=hidden, seed=seed) if use_predictor else nn.Identity()
         self.criterion = NegativeCosineLoss(stop_gradient)
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Returns the loss of a batch, a scalar from −1 to 1; ``views`` is a list of V tensors [B, C, H, W]."""
-        embeddings, count = self.embed(views), len(views)
-        loss: Tensor = self.criterion(*pair_views(self.predictor(embeddings).chunk(count), embeddings.chunk(count)))
+    def forward(self, views: ViewRows, labels: Tensor | None = None, train_row: Tensor | None = None) -> Tensor:
+        """Returns the loss of a batch, a scalar from −1 to 1."""
+        embeddings = self.embed(views)
+        loss: Tensor = self.criterion(*pair_views(views.split(self.predictor(embeddings)), views.split(embeddings)))
         return loss
 
     def floor(self, batch: int, views: int) -> float:

@@ -1,6 +1,6 @@
 """Softmax: the supervised baseline, an encoder and a linear classifier trained together."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.losses import BalancedSoftmaxLoss, SoftmaxLoss
 from coulomb.methods.interface import Method, Traits, labeled_rows
-from coulomb.models import Encoder
+from coulomb.models import Tower, ViewRows
 from coulomb.models.classifier import Classifier
 
 
@@ -18,16 +18,17 @@ class Softmax(Method):
         logits = W·encoder(view) + b
         loss = cross-entropy(logits, labels)         mean over all labeled views
 
-    Images without a label are not used. The classifier is saved with the run. It is also the ``head`` whose outputs are
-    monitored during training.
+    Images without a label are not used. The classifier is saved with the run. It is also the head of the tower, whose
+    outputs are monitored during training.
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        tower: encoder; the classifier becomes its head.
         class_counts: training images of each class, [C].
         label_smoothing: ε, 0 for none.
         seed: seed of the classifier's initial weights.
     """
 
+    default_head: ClassVar = None
     traits = Traits(classifier=True, floor="zero")
     local_mean = True
 
@@ -35,21 +36,26 @@ class Softmax(Method):
     labeled_only = True
     criterion: Any
 
-    def __init__(self, encoder: Encoder, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
+    def __init__(self, tower: Tower, *, class_counts: Tensor, label_smoothing: float = 0.0, seed: int = 0):
         super().__init__()
-        self.encoder = encoder
+        self.tower = tower
         with seeded_initialization(seed, "classifier"):
-            self.head = nn.Linear(encoder.feature_dim, len(class_counts))
+            tower.head = nn.Linear(tower.feature_dim, len(class_counts))
         self.criterion: SoftmaxLoss | BalancedSoftmaxLoss = SoftmaxLoss(label_smoothing)
         self.constant_loss = entropy(class_counts, label_smoothing)
         self.least_loss = entropy(torch.eye(len(class_counts))[0], label_smoothing)
 
-    def forward(self, views: list[Tensor], labels: Tensor, index: Tensor | None = None) -> Tensor:
-        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: left out)."""
-        rows, labels = labeled_rows(self.encoder(torch.cat(views)), labels, len(views))
+    @property
+    def linear(self) -> Any:
+        """The classifier, a linear layer."""
+        return self.tower.head
+
+    def forward(self, views: ViewRows, labels: Tensor, train_row: Tensor | None = None) -> Tensor:
+        """Returns the loss of a batch, a scalar: labels [N] (−1: left out)."""
+        rows, labels = labeled_rows(self.tower.encoder(views[self.tower.column]), labels)
         if not len(rows):
-            return self.head(rows).sum()  # 0, with a gradient that all processes can reduce
-        return self.criterion(rows, labels, self.head.weight, self.head.bias)
+            return self.linear(rows).sum()  # 0, with a gradient that all processes can reduce
+        return self.criterion(rows, labels, self.linear.weight, self.linear.bias)
 
     def no_signal(self, batch: int, views: int) -> float:
         """Returns the loss of the best constant prediction: the entropy of the class frequencies, at most ln C."""
@@ -61,7 +67,7 @@ class Softmax(Method):
 
     def classifier(self) -> Classifier:
         """Returns the current classifier."""
-        return Classifier(self.head.weight, self.head.bias, how="linear, cross-entropy, trained with the encoder")
+        return Classifier(self.linear.weight, self.linear.bias, how="linear, cross-entropy, trained with the encoder")
 
 
 def entropy(class_counts: Tensor, label_smoothing: float = 0.0) -> float:

@@ -1,16 +1,15 @@
 """SupCon: SimCLR's batch, with every image of the anchor's class as a positive."""
 
-from typing import Unpack
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from coulomb.losses import SupConLoss
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits, equal_embeddings_loss
-from coulomb.models import Encoder
+from coulomb.methods.interface import OneColumn, Traits, equal_embeddings_loss
+from coulomb.models import Tower, ViewRows
 
 
-class SupCon(ProjectionMethod):
+class SupCon(OneColumn):
     """Supervised contrastive learning (Khosla et al., 2020), stage one: the representation.
 
         z = head(encoder(view))         head: Linear-ReLU-Linear without batch norm, as in the authors' code
@@ -22,14 +21,11 @@ class SupCon(ProjectionMethod):
     100 epochs).
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
+        tower: encoder and head; the head has 2 layers without batch norm and ends in 128, as in the authors' code.
         temperature: τ; .1 for CIFAR in the paper, .07 in the authors' code.
-        embedding_dim: output width of the head (default and paper: 128).
-        head_layers: linear layers in the head (default and paper: 2).
-        head_hidden_dim: width between them; None is the feature width, as in the paper.
-        seed: seed of the head's initial weights.
     """
 
+    default_head: ClassVar = {"batch_norm": False}
     traits = Traits(negatives=True, floor="classes")
     local_mean = False
 
@@ -37,13 +33,13 @@ class SupCon(ProjectionMethod):
     two_stages = True
     least_views = 1
 
-    def __init__(self, encoder: Encoder, *, temperature: float = 0.1, seed: int = 0, **head: Unpack[HeadOptions]):
-        super().__init__(encoder, seed=seed, batch_norm=False, **head)
+    def __init__(self, tower: Tower, *, temperature: float = 0.1):
+        super().__init__(tower)
         self.criterion = SupConLoss(temperature=temperature)
 
-    def forward(self, views: list[Tensor], labels: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-        """Returns the loss of a batch, a scalar: V views [B, C, H, W] and labels [B] (−1: unknown)."""
-        loss: Tensor = self.criterion(torch.stack(self.embed(views).chunk(len(views)), dim=1), labels)
+    def forward(self, views: ViewRows, labels: Tensor | None = None, train_row: Tensor | None = None) -> Tensor:
+        """Returns the loss of a batch, a scalar: labels [N] (−1: unknown)."""
+        loss: Tensor = self.criterion(views.by_instance(self.embed(views)), labels)
         return loss
 
     def no_signal(self, batch: int, views: int) -> float:

@@ -1,14 +1,14 @@
 """VICReg: two views agree, and their dimensions vary without covarying; no negatives."""
 
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from coulomb.losses import VICRegLoss
 from coulomb.losses.vicreg import EPSILON
-from coulomb.methods.interface import HeadOptions, ProjectionMethod, Traits
-from coulomb.models import Encoder
+from coulomb.methods.interface import OneColumn, Traits
+from coulomb.models import Tower
 
 
-class VICReg(ProjectionMethod):
+class VICReg(OneColumn):
     """Variance-invariance-covariance regularization (Bardes et al., 2022).
 
         z = head(encoder(view))         both views in one forward pass, which share the batch statistics
@@ -17,30 +17,24 @@ class VICReg(ProjectionMethod):
     Embeddings are not normalized. More dimensions are better; the loss takes O(N·D²).
 
     Args:
-        encoder: images [B, C, H, W] in [0, 1] → features [B, F]; has ``feature_dim``.
-        embedding_dim: output width D of the head (default: 2048; paper: 8192).
-        head_layers: linear layers in the head (default and paper: 3).
-        head_hidden_dim: width between them (default: 2048; paper: 8192).
+        tower: encoder and head; the head has 3 layers of 2048 (paper: 3 of 8192).
         invariance, variance, covariance: λ, μ and ν; 25, 25 and 1 in the paper.
-        seed: seed of the head's initial weights.
     """
 
-    default_head: ClassVar[HeadOptions] = {"embedding_dim": 2048, "head_layers": 3, "head_hidden_dim": 2048}
+    default_head: ClassVar = {"embedding_dim": 2048, "head_layers": 3, "head_hidden_dim": 2048}
     traits = Traits(floor="zero", normalized=False)
     local_mean = False
     most_views = 2
 
     def __init__(
         self,
-        encoder: Encoder,
+        tower: Tower,
         *,
         invariance: float = 25.0,
         variance: float = 25.0,
         covariance: float = 1.0,
-        seed: int = 0,
-        **head: Unpack[HeadOptions],
     ):
-        super().__init__(encoder, seed=seed, **head)
+        super().__init__(tower)
         self.criterion = VICRegLoss(invariance, variance, covariance)
 
     def no_signal(self, batch: int, views: int) -> float:

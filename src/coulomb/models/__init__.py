@@ -7,10 +7,13 @@ from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.heads import predictor, projection_head
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
+from coulomb.models.towers import Tower, ViewRows
 
 __all__ = [
     "Encoder",
     "Preprocessing",
+    "Tower",
+    "ViewRows",
     "build_encoder",
     "extract_features",
     "frozen",

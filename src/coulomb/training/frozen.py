@@ -109,7 +109,7 @@ def feature_moments(
 def saved_dim(checkpoint: Path) -> int:
     """Returns the output width of the whitening in a checkpoint; raises `InputError` if it has none."""
     state = method_state(checkpoint)
-    weight = state.get("encoder.adapter.weight")
+    weight = state.get("tower.encoder.adapter.weight")
     if weight is None or weight.ndim != 2:
-        raise does_not_fit(checkpoint, LookupError("encoder.adapter.weight"))
+        raise does_not_fit(checkpoint, LookupError("tower.encoder.adapter.weight"))
     return len(weight)

@@ -16,6 +16,7 @@ from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import derive_seed
 from coulomb.kinds import ViewsOf
 from coulomb.methods import Method
+from coulomb.models import ViewRows
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.training.optimizers import build_optimizer, rate
@@ -92,10 +93,10 @@ class ContrastiveTraining(pl.LightningModule):
         images = batch.share.total - len(batch.failed) * self.trainer.world_size
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
-        views = draw_views(self.views, batch, config.n_views, seed=config.seed, step=batch_idx, rank=self.global_rank)
+        drawn = draw_views(self.views, batch, config.n_views, seed=config.seed, step=batch_idx, rank=self.global_rank)
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
-        with recording(self.method.encoder) as seen:
-            loss = self.checked_loss(views, batch, batch_idx)
+        with recording(self.method.tower.encoder) as seen:
+            loss = self.checked_loss(ViewRows.of(drawn, self.method.tower.column), batch, batch_idx)
         if self.method.local_mean:
             loss = weight * loss
         distance = None if self.stay_close is None else self.stay_close.distance(seen)
@@ -126,7 +127,7 @@ class ContrastiveTraining(pl.LightningModule):
         with torch.no_grad():
             self.method.after_update((self.trainer.global_step + 1) / self.updates)
 
-    def checked_loss(self, views: list[Tensor], batch: TrainingBatch, batch_idx: int) -> Tensor:
+    def checked_loss(self, views: ViewRows, batch: TrainingBatch, batch_idx: int) -> Tensor:
         """Returns the method's loss.
 
         Raises:
@@ -139,7 +140,8 @@ class ContrastiveTraining(pl.LightningModule):
                 return loss
         except ValueError as refused:
             error = refused
-        inputs = {f"view{i}": view for i, view in enumerate(views)} | {"sample": batch.sample}
+        drawn = views.split(views[self.method.tower.column])
+        inputs = {f"view{i}": view for i, view in enumerate(drawn)} | {"sample": batch.sample}
         culprit = first_nonfinite(self.method, inputs, lambda: self.method(*given))
         if culprit is None and error is not None:
             raise error

@@ -39,7 +39,7 @@ def layer_factors(model: nn.Module, layer_decay: float) -> dict[int, float]:
     The stem is block 0. What follows the last block, and everything outside the backbone, has factor 1, as in BEiT (Bao et
     al., 2022). See `coulomb.models.blocks.ordered_blocks`.
     """
-    backbone = getattr(getattr(model, "encoder", None), "backbone", None)
+    backbone = getattr(getattr(getattr(model, "tower", None), "encoder", None), "backbone", None)
     if layer_decay == 1.0 or backbone is None:
         return {}
     groups = ordered_blocks(backbone)
@@ -57,7 +57,7 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     """
     groups = parameter_groups(model, config.weight_decay, config.layer_decay)
     if not groups:
-        raise InputError(f"method={config.method!r}: has no parameters to train; assign the encoder to an attribute")
+        raise InputError(f"method={config.method!r}: has no parameters to train; assign the tower to self.tower")
     for group in groups:
         group["lr"] = config.lr * group.pop("lr_factor")
     if config.optimizer == "adamw":

@@ -9,9 +9,10 @@ import torch
 
 import coulomb
 from coulomb.methods import METHODS, SupCon
-from coulomb.models import build_encoder
+from coulomb.models import ViewRows, build_encoder
 from coulomb.training.record.journal import Journal
 from coulomb.training.watching.pulse import ClassGradients
+from method_cases import built
 from run_cases import comparable, stopped_at
 
 NEGATIVES = {"negatives", "effective_negatives", "top1_gradient", "top1pct_gradient", "top10pct_gradient"}
@@ -111,13 +112,15 @@ def test_the_values_follow_their_definitions(digit_tree, quick, tmp_path, monkey
 
     def watch_before(self, trainer, module, optimizer):
         norms = [float(p.grad.double().square().sum()) for p in module.method.parameters() if p.grad is not None]
-        weights = [p.detach().double().clone() for p in module.method.encoder.parameters()]
+        weights = [p.detach().double().clone() for p in module.method.tower.encoder.parameters()]
         wanted.append([math.sqrt(sum(norms)), weights])
         before(self, trainer, module, optimizer)
 
     def watch_after(self, trainer, module, *rest):
         weights = wanted[-1].pop()
-        moved = [(p.detach().double() - w) for p, w in zip(module.method.encoder.parameters(), weights, strict=True)]
+        moved = [
+            (p.detach().double() - w) for p, w in zip(module.method.tower.encoder.parameters(), weights, strict=True)
+        ]
         size = [math.sqrt(sum(float(w.square().sum()) for w in group)) for group in (moved, weights)]
         wanted[-1].append(size[0] / size[1])
         after(self, trainer, module, *rest)
@@ -136,13 +139,13 @@ from torch import nn
 from coulomb.losses import InfoNCELoss
 
 class Mine(nn.Module):
-    def __init__(self, encoder, *, embedding_dim=8):
+    def __init__(self, tower):
         super().__init__()
-        self.encoder, self.head = encoder, nn.Linear(encoder.feature_dim, embedding_dim)
+        self.tower = tower
         self.criterion = InfoNCELoss(0.2, symmetric=True)
 
-    def forward(self, views, labels, index):
-        first, second = (self.head(self.encoder(view)) for view in views)
+    def forward(self, views, labels, train_row):
+        first, second = (self.tower(view) for view in views.split(views["image"]))
         return self.criterion(first, second)
 """
 
@@ -161,11 +164,11 @@ def test_drift_is_zero_for_a_copy():
     from coulomb.models import build_encoder
     from coulomb.training.watching.pulse import measure_drift
 
-    method = MoCo(build_encoder("convnet", channels=1, image_size=16, width=4), embedding_dim=4, queue_size=8)
+    method = built(MoCo, build_encoder("convnet", channels=1, image_size=16, width=4), embedding_dim=4, queue_size=8)
     view, modes = torch.rand(6, 1, 16, 16), [part.training for part in method.modules()]
     assert measure_drift(method, view) == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
-        for weight in method.head.parameters():
+        for weight in method.tower.head.parameters():
             weight.neg_()
     assert measure_drift(method, view) > 0.001
     assert [part.training for part in method.modules()] == modes
@@ -178,7 +181,11 @@ def parts(tmp_path):
     labels = torch.tensor([0, 0, 1, 1, 2, -1])  # by sample
     config = SimpleNamespace(accumulate=2, knn_every=1, epochs=4)
     module = SimpleNamespace(
-        method=SupCon(encoder, embedding_dim=4).eval(), labels=labels, config=config, steps_per_epoch=2, weight=one
+        method=built(SupCon, encoder, embedding_dim=4).eval(),
+        labels=labels,
+        config=config,
+        steps_per_epoch=2,
+        weight=one,
     )
     trainer = SimpleNamespace(is_global_zero=True, global_step=1)
     return ClassGradients(Journal(tmp_path / "metrics.jsonl"), 4), trainer, module
@@ -202,7 +209,7 @@ def one_batch(callback, trainer, module, index, batch_idx, views=2):
     images = [torch.rand(len(index), 1, 16, 16, generator=draw) for _ in range(views)]
     batch = Labeled(module.labels[index])
     callback.on_train_batch_start(trainer, module, batch, batch_idx)
-    loss = module.method(images, module.labels[index])
+    loss = module.method(ViewRows.of(images), module.labels[index])
     (loss / module.config.accumulate).backward()
     callback.on_train_batch_end(trainer, module, {}, batch, batch_idx)
     return images
@@ -210,8 +217,8 @@ def one_batch(callback, trainer, module, index, batch_idx, views=2):
 
 def by_hand(module, images, index):
     """Returns sum and number of ‖∂(B·loss)/∂h‖ per class, from the definition."""
-    features = module.method.encoder(torch.cat(images)).detach().requires_grad_()
-    embeddings = module.method.head(features)
+    features = module.method.tower.encoder(torch.cat(images)).detach().requires_grad_()
+    embeddings = module.method.tower.head(features)
     loss = module.method.criterion(torch.stack(embeddings.chunk(len(images)), dim=1), module.labels[index])
     (gradient,) = torch.autograd.grad(len(index) * loss, features)
     found = {}
@@ -235,7 +242,7 @@ def test_the_class_gradient_follows_its_definition(parts, tmp_path):
     expected = [sum(wanted[label]) / len(wanted[label]) for label in range(3)]
     assert line["class_gradient_norm"][:3] == pytest.approx(expected, rel=1e-4)
     assert line["class_gradient_norm"][3] is None  # no image of that class
-    module.method.encoder(torch.rand(4, 1, 16, 16)).sum().backward()
+    module.method.tower.encoder(torch.rand(4, 1, 16, 16)).sum().backward()
     assert callback.counts.sum() == 0  # nobody listens after the end
 
 

@@ -22,7 +22,7 @@ from coulomb.ground.randomness import derive_seed
 from coulomb.ground.text import first_few
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
-from coulomb.methods.options import SHARED, accepted_parameters, complete_options, short_name
+from coulomb.methods.options import SHARED, accepted_parameters, complete_options, short_name, used_options
 from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
 from coulomb.models.build import require_encoder, takes_norm, takes_width
 from coulomb.models.tuning import Tune
@@ -196,9 +196,8 @@ def _complete(named: dict[str, Any], asked: Config, method: type[Method], facts:
     kind = Tune.parse(asked.tune or recipe.tune).frozen_kind
     if kind is not None:
         recipe, named = for_frozen(kind, recipe, named, facts.images, method.needs_labels)
-    accepted, open_ended = accepted_parameters(method)
-    taken = {*accepted, *(("embedding_dim",) if kind == "whiten" else ())}
-    if unused := [name for name in SHARED if name in named and not (name in taken or open_ended)]:
+    taken = used_options(method) | ({"embedding_dim"} if kind == "whiten" else set())
+    if unused := [name for name in SHARED if name in named and name not in taken]:
         log.warning("%s: not used, because %s has no such option", ", ".join(unused), short_name(asked.method))
     less: dict[str, Any] = {}  # what the recipe has for other epochs and another encoder
     if "epochs" in named:  # a shorter run: at most a tenth of it is warm-up of any kind, with five live evaluations

@@ -15,6 +15,7 @@ from coulomb.ground.randomness import generator, numpy_generator
 from coulomb.kinds.image.canvas import canvas_size
 from coulomb.kinds.image.views import contact_sheet, make_views
 from coulomb.methods.options import SHARED, build_method
+from coulomb.models import ViewRows
 from coulomb.tables import image_samples, open_source, render_check
 from coulomb.tables.check import Inspection, check, inspect_images
 from coulomb.tables.workers import cores
@@ -73,23 +74,25 @@ def estimate(plan: Plan) -> dict[str, Any]:
         begin = time.perf_counter()
         augmented = views(canvas, draw, n=config.n_views)
         with saved, torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
-            loss = method(augmented, labels, torch.arange(batch))
+            rows = ViewRows.of(augmented, method.tower.column)
+            loss = method(rows, labels, torch.arange(batch))
             if start is not None:
                 with torch.no_grad():
-                    start(torch.cat(augmented))
+                    start(rows[method.tower.column])
         loss.backward()
         method.after_batch()  # a queue costs time only once it is filled
         times.append(time.perf_counter() - begin)
     scale = config.batch_size / batch
     activations = saved.bytes / len(times) * scale
     if cached and config.micro_batch is not None:  # of one micro-batch, and of what follows the encoder
-        encoder.micro_batch, rows, both, alone = None, torch.cat(augmented), _saved_bytes(method), _saved_bytes(method)
+        encoder.micro_batch, both, alone = None, _saved_bytes(method), _saved_bytes(method)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             with both:
-                method(augmented, labels, torch.arange(batch))
+                method(rows, labels, torch.arange(batch))
             with alone:
-                encoder(rows)
-        activations = (both.bytes - alone.bytes) * scale + alone.bytes * config.micro_batch / len(rows)
+                encoder(rows[method.tower.column])
+        every = batch * config.n_views
+        activations = (both.bytes - alone.bytes) * scale + alone.bytes * config.micro_batch / every
     parameters = sum(p.numel() for p in method.parameters())
     trained = sum(p.numel() for p in method.parameters() if p.requires_grad)
     seconds = min(times[1:]) * scale

@@ -107,7 +107,7 @@ class LiveEvaluation(pl.Callback):
         if not trainer.is_global_zero:
             return
         line = {"epoch": epoch, "step": trainer.global_step}
-        line |= self.neighbors(module.method.encoder, module.device) | self.geometry(module.method, module.device)
+        line |= self.neighbors(module.method.tower.encoder, module.device) | self.geometry(module.method, module.device)
         self.journal.write(line)
         if "knn" in line:
             module.latest_knn = line["knn"]
@@ -135,16 +135,16 @@ class LiveEvaluation(pl.Callback):
     def geometry(self, method: Any, device: torch.device) -> dict[str, Any]:
         """Computes `view_geometry` of held-out images."""
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
-        encoder = method.encoder
+        encoder, head = method.tower.encoder, method.tower.head
         with frozen(method):
             if not isinstance(encoder, Encoder) or encoder.column != FEATURES:
-                pair, indices = self.pairs(lambda view: method.head(encoder(view)), part, device)
+                pair, indices = self.pairs(method.tower, part, device)
             else:
                 if "pairs" not in self.computed:
                     with encoder.without_adapter():
                         self.computed["pairs"] = self.pairs(encoder, part, device)
                 features, indices = self.computed["pairs"]
-                pair = torch.stack([method.head(encoder(each.to(device))).float().cpu() for each in features])
+                pair = torch.stack([head(encoder(each.to(device))).float().cpu() for each in features])
         if not len(indices):
             return {}
         labels = None if part.labels is None else torch.from_numpy(part.labels)[indices]

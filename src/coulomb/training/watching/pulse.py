@@ -56,9 +56,8 @@ class Pulse(pl.Callback):
         labels, method = Labels(own, self.labels), module.method
         losses = [part for part in method.modules() if any(isinstance(part, kind) for kind in READERS)]
         self.hooks = [part.register_forward_hook(self._listener(method, labels), with_kwargs=True) for part in losses]
-        self.hooks.append(method.encoder.register_forward_pre_hook(self._keep_view))
-        if isinstance(head := getattr(method, "head", None), nn.Module):
-            self.hooks.append(head.register_forward_hook(self._listen_to_head(len(batch))))
+        self.hooks.append(method.tower.encoder.register_forward_pre_hook(self._keep_view))
+        self.hooks.append(method.tower.head.register_forward_hook(self._listen_to_head(len(batch))))
 
     def _listener(self, method: nn.Module, labels: Labels) -> Any:
         def listen(loss: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
@@ -102,14 +101,14 @@ class Pulse(pl.Callback):
         self._remove_hooks()
         gradients = [p.grad for p in module.method.parameters() if p.grad is not None]
         self._keep("gradient_norm", float(get_total_norm(gradients)))
-        self.before = [p.detach().clone() for p in module.method.encoder.parameters() if p.requires_grad]
+        self.before = [p.detach().clone() for p in module.method.tower.encoder.parameters() if p.requires_grad]
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Measures how far the update moved the weights and the momentum encoder, before its line is written."""
         self._remove_hooks()
         if self.before:
-            now = [p.detach() for p in module.method.encoder.parameters() if p.requires_grad]
+            now = [p.detach() for p in module.method.tower.encoder.parameters() if p.requires_grad]
             size = float(get_total_norm(self.before))
             moved = float(get_total_norm([new - old for new, old in zip(now, self.before, strict=True)]))
             self._keep("update_ratio", moved / size if size else math.nan)
@@ -134,7 +133,7 @@ def measure_drift(method: Any, view: Tensor) -> float | None:
     if momentum is None or len(view) == 0:
         return None
     with frozen(method):
-        online, slow = method.head(method.encoder(view)).float(), momentum(view).float()
+        online, slow = method.tower(view).float(), momentum(view).float()
     if online.shape != slow.shape or not bool(online.isfinite().all() and slow.isfinite().all()):
         return None
     return drift(online, slow)
@@ -170,7 +169,7 @@ class ClassGradients(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Registers a hook for the encoder's features."""
-        self.handle = module.method.encoder.register_forward_hook(self._listen)
+        self.handle = module.method.tower.encoder.register_forward_hook(self._listen)
 
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Removes the hook before the encoder is saved."""

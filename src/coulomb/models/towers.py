@@ -1,0 +1,100 @@
+"""Towers: encoder and head of a column of the table, and the views of a batch that they take."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.models.encoder import Encoder
+from coulomb.models.heads import projection_head
+
+
+class Tower(nn.Module):
+    """Encoder and head of one column: cells [B, …] → features [B, F] → embeddings [B, D].
+
+    The encoder is what a run exports. The head, a `coulomb.models.projection_head`, is discarded after training.
+
+    Args:
+        encoder: cells [B, …] → features [B, F]; has ``feature_dim``. For images, cells are [B, C, H, W] in [0, 1].
+        column: name of the column.
+        embedding_dim: D; with ``head_layers=0`` it is F.
+        head_layers: linear layers in the head; 0 for none: embeddings are the features.
+        head_hidden_dim: width between them; None is F.
+        batch_norm, last_batch_norm, last_scale: see `coulomb.models.projection_head`.
+        seed: seed of the head's initial weights.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        column: str = "image",
+        embedding_dim: int = 128,
+        head_layers: int = 2,
+        head_hidden_dim: int | None = None,
+        batch_norm: bool = True,
+        last_batch_norm: bool = False,
+        last_scale: bool = True,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.encoder, self.column = encoder, column
+        self.embedding_dim = embedding_dim if head_layers else encoder.feature_dim
+        self.hidden_dim = encoder.feature_dim if head_hidden_dim is None else head_hidden_dim
+        self.head_options: dict[str, Any] = {
+            "layers": head_layers,
+            "hidden_dim": head_hidden_dim,
+            "batch_norm": batch_norm,
+        }
+        self.head: nn.Module = projection_head(
+            encoder.feature_dim,
+            out_dim=self.embedding_dim,
+            **self.head_options,
+            last_batch_norm=last_batch_norm,
+            last_scale=last_scale,
+            seed=seed,
+        )
+
+    @property
+    def feature_dim(self) -> int:
+        """F, the width of the encoder's features."""
+        return self.encoder.feature_dim
+
+    def forward(self, cells: Any) -> Tensor:
+        """Returns the embeddings [B, D]; the losses normalize them to unit length."""
+        embeddings: Tensor = self.head(self.encoder(cells))
+        return embeddings
+
+
+@dataclass(frozen=True)
+class ViewRows:
+    """The views of a batch by column, as rows: all samples in view 0, then all in view 1, …
+
+    One forward pass of a tower on all rows of its column gives embeddings [V·N, D] in the same order; they share the
+    batch statistics.
+
+    Attributes:
+        columns: rows [V·N, …] of each column; V may differ between columns.
+        instances: N, the samples of the batch.
+    """
+
+    columns: Mapping[str, Any]
+    instances: int
+
+    @classmethod
+    def of(cls, views: Sequence[Tensor], column: str = "image") -> "ViewRows":
+        """Returns V views [N, …] of one column as rows."""
+        return cls({column: torch.cat(list(views))}, len(views[0]))
+
+    def __getitem__(self, column: str) -> Any:
+        return self.columns[column]
+
+    def split(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Splits rows [V·N, …], such as the embeddings of a column, into V views [N, …]."""
+        return rows.split(max(self.instances, 1))
+
+    def by_instance(self, rows: Tensor) -> Tensor:
+        """Returns rows [V·N, D] as [N, V, D], without a copy."""
+        return rows.unflatten(0, (-1, self.instances)).transpose(0, 1)
