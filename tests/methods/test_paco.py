@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from coulomb.ground.errors import CoulombWarning, InputError
-from coulomb.losses import PaCoLoss
+from coulomb.ground.randomness import seeded_initialization
+from coulomb.losses import PaCoLoss, ParametricCenters
 from coulomb.methods.paco import PaCo
 from coulomb.models import ViewRows
 from method_cases import built, changed, encoder, state_of, views
@@ -76,3 +77,9 @@ def test_the_momentum_encoder_follows_the_update():
 def test_one_view_is_refused():
     with pytest.raises(InputError, match="n_views=1"):
         made()(ViewRows.of(views(1)), LABELS)
+
+
+def test_the_purposes_of_its_seeds_stay():
+    with seeded_initialization(0, "centres"):  # the spelling of this word is part of the seed
+        centers = ParametricCenters(encoder().feature_dim, 3)
+    assert torch.equal(made().centers.weight, centers.weight)

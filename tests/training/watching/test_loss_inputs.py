@@ -89,6 +89,9 @@ def test_paco_pushes_other_classes_away():
         expected.append(float(torch.special.entr(s.softmax(0)).sum().exp()))
     assert found.hardness.effective_negatives == pytest.approx(sum(expected) / 7, rel=1e-4)
     assert found.positive == pytest.approx(float((unit[:8] * unit[8:16][order]).sum(1).mean()), rel=1e-4)
+    queue = features[16:], labels[16:]
+    apart = read_inputs(loss, (features[:16], labels[:16], torch.zeros(7, 3), *queue), {}, NONE, Labels(batch=CLASSES))
+    assert apart == found
 
 
 def test_noise_and_memory_bank():

@@ -127,13 +127,21 @@ def _queries(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: L
 
 
 def _paco(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: Labels) -> LossInputs:
-    """The first rows are anchors, against all rows of another class; keys of the same images follow the queries."""
-    rows, classes = _rows(loss, call["features"]), call["labels"].to(call["features"].device)
-    some, near, own = _sample_anchors(len(call["center_logits"]), len(rows)), None, labels.batch
+    """The first rows are anchors, against all rows of another class, those of the queue included."""
+    rows, classes, near, own = (
+        _rows(loss, call["features"]),
+        call["labels"].to(call["features"].device),
+        None,
+        labels.batch,
+    )
     if own is not None and len(rows) >= 2 * len(own):
         # The method puts queries with a label first, then those without; keys are in the order of the batch.
         order = torch.cat([(own >= 0).nonzero().squeeze(1), (own < 0).nonzero().squeeze(1)]).to(rows.device)
         near = _mean_cosine(rows[: len(own)], rows[len(own) : 2 * len(own)][order])
+    if (queue := call.get("queue")) is not None:
+        rows = torch.cat([rows, _rows(loss, queue)])
+        classes = torch.cat([classes, call["queue_labels"].to(classes.device)])
+    some = _sample_anchors(len(call["center_logits"]), len(rows))
     counts = (classes[some, None] != classes) | (classes < 0)
     counts[torch.arange(len(some)), some] = False
     return LossInputs(hardness_of(rows[some] @ rows.T, _temperature(loss), counts), near)
