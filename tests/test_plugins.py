@@ -52,22 +52,20 @@ import torch
 from torch import nn
 
 from coulomb.losses import NTXentLoss
-from coulomb.models import projection_head
 
 
 class Direct(nn.Module):
     """NT-Xent; the environment can interrupt it."""
 
-    def __init__(self, encoder, *, embedding_dim=128, seed=0, weight: float = 1.0):
+    def __init__(self, tower, *, weight: float = 1.0):
         super().__init__()
-        self.encoder, self.weight, self.loss, self.steps = encoder, weight, NTXentLoss(0.5), 0
-        self.head = projection_head(encoder.feature_dim, out_dim=embedding_dim, seed=seed)
+        self.tower, self.weight, self.loss, self.steps = tower, weight, NTXentLoss(0.5), 0
 
-    def forward(self, views, labels=None, index=None):
+    def forward(self, views, labels, train_row):
         self.steps += 1
         if self.steps == int(os.environ.get("STOP_AT", 0)):
             os.kill(os.getpid(), signal.SIGINT)
-        return self.weight * self.loss(*self.head(self.encoder(torch.cat(views))).chunk(2))
+        return self.weight * self.loss(*views.split(self.tower(views["image"])))
 
 
 class Tiny(nn.Module):
