@@ -324,11 +324,11 @@ def test_version(tmp_path):
     assert from_scratch("--version", cwd=tmp_path).stdout.strip().count(".") == 2
 
 
-COMMANDS = ["train", "check", "views", "evaluate", "doctor", "report", "embed", "encode", "classify", "lab", "bench"]
-COMMANDS += ["duplicates", "outliers", "label-errors", "choose", "cluster", "bench curation"]
+COMMANDS = ["train", "check", "views", "evaluate", "doctor", "report", "embed", "encode", "classify"]
+COMMANDS += ["duplicates", "outliers", "label-errors", "choose", "cluster", "lab", "browse"]
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "bench losses", "bench views", "bench pulse"])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_help_shows_two_examples(tmp_path, command):
     result = coulomb(*command.split(), "--help", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
