@@ -144,9 +144,9 @@ class PhotoKind:
         size, digest = cells.read(row)
         if bytes.fromhex(digest) in self.known:
             return Cell(PhotoCell(row, Photo(size, digest, mtime, 0, 0)))
-        value, rounded = self.kind.read(cells, row)
+        cell = self.kind.read(cells, row)
         width, height, thumbnail = cells.describe_last(row, self.side)
-        return Cell(PhotoCell(row, Photo(size, digest, mtime, width, height), value, thumbnail), rounded)
+        return Cell(PhotoCell(row, Photo(size, digest, mtime, width, height), cell.value, thumbnail), cell.rounded)
 
     def stack(self, values: Sequence[PhotoCell]) -> Photos:
         """Returns the images, those that are known apart."""

@@ -1,7 +1,8 @@
 """The interface of a kind of column: `coulomb.kinds.image`, `coulomb.kinds.text` and `coulomb.kinds.vector` implement it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
@@ -21,7 +22,8 @@ class UnreadableCell(InputError):
         return type(self), (self.item_id, self.reason)  # worker processes pickle it
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cell:
     """A cell that was read.
 
     Attributes:
