@@ -27,8 +27,10 @@ def test_a_batch_without_readable_samples_has_no_views():
 
 def test_a_tower_is_encoder_and_head():
     network, images = encoder(), views(1)[0]
-    tower = Tower(network, embedding_dim=5, head_layers=1, head_hidden_dim=7, column="photo").eval()
+    tower = Tower(network, embedding_dim=5, head_layers=1, head_hidden_dim=7).eval()
     assert torch.equal(tower(images), tower.head(network(images))) and tower(images).shape == (6, 5)
-    assert (tower.column, tower.feature_dim, tower.hidden_dim) == ("photo", network.feature_dim, 7)
+    assert (tower.column, tower.feature_dim, tower.hidden_dim) == ("image", network.feature_dim, 7)
     bare = Tower(network, head_layers=0).eval()
     assert torch.equal(bare(images), network(images)) and bare.embedding_dim == network.feature_dim
+    network.column = "features"  # of a frozen backbone
+    assert tower.column == bare.column == "features"

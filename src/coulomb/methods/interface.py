@@ -83,7 +83,7 @@ class Method(nn.Module):
     def tower_for(cls, encoder: Encoder, **options: Any) -> Tower:
         """Returns a tower with the method's head; ``options``: those of `coulomb.models.Tower`, over ``default_head``."""
         if cls.default_head is None:
-            return Tower(encoder, head_layers=0, column=options.get("column", "image"))
+            return Tower(encoder, head_layers=0)
         return Tower(encoder, **cls.default_head | options)
 
     def after_batch(self) -> None:

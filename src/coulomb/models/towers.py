@@ -18,7 +18,6 @@ class Tower(nn.Module):
 
     Args:
         encoder: cells [B, …] → features [B, F]; has ``feature_dim``. For images, cells are [B, C, H, W] in [0, 1].
-        column: name of the column.
         embedding_dim: D; with ``head_layers=0`` it is F.
         head_layers: linear layers in the head; 0 for none: embeddings are the features.
         head_hidden_dim: width between them; None is F.
@@ -30,7 +29,6 @@ class Tower(nn.Module):
         self,
         encoder: Encoder,
         *,
-        column: str = "image",
         embedding_dim: int = 128,
         head_layers: int = 2,
         head_hidden_dim: int | None = None,
@@ -40,7 +38,7 @@ class Tower(nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        self.encoder, self.column = encoder, column
+        self.encoder = encoder
         self.embedding_dim = embedding_dim if head_layers else encoder.feature_dim
         self.hidden_dim = encoder.feature_dim if head_hidden_dim is None else head_hidden_dim
         self.head_options: dict[str, Any] = {
@@ -56,6 +54,11 @@ class Tower(nn.Module):
             last_scale=last_scale,
             seed=seed,
         )
+
+    @property
+    def column(self) -> str:
+        """Name of the column that the encoder reads."""
+        return getattr(self.encoder, "column", "image")
 
     @property
     def feature_dim(self) -> int:
