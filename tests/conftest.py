@@ -4,6 +4,7 @@ import gc
 import logging
 import warnings
 
+import hypothesis
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +13,10 @@ from sklearn.datasets import load_digits
 from coulomb.tables.workers import cores
 from processes import Processes
 from summary import pytest_terminal_summary  # noqa: F401
+
+# An example is slow when other work takes the cores, which says nothing about the code.
+hypothesis.settings.register_profile("coulomb", deadline=None)
+hypothesis.settings.load_profile("coulomb")
 
 
 def pytest_xdist_auto_num_workers():

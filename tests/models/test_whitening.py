@@ -87,10 +87,10 @@ def test_the_result_does_not_depend_on_the_sign_of_the_eigenvectors():
 @pytest.mark.parametrize(
     ("moments", "dim", "power", "message"),
     [
-        (moments_of(torch.ones(5, 3)), 2, 0.0, "all 5 images are equal"),
-        (moments_of(torch.zeros(5, 3)), 2, 0.0, "all 5 images are equal"),
-        (moments_of(draw(1, 3)), 2, 0.0, "all 1 images are equal"),
-        (Moments(3), 2, 0.0, "all 0 images are equal"),
+        (moments_of(torch.ones(5, 3)), 2, 0.0, "all 5 images have equal features"),
+        (moments_of(torch.zeros(5, 3)), 2, 0.0, "all 5 images have equal features"),
+        (moments_of(draw(1, 3)), 2, 0.0, "all 1 images have equal features"),
+        (Moments(3), 2, 0.0, "all 0 images have equal features"),
         (moments_of(draw(9, 3)), 0, 0.0, "dim=0"),
         (moments_of(draw(9, 3)), 2, 1.5, "power=1.5"),
         (moments_of(draw(9, 3)), 2, float("nan"), "power=nan"),

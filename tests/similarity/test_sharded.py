@@ -51,7 +51,7 @@ def test_the_ring_never_holds_all_keys(processes):
 def test_unsupported_calls_raise(processes):
     for messages in processes.run(2, sharded_failures.refusals):
         for name, message in {
-            "mask": "ValueError: a mask with group",
+            "mask": "ValueError: over=mask with group",
             "dense": "ValueError: the dense backend with group",
             "twice": "RuntimeError: a Similarity over several processes has no second derivative",
             "k": "ValueError: k must be between 1 and the number of keys 12, got 13",

@@ -199,7 +199,7 @@ class Explodes(Own):
 
 def test_a_nonfinite_loss_stops_and_saves_the_batch(tmp_path, digit_tree, quick):
     quick = {k: v for k, v in quick.items() if not k.startswith("encoder")}
-    with pytest.raises(NonFiniteError, match=r"step 1; .* output of encoder\.backbone \(Explodes\)"):
+    with pytest.raises(NonFiniteError, match=r"step 1; .* output of tower\.encoder\.backbone \(Explodes\)"):
         coulomb.train(digit_tree, encoder=Explodes(), out=tmp_path / "run", progress=False, **quick)
     assert (tmp_path / "run" / "nonfinite-batch.pt").exists()
     assert "non-finite" in (tmp_path / "run" / "train.log").read_text()
