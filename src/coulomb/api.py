@@ -72,10 +72,9 @@ def train(
     """
     from coulomb.training.launch import first_process, resume, start  # Lightning, which takes seconds to import
 
-    if resume_from is None:
-        require_data(data)
     options |= {"data": data, "test": test, "method": method, "encoder": encoder, "views": views}
     if resume_from is None:
+        require_data(data)
         folder, plan = start(options, watch=Watcher, progress=progress)
     else:
         folder, plan = resume(resume_from, options, watch=Watcher, progress=progress)

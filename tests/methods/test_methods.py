@@ -54,7 +54,7 @@ def test_every_parameter_learns_and_state_stays(name):
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs_labels])
 def test_a_batch_without_labels_has_a_finite_loss_and_all_gradients(name):
     method = made(name)
-    told = pytest.warns(CoulombWarning, match="0 of 12 rows") if name == "paco" else nullcontext()
+    told = pytest.warns(CoulombWarning, match="0 of 12 rows .*without labels") if name == "paco" else nullcontext()
     with told:
         loss = method(ViewRows.of(views()), torch.full((6,), -1), INDEX)
     loss.backward()

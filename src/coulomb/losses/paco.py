@@ -76,7 +76,6 @@ class PaCoLoss(Loss):
         normalize: scale features to unit length.
         reduction: ``"mean"`` over anchors with a target, ``"sum"``, or ``"none"`` ([B]).
         diagnose: return (loss, `Diagnosis`) of the anchors' features (one more pass).
-
         gather: contrast with the features of all processes: True, False, or ``"auto"``, if torch.distributed is initialized
             with several processes, which must then all call the loss. The queue is the same in all processes and counts
             once. See `coulomb.losses.negatives` for the convention.
@@ -176,7 +175,9 @@ class PaCoLoss(Loss):
             smoothing = self.beta * self.label_smoothing * classes / (classes - 1)
             losses = losses + smoothing * (center - centers.mean(1))
         if anchors == 0:
-            warn_counted(0, len(features), "rows are anchors (center_logits is empty): the loss is 0")
+            warn_counted(
+                0, len(features), "rows are anchors (center_logits is empty, as without labels): loss 0, no gradient"
+            )
         elif classes == 1 and (similarity.number_of_keys == 1 or self.gamma == 0):
             warn_counted(
                 anchors, anchors, "anchors have no other class and no other sample: the loss gives no gradient"

@@ -24,9 +24,7 @@ BLOCK = 2**20  # elements of the keys that are converted at a time for few queri
 FEW = 64  # queries; for more, the products take so long that the conversion does not matter
 STRIP = 2**23  # products that a thread stores: 32 MiB
 QUERIES = 1024  # that share one pass over the keys
-DEPTH = (
-    32  # keys of a strip for each one that is wanted: merging the results of shorter strips takes longer than products
-)
+DEPTH = 32  # keys of a strip per key that is wanted: in shorter strips merging takes longer than products
 GROUP = 16  # columns whose largest is found first: the k largest lie in the k groups with the largest maxima
 
 

@@ -60,7 +60,7 @@ class RunOrder(Sampler[list[int]]):
         sampler: ``uniform``, ``square_root`` or ``class_balanced``.
         labels: labels of ``samples``, in the same order (−1 unknown); required by samplers other than ``uniform``.
         blocks: blocks of a data set in shards; an epoch then visits them in windows, see
-        `coulomb.tables.shards.blocks.Blocks.arrange`.
+            `coulomb.tables.shards.blocks.Blocks.arrange`.
     """
 
     def __init__(
@@ -108,11 +108,8 @@ class RunOrder(Sampler[list[int]]):
         """Returns the samples of one epoch, in order; the order of the latest epoch is kept."""
         known, shuffled = self._latest
         if known != epoch:
-            labels, draw = (
-                None if self.labels is None else self.labels.numpy(),
-                numpy_generator(self.seed, "order", epoch),
-            )
-            shuffled = epoch_order(self.samples, labels, self.sampler, draw)
+            labels = None if self.labels is None else self.labels.numpy()
+            shuffled = epoch_order(self.samples, labels, self.sampler, numpy_generator(self.seed, "order", epoch))
             if self.blocks is not None:
                 shuffled = self.blocks.arrange(shuffled, numpy_generator(self.seed, "blocks", epoch))
             self._latest = epoch, shuffled
@@ -185,8 +182,8 @@ class RunLoader(DataLoader):
 def draw_views(views: ViewsOf, batch: TrainingBatch, n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
     """Returns ``n`` views of the samples of a batch, drawn by the place of each sample in the batch of all processes.
 
-    Views without ``by_row`` (`coulomb.kinds.ViewsOf`), such as a user's function, draw for the samples of
-    this process, so that their draws depend on the number of processes.
+    Views without ``by_row`` (`coulomb.kinds.ViewsOf`), such as a user's function, draw for the samples of this process, so
+    that their draws depend on the number of processes.
     """
     by_row = getattr(views, "by_row", False)
     draw = generator(seed, "views", step, 0 if by_row else rank)

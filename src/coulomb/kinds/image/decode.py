@@ -1,8 +1,8 @@
 """Decodes images to arrays [H, W, C], and resizes these to square canvases.
 
 `coulomb.kinds.image.pixels` says how the modes of Pillow are converted. Of an animation the first frame is used. A
-truncated file is
-corrupt (Pillow's LOAD_TRUNCATED_IMAGES stays off), and so is one with more than Pillow's MAX_IMAGE_PIXELS (89 million) pixels.
+truncated file is corrupt (Pillow's LOAD_TRUNCATED_IMAGES stays off), and so is one with more than Pillow's MAX_IMAGE_PIXELS
+(89 million) pixels.
 HEIC is supported if ``pillow-heif`` is installed.
 """
 

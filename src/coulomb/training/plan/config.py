@@ -265,7 +265,7 @@ def load_config(path: Path) -> Config:
 
     Raises:
         InputError: the file cannot be read (see `coulomb.ground.reading.read_yaml`), or it has unknown options or
-        wrong values.
+            wrong values.
     """
     values = read_yaml(path)
     if not isinstance(values, dict):
