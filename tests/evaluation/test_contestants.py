@@ -13,8 +13,8 @@ from coulomb.evaluation.contestants import Contestant, contestants
 from coulomb.evaluation.doctor import render
 from coulomb.kinds.image.views import make_views
 from coulomb.models import load_encoder
-from coulomb.models.encoder import Normalization
 from coulomb.models.features import extract_features
+from coulomb.models.image_network import Normalization
 from coulomb.report.tables import evaluation_table, summary_table
 from coulomb.tables import Samples
 from coulomb.training.plan.plan import reopen

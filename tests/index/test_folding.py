@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from coulomb.index.folding import folded
-from coulomb.models import build_encoder
-from coulomb.models.encoder import wrap_encoder
+from coulomb.models import build_encoder, wrap_encoder
 
 
 def randomize_norms(encoder):

@@ -19,10 +19,10 @@ from coulomb.ground.team import Team
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
 from coulomb.metrics.retrieval import views_retrieved
-from coulomb.models import Encoder, has_weights, load_encoder
+from coulomb.models import ImageNetwork, has_weights, load_encoder
 from coulomb.models.classifier import Classifier
-from coulomb.models.encoder import Normalization
 from coulomb.models.features import extract_features, frozen, pixel_features
+from coulomb.models.image_network import Normalization, require_images
 from coulomb.models.saving import random_encoder
 from coulomb.tables.workers import Progress, differences, progress_bar
 from coulomb.training.network import make_encoder, pixel_statistics, predictions
@@ -73,7 +73,7 @@ class Contestant:
         cached: features for the next call of `features` with the same images.
     """
 
-    encoder: Encoder
+    encoder: ImageNetwork
     views: ViewMaker
     device: torch.device
     pixels: Normalization | None = None
@@ -249,7 +249,7 @@ def contestants(
     device = torch.device("cuda" if torch.cuda.is_available() and config.accelerator != "cpu" else "cpu")
     if module is not None and not folder.initial.exists():
         raise InputError(f"{str(folder.initial)!r}: missing; it holds the initial weights of the user's encoder")
-    trained = load_encoder(folder.path, module=copy.deepcopy(module)).to(device).eval()
+    trained = require_images(load_encoder(folder.path, module=copy.deepcopy(module)), folder.path).to(device).eval()
     start = None
     if module is None and not has_weights(config.encoder):
         untrained = make_encoder(config, prepared, None)
@@ -258,10 +258,11 @@ def contestants(
     else:
         pixels = Normalization(prepared.facts.channels, *pixel_statistics(prepared))
     if module is not None:
-        untrained = load_encoder(folder.initial, module=copy.deepcopy(module))
+        untrained = require_images(load_encoder(folder.initial, module=copy.deepcopy(module)), folder.initial)
     elif has_weights(config.encoder):
-        start = load_encoder(folder.initial)
-        untrained = random_encoder(folder.initial, derive_seed(config.seed, "encoder"))
+        start = require_images(load_encoder(folder.initial), folder.initial)
+        seed = derive_seed(config.seed, "encoder")
+        untrained = require_images(random_encoder(folder.initial, seed), folder.initial)
     found = {"trained": Contestant(trained, views, device, classifier=classifier)}
     if start is not None:
         found["starting_point"] = Contestant(start.to(device).eval(), views, device)

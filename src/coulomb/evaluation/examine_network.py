@@ -18,8 +18,9 @@ from coulomb.metrics.hardness import hardness, temperature_sweep
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation
-from coulomb.models import Encoder, ViewRows
+from coulomb.models import ImageNetwork, ViewRows
 from coulomb.models.features import extract_features, frozen, pixel_features
+from coulomb.models.image_network import require_images
 from coulomb.models.saving import load_encoder
 from coulomb.training.checkpoints import load_method
 from coulomb.training.frozen import add_adapter
@@ -60,7 +61,7 @@ def network_figures(plan: Plan, folder: RunFolder) -> dict[str, Any]:
     else:
         encoder = make_encoder(config, prepared, copy.deepcopy(plan.module))
         if folder.initial.exists():
-            encoder = load_encoder(folder.initial, module=copy.deepcopy(plan.module))
+            encoder = require_images(load_encoder(folder.initial, module=copy.deepcopy(plan.module)), folder.initial)
     if config.frozen_kind is None:
         tune_encoder(config, encoder)
     else:
@@ -104,7 +105,7 @@ def _movement(start: Tensor, end: Tensor) -> dict[str, Any]:
     return {"distance": float((end - start).norm()) / size, "growth": float(end.norm()) / size}
 
 
-def _view_figures(method: Any, encoder: Encoder, part: Part, views: ViewMaker, config: Config) -> dict[str, Any]:
+def _view_figures(method: Any, encoder: ImageNetwork, part: Part, views: ViewMaker, config: Config) -> dict[str, Any]:
     pixels, heads, plain = [], [], []
     with frozen(method):
         for number, batch in enumerate(part.images.batches(part.indices, 256, part.images.readers)):
@@ -164,7 +165,7 @@ def _scale_change(method: Any, drawn: list[Tensor], labels: Tensor | None, train
     return abs(after - before) / max(abs(before), 1e-3)
 
 
-def label_figures(encoder: Encoder, prepared: Prepared, views: ViewMaker, config: Config) -> dict[str, Any] | None:
+def label_figures(encoder: ImageNetwork, prepared: Prepared, views: ViewMaker, config: Config) -> dict[str, Any] | None:
     """Whether labels are related to the images: ``{"pixels", "features", "chance", "images"}``.
 
     ``pixels`` and ``features`` are kNN accuracies of at most 1,000 held-out images (``images``) with at most 2,000
@@ -194,7 +195,7 @@ def _labeled_part(part: Part, most: int, config: Config) -> Part | None:
     return labeled.sample(most, config.seed, "doctor labels") if len(labeled.indices) else None
 
 
-def _pixels_and_features(encoder: Encoder, part: Part, views: ViewMaker) -> tuple[dict[str, Tensor], Tensor]:
+def _pixels_and_features(encoder: ImageNetwork, part: Part, views: ViewMaker) -> tuple[dict[str, Tensor], Tensor]:
     """Returns {"pixels", "features"} of the readable images, and their labels."""
     assert part.labels is not None
     images, readers = part.images, part.images.readers

@@ -6,7 +6,7 @@ from typing import Any
 
 from coulomb.evaluation.level import Level
 from coulomb.ground.text import visible
-from coulomb.models import Encoder
+from coulomb.models import ImageNetwork
 
 CONTESTANTS = {
     "trained": "this encoder",
@@ -20,7 +20,7 @@ WEAKEST = 3  # classes that are named
 
 
 def card(
-    encoder: Encoder,
+    encoder: ImageNetwork,
     facts: Mapping[str, str],
     evaluation: Mapping[str, Any] | None,
     code: str | None,
@@ -60,7 +60,7 @@ def card(
     return "\n\n".join(parts) + "\n"
 
 
-def _use(encoder: Encoder, classes: int | None) -> str:
+def _use(encoder: ImageNetwork, classes: int | None) -> str:
     custom = encoder.config["kind"] == "module"
     module = f", module={encoder.name}()" if custom else ""
     lines = ["import coulomb", "", f'encoder = coulomb.load("."{module})  # this folder']
@@ -120,7 +120,7 @@ def _protocol(evaluation: Mapping[str, Any], published: bool) -> list[str]:
     return lines
 
 
-def _limits(encoder: Encoder, evaluation: Mapping[str, Any] | None, published: bool) -> list[str]:
+def _limits(encoder: ImageNetwork, evaluation: Mapping[str, Any] | None, published: bool) -> list[str]:
     """What the figures do not support, from the evaluation itself."""
     lines = []
     if evaluation is None:

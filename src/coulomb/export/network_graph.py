@@ -9,7 +9,7 @@ from torch.nn import functional
 from coulomb.export.extras import quiet
 from coulomb.export.preparation import OPSET
 from coulomb.ground.errors import InputError
-from coulomb.models import Encoder
+from coulomb.models import ImageNetwork
 
 LARGEST = 2**31 - 2**20  # bytes of a protobuf file, minus a reserve for the preparation
 FOLDED = 2**18  # largest constant, in elements, whose results are computed in advance
@@ -18,7 +18,7 @@ FOLDED = 2**18  # largest constant, in elements, whose results are computed in a
 class Network(nn.Module):
     """An encoder, optionally with features of unit length."""
 
-    def __init__(self, encoder: Encoder, unit: bool) -> None:
+    def __init__(self, encoder: ImageNetwork, unit: bool) -> None:
         super().__init__()
         self.encoder, self.unit = encoder, unit
 
@@ -28,7 +28,7 @@ class Network(nn.Module):
         return functional.normalize(features, dim=1) if self.unit else features
 
 
-def network_graph(encoder: Encoder, unit: bool) -> Any:
+def network_graph(encoder: ImageNetwork, unit: bool) -> Any:
     """Returns the ONNX model ``pixels`` → ``features`` of an encoder in eval mode, for batches of any size.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 from coulomb.kinds.image import decode, pixels
 from coulomb.kinds.image.canvas import Canvas, margin_canvas
-from coulomb.models import Encoder, backbones, lite0
+from coulomb.models import ImageNetwork, backbones, lite0
 from coulomb.models.backbones import ConvNet, ResNet, ViT
 from coulomb.models.lite0 import Lite0
 from coulomb.models.preprocessing import Preprocessing
@@ -92,7 +92,7 @@ READS = (
 )
 
 
-def plain_code(encoder: Encoder, canvas: Canvas | None) -> str | None:
+def plain_code(encoder: ImageNetwork, canvas: Canvas | None) -> str | None:
     """Returns a program that defines ``encode(paths)``; None for encoders of other libraries, of users, or of other channels.
 
     Run it in the folder with ``encoder.safetensors``. Its classes are copied from `coulomb.models`, without docstrings,
@@ -133,7 +133,7 @@ def _published(chosen: Preprocessing, facts: dict[str, Any]) -> str:
     )
 
 
-def _network(encoder: Encoder) -> tuple[list[str], str] | None:
+def _network(encoder: ImageNetwork) -> tuple[list[str], str] | None:
     """Returns the definitions that a built-in network needs, and the expression that makes it."""
     backbone, config = encoder.backbone, encoder.config
     size = config.get("built_for") or config["image_size"]

@@ -8,7 +8,7 @@ import numpy as np
 from coulomb.export.graph import Graph, Value
 from coulomb.ground.errors import InputError
 from coulomb.kinds.image.canvas import Canvas, margin_canvas
-from coulomb.models import Encoder
+from coulomb.models import ImageNetwork
 from coulomb.models.preprocessing import Preprocessing
 
 OPSET = 18
@@ -16,7 +16,7 @@ UNIT = 2.0**22  # Pillow's fixed-point weights are multiples of 1/UNIT
 FLOAT, DOUBLE, INT64 = 1, 11, 7  # types in onnx.TensorProto
 
 
-def preparation(encoder: Encoder, canvas: Canvas | None) -> Any:
+def preparation(encoder: ImageNetwork, canvas: Canvas | None) -> Any:
     """Returns the ONNX model ``images`` → ``pixels`` that prepares photos as `ImageEncoder.encode` does.
 
     Resampling is a matrix product along each axis with the weights of Pillow's filters, which are computed in the graph from

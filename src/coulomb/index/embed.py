@@ -14,7 +14,7 @@ from coulomb.index.table import Photo
 from coulomb.index.work import PartWriter
 from coulomb.kinds.image.canvas import Canvas
 from coulomb.kinds.image.views import plain_view
-from coulomb.models import Encoder
+from coulomb.models import ImageNetwork
 from coulomb.models.encode import prepared_images
 from coulomb.models.features import embedded, frozen
 from coulomb.tables import Samples
@@ -62,7 +62,7 @@ class Embedder:
         workers: processes that decode, and compute features if there is one for each core, see `compute_in_workers`.
     """
 
-    encoder: Encoder
+    encoder: ImageNetwork
     canvas: Canvas | None
     once: ReadOnce
     hashes: frozenset[bytes]
@@ -121,6 +121,6 @@ class Embedder:
                     yield [each for each, good in found if good]
 
 
-def place(encoder: Encoder, device: torch.device) -> Encoder:
+def place(encoder: ImageNetwork, device: torch.device) -> ImageNetwork:
     """Moves an encoder to the device, in the order of weights in which convolutions of a CPU are up to 1.5 times as fast."""
     return encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from coulomb.ground.randomness import generator
-from coulomb.models import Encoder
+from coulomb.models import ImageNetwork
 
 CLOSE = 1e-4  # relative; rounding changes features by about 1e-6
 
 
 @torch.no_grad()
-def folded(encoder: Encoder) -> Encoder:
+def folded(encoder: ImageNetwork) -> ImageNetwork:
     """Returns a copy of an encoder, in eval mode, without the batch norms that follow a convolution.
 
     In eval mode a batch norm multiplies each channel by γ/√(σ² + ε) and adds a constant, which weight and bias of the
@@ -25,8 +25,7 @@ def folded(encoder: Encoder) -> Encoder:
     """
     if not any(_foldable(module) for module in encoder.modules()):
         return encoder
-    size, first = encoder.image_size, next(encoder.parameters())
-    images = torch.rand(2, encoder.channels, size, size, generator=generator(0, "folding")).to(first)
+    images = encoder.trial_cells(2, generator(0, "folding")).to(next(encoder.parameters()))
     quick = deepcopy(encoder).eval()
     expected, pairs = _observe(quick, images)
     for convolution, norm in pairs:
@@ -45,7 +44,7 @@ def _foldable(module: nn.Module) -> bool:
     return type(module) is nn.BatchNorm2d and module.running_mean is not None  # subclasses may do more
 
 
-def _observe(encoder: Encoder, images: Tensor) -> tuple[Tensor, list[tuple[nn.Conv2d, nn.BatchNorm2d]]]:
+def _observe(encoder: ImageNetwork, images: Tensor) -> tuple[Tensor, list[tuple[nn.Conv2d, nn.BatchNorm2d]]]:
     """Returns the features of images, and each convolution whose output is the input of a batch norm, with that norm."""
     outputs: list[tuple[nn.Conv2d, Tensor]] = []
     pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []

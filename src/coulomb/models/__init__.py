@@ -2,15 +2,17 @@
 
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.build import build_encoder, has_weights
-from coulomb.models.encoder import Encoder, wrap_encoder
+from coulomb.models.encoder import Encoder
 from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.heads import predictor, projection_head
+from coulomb.models.image_network import ImageNetwork, wrap_encoder
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
 from coulomb.models.towers import Tower, ViewRows
 
 __all__ = [
     "Encoder",
+    "ImageNetwork",
     "Preprocessing",
     "Tower",
     "ViewRows",

@@ -8,8 +8,8 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.backbones import BACKBONES, LARGEST_NETWORK, option_names
-from coulomb.models.encoder import (
-    Encoder,
+from coulomb.models.image_network import (
+    ImageNetwork,
     Normalization,
     assemble,
     require_architecture,
@@ -56,7 +56,7 @@ def build_encoder(
     seed: int = 0,
     weights: bool = True,
     **options: Any,
-) -> Encoder:
+) -> ImageNetwork:
     """Builds an encoder by name.
 
     ============ ========  ======================================================================
@@ -119,7 +119,7 @@ def build_encoder(
         return assemble(name, channels=channels, image_size=image_size, mean=mean, std=std, options=options)
 
 
-def build_lite0(channels: int, image_size: int | None, options: dict[str, Any]) -> Encoder:
+def build_lite0(channels: int, image_size: int | None, options: dict[str, Any]) -> ImageNetwork:
     """Builds EfficientNet-Lite0 with its ImageNet weights."""
     image_size = image_size or PREPROCESSING.side
     preprocessing = PREPROCESSING.at(image_size)

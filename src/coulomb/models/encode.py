@@ -14,7 +14,7 @@ from coulomb.kinds.image import Canvases, OriginalImage
 from coulomb.kinds.image.canvas import Canvas, canvas_size, margin_canvas
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.kinds.image.views import plain_view
-from coulomb.models import Encoder
+from coulomb.models import ImageNetwork
 from coulomb.models.features import extract_features
 from coulomb.tables import Samples, Source, image_samples, survey
 from coulomb.tables.images import BATCH_BYTES, WORKER_BYTES, images_per_batch
@@ -32,7 +32,7 @@ def canvas_for(source: Source, image_size: int) -> Canvas:
 
 
 def source_features(
-    encoder: Encoder,
+    encoder: ImageNetwork,
     source: Source,
     canvas: Canvas | None = None,
     indices: Iterable[int] | None = None,
@@ -95,7 +95,7 @@ def source_features(
 
 
 def prepared_images(
-    encoder: Encoder,
+    encoder: ImageNetwork,
     source: Source,
     canvas: Canvas | None,
     indices: list[int],
@@ -118,7 +118,7 @@ def prepared_images(
 
 
 def _canvases(
-    encoder: Encoder, source: Source, canvas: Canvas, indices: list[int], workers: int
+    encoder: ImageNetwork, source: Source, canvas: Canvas, indices: list[int], workers: int
 ) -> tuple[Stores, dict[int, str]]:
     """Returns images by the size and type of their canvas, with their indices, and the reasons for unreadable headers."""
     groups: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -139,7 +139,7 @@ def _canvases(
 
 
 def embed_to_parquet(
-    encoder: Encoder,
+    encoder: ImageNetwork,
     data: Any,
     out: str | Path,
     *,

@@ -13,10 +13,9 @@ from torch.nn import functional
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
 from coulomb.kinds.image.canvas import Canvas
-from coulomb.models import Encoder
 from coulomb.models.classification import Classification
 from coulomb.models.encode import embed_to_parquet, source_features
-from coulomb.models.encoder import check_input
+from coulomb.models.image_network import ImageNetwork, check_input
 from coulomb.tables import Source
 from coulomb.tables.sources import open_images
 from coulomb.tables.workers import progress_bar
@@ -30,13 +29,13 @@ class ImageEncoder:
         name: for messages, and to build its architecture again.
     """
 
-    def __init__(self, encoder: Encoder, name: str):
+    def __init__(self, encoder: ImageNetwork, name: str):
         self._encoder = encoder
         self.name = name
         self.device: torch.device | None = None  # where the encoder is to be; None: where it was built
 
     @cached_property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> ImageNetwork:
         """The encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
 
         It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
@@ -165,7 +164,7 @@ class ImageEncoder:
         return f"ImageEncoder({self.name!r})"
 
 
-def with_check(encoder: Encoder) -> Encoder:
+def with_check(encoder: ImageNetwork) -> ImageNetwork:
     """Puts an encoder into eval mode, where it checks its input from now on; see `check_input`."""
     encoder.eval().register_forward_pre_hook(check_input)
     return encoder

@@ -73,12 +73,12 @@ def _is_adaptable(layer: nn.Module) -> bool:
 
 @torch.no_grad()
 def _called(encoder: Encoder) -> set[str]:
-    """Returns the names of the backbone's modules that are called for an image."""
+    """Returns the names of the backbone's modules that are called for a cell."""
     called: set[str] = set()
     trial = copy.deepcopy(encoder).cpu().eval()
     for name, part in trial.backbone.named_modules():
         part.register_forward_pre_hook(lambda module, inputs, name=name: called.add(name))
-    trial(torch.zeros(1, encoder.channels, encoder.image_size, encoder.image_size))
+    trial(trial.trial_cells(1))
     return called
 
 
@@ -109,9 +109,9 @@ def _require_mergeable(encoder: Encoder, rank: int) -> None:
     for name, parameter in trial.named_parameters():
         if ".lora_B." in name:
             parameter.copy_(0.1 * torch.randn(parameter.shape, generator=draw) / rank)
-    images = torch.rand(2, encoder.channels, encoder.image_size, encoder.image_size, generator=draw)
-    features = trial(images)
-    after = merge_lora(trial)(images)
+    cells = trial.trial_cells(2, draw)
+    features = trial(cells)
+    after = merge_lora(trial)(cells)
     difference = float((features - after).abs().max() / features.abs().max().clamp_min(1e-12))
     if not difference <= LARGEST_DIFFERENCE:
         raise InputError(

@@ -26,7 +26,8 @@ from coulomb.ground.reading import (
 )
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.backbones import BACKBONES
-from coulomb.models.encoder import OWN_MODULE, Encoder, assemble, wrap_encoder
+from coulomb.models.encoder import Encoder
+from coulomb.models.image_network import OWN_MODULE, ImageNetwork, assemble, wrap_encoder
 from coulomb.models.lora import merged
 from coulomb.models.preprocessing import Preprocessing
 
@@ -44,15 +45,12 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # Copies, because modules may share tensors, which the format does not support.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}
-    description = {
-        "format": FORMAT,
-        **encoder.config,
-        "feature_dim": encoder.feature_dim,
-        "mean": encoder.normalize.mean.flatten().tolist(),
-        "std": encoder.normalize.std.flatten().tolist(),
-    }
-    if encoder.preprocessing is not None:
-        description["preprocessing"] = encoder.preprocessing.to_json()
+    description = {"format": FORMAT, **encoder.config, "feature_dim": encoder.feature_dim}
+    if isinstance(encoder, ImageNetwork):
+        description["mean"] = encoder.normalize.mean.flatten().tolist()
+        description["std"] = encoder.normalize.std.flatten().tolist()
+        if encoder.preprocessing is not None:
+            description["preprocessing"] = encoder.preprocessing.to_json()
     write_atomically(folder / WEIGHTS, save(tensors))
     write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
 
@@ -109,7 +107,7 @@ def _shared(description: dict[str, Any]) -> dict[str, Any]:
     return {key: description[key] for key in ("channels", "mean", "std")} | {"image_size": size}
 
 
-def _at_size(encoder: Encoder, description: dict[str, Any]) -> Encoder:
+def _at_size(encoder: ImageNetwork, description: dict[str, Any]) -> ImageNetwork:
     """Declares the image size that the encoder is used with, if it is not the one that it was built for."""
     if description.get("built_for"):
         encoder.config |= {key: description[key] for key in ("image_size", "built_for")}
@@ -128,7 +126,7 @@ def _preprocessing(description: dict[str, Any], path: Path) -> Preprocessing | N
         raise InputError(f"{path}: {error}; {SAVE_AGAIN}") from None
 
 
-def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> Encoder:
+def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> ImageNetwork:
     """Builds the architecture of a description; on the meta device, without memory, if it is built in."""
     path = folder / DESCRIPTION
     wrapped = description["kind"] == OWN_MODULE

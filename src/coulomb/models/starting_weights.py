@@ -5,7 +5,14 @@ from pathlib import Path
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.ground.reading import read_object
-from coulomb.models.encoder import OWN_MODULE, Encoder, Normalization, assemble_published, measure_feature_dim
+from coulomb.models.image_network import (
+    OWN_MODULE,
+    ImageNetwork,
+    Normalization,
+    assemble_published,
+    measure_feature_dim,
+    require_images,
+)
 from coulomb.models.published import WEIGHTS as AT_WEIGHTS
 from coulomb.models.published import Published, is_published, require_channels
 from coulomb.models.saving import DESCRIPTION, WEIGHTS, load_encoder, random_encoder, read_description
@@ -87,7 +94,7 @@ def _require_own(name: str, folder: Path) -> None:
 
 def build_local(
     name: str, *, channels: int, image_size: int | None, seed: int, weights: bool, normalize: Normalization
-) -> Encoder:
+) -> ImageNetwork:
     """Builds the encoder of ``run:PATH`` or of a folder, with its weights, normalization and preprocessing.
 
     Without ``weights``: the same architecture with random ones, which are drawn from ``seed``, and ``normalize``.
@@ -99,14 +106,14 @@ def build_local(
     if isinstance(found, Published):
         with seeded_initialization(seed, "encoder", name):
             return assemble_published(name, found._replace(weights=weights), channels, image_size, normalize, {})
-    encoder = load_encoder(found) if weights else random_encoder(found, seed)
+    encoder = require_images(load_encoder(found) if weights else random_encoder(found, seed), name)
     require_channels(name, encoder.channels, channels)
     if not weights:
         encoder.normalize = normalize
     return resized(encoder, name, image_size).train()
 
 
-def resized(encoder: Encoder, name: str, image_size: int | None) -> Encoder:
+def resized(encoder: ImageNetwork, name: str, image_size: int | None) -> ImageNetwork:
     """Declares another image size; the architecture remains as it was built, and is tried with a blank image.
 
     Raises:

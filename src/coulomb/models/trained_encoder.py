@@ -9,10 +9,11 @@ from torch import nn
 
 from coulomb.ground.reading import maybe, read_object
 from coulomb.kinds.image.canvas import STORED_CANVAS, Canvas
-from coulomb.models import Encoder, load_encoder
+from coulomb.models import ImageNetwork, load_encoder
 from coulomb.models.classification import Classification
 from coulomb.models.classifier import Classifier, load_classifier
 from coulomb.models.image_encoder import ImageEncoder, with_check
+from coulomb.models.image_network import require_images
 
 CANVAS = {"canvas": maybe(STORED_CANVAS)}
 
@@ -32,12 +33,13 @@ class TrainedEncoder(ImageEncoder):
         self.device = None
 
     @cached_property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> ImageNetwork:
         """The trained encoder in eval mode: images [B, C, S, S] in [0, 1] → features [B, F].
 
         It refuses images of another size and values clearly outside [0, 1]; use `encode` for other images.
         """
-        return with_check(load_encoder(self.path, module=self._module)).to(self.device)
+        encoder = require_images(load_encoder(self.path, module=self._module), self.path)
+        return with_check(encoder).to(self.device)
 
     @cached_property
     def classifier(self) -> Classifier:

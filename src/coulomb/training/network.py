@@ -12,9 +12,10 @@ from coulomb.kinds.image.views import ViewMaker
 from coulomb.methods import Method
 from coulomb.methods.options import SHARED, build_method
 from coulomb.metrics.linear import fit_probe
-from coulomb.models import Encoder, build_encoder, has_weights, load_encoder, save_encoder, wrap_encoder
+from coulomb.models import Encoder, ImageNetwork, build_encoder, has_weights, load_encoder, save_encoder, wrap_encoder
 from coulomb.models.classifier import Classifier
 from coulomb.models.features import extract_features
+from coulomb.models.image_network import require_images
 from coulomb.models.micro_batches import batch_norms, require_size
 from coulomb.models.saving import DESCRIPTION
 from coulomb.models.user_code import is_user_code
@@ -26,7 +27,7 @@ from coulomb.training.plan.prepare import Prepared
 log = logging.getLogger("coulomb")
 
 
-def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> Encoder:
+def make_encoder(config: Config, prepared: Prepared, module: nn.Module | None) -> ImageNetwork:
     """Builds the encoder of a run by its name, or around the user's module."""
     facts = prepared.facts
     mean, std = None, None
@@ -65,7 +66,7 @@ def starting_encoder(
     *,
     resumed: bool = False,
     save: bool = False,
-) -> Encoder:
+) -> ImageNetwork:
     """Returns the encoder with which a run begins, in training mode.
 
     One that starts from weights, or is a user's ``module``, is saved in the folder ``initial`` if ``save``. A resumed run
@@ -77,7 +78,7 @@ def starting_encoder(
         if (
             saved and config.frozen_kind is not None
         ):  # features may be cached, and the module may have other weights now
-            return load_encoder(initial, module=module).train()
+            return require_images(load_encoder(initial, module=module), initial).train()
         encoder = make_encoder(config, prepared, module)
         if save and not resumed:
             save_encoder(encoder, initial)
@@ -85,7 +86,7 @@ def starting_encoder(
     if not has_weights(config.encoder):
         return make_encoder(config, prepared, None)
     if saved:
-        return load_encoder(initial).train()
+        return require_images(load_encoder(initial), initial).train()
     encoder = make_encoder(config, prepared, None).train()  # libraries return loaded models in eval mode
     if encoder.config.get("adapter", {}).get("kind") == "whitening":
         log.warning("%s: begins from the network without the whitening of its features", config.encoder)
@@ -134,7 +135,7 @@ def compile_encoders(method: Method, device: torch.device) -> None:
     except Exception as error:  # compilers raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"compile=True: torch.compile fails on this machine ({reason}); leave it out") from None
-    encoders = [part for part in method.modules() if isinstance(part, Encoder)]
+    encoders = [part for part in method.modules() if isinstance(part, ImageNetwork)]
     for encoder in encoders:
         encoder.compile_backbone()
     log.info("compile: the encoder is compiled in the first step (%d with its copies)", len(encoders))
