@@ -11,6 +11,7 @@ from coulomb.metrics.hardness import Hardness, TemperatureSweep, hardness, hardn
 from coulomb.metrics.knn import knn_accuracy
 from coulomb.metrics.linear import few_shot, linear_probe
 from coulomb.metrics.loss_floor import LossFloor, fraction_of_floor_reached, free_logits, infonce_floor, pull_optimum
+from coulomb.metrics.matching import distinct_pairs, match_ranks, pair_retrieval, score_ranks
 from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retention import linear_cka, recovered
 from coulomb.metrics.retrieval import class_retrieval, view_retrieval, views_retrieved
@@ -36,6 +37,7 @@ __all__ = [
     "class_retrieval",
     "class_table",
     "clustering",
+    "distinct_pairs",
     "drift",
     "effective_rank",
     "evaluate_features",
@@ -54,10 +56,13 @@ __all__ = [
     "lidar",
     "linear_cka",
     "linear_probe",
+    "match_ranks",
     "near_duplicates",
     "neighborhood_purity",
+    "pair_retrieval",
     "pull_optimum",
     "recovered",
+    "score_ranks",
     "separation",
     "similarity_histogram",
     "singular_values",
