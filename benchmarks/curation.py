@@ -19,8 +19,10 @@ from benchmarks.timing import describe_machine, resident_mib
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.index import Index
-from coulomb.index.curation import choose, classify, hdbscan, kmeans, label_errors
-from coulomb.index.curation.label_errors import probe_probabilities
+from coulomb.index.choose import choose_rows
+from coulomb.index.cluster import hdbscan, kmeans
+from coulomb.index.few_labels import classify_rows
+from coulomb.index.label_errors import find_label_errors, probe_probabilities
 from coulomb.metrics.linear import predict_from_few
 from coulomb.metrics.pairs import similar_pairs
 
@@ -98,7 +100,7 @@ def bench_label_errors(x: np.ndarray, labels: np.ndarray, say: Callable[[str], N
     planted = np.zeros(len(x), bool)
     planted[flipped] = True
     say(f"label errors: {len(flipped)} planted among {len(x):,}")
-    errors = label_errors(x, given)
+    errors = find_label_errors(x, given)
     result = {"coulomb": float(planted[errors.rows[: len(flipped)]].sum() / len(flipped))}
     listed = errors.rows[errors.confidence >= errors.cutoff]
     cutoff = {
@@ -148,7 +150,7 @@ def bench_defaults(x: np.ndarray, labels: np.ndarray, say: Callable[[str], None]
                 rows = numpy_generator(seed, "bench labels").permutation(len(x))[:given]
                 few = np.full(len(x), -1)
                 few[rows] = labels[rows]
-                predicted = classify(x, few, target=target)
+                predicted = classify_rows(x, few, target=target)
                 rest = few < 0
                 right, sure = (predicted.predicted == labels)[rest], ~predicted.unsure[rest]
                 draws.append((sure.mean(), right[sure].mean() if sure.any() else np.nan, right.mean()))
@@ -169,7 +171,7 @@ def bench_choose(
     y = torch.from_numpy(labels)
     ways: dict[str, Callable[[int], np.ndarray]] = {
         "random": lambda seed: numpy_generator(seed, "bench random").permutation(len(x))[:BUDGET],
-        "typical": lambda seed: choose(x, BUDGET, seed=seed),
+        "typical": lambda seed: choose_rows(x, BUDGET, seed=seed),
     }
     result: dict[str, Any] = {}
     for name, pick in ways.items():

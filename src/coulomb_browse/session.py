@@ -197,9 +197,9 @@ class Session:
         say(None, f"chooses {number} of {len(self.index)} images")
         unlabeled = sum(label is None for label in self.index.labels)
         if not unlabeled:  # the user wants labels other than the index's
-            from coulomb.index.curation import choose
+            from coulomb.index.choose import choose_rows
 
-            return choose(self.index.features, min(number, len(self.index))).tolist()
+            return choose_rows(self.index.features, min(number, len(self.index))).tolist()
         return [self.places[one["id"]] for one in self.index.choose(min(number, unlabeled))]
 
     def _cluster(self, options: dict[str, Any], say: Say) -> Any:

@@ -184,8 +184,7 @@ def test_label_errors_are_listed_from_a_cutoff(index, monkeypatch):
     index.features[wrong] = index.features[[index.position(f"b/{number:02}.png") for number in (5, 7, 9, 11)]]
     everything = index.label_errors(cutoff=0)
     confidence = [row["confidence"] for row in everything]
-    module = sys.modules["coulomb.index.curation.label_errors"]  # the package has the function under this name
-    monkeypatch.setattr(module, "_cutoff", lambda *_: confidence[1] - 1e-4)
+    monkeypatch.setattr("coulomb.index.label_errors._cutoff", lambda *_: confidence[1] - 1e-4)
     found = index.label_errors()
     assert found == everything[:2]
     assert f"2 of {N} labels are listed" in found.note and "2 more are less certain" in found.note
@@ -193,7 +192,7 @@ def test_label_errors_are_listed_from_a_cutoff(index, monkeypatch):
         index.label_errors(top=3) == everything[:3]
         and index.label_errors(cutoff=confidence[2] - 1e-4) == everything[:3]
     )
-    monkeypatch.setattr(module, "_cutoff", lambda *_: pytest.fail("no cut-off was asked for"))
+    monkeypatch.setattr("coulomb.index.label_errors._cutoff", lambda *_: pytest.fail("no cut-off was asked for"))
     assert index.label_errors(top=1) == everything[:1] and index.label_errors(cutoff=0) == everything
     note = index.label_errors(top=1).note
     assert note.startswith(f"1 of {N} labels") and "3 more are less certain" in note and "cutoff" not in note

@@ -9,13 +9,17 @@ import numpy as np
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, natural_key, visible
-from coulomb.index import curation
+from coulomb.index.choose import Strategy, choose_rows
+from coulomb.index.cluster import hdbscan, kmeans
 from coulomb.index.crops import Crops
-from coulomb.index.curation.choose import Strategy
+from coulomb.index.duplicate_groups import duplicate_groups, keep_best
 from coulomb.index.encoders import same
+from coulomb.index.few_labels import classify_rows
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
-from coulomb.index.lists import Groups, Predictions, Rows
+from coulomb.index.label_errors import find_label_errors
+from coulomb.index.lists import Answer, Rows
+from coulomb.index.outliers import find_outliers
 from coulomb.kinds.image.decode import decode, read_header
 from coulomb.kinds.image.picture import CorruptImage, Header
 from coulomb.metrics.pairs import nearest_above
@@ -60,13 +64,13 @@ class Answers:
         def thumbnail(self, row: int) -> bytes: ...  # noqa: D102
         def _absolute(self, paths: Sequence[str | None]) -> list[str | None]: ...
 
-    def duplicates(self, above: float = 0.95, *, against: "Answers | None" = None, crops: bool = True) -> "Groups":
+    def duplicates(self, above: float = 0.95, *, against: "Answers | None" = None, crops: bool = True) -> Answer:
         """Finds exact copies and near-duplicates; with ``against``, images that are also in another index.
 
         Images are alike if their cosine is at least ``above``. With ``crops``, the 3 most similar images of each image are
         compared by the pixels of their thumbnails as well (`coulomb.index.crops`): crops by up to 10% on each side, copies
         of lower resolution and brightened copies are then alike whatever their cosine. Near-duplicates form groups, the
-        strongest pairs first (`coulomb.index.curation.duplicate_groups`): every image that is like another one is in a group.
+        strongest pairs first (`coulomb.index.duplicate_groups`): every image that is like another one is in a group.
 
         The best file of a group is kept (`coulomb.index.keeping`): by resolution, then format, EXIF date, quality and
         name, originals before files that were made from them. Every other member is like an image that is kept; a member
@@ -109,7 +113,7 @@ class Answers:
         sizes = np.array([[value or 0 for value in column] for column in columns.values()], np.int64).T
         look = Crops(sizes, self.thumbnail)
         also = look.pairs(self.features, different, above) if crops else frozenset()
-        near = curation.duplicate_groups(self.features, above, different, also)
+        near = duplicate_groups(self.features, above, different, also)
         return self._groups([self._keep(rows, above, also, look) for rows in near], copies, self)
 
     def _keep(self, rows: np.ndarray, above: float, also: frozenset[tuple[int, int]], look: Crops) -> "Kept":
@@ -123,7 +127,7 @@ class Answers:
         ]
         places, why = ranked(facts, files, lambda i, j: look.is_part(int(rows[i]), int(rows[j])))
         best = rows[places]
-        like, similarity = curation.keep_best(self.features, best, above, also)
+        like, similarity = keep_best(self.features, best, above, also)
         place_of = dict(zip(best.tolist(), places, strict=True))
         members = []
         for row, other, cosine in zip(best.tolist()[1:], like.tolist()[1:], similarity.tolist()[1:], strict=True):
@@ -149,8 +153,8 @@ class Answers:
         copies.sort(key=lambda group: -len(group.members))
         return copies, np.array([rows[0] for rows in sets.values()], np.int64)
 
-    def _groups(self, groups: list["Kept"], copies: list["Kept"], kept_in: "Answers") -> "Groups":
-        return Groups(groups=self._described(groups, kept_in), copies=self._described(copies, kept_in))
+    def _groups(self, groups: list["Kept"], copies: list["Kept"], kept_in: "Answers") -> Answer:
+        return Answer(groups=self._described(groups, kept_in), copies=self._described(copies, kept_in))
 
     def _described(self, groups: list["Kept"], kept_in: "Answers") -> list[dict[str, Any]]:
         keep = kept_in.describe([group.row for group in groups])
@@ -182,7 +186,7 @@ class Answers:
             )
 
     def outliers(self, top: int | None = 100, *, neighbors: int | None = None, looks: bool = True) -> Rows:
-        """Ranks the images that belong to the others the least (`coulomb.index.curation.outliers`).
+        """Ranks the images that belong to the others the least (`coulomb.index.outliers`).
 
         Args:
             top: how many; None for all.
@@ -198,7 +202,7 @@ class Answers:
         Raises:
             InputError: fewer than 3 images, ``neighbors`` out of range.
         """
-        found = curation.outliers(self.features, neighbors)
+        found = find_outliers(self.features, neighbors)
         rows = found.order[:top]
         return self.describe(
             rows.tolist(),
@@ -226,14 +230,14 @@ class Answers:
     def label_errors(
         self, labels: Any = None, *, top: int | None = None, cutoff: float | None = None, seed: int = 0
     ) -> Rows:
-        """Ranks the labels that the features contradict (`coulomb.index.curation.label_errors`).
+        """Ranks the labels that the features contradict (`coulomb.index.label_errors`).
 
         Args:
             labels: labels other than the index's: a dict id → label, or a CSV or Parquet file with columns id (or
                 path) and label.
             top: how many of those whose label is not the most probable one, whatever their confidence.
             cutoff: least confidence; 0 for all whose label is not the most probable one. Default, without ``top``: found by
-                flipping 5% of the labels, see `coulomb.index.curation.label_errors`.
+                flipping 5% of the labels, see `coulomb.index.label_errors`.
             seed: seed of the folds of the linear probe.
 
         Returns:
@@ -250,7 +254,7 @@ class Answers:
                 "from folders of classes or a list with labels"
             )
         recommended = cutoff is None and top is None
-        found = curation.label_errors(self.features, numbers, seed=seed, recommend=recommended)
+        found = find_label_errors(self.features, numbers, seed=seed, recommend=recommended)
         least = cutoff if cutoff is not None else found.cutoff
         likely = int((found.confidence >= least).sum())
         shown = slice(0, likely if top is None else min(top, likely))
@@ -276,7 +280,7 @@ class Answers:
         return answer
 
     def choose(self, number: int, *, labels: Any = None, strategy: Strategy = "typical", seed: int = 0) -> Rows:
-        """Chooses the images to label next (`coulomb.index.curation.choose`); those with a label are left out.
+        """Chooses the images to label next (`coulomb.index.choose`); those with a label are left out.
 
         Args:
             number: how many.
@@ -291,7 +295,7 @@ class Answers:
             InputError: fewer images without a label than ``number``.
         """
         numbers, _ = self._classes(labels, add=True)
-        rows = curation.choose(self.features, number, np.flatnonzero(numbers >= 0), strategy=strategy, seed=seed)
+        rows = choose_rows(self.features, number, np.flatnonzero(numbers >= 0), strategy=strategy, seed=seed)
         return self.describe(rows.tolist())
 
     def cluster(self, number: int | None = None, *, least: int | None = None, seed: int = 0) -> Rows:
@@ -314,9 +318,9 @@ class Answers:
                 f"least={least}: is for HDBSCAN, which finds the number of clusters; leave out number or least"
             )
         if least is not None:
-            found = curation.hdbscan(self.features, least, seed=seed)
+            found = hdbscan(self.features, least, seed=seed)
         else:
-            found = curation.kmeans(self.features, number, seed=seed)
+            found = kmeans(self.features, number, seed=seed)
         place = np.where(found.cluster < 0, len(found.centers), found.cluster)
         rows = np.lexsort((-found.similarity, place))
         return self.describe(
@@ -325,8 +329,8 @@ class Answers:
             similarity=np.round(found.similarity[rows].astype(float), 6).tolist(),
         )
 
-    def classify(self, labels: Any = None, *, accuracy: float | None = None, seed: int = 0) -> Predictions:
-        """Classifies the images without a label from those with one (`coulomb.index.curation.classify`).
+    def classify(self, labels: Any = None, *, accuracy: float | None = None, seed: int = 0) -> Answer:
+        """Classifies the images without a label from those with one (`coulomb.index.few_labels`).
 
         Args:
             labels: a dict id → label, or a CSV or Parquet file with columns id (or path) and label; default: the labels
@@ -351,9 +355,9 @@ class Answers:
                 f"labels: {len(names)} different classes{f' ({visible(names[0])})' if names else ''}; a classifier needs two "
                 "or more; label an image of another class as well"
             )
-        if accuracy is not None and not 0 < accuracy <= 1:  # `curation.classify` calls it target
+        if accuracy is not None and not 0 < accuracy <= 1:  # `classify_rows` calls it target
             raise InputError(f"accuracy={accuracy}: must be above 0 and at most 1")
-        found = curation.classify(self.features, numbers, target=accuracy, seed=seed)
+        found = classify_rows(self.features, numbers, target=accuracy, seed=seed)
         rest = np.flatnonzero(numbers < 0)
         rows = rest[np.argsort(-found.margin[rest], kind="stable")]
         probabilities = np.round(found.probabilities.astype(float), 4)
@@ -371,7 +375,7 @@ class Answers:
             }
             for row, entry in zip(rows.tolist(), entries, strict=True)
         ]
-        return Predictions(
+        return Answer(
             images=images,
             threshold=found.threshold,
             target=found.target,

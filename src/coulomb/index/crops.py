@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
-from coulomb.index.curation.alignment import FINE, Agreement, agreement
+from coulomb.index.alignment import FINE, Agreement, agreement
 from coulomb.metrics.nearest import neighbors
 
 NEAREST = 3  # images that are compared with each image: of 880 planted copies, 877 were the most similar image

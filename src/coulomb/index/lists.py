@@ -33,16 +33,8 @@ class Rows(list[dict[str, Any]]):
         return _frame(self)
 
 
-class Groups(dict[str, Any]):
-    """The answer of `Index.duplicates`: a dict that can be converted to a table."""
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Returns a ``pandas.DataFrame`` with one row per image of a group, the columns of `list_rows`."""
-        return _frame(self)
-
-
-class Predictions(dict[str, Any]):
-    """The answer of `Index.classify`: a dict that can be converted to a table."""
+class Answer(dict[str, Any]):
+    """The answer of `Index.duplicates` or `Index.classify`: a dict that can be converted to a table."""
 
     def to_pandas(self) -> "pd.DataFrame":
         """Returns a ``pandas.DataFrame`` with one row per image, the columns of `list_rows`."""

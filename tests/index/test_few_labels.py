@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation import classify
-from coulomb.index.curation.few_labels import UNVALIDATED, _threshold
+from coulomb.index.few_labels import UNVALIDATED, _threshold, classify_rows
 from curation_cases import classes_of, normal
 
 
@@ -16,7 +15,7 @@ def few(noise=0.35, labeled=40):
 
 def test_the_rest_is_classified():
     x, y, given = few()
-    found = classify(x, given)
+    found = classify_rows(x, given)
     assert found.classes.tolist() == [0, 3, 6, 9]
     np.testing.assert_allclose(found.probabilities.sum(1), 1, atol=1e-5)
     assert (found.predicted == y).mean() > 0.97
@@ -26,7 +25,7 @@ def test_the_rest_is_classified():
 
 def test_sure_predictions_are_right_more_often():
     x, y, given = few(noise=2.5, labeled=200)
-    found = classify(x, given, target=0.9)
+    found = classify_rows(x, given, target=0.9)
     right = found.predicted == y
     assert 0.1 < found.unsure.mean() < 0.95
     assert right[~found.unsure].mean() > right.mean() + 0.05
@@ -44,14 +43,14 @@ def test_the_threshold_is_the_smallest_margin_with_the_accuracy_wanted():
 
 def test_too_few_labels_for_a_measurement():
     x, _, given = few(labeled=12)
-    found = classify(x, given)
+    found = classify_rows(x, given)
     assert (found.accuracy, found.sure_accuracy, found.threshold) == (None, None, UNVALIDATED)
 
 
 def test_single_images_of_a_class_are_allowed():
     x, _, given = few()
     given[500] = 77
-    assert 77 in classify(x, given).classes
+    assert 77 in classify_rows(x, given).classes
 
 
 @pytest.mark.parametrize(
@@ -64,9 +63,9 @@ def test_single_images_of_a_class_are_allowed():
 )
 def test_labels_that_give_no_classifier_are_refused(labels, reason):
     with pytest.raises(InputError, match=reason):
-        classify(normal(10, 4), labels)
+        classify_rows(normal(10, 4), labels)
     with pytest.raises(InputError, match="target=0"):
-        classify(normal(10, 4), np.arange(10), target=0)
+        classify_rows(normal(10, 4), np.arange(10), target=0)
 
 
 @pytest.mark.parametrize(("noise", "target"), [(0.1, 0.95), (2.5, None)])
@@ -74,7 +73,7 @@ def test_by_default_sure_predictions_make_half_the_errors(noise, target):
     """95% of the predictions for hard classes would be unsure if 95% of the others had to be right."""
     x, y = classes_of(600, 5, noise=noise)
     labels = np.where(np.arange(600) < 150, y, -1)
-    found = classify(x, labels)
+    found = classify_rows(x, labels)
     assert found.target == pytest.approx(target or (1 + found.accuracy) / 2)
     assert (~found.unsure).mean() > (0.9 if target else 0.1)
-    assert target or (~found.unsure).sum() > (~classify(x, labels, target=0.95).unsure).sum()
+    assert target or (~found.unsure).sum() > (~classify_rows(x, labels, target=0.95).unsure).sum()

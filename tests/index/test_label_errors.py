@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation import label_errors
-from coulomb.index.curation.folds import stratified_folds
-from coulomb.index.curation.label_errors import probe_probabilities
+from coulomb.index.folds import stratified_folds
+from coulomb.index.label_errors import find_label_errors, probe_probabilities
 from curation_cases import classes_of, normal
 
 
@@ -17,7 +16,7 @@ def with_flips(n=600, flips=30):
 
 def test_planted_flips_come_first_with_the_right_suggestion():
     x, y, given = with_flips()
-    found = label_errors(x, given)
+    found = find_label_errors(x, given)
     assert set(found.rows[:30].tolist()) == set(range(30))
     np.testing.assert_array_equal(found.suggested[:30], y[found.rows[:30]])
     assert (np.diff(found.confidence) <= 0).all() and found.judged == 600
@@ -29,23 +28,23 @@ def test_the_cutoff_keeps_planted_flips_and_leaves_out_most_of_the_rest():
     x, y = classes_of(1500, 5, noise=1.6)
     given, flipped = y.copy(), np.arange(75)
     given[flipped] = (given[flipped] + 1) % 5
-    found = label_errors(x, given)
+    found = find_label_errors(x, given)
     listed = found.rows[found.confidence >= found.cutoff]
     assert len(found.rows) > 300 and len(listed) < 150
     assert np.isin(listed, flipped).mean() > 2 * np.isin(found.rows, flipped).mean()
-    assert found.cutoff == label_errors(x, given).cutoff
+    assert found.cutoff == find_label_errors(x, given).cutoff
 
 
 def test_too_few_images_have_no_cutoff():
     x, _, given = with_flips(100, 5)
-    assert label_errors(x, given).cutoff == 0
+    assert find_label_errors(x, given).cutoff == 0
 
 
 def test_images_without_a_label_are_neither_judged_nor_used():
     x, _, given = with_flips()
     given[300:] = -1
-    found = label_errors(x, given)
-    alone = label_errors(x[:300], given[:300])
+    found = find_label_errors(x, given)
+    alone = find_label_errors(x[:300], given[:300])
     np.testing.assert_array_equal(found.rows, alone.rows)
     np.testing.assert_allclose(found.confidence, alone.confidence, atol=1e-5)
     assert found.rows.max() < 300
@@ -55,7 +54,7 @@ def test_class_numbers_may_have_gaps_and_single_images_are_counted():
     x, _, given = with_flips()
     given = given * 7 + 3
     given[50], given[51] = 1000, 2000
-    found = label_errors(x, given)
+    found = find_label_errors(x, given)
     assert (found.single, found.judged) == (2, 598)
     assert not {50, 51} & set(found.rows.tolist())
     assert set(np.unique(found.suggested)) <= {3, 10, 17, 24, 31}
@@ -89,4 +88,4 @@ def test_every_fold_has_every_class():
 )
 def test_labels_that_cannot_be_judged_are_refused(labels, reason):
     with pytest.raises(InputError, match=reason):
-        label_errors(normal(10, 4), labels)
+        find_label_errors(normal(10, 4), labels)

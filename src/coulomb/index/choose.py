@@ -7,7 +7,7 @@ import torch
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
-from coulomb.index.curation.cluster import kmeans
+from coulomb.index.cluster import kmeans
 from coulomb.metrics.nearest import neighbors
 from coulomb.metrics.rows import blocks, check_rows, unit_rows
 
@@ -18,7 +18,7 @@ Strategy = Literal["typical", "diverse"]
 STRATEGIES = ("typical", "diverse")
 
 
-def choose(
+def choose_rows(
     x: np.ndarray, number: int, labeled: np.ndarray | None = None, *, strategy: Strategy = "typical", seed: int = 0
 ) -> np.ndarray:
     """Returns the positions of ``number`` images to label next, the most useful first, int64 [number].

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation.folds import out_of_fold
+from coulomb.index.folds import out_of_fold
 from coulomb.metrics.linear import FEW_SHOT_C, fit_logistic
 from coulomb.metrics.rows import blocks, check_labels, check_rows, unit_rows
 
@@ -55,7 +55,7 @@ class Predictions:
         return self.margin < self.threshold
 
 
-def classify(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, seed: int = 0) -> Predictions:
+def classify_rows(x: np.ndarray, labels: np.ndarray, *, target: float | None = None, seed: int = 0) -> Predictions:
     """Classifies all images by logistic regression on the unit features of those with a label.
 
     The regularization (C = 100, 10 or 1) is the one with the highest accuracy in 5-fold cross-validation on the labels.

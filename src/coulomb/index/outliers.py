@@ -14,7 +14,7 @@ LEAST_LOCAL = 1.5  # a usual limit of the local outlier factor; images of a grou
 
 @dataclass(frozen=True)
 class Outliers:
-    """Scores of every image; see `outliers`.
+    """Scores of every image; see `find_outliers`.
 
     Attributes:
         similarity: mean cosine with the k nearest other images, float64 [N].
@@ -42,7 +42,7 @@ class Outliers:
         return f"mean similarity {self.similarity[row]:.2f} to its {nearest}; the median is {usual:.2f}"
 
 
-def outliers(x: np.ndarray, k: int | None = None) -> Outliers:
+def find_outliers(x: np.ndarray, k: int | None = None) -> Outliers:
     """Ranks images by how little they belong to the others.
 
         d_i = mean over the k nearest of √(2 − 2·cos)          s_i = mean cosine with them

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation import duplicate_groups, groups, keep_best
+from coulomb.index.duplicate_groups import duplicate_groups, keep_best
 from curation_cases import cosine_table, crowded, normal
 
 
@@ -42,7 +42,7 @@ def most(monkeypatch):
     """Sets how many partners of a row are visited; few, so that small examples have crowds."""
 
     def set_to(number):
-        monkeypatch.setattr(groups, "MOST_PARTNERS", number)
+        monkeypatch.setattr("coulomb.index.duplicate_groups.MOST_PARTNERS", number)
 
     return set_to
 

@@ -1,7 +1,7 @@
 import pytest
 from PIL import Image, ImageEnhance
 
-from coulomb.index.curation.alignment import agreement
+from coulomb.index.alignment import agreement
 from curation_cases import photo
 
 

@@ -3,7 +3,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from coulomb.ground.errors import InputError
-from coulomb.index.curation import cluster, hdbscan, kmeans
+from coulomb.index import cluster
+from coulomb.index.cluster import hdbscan, kmeans
 from curation_cases import classes_of, cosine_table, normal
 
 

@@ -7,7 +7,7 @@ import torch
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
-from coulomb.index.curation.folds import out_of_fold
+from coulomb.index.folds import out_of_fold
 from coulomb.metrics.linear import fit_probe
 from coulomb.metrics.nearest import neighbors
 from coulomb.metrics.rows import check_labels, check_rows, unit_rows
@@ -44,7 +44,7 @@ class LabelErrors:
     cutoff: float
 
 
-def label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend: bool = True) -> LabelErrors:
+def find_label_errors(x: np.ndarray, labels: np.ndarray, *, seed: int = 0, recommend: bool = True) -> LabelErrors:
     """Finds labels that the features contradict.
 
         p_c ∝ √(probe_c · votes_c),     votes_c = (n_c + 1)/(k + C)
