@@ -12,8 +12,8 @@ from coulomb.ground.errors import CoulombWarning
 from coulomb.losses import LearnableTemperature
 from coulomb.similarity import matrix
 
-UNEVEN = {1: [12], 2: [7, 5], 4: [3, 1, 6, 2]}
-EVEN = {1: [12], 2: [6, 6], 4: [3, 3, 3, 3]}
+UNEVEN = {1: [12], 2: [7, 5], 3: [5, 1, 6], 4: [3, 1, 6, 2]}
+EVEN = {1: [12], 2: [6, 6], 3: [4, 4, 4], 4: [3, 3, 3, 3]}
 
 
 def labels_of(n):
@@ -23,6 +23,16 @@ def labels_of(n):
 def several(labels):
     """[N, 3] multi-hot: each label's class and the one before it."""
     return ((labels[:, None] >= 0) & ((labels[:, None] - torch.arange(3)) % 3 < 2)).long()
+
+
+def two_ids(labels):
+    """[N, 2]: the label, and an id that others share; some are unknown."""
+    return torch.stack([labels, torch.where(labels >= 0, (3 * labels + 1) % 4 - 1, 1)], 1)
+
+
+def three_ids(labels):
+    """[N, 3], the first of which is never known."""
+    return torch.cat([torch.full_like(labels, -1)[:, None], two_ids(labels)], 1)
 
 
 def paco(loss, x, y, labels):
@@ -41,6 +51,30 @@ CASES = {
     ),
     "InfoNCE": (lambda t, **k: losses.InfoNCELoss(t, **k), lambda f, x, y, l: f(x, y)),
     "InfoNCE symmetric": (lambda t, **k: losses.InfoNCELoss(t, symmetric=True, **k), lambda f, x, y, l: f(x, y)),
+    "InfoNCE, ids": (lambda t, **k: losses.InfoNCELoss(t, **k), lambda f, x, y, l: f(x, y, ids=l)),
+    "InfoNCE, two ids": (lambda t, **k: losses.InfoNCELoss(t, **k), lambda f, x, y, l: f(x, y, ids=two_ids(l))),
+    "InfoNCE symmetric, three ids": (
+        lambda t, **k: losses.InfoNCELoss(t, symmetric=True, **k),
+        lambda f, x, y, l: f(x, y, ids=three_ids(l)),
+    ),
+    "InfoNCE symmetric, equal ids are positives": (
+        lambda t, **k: losses.InfoNCELoss(t, symmetric=True, same_id="positive", **k),
+        lambda f, x, y, l: f(x, y, ids=l),
+    ),
+    "InfoNCE, hard negatives": (
+        lambda t, **k: losses.InfoNCELoss(t, in_batch=True, **k),
+        lambda f, x, y, l: f(x, y, x - y),
+    ),
+    "InfoNCE symmetric, hard negatives with ids": (
+        lambda t, **k: losses.InfoNCELoss(t, symmetric=True, in_batch=True, **k),
+        lambda f, x, y, l: f(
+            x, y, torch.cat([x - y, x + y]), ids=two_ids(l), negative_ids=two_ids(l).flip(1).repeat(2, 1)
+        ),
+    ),
+    "InfoNCE, hard negatives, equal ids are positives": (
+        lambda t, **k: losses.InfoNCELoss(t, in_batch=True, same_id="positive", **k),
+        lambda f, x, y, l: f(x, y, x - y, ids=l, negative_ids=(l + 2) % 4 - 1),
+    ),
     "debiased": (lambda t, **k: losses.DebiasedLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "hard negatives": (lambda t, **k: losses.HardNegativeLoss(t, beta=0.7, **k), lambda f, x, y, l: f(x, y)),
     "simple": (lambda t, **k: losses.SimpleContrastiveLoss(0.4, **k), lambda f, x, y, l: f(x, y)),
@@ -56,6 +90,14 @@ CASES = {
     "sigmoid, several positives": (
         lambda t, **k: losses.SigmoidLoss(3.0, -1.0, **k).double(),
         lambda f, x, y, l: f(x, y, l),
+    ),
+    "sigmoid, two ids": (
+        lambda t, **k: losses.SigmoidLoss(3.0, -1.0, **k).double(),
+        lambda f, x, y, l: f(x, y, two_ids(l)),
+    ),
+    "sigmoid, equal ids left out": (
+        lambda t, **k: losses.SigmoidLoss(3.0, -1.0, same_id="left_out", **k).double(),
+        lambda f, x, y, l: f(x, y, two_ids(l)),
     ),
     "decoupled": (lambda t, **k: losses.DecoupledLoss(t, **k), lambda f, x, y, l: f(x, y)),
     "decoupled, weighted": (lambda t, **k: losses.DecoupledLoss(t, weighted=True, **k), lambda f, x, y, l: f(x, y)),

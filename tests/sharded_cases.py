@@ -16,6 +16,7 @@ class Kind:
     itself: bool = False
     lead: bool = False
     ids: bool = True
+    width: int = 1
     bias: bool = False
     scale: float = 3.0
     extra: int = 0
@@ -30,6 +31,8 @@ KINDS = {
     "lead": Kind(lead=True, extra=2),
     "apart, bias": Kind(bias=True, extra=3),
     "apart, instances": Kind(ids=False),
+    "itself, two ids": Kind(itself=True, width=2),
+    "apart, three ids": Kind(width=3, extra=1),
     "apart, large": Kind(scale=400.0, extra=1),
 }
 
@@ -43,7 +46,8 @@ def draw(kind, world):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     queries, keys, bias = normal(n, 5), normal(m, 5), normal(m)
-    query_ids, key_ids = (torch.randint(-1, 4, (count,), generator=generator) for count in (n, m))
+    high = 4 if kind.width == 1 else 9
+    query_ids, key_ids = (torch.randint(-1, high, (count, kind.width), generator=generator) for count in (n, m))
     query_from, key_from = (
         torch.repeat_interleave(torch.arange(world), torch.tensor(SIZES[world]) + extra) for extra in (0, kind.extra)
     )
@@ -72,7 +76,7 @@ def counted(kind, drawn, over):
     place = [torch.cat([torch.arange(int((own == r).sum())) for r in own.unique()]) for own in (query_from, key_from)]
     itself = local & (place[0][:, None] == place[1])
     if kind.ids:
-        same = (query_ids[:, None] == key_ids) & (query_ids[:, None] >= 0)
+        same = ((query_ids[:, None] == key_ids) & (query_ids[:, None] >= 0)).any(2)
     else:
         same = local & ((place[0][:, None] - place[1]) % 3 == 0)
     out = {"all": torch.ones_like(same), "others": ~itself, "negatives": ~same, "positives": same}[over]

@@ -75,7 +75,7 @@ def test_invalid_negatives_raise():
 def test_negatives_with_the_querys_id_are_left_out():
     query, positive, queue = normal(4, 3).requires_grad_(), normal(4, 3), normal(6, 3)
     query_ids, ids = torch.tensor([0, 1, -1, 5]), torch.tensor([1, 0, 1, -1, 7, -1])
-    loss = InfoNCELoss(0.3)(query, positive, queue, query_ids=query_ids, negative_ids=ids)
+    loss = InfoNCELoss(0.3)(query, positive, queue, ids=query_ids, negative_ids=ids)
     included = (query_ids[:, None] != ids) | (ids < 0)
     logits = (normalize(query) @ normalize(queue).T / 0.3).masked_fill(~included, -torch.inf)
     own = (normalize(query) * normalize(positive)).sum(1, keepdim=True) / 0.3
@@ -88,17 +88,34 @@ def test_negatives_with_the_querys_id_are_left_out():
 def test_a_query_whose_negatives_all_have_its_id_has_zero_loss():
     query = normal(2, 3).requires_grad_()
     same, other = torch.tensor([3, 4]), torch.tensor([3, 3])
-    loss = InfoNCELoss(reduction="none")(query, normal(2, 3), normal(2, 3), query_ids=same, negative_ids=other)
+    loss = InfoNCELoss(reduction="none")(query, normal(2, 3), normal(2, 3), ids=same, negative_ids=other)
     loss.sum().backward()
     assert float(loss[0].detach()) == 0 and torch.equal(query.grad[0], torch.zeros(3, dtype=torch.float64))
     assert float(loss[1].detach()) > 0
 
 
-def test_ids_must_be_given_together_and_with_negatives():
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ids": torch.arange(2), "negatives": torch.ones(2, 3)}, "ids and negative_ids must be given together"),
+        (
+            {"negative_ids": torch.arange(2), "negatives": torch.ones(2, 3)},
+            "ids and negative_ids must be given together",
+        ),
+        ({"ids": torch.arange(2), "negative_ids": torch.arange(2)}, "without negatives, ids alone"),
+        ({"ids": torch.arange(3)}, r"^ids must have shape \[2\]"),
+        ({"ids": torch.zeros(2, 0, dtype=torch.long)}, r"^ids must have shape \[2\]"),
+        ({"ids": torch.tensor([[0, 1], [2, -2]])}, "^ids must be integers from 0, or −1 for unknown, got -2"),
+        (
+            {"ids": torch.zeros(2, 2).long(), "negatives": torch.ones(4, 3), "negative_ids": torch.arange(4)},
+            r"equally many ids per row, got \[2, 2\], \[4\]",
+        ),
+    ],
+)
+def test_invalid_ids_raise(given, message):
     pair = torch.ones(2, 3)
-    for ids in ({"query_ids": torch.arange(2)}, {"query_ids": torch.arange(2), "negative_ids": torch.arange(2)}):
-        with pytest.raises(ValueError, match="query_ids and negative_ids must be given together"):
-            InfoNCELoss()(pair, pair, **ids)
+    with pytest.raises(ValueError, match=message):
+        InfoNCELoss()(pair, pair, **given)
 
 
 def test_query_and_queue_may_differ_in_precision():

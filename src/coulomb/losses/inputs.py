@@ -185,6 +185,21 @@ def class_ids(labels: Tensor, length: int, like: Tensor, *, classes: int | None 
     return labels.long()
 
 
+def pair_ids(name: str, ids: Tensor, length: int, like: Tensor) -> Tensor:
+    """Checks integer ids, one per row, [length], or several, [length, C], and returns them as int64; [length, 1] as [length].
+
+    Raises:
+        TypeError, ValueError: as `class_ids`.
+    """
+    ids = flat_labels(ids)
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.shape[1] == 0:
+        return class_ids(ids, length, like, name=name)
+    check_tensor(name, ids, "an integer", (length, ids.shape[1]), like, f" or [{length}]")
+    if length and readable(ids) and int(ids.min()) < UNKNOWN:
+        raise ValueError(f"{name} must be integers from 0, or −1 for unknown, got {int(ids.min())}")
+    return ids.long()
+
+
 def flat_labels(labels: Tensor) -> Tensor:
     """Returns labels given as a column [B, 1], as in the authors' code of SupCon, as [B]; anything else unchanged."""
     return labels.squeeze(1) if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1 else labels

@@ -19,6 +19,8 @@ from coulomb.losses.options import Flag, Gather, Loss, Reduction
 from coulomb.similarity import Similarity
 from coulomb.similarity.collectives import announced, gather_group, gather_rows
 
+NO_NEGATIVE = "anchors have no negative: the loss does not separate them"
+
 
 @dataclass(frozen=True)
 class Contrast:
@@ -67,36 +69,45 @@ class ContrastiveLoss(Loss):
         positive: Tensor,
         negatives: Tensor | None,
         scale: float | Tensor,
-        ids: tuple[Tensor | None, Tensor | None] = (None, None),
+        ids: tuple[Tensor, Tensor] | None = None,
+        in_batch: bool = False,
     ) -> Contrast:
         """Contrasts pairs [N, D]. A query's negatives are the positives of the other samples, or ``negatives`` [K, D].
 
-        With ``ids`` of queries and keys, only keys with a different id are negatives.
+        Args:
+            query, positive, negatives, scale: as in the losses.
+            ids: of queries and keys, [N] and [M], or several per row: only keys without an equal id are negatives. If the
+                keys contain the positives, a query and its positive need an equal id (see `unique_ids`).
+            in_batch: the keys are the positives and then the ``negatives``, both of all processes.
         """
         rows = paired_rows(("query", "positive"), query, positive, normalize=self.normalize)
-        n, dtype, group = len(query), query.dtype, gather_group(self.gather) if negatives is None else None
+        n, dtype, replaced = len(query), query.dtype, negatives is not None and not in_batch
+        group = None if replaced else gather_group(self.gather)
         products = paired_products(rows.view(2, n, -1))
-        query, positive = rows.view(2, n, -1).unbind()
-        if negatives is None:
-            over, keys = "negatives", positive
-        else:
-            over = "all" if ids[0] is None else "negatives"
-            keys = unit_rows("negatives", negatives, normalize=self.normalize, like=query, least=0)
+        query, keys = rows.view(2, n, -1).unbind()
+        if negatives is not None:
+            negatives = unit_rows("negatives", negatives, normalize=self.normalize, like=query, least=0)
+            keys = negatives if replaced else torch.cat([keys, negatives])
+        over = "all" if replaced and ids is None else "negatives"
         similarity = Similarity(
             query,
             keys,
             scale=scale,
-            query_ids=ids[0],
-            key_ids=ids[1],
-            instances=n if negatives is None and ids[0] is None else None,
+            query_ids=None if ids is None else ids[0],
+            key_ids=None if ids is None else ids[1],
+            instances=None if replaced or ids is not None else len(keys),
             unit=self.normalize,
             half=dtype,
             group=group,
         )
-        anchors = similarity.number_of_keys if negatives is None else n
-        count = anchors - 1 if negatives is None else len(negatives)
+        count = similarity.number_of_keys - (not replaced)
+        anchors = n if negatives is not None else similarity.number_of_keys
+        if negatives is not None and group is not None:
+            anchors = int(summed_over(group, torch.tensor(n, device=rows.device)))
         if count == 0:
-            warn_counted(n, n, "anchors have no negative: the loss does not separate them")
+            warn_counted(n, n, NO_NEGATIVE)
+        elif ids is not None and not replaced:
+            warn_alone(similarity)
         return Contrast(similarity, over, similarity.scale * products, count, anchors, group)
 
     def _result(self, contrast: Contrast, loss_N: Tensor) -> Result:
@@ -105,6 +116,12 @@ class ContrastiveLoss(Loss):
         if not self.diagnose:
             return loss
         return loss, diagnose_rows(contrast.similarity, contrast.over, positive=contrast.positives)
+
+
+def warn_alone(similarity: Similarity) -> None:
+    """Counts the anchors all of whose keys have their id, in a `CoulombWarning`, if the ids are `readable`."""
+    if readable(alone := similarity.count("negatives") == 0) and (count := int(alone.sum())):
+        warn_counted(count, len(alone), NO_NEGATIVE)
 
 
 def reduced_over(group: dist.ProcessGroup | None, loss_N: Tensor, reduction: str, anchors: int | Tensor) -> Tensor:
@@ -138,7 +155,12 @@ def counted_over(group: dist.ProcessGroup | None, counted_N: Tensor) -> Tensor:
 
 
 def unique_ids(group: dist.ProcessGroup | None, labels_N: Tensor) -> Tensor:
-    """Returns labels as ids. Each unknown label (−1) becomes an id that no other sample of any process has."""
+    """Returns labels as ids. Each unknown label (−1) becomes an id that no other sample of any process has.
+
+    Of several labels per sample, [N, C], this applies to the first.
+    """
+    if labels_N.ndim == 2:
+        return torch.cat([unique_ids(group, labels_N[:, 0])[:, None], labels_N[:, 1:]], 1)
     if group is None and readable(labels_N) and int(labels_N.min()) >= 0:
         return labels_N
     first = labels_N.max().clamp_min(0) + 1

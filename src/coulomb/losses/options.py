@@ -21,6 +21,7 @@ NonNegative = Annotated[float, number(at_least=0)]
 Share = Annotated[float, number(at_least=0, below=1)]
 Tau = Annotated[Temperature, checked_temperature]
 Reduction = Annotated[str, choice("mean", "sum", "none")]
+SameId = Annotated[str, choice("left_out", "positive")]
 Gather = Annotated[bool | str, lambda _, value: checked_gather(value)]
 
 

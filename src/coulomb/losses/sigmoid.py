@@ -1,6 +1,7 @@
 """Sigmoid: every pair of a query and a key is classified independently as positive or negative."""
 
 import math
+from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
 import torch
@@ -9,9 +10,9 @@ from torch.nn.functional import softplus
 
 from coulomb.ground.checked import check_shape, checked_number
 from coulomb.losses.diagnosis import Result
-from coulomb.losses.inputs import class_ids
+from coulomb.losses.inputs import pair_ids
 from coulomb.losses.negatives import ContrastiveLoss, unique_ids
-from coulomb.losses.options import Flag, Positive
+from coulomb.losses.options import Flag, Positive, SameId
 from coulomb.similarity.collectives import gather_group
 
 
@@ -24,7 +25,8 @@ class SigmoidLoss(ContrastiveLoss):
     When to use: pairs from two modalities, such as image and text, in place of `InfoNCELoss` with ``symmetric=True``, which
     it outperforms in the paper at batches below 16,384.
     Needs: one positive per query; the negatives are the positives of the other queries. With ``ids`` a query may have
-    several positives. No labels. If ``learnable``, ``loss.parameters()`` in the optimizer.
+    several positives, or keys that are neither (``same_id``). No labels. If ``learnable``, ``loss.parameters()`` in the
+    optimizer.
     Temperature: 1/scale takes its place. A pair is pushed or pulled in proportion to σ(∓s), so only pairs on the wrong side
     of the threshold cos = −bias/scale, or near it, count. The bias balances one positive against N − 1 negatives at the
     start of training.
@@ -36,6 +38,8 @@ class SigmoidLoss(ContrastiveLoss):
         bias: −10 as in the paper. If ``learnable``, the initial value.
         learnable: learn log(scale) and the bias, the parameters ``log_scale`` and ``learned_bias``. Cannot be changed
             after construction.
+        same_id: what ``ids`` say about a key that has an id of the query: ``"positive"``, it is one more positive, or
+            ``"left_out"``, it is neither positive nor negative, as for `InfoNCELoss`.
         normalize: scale rows to unit length.
         reduction: ``"mean"`` over queries, ``"sum"``, or ``"none"`` ([N]).
         diagnose: return (loss, `Diagnosis`) instead of the loss, at the cost of one more pass over the similarities.
@@ -45,12 +49,13 @@ class SigmoidLoss(ContrastiveLoss):
 
     Shape:
         query, positive: [N, D].
-        ids: [N].
+        ids: [N], or [N, C].
         output: scalar, or [N] with ``reduction="none"``.
 
     Deviation: none in value. As in the authors' code, the scale has no upper limit; the training script of open_clip limits
     it to 100.
-    Degenerate input: N = 1 has no negatives, and a `CoulombWarning` is issued.
+    Degenerate input: N = 1 has no negatives, and a `CoulombWarning` is issued; so it is, with their number, for queries all
+    of whose keys have their id.
 
     Raises:
         ValueError, TypeError: an argument is invalid; the message names it. NaN or infinite features raise ValueError.
@@ -62,6 +67,8 @@ class SigmoidLoss(ContrastiveLoss):
     scale: Positive = 10.0
     bias: Annotated[float, checked_number] = -10.0
     learnable: Flag = True
+    _: KW_ONLY
+    same_id: SameId = "positive"
 
     def __post_init__(self) -> None:
         initial = {"log_scale": math.log(self.scale), "learned_bias": self.bias}
@@ -74,16 +81,18 @@ class SigmoidLoss(ContrastiveLoss):
         Args:
             query: embeddings of the anchors.
             positive: positive[i] is the key that query[i] should find.
-            ids: integers, −1 for unknown: pairs of equal id are positives. The pair (i, i) always is.
+            ids: integers that identify each pair, −1 for unknown: one id, or C of them, such as the picture's and the
+                caption's. The pairs (i, j) of which any id is equal are positives, or are left out, see ``same_id``. The
+                pair (i, i) always is a positive.
         """
         log_scale: Any = self.log_scale
         bias: Any = self.bias if log_scale is None else self.learned_bias
         scale = self.scale if log_scale is None else log_scale.exp()
         if ids is not None:
             check_shape("query", query)
-            ids = unique_ids(gather_group(self.gather), class_ids(ids, len(query), query, name="ids"))
-        contrast = self._pairs(query, positive, None, scale, (ids, ids))
-        if ids is None:
+            ids = unique_ids(gather_group(self.gather), pair_ids("ids", ids, len(query), query))
+        contrast = self._pairs(query, positive, None, scale, None if ids is None else (ids, ids))
+        if ids is None or self.same_id == "left_out":
             attraction = softplus(-(contrast.positives + bias), threshold=50)
         else:
             attraction = contrast.similarity.softplus("positives", sign=-1, bias=bias)

@@ -86,7 +86,7 @@ class MoCo(OneColumn):
         self.pending = keys, None if train_row is None else for_rows(train_row, keys)
         ids = {}
         if self.exclude_own and train_row is not None:
-            ids = {"query_ids": for_rows(train_row, query), "negative_ids": self.queue.ids()}
+            ids = {"ids": for_rows(train_row, query), "negative_ids": self.queue.ids()}
         loss: Tensor = self.criterion(query, key, self.queue.keys(), **ids)
         return loss
 

@@ -21,19 +21,23 @@ def require_device(name: str, value: Tensor, like: Tensor) -> None:
 
 
 def checked_ids(name: str, ids: Tensor | None, length: int, like: Tensor) -> Tensor | None:
-    """Returns ids as int64: integers from 0, or −1 for unknown. Values are checked only if they are `readable`."""
+    """Returns ids as int64, [length] or, several per row, [length, C]: integers from 0, or −1 for unknown.
+
+    Values are checked only if they are `readable`.
+    """
     if ids is None:
         return None
     if not isinstance(ids, Tensor) or ids.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense integer tensor, got {getattr(ids, 'layout', type(ids).__name__)}")
-    if ids.shape != (length,):
-        raise ValueError(f"{name} must have shape [{length}], got {tuple(ids.shape)}")
+    if ids.ndim not in (1, 2) or len(ids) != length or (ids.ndim == 2 and ids.shape[1] == 0):
+        raise ValueError(f"{name} must have shape [{length}] or [{length}, C], got {tuple(ids.shape)}")
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {ids.dtype}")
     require_device(name, ids, like)
     if length and readable(ids) and int(ids.min()) < UNKNOWN:
         raise ValueError(f"{name} must be ids from 0, or −1 for unknown; got {int(ids.min())}")
-    return ids.long()
+    ids = ids.long()
+    return ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids
 
 
 def checked_mask(mask: Tensor, shape: tuple[int, int], like: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -139,7 +139,7 @@ def _score(
     rows, columns = (None, None) if weights is None else weights[1:]
     count = None if pairs.instances is None else torch.full((1,), pairs.instances, device=pairs.device)
     mask, same, drop_self = pairs.mask, pairs.same, pairs.drop_self
-    query_ids, key_ids = (None, None) if pairs.query_ids is None else pairs.ids
+    ids = [] if pairs.query_ids is None else pairs.columns
     weighting = mask is not None and mask.dtype != torch.bool
 
     def score(product: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def _score(
             if count is not None:
                 equal = n % count[head] == m % count[head]
             else:
-                equal = query_ids[n] == key_ids[m]  # type: ignore[index]
+                equal = reduce(torch.logical_or, [query[n] == key[m] for query, key in ids])
             z = torch.where(equal if same else ~equal, z, -math.inf)
         return torch.where(n == m, -math.inf, z) if drop_self else z
 
@@ -239,7 +239,13 @@ def _uncompiled() -> Iterator[None]:
 def _family(problem: Problem) -> tuple[Any, ...]:
     """What the kernels of a problem depend on."""
     pairs, operands = problem.pairs, (problem.half, problem.queries_ND.shape[1], problem.keys_MD is None)
-    kind = pairs.drop_self, pairs.same, pairs.instances is not None, None if pairs.mask is None else pairs.mask.dtype
+    kind = (
+        pairs.drop_self,
+        pairs.same,
+        pairs.instances is not None,
+        pairs.width,
+        None if pairs.mask is None else pairs.mask.dtype,
+    )
     reduction = problem.reduction, len(problem.powers), problem.both, problem.bias_M is not None
     return str(pairs.device), *operands, *reduction, *kind
 
@@ -298,7 +304,8 @@ def small_problem(problem: Problem) -> Problem:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(n + m, problem.queries_ND.shape[1], generator=generator).to(problem.queries_ND)
     queries_ND, keys_MD = normalize(rows).to(problem.half or rows.dtype).to(rows.dtype).split([n, m])
-    ids = torch.randint(9, (n + m,), generator=generator).to(pairs.device)
+    ids = torch.randint(9 * max(1, pairs.width), (n + m, max(1, pairs.width)), generator=generator).to(pairs.device)
+    ids = ids[:, 0] if pairs.width <= 1 else ids
     some: dict[str, Any] = {"instances": n // 2} if pairs.instances else {}
     if pairs.query_ids is not None:
         some = {"query_ids": ids[:n], "key_ids": ids[:n] if problem.keys_MD is None else ids[n:]}

@@ -32,6 +32,7 @@ class Similarity:
         scale: 1/τ, a number or a 0-dim tensor, which then gets a gradient.
         column_bias: [M], added to every row (for example the log of a class frequency).
         query_ids, key_ids: integers [N], [M] for ``"negatives"`` and ``"positives"``; −1 is unknown and equals no other id.
+            With C ids per row, [N, C] and [M, C], a pair has the same id if any of its C ids are equal.
             With ``keys_MD=None`` give ``query_ids`` alone.
         instances: n, instead of ids: row i and key j show the same one of n instances if i ≡ j (mod n), as in
             ``cat([view0, view1])``. Costs nothing, whereas ids are compared.
@@ -111,6 +112,13 @@ class Similarity:
         self.query_ids = checked_ids("query_ids", query_ids, self.shape[0], queries_ND)
         alike = key_ids is query_ids and self.self_similar
         self.key_ids = self.query_ids if alike else checked_ids("key_ids", key_ids, self.shape[1], queries_ND)
+        if (
+            self.query_ids is not None
+            and self.key_ids is not None
+            and self.query_ids.shape[1:] != self.key_ids.shape[1:]
+        ):
+            shapes = tuple(self.query_ids.shape), tuple(self.key_ids.shape)
+            raise ValueError(f"query_ids and key_ids must have equally many ids per row, got shapes {shapes}")
         self.queries_lead_keys = queries_lead_keys
         self.instances, self.unit = instances, unit
         self.backend = policy.checked_backend(backend)
@@ -164,11 +172,12 @@ class Similarity:
         Args:
             positive: s⁺, [N]; may carry a gradient.
             over: the pairs of the sum.
-            both: the mean of this over rows and columns (as in `lse_both`).
+            both: the mean of this over rows and the first N columns (as in `lse_both`); positive i is then at (i, i).
             counted: [N], boolean: rows whose loss will be used; the others may be 0.
         """
         if both:
             rows, columns = self.lse_both(over)
+            columns = columns[: len(rows)]
             return (softplus(rows - positive, threshold=50) + softplus(columns - positive, threshold=50)) / 2
         problem = self._problem(over)
         if self.group is None and eager() and not abstract(positive):
@@ -306,7 +315,8 @@ class Similarity:
         assert self.group is not None
         if self._resolved == "dense":
             raise ValueError("the dense backend with group: no process holds all keys; leave out one of them")
-        ids = self.query_ids is not None or self.key_ids is not None
+        given = self.key_ids if self.query_ids is None else self.query_ids
+        ids = 0 if given is None else (*given.shape, 1)[1]
         return sharded.gather_shards(self._problem("all"), self.group, torch.is_grad_enabled(), ids)
 
     @property

@@ -1,7 +1,9 @@
 """Which pairs (query i, key j) a reduction counts: by name, by ids, or by the user's mask, without storing a matrix."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -14,6 +16,8 @@ from coulomb.similarity.products import matmul
 NAMES = ("all", "others", "negatives", "positives")
 EXACT = 2**24  # fp32 holds smaller integers exactly
 
+Classes = tuple[Tensor, Tensor, int]  # class of each query [N], class of each key [M], number of classes
+
 
 @dataclass(eq=False)
 class Pairs:
@@ -24,7 +28,8 @@ class Pairs:
         device: of the tiles.
         drop_self: leave out the pair (i, i); the first N keys are then the queries.
         same: None ignores ids; True selects pairs of equal id, False pairs of different id.
-        query_ids, key_ids: integers [N], [M]; −1 is unknown and equals no other id.
+        query_ids, key_ids: integers [N], [M], or C ids per row, [N, C], [M, C]: a pair has an equal id if any of its C ids
+            are equal. −1 is unknown and equals no other id.
         instances: n, instead of ids: row i and key i have the id i mod n (views of n images).
         mask: the user's [N, M], boolean or non-negative weights, instead of ids.
     """
@@ -38,7 +43,7 @@ class Pairs:
     instances: int | None = None
     mask: Tensor | None = None
     _equal_NM: Tensor | None = field(default=None, init=False)
-    _compared_ids: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+    _columns: list[tuple[Tensor, Tensor]] | None = field(default=None, init=False)
 
     @property
     def everything(self) -> tuple[slice, slice]:
@@ -55,7 +60,9 @@ class Pairs:
         """False if a tile certainly holds no pair that counts, so that it need not be computed."""
         if self.same is not True:
             return True
-        return self._ids_may_meet(rows, cols) if self.instances is None else bool(self._diagonals(rows, cols))
+        if self.instances is not None:
+            return bool(self._diagonals(rows, cols))
+        return any(self._may_meet(query[rows], key[cols]) for query, key in self._codes)
 
     def hidden(self, rows: slice, cols: slice) -> Tensor | None:
         """Boolean tile, True for pairs that do not count; None if all of them count."""
@@ -65,8 +72,8 @@ class Pairs:
         diagonals, size = self._diagonals(rows, cols), (rows.stop - rows.start, cols.stop - cols.start)
         out: Tensor | None = None
         if self.query_ids is not None and self.same is not None:
-            query, key = self.ids
-            out = query[rows, None] != key[cols] if self.same else query[rows, None] == key[cols]
+            compare, join = (torch.ne, torch.logical_and) if self.same else (torch.eq, torch.logical_or)
+            out = reduce(join, [compare(query[rows, None], key[cols]) for query, key in self.columns])
         elif self.same:
             out = torch.ones(size, dtype=torch.bool, device=self.device)
             for offset in diagonals:
@@ -81,11 +88,13 @@ class Pairs:
     def hide_(self, tile_RC: Tensor, rows: slice, cols: slice) -> Tensor:
         """Fills the pairs that do not count with −∞, in place: a few diagonals if that suffices."""
         by_ids = self.query_ids is not None and self.same is not None
-        if self.mask is not None or (self.same and not by_ids):
+        if self.mask is not None or (self.same and (not by_ids or self.width > 1)):
             return tile_RC.masked_fill_(self.hidden(rows, cols), -torch.inf)  # type: ignore[arg-type]  # never None
-        if by_ids and (self.same or (rows, cols) == self.everything or self._ids_may_meet(rows, cols)):
-            query, key = self._codes
-            exclude_(tile_RC, torch.ne if self.same else torch.eq, query[rows, None], key[cols])
+        if by_ids:
+            whole = (rows, cols) == self.everything
+            for query, key in self._codes:
+                if self.same or whole or self._may_meet(query[rows], key[cols]):
+                    exclude_(tile_RC, torch.ne if self.same else torch.eq, query[rows, None], key[cols])
         for offset in self._diagonals(rows, cols):
             tile_RC.diagonal(offset).fill_(-torch.inf)
         return tile_RC
@@ -105,31 +114,51 @@ class Pairs:
         return self.sum(torch.ones(self.shape[1], 1, dtype=torch.double, device=self.device))[:, 0].long()
 
     def sum(self, keys_MD: Tensor) -> Tensor:
-        """Σ_j k_j over the keys that count in each row, [N, D], from sums by id: no matrix of pairs (no mask)."""
+        """Σ_j k_j over the keys that count in each row, [N, D], from sums by id: no matrix of pairs (no mask).
+
+        With C ids per row by inclusion and exclusion, from the sums by each of the 2^C − 1 subsets of the ids.
+        """
         n = self.shape[0]
         if self._compared:
             return matmul(self._equal.to(keys_MD.dtype), keys_MD)
         sums = everything = keys_MD.sum(0).expand(n, -1)
         holds_self = torch.ones(n, dtype=torch.bool, device=self.device)  # (i, i) would count if it were not dropped
         if self.same is not None:
-            query_class, key_class, size = self._classes
-            by_class = keys_MD.new_zeros(size, keys_MD.shape[1]).index_add(0, key_class, keys_MD)
-            equal = by_class.index_select(0, query_class)  # its gradient is much faster than the gradient of indexing
+            equal: Tensor | None = None
+            for sign, (query_class, key_class, size) in self._classes:
+                by_class = keys_MD.new_zeros(size, keys_MD.shape[1]).index_add(0, key_class, keys_MD)
+                term = by_class.index_select(
+                    0, query_class
+                )  # its gradient is much faster than the gradient of indexing
+                equal = term if equal is None else equal + sign * term
+            assert equal is not None
             sums = equal if self.same else everything - equal
             if self.query_ids is not None:
-                holds_self = (self.query_ids != UNKNOWN) == self.same
+                known = self.query_ids != UNKNOWN
+                holds_self = (known if known.ndim == 1 else known.any(1)) == self.same
             elif not self.same:
                 holds_self = ~holds_self
         return sums - keys_MD[:n] * holds_self[:, None] if self.drop_self else sums
 
     @property
-    def ids(self) -> tuple[Tensor, Tensor]:
-        """The ids of queries and keys, in which unknown keys differ from unknown queries: equal ids are known."""
-        if self._compared_ids is None:  # not a cached_property, which torch.compile cannot trace
+    def width(self) -> int:
+        """Number of ids per row; 0 without ids."""
+        if self.query_ids is None:
+            return 0
+        return 1 if self.query_ids.ndim == 1 else self.query_ids.shape[1]
+
+    @property
+    def columns(self) -> list[tuple[Tensor, Tensor]]:
+        """The ids of queries [N] and keys [M], C times. Unknown keys differ from unknown queries: equal ids are known."""
+        if self._columns is None:  # not a cached_property, which torch.compile cannot trace
             assert self.query_ids is not None and self.key_ids is not None
             key_ids = self.key_ids.masked_fill(self.key_ids == UNKNOWN, UNKNOWN - 1)
-            self._compared_ids = self.query_ids, key_ids
-        return self._compared_ids
+            if self.query_ids.ndim == 1:
+                self._columns = [(self.query_ids, key_ids)]
+            else:
+                queries, keys = (ids.T.contiguous().unbind() for ids in (self.query_ids, key_ids))
+                self._columns = list(zip(queries, keys, strict=True))
+        return self._columns
 
     @property
     def _compared(self) -> bool:
@@ -140,35 +169,32 @@ class Pairs:
     def _equal(self) -> Tensor:
         """Boolean [N, M]: the pairs of equal id that count."""
         if self._equal_NM is None:  # not a cached_property, which torch.compile cannot trace
-            query, key = self.ids
-            self._equal_NM = query[:, None] == key
+            equal = [query[:, None] == key for query, key in self.columns]
+            self._equal_NM = reduce(torch.logical_or, equal)
             if self.drop_self:
                 self._equal_NM.diagonal().fill_(False)  # vmap has no fill_diagonal_
         return self._equal_NM
 
     @property
-    def _classes(self) -> tuple[Tensor, Tensor, int]:
-        """(class of each query [N], class of each key [M], number of classes): the ids, numbered from 0."""
+    def _classes(self) -> Iterator[tuple[int, Classes]]:
+        """(sign, classes): the sum over pairs of equal id is the sum of sign × (the sum over pairs of equal class)."""
         if self.instances is not None:
             query, key = (torch.arange(length, device=self.device) % self.instances for length in self.shape)
-            return query, key, self.instances
-        # Not torch.unique, whose result's size depends on the values: a graph compiler could not follow.
-        ids = torch.cat(self.ids)
-        ordered, order = ids.sort()
-        rank = torch.zeros_like(ids)
-        rank[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
-        number = torch.empty_like(ids).scatter(0, order, rank)
-        return number[: self.shape[0]], number[self.shape[0] :], len(ids)
+            yield 1, (query, key, self.instances)
+            return
+        columns = [numbered(*column) for column in self.columns]
+        for size in range(1, 1 + len(columns)):
+            for chosen in combinations(columns, size):
+                yield (-1) ** (size + 1), reduce(joined, chosen)
 
     @cached_property
-    def _codes(self) -> tuple[Tensor, Tensor]:
+    def _codes(self) -> list[tuple[Tensor, Tensor]]:
         """The ids in fp32 on a CPU, where it compares faster; numbered anew if it would round them."""
-        ids = self.ids
         if self.device.type != "cpu":
-            return ids
-        exact = all(len(one) == 0 or int(one.max()) < EXACT for one in ids)
-        query, key = ids if exact else self._classes[:2]
-        return query.float(), key.float()
+            return self.columns
+        exact = (all(len(one) == 0 or int(one.max()) < EXACT for one in column) for column in self.columns)
+        columns = [column if kept else numbered(*column)[:2] for column, kept in zip(self.columns, exact, strict=True)]
+        return [(query.float(), key.float()) for query, key in columns]
 
     def _diagonals(self, rows: slice, cols: slice) -> list[int]:
         """Offsets of the tile's diagonals on which i ≡ j (mod instances); without instances, of i = j if dropped."""
@@ -178,9 +204,25 @@ class Pairs:
         first = -(((rows.stop - rows.start) - 1 + origin) // n)  # smallest k with origin + k·n > −rows
         return list(range(origin + first * n, cols.stop - cols.start, n))
 
-    def _ids_may_meet(self, rows: slice, cols: slice) -> bool:
+    def _may_meet(self, query_R: Tensor, key_C: Tensor) -> bool:
         # Two blocks whose ranges of ids do not overlap share no id: true of most tiles when ids are ordered, as views are.
         if self.device.type != "cpu":  # reading the ids would wait for the GPU
             return True
-        query, key = self._codes[0][rows].numpy(), self._codes[1][cols].numpy()
+        query, key = query_R.numpy(), key_C.numpy()
         return bool(len(query) and len(key) and max(query.min(), key.min()) <= min(query.max(), key.max()))
+
+
+def numbered(query_N: Tensor, key_M: Tensor) -> Classes:
+    """The ids, numbered from 0."""
+    # Not torch.unique, whose result's size depends on the values: a graph compiler could not follow.
+    ids = torch.cat([query_N, key_M])
+    ordered, order = ids.sort()
+    rank = torch.zeros_like(ids)
+    rank[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+    number = torch.empty_like(ids).scatter(0, order, rank)
+    return number[: len(query_N)], number[len(query_N) :], len(ids)
+
+
+def joined(first: Classes, second: Classes) -> Classes:
+    """Classes of rows that are equal in both."""
+    return numbered(first[0] * second[2] + second[0], first[1] * second[2] + second[1])

@@ -33,14 +33,14 @@ VisitProblem = Callable[[int, Problem, Block], Sequence[Tensor]]
 
 @_disable_dynamo
 @torch.no_grad()
-def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, ids: bool) -> Shards:
+def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, ids: int) -> Shards:
     """Exchanges what the processes must know of each other, in one small message.
 
     Args:
         problem: the queries and keys of this process.
         group: the processes.
         learning: whether gradients are recorded.
-        ids: whether queries or keys have ids.
+        ids: number of ids of each query and key.
 
     Raises:
         ValueError: processes differ in more than the number of their queries and keys.
@@ -50,7 +50,7 @@ def gather_shards(problem: Problem, group: dist.ProcessGroup, learning: bool, id
         "width": queries.shape[1],
         "precision": DTYPES.index(queries.dtype),
         "column_bias": bias is not None,
-        "ids (1: given)": ids,
+        "ids per row (0: none)": ids,
         "keys that are the queries": problem.keys_MD is None,
         "requires_grad of the queries": learning and queries.requires_grad,
         "requires_grad of the keys": learning and keys.requires_grad,

@@ -68,7 +68,7 @@ def test_hard_negatives_are_weighed_by_beta():
 
 
 def test_keys_of_the_own_image_are_excluded():
-    call = {"query_ids": torch.arange(8), "negative_ids": torch.arange(30) - 1}
+    call = {"ids": torch.arange(8), "negative_ids": torch.arange(30) - 1}
     given = (*STACKED.unbind(1), QUEUE)
     said = InfoNCELoss(0.3, diagnose=True)(*given, **call)[1]
     found = read_inputs(InfoNCELoss(0.3), given, call, NONE, Labels())

@@ -112,14 +112,20 @@ def _queries(loss: nn.Module, call: dict[str, Any], method: nn.Module, labels: L
     near, own = _mean_cosine(query, positive), labels.for_rows(len(query))
     of_keys, counts = own, None
     some = _sample_anchors(len(query), len(positive if keys is None else keys))
-    if keys is None:
-        keys = positive
+    ids, key_ids = call.get("ids"), call.get("negative_ids")
+    if keys is None or getattr(loss, "in_batch", False):
+        keys, of_keys = (positive, own) if keys is None else (torch.cat([positive, keys]), None)
         counts = some[:, None].to(query.device) != torch.arange(len(keys), device=query.device)
+        if ids is not None:
+            key_ids = ids if key_ids is None else torch.cat([ids, key_ids])
+            key_ids = torch.cat([key_ids, ids.new_full((len(keys) - len(key_ids), *ids.shape[1:]), -1)])
     else:
         queue = next((part for part in method.modules() if isinstance(part, Queue)), None)
         of_keys = labels.of_train_rows(queue.ids()) if queue is not None and len(queue) == len(keys) else None
-        if (ids := call.get("query_ids")) is not None:
-            counts = (ids[some, None] != call["negative_ids"]) | (ids[some, None] < 0)
+    if ids is not None:
+        equal = (ids[some, None] == key_ids) & (ids[some, None] >= 0)
+        different = ~(equal if equal.ndim == 2 else equal.any(2))
+        counts = different if counts is None else counts & different
     if not len(keys):
         return LossInputs(None, near)
     cosines = _rows(loss, query[some]) @ _rows(loss, keys).T
