@@ -1,9 +1,13 @@
+import pickle
+
 import numpy as np
 import pytest
 
 from coulomb.ground.errors import InputError
 from coulomb.tables import ArraySource, Columns
 from coulomb.tables.groups import find_groups
+from coulomb.tables.pictures import PictureRows
+from coulomb.tables.table import RowNames
 
 
 def test_columns_have_ids_and_labels():
@@ -40,3 +44,17 @@ def test_columns_have_groups():
 def test_a_source_is_a_table_with_a_column_of_images():
     source = ArraySource(np.zeros((2, 4, 4), np.uint8))
     assert source.columns == {"image": source}
+
+
+def test_rows_are_named_by_number_or_image():
+    assert list(RowNames(np.array([4, 7]))) == ["4", "7"]
+    assert list(RowNames(np.array([4, 7, 7, 9]))) == ["4", "7#0", "7#1", "9"]
+    images = ArraySource(np.zeros((4, 2, 2), np.uint8))
+    rows = PictureRows(images, np.array([1, 3, 1, 0]))
+    assert list(RowNames(np.arange(4), rows, rows.at)) == ["1#0", "3", "1#1", "0"]
+
+
+def test_groups_may_be_read_when_they_are_needed():
+    table = Columns({"text": ["a", "b"]}, groups=lambda: {"patient": [1, 2]})
+    assert table.other_columns() == {"patient": [1, 2]}
+    assert pickle.loads(pickle.dumps(table)).other_columns() == {}

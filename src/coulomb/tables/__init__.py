@@ -2,6 +2,7 @@
 
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables.check import check, render_check
+from coulomb.tables.columns import Column, open_columns, parse_columns
 from coulomb.tables.images import image_samples
 from coulomb.tables.labels import match_classes
 from coulomb.tables.samples import Batch, Samples
@@ -16,6 +17,7 @@ from coulomb.tables.table import Columns, Table
 __all__ = [
     "ArraySource",
     "Batch",
+    "Column",
     "Columns",
     "CorruptImage",
     "DatasetSource",
@@ -26,8 +28,10 @@ __all__ = [
     "check",
     "image_samples",
     "match_classes",
+    "open_columns",
     "open_source",
     "p_no_positive",
+    "parse_columns",
     "render_check",
     "split_sentence",
     "stratified_split",

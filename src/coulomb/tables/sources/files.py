@@ -272,7 +272,7 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     folder = (list_path.parent if root is None else Path(root)).resolve()
     if not folder.is_dir():
         raise InputError(f"root={visible(folder)}: no such folder; the paths in {where} are relative to it")
-    paths = [_relative_path(value, row, folder, where) for row, value in enumerate(columns[path_column])]
+    paths = [relative_path(value, row, folder, where) for row, value in enumerate(columns[path_column])]
     if not paths:
         raise InputError(f"{where}: the list is empty; it needs at least one row below its header")
     if not any((folder / path).exists() for path in paths[:100]):
@@ -289,8 +289,12 @@ def open_file_list(list_path: Path, *, label_column: str | None = None, root: Pa
     )
 
 
-def _relative_path(value: object, row: int, root: Path, where: str) -> str:
-    """Returns a path of a list as POSIX text relative to ``root``; links are checked when the file is read."""
+def relative_path(value: object, row: int, root: Path, where: str) -> str:
+    """Returns a path of a list as POSIX text relative to the resolved ``root``; links are checked when the file is read.
+
+    Raises:
+        InputError: the value in this ``row`` is no path, a URL, or leads outside ``root``.
+    """
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise InputError(
             f"{where}: row {row + 1} has no usable path ({visible(value)!r}); remove the row or name a file"

@@ -66,9 +66,9 @@ class ParquetSource(EncodedSource):
         schema = footers[0].schema.to_arrow_schema()
         kind = schema.field(column).type
         self._is_struct = _is_struct(kind)
-        self._plain_columns = [f.name for f in schema if f.name != label_column and _is_plain(f.type)]
-        self._leaf = f"{column}.bytes" if self._is_struct else column
-        self.blocks = _row_groups(footers, self._leaf, self._groups, rows)
+        self._plain_columns = [f.name for f in schema if f.name != label_column and is_plain(f.type)]
+        self.leaf = f"{column}.bytes" if self._is_struct else column
+        self.blocks = _row_groups(footers, self.leaf, self._groups, rows)
         has_paths = self._is_struct and kind.get_field_index("path") >= 0 and len(self) > 0
         self._ids = self._unique_paths() if has_paths else None
         self.has_paths = self._ids is not None
@@ -116,7 +116,7 @@ class ParquetSource(EncodedSource):
 
         group, row = self._locate(index)
         try:
-            value = self._read(group)[row].as_py()
+            value = self.read_group(group)[row].as_py()
         except (OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of the file, not of its content
                 raise unavailable(self.shards[self._groups[group][0]], error) from None
@@ -150,7 +150,8 @@ class ParquetSource(EncodedSource):
         group = int(np.searchsorted(self._starts, index, side="right")) - 1
         return group, index - int(self._starts[group])
 
-    def _read(self, group: int) -> Any:
+    def read_group(self, group: int) -> Any:
+        """Returns the encoded images of a row group as an Arrow array of bytes, through the buffer."""
         if os.getpid() != self._process:
             # After a fork the buffers of the parent may be read, but its file handles must not be shared.
             self._files, self._process = {}, os.getpid()
@@ -160,7 +161,7 @@ class ParquetSource(EncodedSource):
         shard, number = self._groups[group]
         if shard not in self._files:
             self._files[shard] = self.open_shard(shard)
-        column = self._files[shard].read_row_group(number, columns=[self._leaf], use_threads=False).column(self.column)
+        column = self._files[shard].read_row_group(number, columns=[self.leaf], use_threads=False).column(self.column)
         values = column.combine_chunks()
         values = values.field("bytes") if self._is_struct else values
         self._buffer[group] = values
@@ -185,7 +186,8 @@ def _is_struct(kind: Any) -> bool:
     return pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
 
 
-def _is_plain(kind: Any) -> bool:
+def is_plain(kind: Any) -> bool:
+    """Returns True for Arrow types of numbers, text, booleans and dates."""
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -257,20 +259,20 @@ def describe_parquet(
     preferred = [column for column in IMAGE_COLUMNS if column in columns] or columns
     if len(preferred) > 1 and preferred[0] not in IMAGE_COLUMNS:
         raise InputError(f"{where}: several columns hold bytes ({first_few(columns)}); call the image column 'image'")
-    class_labels, notes = _class_labels(schema, where)
-    label_column = choose_label_column(schema.names, label_column, list(class_labels), where)
+    classes, notes = class_labels(schema, where)
+    label_column = choose_label_column(schema.names, label_column, list(classes), where)
     source = kind(shards, footers, name=name, column=preferred[0], label_column=label_column, notes=notes)
     if not len(source):
         raise InputError(f"{where}: the table has no rows")
     if label_column is not None:
         values = source.read_columns([label_column])[label_column]
         source.labels, source.class_names = read_labels(
-            values, len(source), f"{where}, column {visible(label_column)}", class_labels.get(label_column)
+            values, len(source), f"{where}, column {visible(label_column)}", classes.get(label_column)
         )
     return source
 
 
-def _class_labels(schema: Any, where: str) -> tuple[dict[str, list[str]], tuple[str, ...]]:
+def class_labels(schema: Any, where: str) -> tuple[dict[str, list[str]], tuple[str, ...]]:
     """Returns class names by column from the metadata key ``huggingface``, and a note if it cannot be read.
 
     Entries of an unexpected form are ignored.
