@@ -89,7 +89,7 @@ def test_evaluation_has_all_metrics_and_is_written(run, fine_tuning_updates):
             row = each["measurements"][key]
             assert (row["trained"], row["baseline"]) == pytest.approx((result["trained"][key], result[name][key]))
     text = evaluation_table(result)
-    for words in (result["verdict"]["title"], "view R@1", "MAP@R", "NMI", "0.1 of labels", "random init"):
+    for words in (result["verdict"]["title"], "view R@1", "MAP@R", "NMI", "0.1 of labels", "untrained network"):
         assert words in text
     with np.load(run.path / "samples.npz") as samples:
         assert len(samples["ids"]) and len(samples["training_ids"])

@@ -86,7 +86,7 @@ def test_evaluation_holds_the_starting_point_everywhere(run, fine_tuning_updates
     assert 0 < drift["distance"] < 2 and -1 < drift["cka"] <= 1 and drift["images"] == 12
     assert "weights" in result["verdict"]["sentence"]
     text = evaluation_table(result)
-    assert "starting point" in text and "linear CKA" in text and "fine-tuned" in text
+    assert "starting weights" in text and "linear CKA" in text and "fine-tuned" in text
     page = (run.path / "report.html").read_text()
     assert "starting weights" in page and "linear CKA" in page and 'class="bar starting_point"' in page
 
@@ -195,7 +195,7 @@ def test_seeds_have_the_starting_point(run, tmp_path):
     assert summary["figures"]["starting_point"]["knn"]["std"] == 0
     assert summary["figures"]["drift"]["cka"]["mean"] == pytest.approx(run.evaluation["drift"]["cka"])
     text = summary_table(summary)
-    assert "starting point" in text and "\ndrift" not in text
+    assert "starting weights" in text and "\ndrift" not in text
 
 
 def test_raw_pixels_of_large_images_are_averaged():

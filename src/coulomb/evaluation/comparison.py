@@ -12,6 +12,13 @@ BLOCK = 100  # replicates per step: 100 · n counts in memory
 LEVEL = 0.95
 VIEWS = "view_retrieval"
 START = "starting_point"  # the network with the weights that the run started from
+# What an evaluation measures, in the order and with the names of every table, chart and card.
+CONTESTANTS = {
+    "trained": "trained encoder",
+    START: "starting weights",
+    "raw_pixels": "raw pixels",
+    "random_init": "untrained network",
+}
 # Name in a comparison → contestant of the evaluation.
 BASELINES = {START: START, "raw_pixels": "raw_pixels", "untrained": "random_init"}
 

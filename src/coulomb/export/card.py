@@ -4,16 +4,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from coulomb.evaluation.comparison import CONTESTANTS, START
 from coulomb.evaluation.level import Level
 from coulomb.ground.text import visible
 from coulomb.models import ImageNetwork
 
-CONTESTANTS = {
-    "trained": "this encoder",
-    "starting_point": "the weights it started from",
-    "random_init": "the same network, untrained",
-    "raw_pixels": "raw pixels",
-}
 COLUMNS = {"kNN": "knn", "linear probe": "linear"}
 SHOTS = {"1": "1 label", "5": "5 labels", "10": "10 labels"}
 WEAKEST = 3  # classes that are named
@@ -80,7 +75,7 @@ def _evaluation(evaluation: Mapping[str, Any] | None, published: bool) -> str:
     if evaluation is None:
         return "Not evaluated. `coulomb evaluate FOLDER --on PHOTOS` measures it on labeled photos of yours."
     rows = []
-    for name, words in _contestants(published).items():
+    for name, words in (CONTESTANTS | {_which(published): "this encoder"}).items():
         figures = evaluation.get(name)
         if figures:
             shots = figures.get("few_shot") or {}
@@ -93,15 +88,12 @@ def _evaluation(evaluation: Mapping[str, Any] | None, published: bool) -> str:
     return "\n\n".join([*parts, "Protocol: " + "; ".join(_protocol(evaluation, published)) + "."])
 
 
-def _contestants(published: bool) -> dict[str, str]:
-    if not published:
-        return CONTESTANTS
-    names = {name: words for name, words in CONTESTANTS.items() if name != "trained"}
-    return names | {"starting_point": CONTESTANTS["trained"]}
+def _which(published: bool) -> str:
+    return START if published else "trained"
 
 
 def _measured(evaluation: Mapping[str, Any], published: bool) -> Mapping[str, Any]:
-    return evaluation.get("starting_point" if published else "trained") or {}
+    return evaluation.get(_which(published)) or {}
 
 
 def _protocol(evaluation: Mapping[str, Any], published: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.level import RULES
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
@@ -12,7 +13,6 @@ from coulomb.report.gallery import make_gallery, picture, sprite_sheet
 from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.scores import (
-    CONTESTANTS,
     class_bars,
     class_rows,
     confusion_matrix,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import finite
 from coulomb.report.build import SCRIPTS, STYLES
@@ -15,7 +16,7 @@ from coulomb.report.facts import header
 from coulomb.report.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
 from coulomb.report.pages.numbers import duration, percent, significant
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
-from coulomb.report.scores import CONTESTANTS, Value, further_scores, scores
+from coulomb.report.scores import Value, further_scores, scores
 from coulomb.report.training_charts import last_value, read_points
 from coulomb.report.verdict_section import verdict_section
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from coulomb.evaluation.doctor.rule import State
+from coulomb.evaluation.doctor.text import figure_text, number_text
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData
-from coulomb.report.pages.numbers import count, plural, significant, trim_zeros
+from coulomb.report.pages.numbers import count, plural
 
 STATES = (State.SICK, State.WARNING, State.UNKNOWN, State.WELL)  # the order on the page
 
@@ -53,7 +54,7 @@ def doctor_section(run: RunData) -> DoctorSection | None:
         findings,
         checked,
         [
-            f"{_words(name).capitalize()} {_number(entry['value'])}: {entry.get('why') or ''}".rstrip(": ")
+            f"{_words(name).capitalize()} {number_text(entry['value'])}: {entry.get('why') or ''}".rstrip(": ")
             for name, entry in (suggestions.items() if isinstance(suggestions, dict) else ())
             if isinstance(entry, dict) and entry.get("value") is not None
         ],
@@ -66,30 +67,10 @@ def _finding(entry: dict[str, Any]) -> Finding:
         _words(entry.get("name", "")),
         State.SICK if entry.get("severity") == State.SICK else State.WARNING,
         str(entry.get("title") or _words(entry.get("name", ""))),
-        [evidence_text(item) for item in _list(entry.get("evidence")) if isinstance(item, dict)],
+        [figure_text(item) for item in _list(entry.get("evidence")) if isinstance(item, dict)],
         str(entry.get("consequence") or ""),
         str(entry.get("remedy") or ""),
     )
-
-
-def evidence_text(item: dict[str, Any]) -> str:
-    """'effective rank of embeddings: 1.30 (below the threshold 5, at epoch 20)'."""
-    value, threshold, epoch, bad = (item.get(key) for key in ("value", "threshold", "at_epoch", "bad"))
-    side = ""
-    if bad in ("above", "below") and (a := finite(value)) is not None and (b := finite(threshold)) is not None:
-        crossed = a > b if bad == "above" else a < b
-        side = f"{'' if crossed else 'not '}{bad} the "
-    details = [f"{side}threshold {_number(threshold)}"] if threshold is not None else []
-    details += [f"at epoch {_number(epoch)}"] if epoch is not None else []
-    text = f"{item.get('what', '')}: {_number(value)}" if value is not None else str(item.get("what", ""))
-    return text + (f" ({', '.join(details)})" if details else "")
-
-
-def _number(value: Any) -> str:
-    number = finite(value)
-    if number is None:
-        return str(value)
-    return count(number) if number.is_integer() else trim_zeros(significant(number))
 
 
 def _headline(findings: list[Finding], checked: list[tuple[str, State, str]]) -> str:

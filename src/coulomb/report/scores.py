@@ -3,17 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData
 from coulomb.report.pages.numbers import percent, plural
 
-# In the order and with the names of every table and chart.
-CONTESTANTS = {
-    "trained": "trained encoder",
-    "starting_point": "starting weights",
-    "raw_pixels": "raw pixels",
-    "random_init": "untrained network",
-}
 CLASSIFIERS = {"knn": "k nearest neighbors", "linear": "linear probe", "classifier": "the run's classifier"}
 FREQUENCIES = ("many", "medium", "few")  # groups of classes by their number of training images
 MAX_BARS = 60

@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-CONTESTANTS = ("trained", "starting_point", "random_init", "raw_pixels")
+from coulomb.evaluation.comparison import CONTESTANTS
+
 SHOTS = ("1", "5", "10")
 WAYS = ("knn", "linear", "classifier")
 
@@ -30,7 +31,7 @@ def _classification(result: Mapping[str, Any]) -> str:
         cells = [_percent(row["knn"]), _percent(row["linear"])]
         cells += [_percent(row.get("classifier"))] if classified else []
         cells += ["–" if shot is None else _spread(shot["mean"], shot["std"]) for shot in shots]
-        rows.append([_words(name), *cells, _percent(row.get("view_retrieval"))])
+        rows.append([CONTESTANTS[name], *cells, _percent(row.get("view_retrieval"))])
     head = [
         "",
         "kNN",
@@ -52,7 +53,7 @@ def _structure(result: Mapping[str, Any]) -> str:
             cells = [_percent((retrieval.get("recall_at") or {}).get(k)) for k in ("1", "5", "10")]
             cells += [_percent(retrieval.get(key)) for key in ("map_at_r", "r_precision")]
             cells += ["–" if (v := clusters.get(key)) is None else f"{v:.3f}" for key in ("nmi", "ari")]
-            rows.append([_words(name), *cells, _percent(clusters.get("accuracy"))])
+            rows.append([CONTESTANTS[name], *cells, _percent(clusters.get("accuracy"))])
     head = ["class retrieval", "R@1", "R@5", "R@10", "MAP@R", "R-prec.", "NMI", "ARI", "clusters"]
     return aligned(head, rows) if rows else ""
 
@@ -63,7 +64,7 @@ def _fine_tuning(result: Mapping[str, Any]) -> str:
         return ""
     first = next(iter(tuned.values()))
     head = ["fine-tuned with", *(f"{float(share):.3g} of labels ({first[share]['labels']})" for share in first)]
-    rows = [[_words(name), *(_percent(run["accuracy"]) for run in runs.values())] for name, runs in tuned.items()]
+    rows = [[CONTESTANTS[name], *(_percent(run["accuracy"]) for run in runs.values())] for name, runs in tuned.items()]
     return aligned(head, rows)
 
 
@@ -77,7 +78,8 @@ def _frequency(result: Mapping[str, Any]) -> str:
     head = ["training images", *(f"{name} ({group['classes']} classes)" for name, group in groups.items())]
     names = {"knn": "kNN", "linear": "linear", "classifier": "classifier"}
     return aligned(
-        head, [[f"{_words(first)}, {names[way]}", *(_percent(group[way]) for group in groups.values())] for way in ways]
+        head,
+        [[f"{CONTESTANTS[first]}, {names[way]}", *(_percent(group[way]) for group in groups.values())] for way in ways],
     )
 
 
@@ -112,7 +114,9 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         if name not in CONTESTANTS:
             continue
         cells = [row.get(key) for key in columns.values()]
-        rows.append([_words(name), *("–" if cell is None else _spread(cell["mean"], cell["std"]) for cell in cells)])
+        rows.append(
+            [CONTESTANTS[name], *("–" if cell is None else _spread(cell["mean"], cell["std"]) for cell in cells)]
+        )
     seeds = ", ".join(map(str, summary["seeds"]))
     note = f"mean ± standard deviation over seeds {seeds}; {summary['protocol']['varies']} vary"
     return aligned(["", *columns], rows) + "\n" + note
@@ -126,10 +130,6 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join([first.strip().ljust(widths[0]), *others]).rstrip())
     return "\n".join(lines)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _percent(value: float | None) -> str:

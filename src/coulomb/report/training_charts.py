@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData
 from coulomb.report.pages.chart import UNLIMITED, Chart, Level, Series, line_chart
 from coulomb.report.pages.numbers import percent, significant
-from coulomb.report.scores import CONTESTANTS, scores
+from coulomb.report.scores import scores
 
 Lines = Sequence[dict[str, Any]]
 

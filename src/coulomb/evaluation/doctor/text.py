@@ -1,9 +1,11 @@
 """Diagnoses as text for a terminal."""
 
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from coulomb.evaluation.doctor.rule import SICK, UNKNOWN, WARNING, WELL
+from coulomb.ground.reading import finite
 
 MARKS = {SICK: "✗", WARNING: "!"}
 WIDTH = 100
@@ -55,13 +57,23 @@ def headline(verdict: dict[str, Any]) -> str:
     return f"{MARKS[verdict['severity']]} {verdict['name']}: {verdict['title']}"
 
 
-def figure_text(figure: dict[str, Any]) -> str:
-    """Returns a figure and the side of its threshold."""
-    when = "" if figure["at_epoch"] is None else f", at epoch {figure['at_epoch']}"
-    above = figure["bad"] == "above"
-    crossed = figure["value"] > figure["threshold"] if above else figure["value"] < figure["threshold"]
-    side = figure["bad"] if crossed else f"not {figure['bad']}"
-    return f"{figure['what']}: {figure['value']:.3g} ({side} the threshold {figure['threshold']:.3g}{when})"
+def figure_text(figure: Mapping[str, Any]) -> str:
+    """'effective rank of embeddings: 1.3 (below the threshold 5, at epoch 20)'; missing parts are left out."""
+    value, threshold, epoch, bad = (figure.get(key) for key in ("value", "threshold", "at_epoch", "bad"))
+    side = ""
+    if bad in ("above", "below") and (a := finite(value)) is not None and (b := finite(threshold)) is not None:
+        crossed = a > b if bad == "above" else a < b
+        side = f"{'' if crossed else 'not '}{bad} the "
+    details = [f"{side}threshold {number_text(threshold)}"] if threshold is not None else []
+    details += [f"at epoch {number_text(epoch)}"] if epoch is not None else []
+    text = f"{figure.get('what', '')}: {number_text(value)}" if value is not None else str(figure.get("what", ""))
+    return text + (f" ({', '.join(details)})" if details else "")
+
+
+def number_text(value: Any) -> str:
+    """'12,345', '0.00125'; what is not a number as it is."""
+    number = finite(value)
+    return str(value) if number is None else f"{number:,.0f}" if number.is_integer() else f"{number:.3g}"
 
 
 def _wrap(text: str) -> str:
