@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.labels import is_unknown
 from coulomb.tables.split import check_fraction
-from coulomb.tables.table import Labels, Table
+from coulomb.tables.table import Columns, Labels, Table
 
 FILE_GROUPS = ("name", "folder")  # groups by file name or folder; a column of that name takes precedence
 _FOLDER_LEVEL = re.compile(r"folder:([1-9]\d?)")
@@ -53,7 +54,8 @@ def find_groups(table: Table, group: str) -> Groups:
     ================  ========================================================================================
     ``group``         images of one group share
     ================  ========================================================================================
-    a column          the value of that column of a table, other than its labels (None, NaN, "" and −1: unknown)
+    a column          the value of that column of a table, other than its labels (None, NaN, "" and −1: unknown); of a
+                      column of pairs, equal cells (`coulomb.tables.table.Columns.cell_ids`)
     ``folder``        the name of the folder that contains the file
     ``folder:2``      the name of the folder at that level; 1 is the first below the data folder
     ``name``          the file name up to its last number, or last part after a space or one of ``_-.``:
@@ -66,16 +68,29 @@ def find_groups(table: Table, group: str) -> Groups:
     columns = table.other_columns()
     if group in columns:
         noun, values = group, [None if is_unknown(value) else str(value) for value in columns[group]]
+    elif isinstance(table, Columns) and group in table.kinds:
+        return _equal_cells(table, group)
     elif group in FILE_GROUPS or _FOLDER_LEVEL.fullmatch(group):
         noun = "name stem" if group == "name" else "folder"
         values = [_part_of_path(path, group) for path in _paths(table, group, columns)]
     else:
-        known = [*columns, *(FILE_GROUPS if table.has_paths else ())]
+        used = [*table.kinds] if isinstance(table, Columns) else []
+        known = [*used, *columns, *(FILE_GROUPS if table.has_paths else ())]
         remedy = f"use one of {first_few(known)}{did_you_mean(group, known)}" if known else "leave it out"
         raise InputError(
             f"group={visible(group)!r}: {visible(table.name)} has no such column besides its labels; {remedy}"
         )
     return _numbered(group, noun, values)
+
+
+def _equal_cells(table: Columns, group: str) -> Groups:
+    """Returns the rows with equal cells of a column as groups, named by their text or by their first row."""
+    ids = table.cell_ids(group)
+    first = np.unique(ids, return_index=True)[1].tolist()
+    is_text = table.kinds[group] == "text"
+    cells = table.columns[group]
+    names = [normalize("NFC", cells[row] or "").strip() if is_text else table.item_id(row) for row in first]
+    return Groups(group, group, ids, names)
 
 
 def name_stem(path: str) -> str | None:

@@ -1,0 +1,219 @@
+"""Splits of pairs without leaks: rows that share any equal cell stay on one side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coulomb.ground.errors import InputError, counted
+from coulomb.ground.randomness import numpy_generator
+from coulomb.ground.text import first_few, visible
+from coulomb.tables.equal_cells import Ids, equal_cells
+from coulomb.tables.split import check_fraction
+from coulomb.tables.table import Columns
+
+Names = Sequence[str]
+MANY = 0.5  # of the rows in one component, which is then named
+ORDERS = 32  # that are tried
+CLOSE = 0.01  # relative to the number of rows to hold out
+
+
+def joint_ids(tables: Sequence[Columns], names: Names) -> list[Ids]:
+    """Returns the ids of cells, int64 [N, C] for each table, that are equal where cells of these or other tables are.
+
+    Args:
+        tables: tables with the same columns, such as training and test set.
+        names: the C columns.
+
+    Raises:
+        InputError: a column is of different kinds.
+    """
+    columns = []
+    for name in names:
+        kinds = {table.kinds[name] for table in tables}
+        if len(kinds) > 1:
+            raise InputError(f"column {visible(name)!r} is {' and '.join(sorted(kinds))} in {len(tables)} tables")
+        columns.append(equal_cells(kinds.pop(), [table.columns[name] for table in tables]))
+    return [np.column_stack([column[number] for column in columns]) for number in range(len(tables))]
+
+
+def equal_cells_split(ids: Ids, fraction: float, seed: int, *, names: Names | None = None) -> tuple[Ids, Ids, str]:
+    """Splits rows so that no cell of the test rows is in a training row.
+
+    Rows that share a cell, directly or through other rows, form a component: the connected components of the graph of rows
+    and cells. Whole components are drawn in random order and held out as long as they fit into ``fraction`` · N rows; if
+    one more component comes closer to that number, it is added. If the number is missed by more than 1%, the best of 32
+    orders is taken. Larger components stay in training.
+
+    Args:
+        ids: ids of the cells, int64 [N, C], equal where the cells of a column are, as `Columns.cell_ids` returns. A column
+            of groups (`coulomb.tables.groups.Groups.ids`) may be among them; its groups then stay on one side, too.
+        fraction: of the rows to hold out, between 0 and 1.
+        seed: seed of the random order.
+        names: of the C columns, for messages.
+
+    Returns:
+        Training rows and test rows, int64, sorted; and a sentence that describes the split.
+
+    Raises:
+        InputError: fewer than half of ``fraction`` · N rows can be held out.
+    """
+    check_fraction(fraction)
+    ids = ids[:, None] if ids.ndim == 1 else ids
+    rows = len(ids)
+    names = [f"column {number}" for number in range(ids.shape[1])] if names is None else list(names)
+    component = components(ids)
+    sizes = np.bincount(component, minlength=1)
+    chosen = _draw(sizes, min(max(1, round(fraction * rows)), rows - 1), seed)
+    tested = int(sizes[chosen].sum())
+    if tested < fraction / 2 * rows or rows < 2:
+        raise InputError(_refusal(ids, names, sizes, component, fraction, tested))
+    in_test = np.zeros(len(sizes), dtype=bool)
+    in_test[chosen] = True
+    train, test = np.flatnonzero(~in_test[component]), np.flatnonzero(in_test[component])
+    share = f"{len(test) / rows:.0%}"
+    sentence = f"{len(test)} of {rows} rows held out ({share}, seed {seed}); no {_either(names)} is in both parts."
+    if len(sizes) < rows:
+        sentence += (
+            f" Rows that share one stay together: {len(sizes)} groups, {len(chosen)} of them held out, the largest with "
+            f"{sizes.max()} rows."
+        )
+    if sizes.max() > MANY * rows:
+        sentence += f" {_largest(ids, names, sizes, component)}"
+    return train, test, sentence
+
+
+def components(ids: Ids) -> Ids:
+    """Returns the connected component of each row, int64 [N], numbered from 0; rows with an equal id in a column touch."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    rows, cells, edges = len(ids), 0, []
+    for column in ids.T:
+        distinct, numbers = np.unique(column, return_inverse=True)
+        edges.append(numbers + rows + cells)
+        cells += len(distinct)
+    start = np.tile(np.arange(rows), len(edges))
+    end = np.concatenate(edges)
+    graph = csr_array((np.ones(len(start), dtype=bool), (start, end)), shape=(rows + cells, rows + cells))
+    _, labels = connected_components(graph, directed=False)
+    return np.unique(labels[:rows], return_inverse=True)[1].astype(np.int64)
+
+
+def _draw(sizes: Ids, wanted: int, seed: int) -> Ids:
+    """Returns components that together have about ``wanted`` rows; of several orders, the choice that comes closest."""
+    draw = numpy_generator(seed, "equal cells split")
+    best, least = np.zeros(0, dtype=np.int64), wanted
+    for _ in range(ORDERS):
+        order = draw.permutation(len(sizes))
+        chosen, gap = [], wanted
+        for number, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+            if size <= gap:
+                chosen.append(number)
+                gap -= size
+                if not gap:
+                    break
+        rest = np.setdiff1d(order, chosen) if gap else order[:0]
+        if len(rest) > 1 and sizes[rest].min() < 2 * gap:
+            chosen.append(int(rest[sizes[rest].argmin()]))
+            gap = int(sizes[rest].min()) - gap
+        if gap < least:
+            best, least = np.array(chosen, dtype=np.int64), gap
+        if gap <= CLOSE * wanted:
+            break
+    return best
+
+
+def _either(names: Names) -> str:
+    shown = [visible(name) for name in names]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+def _largest(ids: Ids, names: Names, sizes: Ids, component: Ids) -> str:
+    """Describes the largest component: its size, and the cell that most of its rows share."""
+    inside = ids[component == sizes.argmax()]
+    most = [int(np.unique(column, return_counts=True)[1].max()) for column in inside.T]
+    worst = int(np.argmax(most))
+    return (
+        f"One group has {len(inside)} of the {len(ids)} rows ({len(inside) / len(ids):.0%}), joined by cells that repeat: the "
+        f"most frequent {visible(names[worst])} is in {most[worst]} rows."
+    )
+
+
+def _refusal(ids: Ids, names: Names, sizes: Ids, component: Ids, fraction: float, tested: int) -> str:
+    if len(ids) < 2:
+        return f"{counted(len(ids), 'row')}: too few to hold out a test set"
+    refusal = (
+        f"test_fraction={fraction}: only {tested} of {len(ids)} rows can be held out so that no {_either(names)} is in both "
+        f"parts. {_largest(ids, names, sizes, component)} "
+    )
+    alone = {
+        name: int(np.unique(column, return_counts=True)[1].max()) for name, column in zip(names, ids.T, strict=True)
+    }
+    possible = {name: largest for name, largest in alone.items() if largest <= fraction * len(ids)}
+    if len(names) > 1 and possible:
+        best = min(possible, key=lambda name: possible[name])
+        return (
+            f"{refusal}Split by one column (--group {visible(best)}: its largest group has {counted(possible[best], 'row')}), "
+            "leave out rows with cells that repeat that often, or give a test set"
+        )
+    return f"{refusal}Give a test set, or leave out rows with cells that repeat that often"
+
+
+@dataclass(frozen=True)
+class SharedCells:
+    """Cells of a test set that are in the training set, too.
+
+    Attributes:
+        names: the C columns.
+        rows: test rows whose cell of each column is in the training set, [C].
+        pairs: test rows of which all cells are, in one training row.
+        any: test rows of which at least one cell is.
+        total: number of test rows.
+        examples: the first few test rows of these, int64.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    pairs: int
+    any: int
+    total: int
+    examples: Ids
+
+    def sentence(self) -> str | None:
+        """Returns a sentence that counts what is shared; None if nothing is."""
+        if not self.any:
+            return None
+        listed = ", ".join(
+            f"{visible(name)} of {rows}" for name, rows in zip(self.names, self.rows, strict=True) if rows
+        )
+        whole = f", {self.pairs} with the whole row" if self.pairs and len(self.names) > 1 else ""
+        return (
+            f"{self.any} of {counted(self.total, 'test row shares', 'test rows share')} a cell with the training set ({listed}"
+            f"{whole}), so the evaluation is flattered: test rows {first_few(self.examples.tolist())}"
+        )
+
+
+def shared_cells(train: Ids, test: Ids, names: Names) -> SharedCells:
+    """Counts cells of test rows that are in a training row.
+
+    Args:
+        train: ids of the training rows, int64 [N, C].
+        test: ids of the test rows, int64 [M, C], by the same numbers, see `joint_ids`.
+        names: the C columns.
+    """
+    train, test = (each[:, None] if each.ndim == 1 else each for each in (train, test))
+    inside = np.column_stack([np.isin(mine, theirs) for mine, theirs in zip(test.T, train.T, strict=True)])
+    _, numbers = np.unique(np.concatenate([train, test]), axis=0, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    pairs = np.isin(numbers[len(train) :], numbers[: len(train)])
+    some = np.flatnonzero(inside.any(axis=1))
+    return SharedCells(
+        tuple(names), tuple(inside.sum(axis=0).tolist()), int(pairs.sum()), len(some), len(test), some[:5]
+    )
+
+
+def require_no_shared_cells(train: Ids, test: Ids, names: Names) -> None:
+    """Raises `InputError` if a test row shares a cell with a training row; see `shared_cells`."""
+    if (sentence := shared_cells(train, test, names).sentence()) is not None:
+        raise InputError(f"{sentence}; remove these rows from one of the sets")
