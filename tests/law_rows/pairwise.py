@@ -8,7 +8,7 @@ from law_rows import Row, unit
 LEARNED = torch.tensor(10.0).log().exp().item()  # 10, rounded like the parameter
 
 
-def sigmoid_loop(scale, bias):
+def sigmoid_loop(scale, bias, left_out=False):
     def loop(tau, query, positive, ids=None):
         query, positive = unit(query), unit(positive)
         ids = torch.full((len(query),), -1) if ids is None else ids
@@ -16,7 +16,9 @@ def sigmoid_loop(scale, bias):
         for i in range(len(query)):
             terms = []
             for j in range(len(query)):
-                alike = i == j or ids[i] == ids[j] >= 0
+                alike = i == j or bool(((ids[i] == ids[j]) & (ids[i] >= 0)).any())
+                if left_out and alike and i != j:
+                    continue
                 score = scale(tau) * (query[i] @ positive[j]) + bias(tau)
                 terms.append(-torch.nn.functional.logsigmoid(score if alike else -score))
             losses.append(torch.stack(terms).sum())
@@ -41,6 +43,11 @@ def pairs_and_ids(n, d, draw):
     return *pairs(n, d, draw), torch.tensor([0, 1, 0, 2, -1, 1, 2, -1, 0]).repeat(-(-n // 9))[:n]
 
 
+def pairs_and_two_ids(n, d, draw):
+    query, positive, ids = pairs_and_ids(n, d, draw)
+    return query, positive, torch.stack([ids, torch.arange(n) // 2 % 4], 1)
+
+
 ROWS = {
     "SigmoidLoss": Row(
         lambda temperature, **options: SigmoidLoss(**options),
@@ -59,5 +66,14 @@ ROWS = {
     ),
     "SigmoidLoss ids": Row(
         fixed, pairs_and_ids, sigmoid_loop(lambda tau: 2 / tau, lambda tau: -1 / tau), temperature=False
+    ),
+    "SigmoidLoss two ids": Row(
+        fixed, pairs_and_two_ids, sigmoid_loop(lambda tau: 2 / tau, lambda tau: -1 / tau), temperature=False
+    ),
+    "SigmoidLoss two ids left out": Row(
+        lambda *a, **k: fixed(*a, same_id="left_out", **k),
+        pairs_and_two_ids,
+        sigmoid_loop(lambda tau: 2 / tau, lambda tau: -1 / tau, left_out=True),
+        temperature=False,
     ),
 }

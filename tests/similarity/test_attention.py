@@ -33,6 +33,9 @@ def rows(n, dim=5, seed=0, dtype=torch.float64):
 IDS, OTHER_IDS = torch.tensor([0, 1, 2, 0, 1, -1, 3, 3, -1]), torch.tensor([1, 1, 0, -1, 2, 3, 3, 0, 4, 9, -1])
 
 
+TWO_IDS, OTHER_TWO_IDS = (torch.stack([ids, (3 * ids + 1) % 5], 1) for ids in (IDS, OTHER_IDS))
+
+
 def some_weights(n, m):
     weights = drawn(n, m, seed=5).clamp_min(0)
     weights[2] = 0  # a row without pairs
@@ -67,6 +70,8 @@ REDUCTIONS = {
     "symmetric, softplus": (of_itself(query_ids=IDS), lambda S: S.softplus("negatives", sign=-1, bias=-2.0)),
     "one direction": (of_keys(), lambda S: S.lse("all")),
     "ids": (of_keys(query_ids=IDS, key_ids=OTHER_IDS), lambda S: S.lse("negatives")),
+    "two ids": (of_keys(query_ids=TWO_IDS, key_ids=OTHER_TWO_IDS), lambda S: S.lse("positives")),
+    "symmetric, two ids": (of_itself(query_ids=TWO_IDS), lambda S: S.lse("negatives")),
     "queries lead keys": (of_keys(queries_lead_keys=True), lambda S: S.lse("others")),
     "two powers": (of_keys(), lambda S: S.lses([1.0, 2.0], "all")),
     "boolean mask": (of_keys(), lambda S: S.lse(some_weights(9, 11) > 0)),
