@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -22,6 +24,30 @@ def test_a_clamped_temperature_can_return_into_the_range():
     (-temperature().log()).backward()
     optimizer.step()
     assert temperature().item() == pytest.approx(0.01 * 2.71828, rel=1e-4)
+
+
+def test_the_clamp_is_clips_and_is_visible():
+    temperature = LearnableTemperature()
+    assert (temperature.at_limit, temperature.clamped) == (None, 0)
+    for value, limit, clipped in [
+        (5.0, "minimum", math.log(100)),
+        (-0.5, "maximum", 0.0),
+    ]:  # open_clip: clamp_(0, log 100)
+        with torch.no_grad():
+            temperature.log_scale.fill_(value)
+        assert temperature.at_limit == limit
+        assert temperature.scale().item() == pytest.approx(math.exp(clipped), rel=1e-6)
+        temperature.scale()  # at the limit: nothing to clamp
+        assert temperature.at_limit == limit
+    assert temperature.clamped == 2
+    assert "clamped=2" in repr(temperature)
+    assert "clamped" not in temperature.state_dict()
+
+
+def test_rounded_values_at_the_limit_are_the_limit():
+    temperature = LearnableTemperature(math.exp(-4.6052))  # logit_scale of CLIP's published weights
+    assert temperature.scale().item() == pytest.approx(100, rel=1e-6)
+    assert (temperature.at_limit, temperature.clamped) == ("minimum", 0)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # raised inside torch by jvp

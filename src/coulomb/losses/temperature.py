@@ -8,14 +8,18 @@ from torch import Tensor, nn
 
 from coulomb.ground.checked import checked_number, readable, transformed
 
+ROUNDING = 1e-3  # of a temperature that was read as a rounded logarithm
+ROUNDED = 1e-6  # of log(1/τ) in fp32
+
 
 class LearnableTemperature(nn.Module):
     """Learns log(1/τ), as in CLIP (Radford et al., 2021). Pass it to a loss as ``temperature``.
 
     The parameter p = log(1/τ) is clamped in place to [log 1/maximum, log 1/minimum] whenever it is used, so that it still
     has a gradient at the limits and can return into the range; with a clamp inside the graph the gradient would be 0.
-    Transforms of `torch.func` may not modify a captured tensor: there the parameter is left unchanged, its clamped value is
-    used, and the gradient is the same.
+    CLIP clamps after each update instead, which gives the same losses. `at_limit` and `clamped` show it. Transforms of
+    `torch.func` may not modify a captured tensor: there the parameter is left unchanged, its clamped value is used, and the
+    gradient is the same.
 
     When to use: the best τ is not known. All losses with the option ``temperature`` have a gradient with respect to it.
     Needs: ``loss.parameters()`` in the optimizer, preferably without weight decay, as in CLIP.
@@ -23,8 +27,13 @@ class LearnableTemperature(nn.Module):
     arXiv:2103.00020.
 
     Args:
-        initial: initial τ; 0.07 in CLIP and MoCo.
-        minimum, maximum: range of τ; CLIP's minimum is 0.01 (a scale of at most 100).
+        initial: initial τ; 0.07 in CLIP and MoCo. Values up to 0.1% outside the range are set to its limit, such as
+            e^−4.6052, the rounded value of CLIP's published weights.
+        minimum, maximum: range of τ; in CLIP 0.01 to 1, a scale of at most 100 and at least 1.
+
+    Attributes:
+        clamped: number of uses at which the parameter was outside the range, so that it was clamped; not counted in compiled
+            graphs and transforms.
 
     >>> temperature = LearnableTemperature(0.2)
     >>> round(temperature().item(), 4), sum(p.numel() for p in temperature.parameters())
@@ -37,10 +46,13 @@ class LearnableTemperature(nn.Module):
             checked_number(name, value)
             for name, value in (("initial", initial), ("minimum", minimum), ("maximum", maximum))
         )
+        for limit in (minimum, maximum):
+            initial = limit if abs(initial - limit) <= ROUNDING * limit else initial
         if not 0 < minimum <= initial <= maximum < math.inf:
             raise ValueError(f"0 < minimum <= initial <= maximum is required, got {minimum=}, {initial=}, {maximum=}")
         self.minimum, self.maximum = minimum, maximum
         self.log_scale = nn.Parameter(torch.tensor(-math.log(initial)))
+        self.clamped = 0
 
     def scale(self) -> Tensor:
         """Returns 1/τ, with gradient."""
@@ -48,8 +60,21 @@ class LearnableTemperature(nn.Module):
         if transformed():
             return (self.log_scale + (self.log_scale.clamp(low, high) - self.log_scale).detach()).exp()
         with torch.no_grad():
+            if readable(self.log_scale):
+                self.clamped += not low - ROUNDED <= float(self.log_scale) <= high + ROUNDED
             self.log_scale.clamp_(low, high)
         return self.log_scale.exp()
+
+    @property
+    def at_limit(self) -> str | None:
+        """``"minimum"`` or ``"maximum"`` if τ is at this limit of its range or beyond, else None.
+
+        At its minimum, CLIP's usual state late in training, the loss asks for a scale above 100.
+        """
+        log_scale = float(self.log_scale.detach())
+        if log_scale >= -math.log(self.minimum) - ROUNDED:
+            return "minimum"
+        return "maximum" if log_scale <= -math.log(self.maximum) + ROUNDED else None
 
     def forward(self) -> Tensor:
         """Returns τ, with gradient."""
@@ -58,7 +83,8 @@ class LearnableTemperature(nn.Module):
     def extra_repr(self) -> str:
         """Returns the options for ``print(loss)``."""
         now = f"now={math.exp(-float(self.log_scale.detach())):.4g}, " if readable(self.log_scale) else ""
-        return f"{now}minimum={self.minimum:g}, maximum={self.maximum:g}"
+        clamped = f", clamped={self.clamped}" if self.clamped else ""
+        return f"{now}minimum={self.minimum:g}, maximum={self.maximum:g}{clamped}"
 
 
 Temperature = float | LearnableTemperature
