@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coulomb.evaluation.comparison import LEVEL, REPLICATES, bootstrap, compare
+from coulomb.evaluation.comparison import LEVEL, REPLICATES, bootstrap, compare, compare_by_cluster, mean_intervals
 from coulomb.ground.randomness import numpy_generator
 
 
@@ -72,7 +72,7 @@ def test_properties_of_a_comparison(n, seed, p, q):
     assert row["difference"] == -mirrored["difference"]
     swapped = {"better": "worse", "worse": "better", "even": "even"}
     # The two added images change places when the sides do, so the ends agree up to the noise of the bootstrap.
-    assert mirrored["outcome"] == swapped[row["outcome"]] or min(abs(row["low"]), abs(row["high"])) < 0.05
+    assert mirrored["outcome"] == swapped[row["outcome"]] or min(abs(row["low"]), abs(row["high"])) < 0.1
     assert json.loads(json.dumps(there)) == there == compare("raw_pixels", trained, baseline)
 
 
@@ -157,3 +157,65 @@ def test_block_size_does_not_matter(monkeypatch):
     whole = bootstrap(differences, 0)
     monkeypatch.setattr("coulomb.evaluation.comparison.BLOCK", 500)
     assert np.array_equal(bootstrap(differences, 0)["knn"], whole["knn"])
+
+
+def clustered_oracle(trained, baseline, clusters, seed):
+    """Intervals by the definition: whole clusters are drawn, one replicate at a time."""
+    count = 1 + max(int(each.max()) for each in clusters.values())
+    draw = numpy_generator(seed, "paired bootstrap", "images")
+    means = {name: [] for name in trained}
+    for _ in range(REPLICATES):
+        drawn = draw.integers(count + 2, size=count + 2)
+        for name in trained:
+            difference = trained[name].astype(float) - baseline[name]
+            members = [difference[clusters[name] == c] for c in range(count)]
+            average = np.mean([len(each) for each in members if len(each)])
+            total = sum(members[c].sum() if c < count else average * (1 if c == count else -1) for c in drawn)
+            size = sum(len(members[c]) if c < count else average for c in drawn)
+            means[name].append(total / size)
+    return {name: np.array(each) for name, each in means.items()}
+
+
+def test_bootstrap_by_cluster_is_the_loop():
+    clusters = {"there": np.arange(12), "back": np.repeat(np.arange(12), [1, 5, 2] * 4)}
+    draw = np.random.default_rng(0)
+    trained, baseline = ({name: draw.random(len(each)) for name, each in clusters.items()} for _ in range(2))
+    found = compare_by_cluster("linear_map", trained, baseline, clusters, ["there", "back"], seed=3)
+    means = clustered_oracle(trained, baseline, clusters, 3)
+    means["overall"] = (means["there"] + means["back"]) / 2
+    t = np.quantile(np.max([np.abs(each - each.mean()) / each.std() for each in means.values()], axis=0), LEVEL)
+    rows = found["measurements"] | {"overall": found["overall"]}
+    for name, each in means.items():
+        bounds = each.mean() - t * each.std(), each.mean() + t * each.std()
+        assert (rows[name]["low"], rows[name]["high"]) == pytest.approx(bounds, abs=1e-9)
+    difference = (np.mean(trained["there"] - baseline["there"]) + np.mean(trained["back"] - baseline["back"])) / 2
+    assert found["overall"]["difference"] == pytest.approx(difference)
+    assert found["overall"]["clusters"] == 12 and found["overall"]["n"] == 12 + 32
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_clusters_of_one_query_are_images():
+    trained, baseline = {"knn": correct(80, 0.7, 1)}, {"knn": correct(80, 0.5, 2)}
+    expected = compare("raw_pixels", trained, baseline)["measurements"]["knn"]
+    found = compare_by_cluster("raw_pixels", trained, baseline, {"knn": np.arange(80)}, ["knn"])["measurements"]["knn"]
+    assert found == pytest.approx(expected)
+
+
+def test_copies_in_a_cluster_do_not_narrow_the_interval():
+    once = correct(60, 0.6, 1), correct(60, 0.4, 2)
+    five = tuple({"back": np.repeat(each, 5)} for each in once)
+    narrow = compare_by_cluster("chance", *five, {"back": np.arange(300)}, ["back"])["overall"]
+    wide = compare_by_cluster("chance", *five, {"back": np.repeat(np.arange(60), 5)}, ["back"])["overall"]
+    single = compare_by_cluster("chance", *({"back": each} for each in once), {"back": np.arange(60)}, ["back"])[
+        "overall"
+    ]
+    assert wide["high"] - wide["low"] == pytest.approx(single["high"] - single["low"])
+    assert wide["high"] - wide["low"] > 1.8 * (narrow["high"] - narrow["low"])
+
+
+def test_intervals_of_single_scores_stay_within_zero_and_one():
+    clusters = {"all": np.arange(30), "half": np.arange(400) % 30}
+    found = mean_intervals({"all": np.ones(30), "half": correct(400, 0.5)}, clusters)
+    assert found["all"][0] > 0.8 and found["all"][1] == 1
+    low, high = found["half"]
+    assert low < 0.5 < high and 0.1 < high - low < 0.4

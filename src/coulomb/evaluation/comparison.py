@@ -1,6 +1,6 @@
-"""Paired comparison of the trained encoder with a baseline: same test images, same few-shot draws."""
+"""Paired comparison of the trained encoder with a baseline: same test images or queries, same few-shot draws."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ CONTESTANTS = {
 BASELINES = {START: START, "raw_pixels": "raw_pixels", "untrained": "random_init"}
 
 Correct = Mapping[str, np.ndarray]
+Values = Mapping[str, np.ndarray]
 
 
 def compare(against: str, trained: Correct, baseline: Correct, seed: int = 0) -> dict[str, Any]:
@@ -80,10 +81,8 @@ def bootstrap(differences: Mapping[str, np.ndarray], seed: int) -> dict[str, np.
     stacked = np.concatenate(padded)
     images = stacked.shape[1]
     sums = np.empty((len(stacked), REPLICATES))
-    draw = numpy_generator(seed, "paired bootstrap", "images")
-    for start in range(0, REPLICATES, BLOCK):
-        chosen = [np.bincount(draw.integers(images, size=images), minlength=images) for _ in range(BLOCK)]
-        sums[:, start : start + BLOCK] = stacked @ np.stack(chosen, axis=1).astype(np.float32)
+    for block, counts in resamples(images, seed):
+        sums[:, block] = stacked @ counts.astype(np.float32)
     means, first = {}, 0
     for name, rows in differences.items():
         draws = len(rows)
@@ -93,6 +92,96 @@ def bootstrap(differences: Mapping[str, np.ndarray], seed: int) -> dict[str, np.
         means[name] = (weights.T * sums[first : first + draws]).sum(axis=0) / (draws * images)
         first += draws
     return means
+
+
+def resamples(units: int, seed: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields (replicates, counts [units, b]): how often each of ``units`` occurs in each of 2,000 draws with replacement."""
+    draw = numpy_generator(seed, "paired bootstrap", "images")
+    for start in range(0, REPLICATES, BLOCK):
+        chosen = [np.bincount(draw.integers(units, size=units), minlength=units) for _ in range(BLOCK)]
+        yield slice(start, start + BLOCK), np.stack(chosen, axis=1)
+
+
+def compare_by_cluster(
+    against: str,
+    trained: Values,
+    baseline: Values,
+    clusters: Mapping[str, np.ndarray],
+    overall: Sequence[str],
+    seed: int = 0,
+) -> dict[str, Any]:
+    """`compare` for values that depend on each other within clusters, such as the captions of a picture.
+
+    Each replicate resamples whole clusters, the same ones for both sides and all measurements. One cluster of average size
+    in which every value favors the trained side, and one in which every value favors the baseline, are added. The intervals
+    cover all measurements and ``overall`` simultaneously.
+
+    Args:
+        against: name of the baseline.
+        trained, baseline: measurement → a value in [0, 1] per query, float or bool [n]; n may differ between measurements.
+        clusters: measurement → the cluster of each query, int64 [n] ≥ 0; clusters are numbered alike in all measurements.
+        overall: the measurements whose mean is ``overall``.
+        seed: seed of the bootstrap.
+
+    Returns:
+        As `compare`; ``n`` counts queries, and ``clusters`` the clusters.
+    """
+    differences = {name: np.subtract(values, baseline[name], dtype=np.float64) for name, values in trained.items()}
+    values = {name: (float(np.mean(ours)), float(np.mean(baseline[name]))) for name, ours in trained.items()}
+    means = cluster_bootstrap(differences, clusters, seed, added=(1, -1))
+    bounds = intervals(means | {"overall": np.mean([means[name] for name in overall], axis=0)})
+    ours, theirs = (float(np.mean([values[name][side] for name in overall])) for side in (0, 1))
+    n = sum(len(trained[name]) for name in overall)
+    row = comparison_row(ours, theirs, *bounds["overall"], n)
+    return {
+        "against": against,
+        "measurements": {
+            name: comparison_row(*values[name], *bounds[name], len(trained[name])) for name in differences
+        },
+        "overall": with_share(row, list(overall)) | {"clusters": _cluster_count(clusters)},
+    }
+
+
+def mean_intervals(values: Values, clusters: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, tuple[float, float]]:
+    """Returns a 95% interval for the mean of each measurement, within [0, 1]; each interval covers on its own.
+
+    Arguments as in `compare_by_cluster`. One cluster of average size with values of 1 and one with values of 0 are added, so
+    that a score of 1 on a few queries has an interval as well.
+    """
+    means = cluster_bootstrap({name: np.asarray(each, np.float64) for name, each in values.items()}, clusters, seed)
+    found = {}
+    for name, replicates in means.items():
+        mean = float(np.mean(values[name]))
+        low, high = intervals({name: replicates})[name]
+        found[name] = min(max(0.0, low), mean), max(min(1.0, high), mean)
+    return found
+
+
+def cluster_bootstrap(
+    values: Values, clusters: Mapping[str, np.ndarray], seed: int, added: tuple[float, float] = (1, 0)
+) -> dict[str, np.ndarray]:
+    """Returns the means of values [n] for 2,000 resamples of clusters, the same ones for all measurements, [2000] each.
+
+    ``added``: the values of the two clusters of average size that are added.
+    """
+    count = _cluster_count(clusters)
+    totals, sizes = np.zeros((2, len(values), count + 2))
+    for row, (name, each) in enumerate(values.items()):
+        size = np.bincount(clusters[name], minlength=count)
+        average = size.sum() / max(int((size > 0).sum()), 1)
+        sizes[row] = np.append(size, [average, average])
+        totals[row] = np.append(
+            np.bincount(clusters[name], each, minlength=count), [average * value for value in added]
+        )
+    means = np.zeros((len(values), REPLICATES))
+    for block, counts in resamples(count + 2, seed):
+        drawn = sizes @ counts  # 0 if no cluster with a query of this measurement is drawn
+        np.divide(totals @ counts, drawn, out=means[:, block], where=drawn > 0)
+    return dict(zip(values, means, strict=True))
+
+
+def _cluster_count(clusters: Mapping[str, np.ndarray]) -> int:
+    return 1 + max(int(each.max()) for each in clusters.values())
 
 
 def intervals(means: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:

@@ -14,6 +14,7 @@ class Level(StrEnum):
     LEARNED_SOMETHING = "learned_something"
     NOTHING_MEASURABLE = "nothing_measurable"
     WORSE_THAN_RAW_PIXELS = "worse_than_raw_pixels"
+    WORSE_THAN_BM25 = "worse_than_bm25"  # of pairs of texts
     ADAPTING_HELPED = "adapting_helped"
     ADAPTING_UNVERIFIED = "adapting_unverified"
     USE_STARTING_POINT = "use_starting_point"
@@ -34,6 +35,7 @@ _TONES = {
     Level.LEARNED_SOMETHING: "good",
     Level.NOTHING_MEASURABLE: "fair",
     Level.WORSE_THAN_RAW_PIXELS: "bad",
+    Level.WORSE_THAN_BM25: "bad",
     Level.ADAPTING_HELPED: "good",
     Level.ADAPTING_UNVERIFIED: "fair",
     Level.USE_STARTING_POINT: "fair",

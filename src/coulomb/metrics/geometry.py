@@ -1,11 +1,14 @@
-"""Geometry of embeddings on the unit sphere: alignment, uniformity, spread and drift."""
+"""Geometry of embeddings on the unit sphere: alignment, uniformity, spread, drift and modality gap."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from coulomb.ground.errors import InputError
 from coulomb.metrics.inputs import unit_vectors
+from coulomb.metrics.linear import linear_probe
 from coulomb.similarity import Similarity
 
 
@@ -52,3 +55,34 @@ def drift(online: Tensor, momentum: Tensor) -> float:
     """
     first, second = unit_vectors(online, "online"), unit_vectors(momentum, "momentum", like=online)
     return 1 - float((first * second).sum(1).double().mean())
+
+
+def modality_gap(first: Tensor, second: Tensor) -> dict[str, Any]:
+    """Whether two towers fill separate regions of their common space (Liang et al., 2022).
+
+    Args:
+        first: embeddings [n,D] by one tower; normalized here.
+        second: embeddings [m,D] by the other.
+
+    Returns:
+        ``{"modality_gap": ‖mean of first − mean of second‖, "towers_told_apart": accuracy}``. The distance is between 0 and
+        2. The accuracy is that of a linear probe that tells the towers apart, fitted on every other row and measured on the
+        rest, relative to the larger side's share of the rows: 0 is chance, 1 is complete separation; None with fewer than
+        4 rows on a side.
+
+    Raises:
+        InputError: widths that differ, values that are not finite.
+    """
+    a, b = unit_vectors(first, "first").double(), unit_vectors(second, "second").double()
+    if a.shape[1] != b.shape[1]:
+        raise InputError(f"first has {a.shape[1]} dimensions and second {b.shape[1]}: both must be in one space.")
+    gap = float((a.mean(0) - b.mean(0)).norm())
+    if min(len(a), len(b)) < 4:
+        return {"modality_gap": gap, "towers_told_apart": None}
+    labels = torch.cat([torch.zeros(len(a), dtype=torch.long), torch.ones(len(b), dtype=torch.long)])
+    x = torch.cat([a, b])
+    train = torch.cat([torch.arange(len(a)), torch.arange(len(b))]) % 2 == 0
+    accuracy = linear_probe(x[train], labels[train], x[~train], labels[~train])["accuracy"]
+    share = float(labels[~train].double().mean())
+    chance = max(share, 1 - share)
+    return {"modality_gap": gap, "towers_told_apart": max(0.0, (accuracy - chance) / (1 - chance))}

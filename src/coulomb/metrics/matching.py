@@ -172,21 +172,26 @@ def ranking_figures(ranks: tuple[np.ndarray, np.ndarray], correct: Correct, ks: 
     if not len(pairs[0]):
         raise InputError("correct: has no pair, so that nothing can be retrieved.")
     result: dict[str, Any] = {}
+    chance = chance_figures(pairs, sizes, ks)
     for side, direction in enumerate(DIRECTIONS):
         found = ranks[side][ranks[side] > 0]
-        answers = np.bincount(pairs[side], minlength=sizes[side])
         result[direction] = _of_ranks(found, ks) | {
             "queries": len(found),
             "queries_left_out": sizes[side] - len(found),
             "keys": sizes[1 - side],
-            "chance": _of_chance(answers[answers > 0], sizes[1 - side], ks),
+            "chance": chance[direction],
         }
-    there, back = (result[direction] for direction in DIRECTIONS)
-    result["mean"] = {
-        "recall_at": {k: (there["recall_at"][k] + back["recall_at"][k]) / 2 for k in there["recall_at"]},
-        "mrr": (there["mrr"] + back["mrr"]) / 2,
-    }
-    return result
+    return _with_mean(result)
+
+
+def chance_figures(correct: Correct, sizes: tuple[int, int], ks: Sequence[int] = KS) -> dict[str, Any]:
+    """The figures of `ranking_figures` that keys in random order are expected to give, for n and m cells."""
+    pairs = _checked_pairs(correct, *sizes)
+    result: dict[str, Any] = {}
+    for side, direction in enumerate(DIRECTIONS):
+        answers = np.bincount(pairs[side], minlength=sizes[side])
+        result[direction] = _of_chance(answers[answers > 0], sizes[1 - side], ks)
+    return _with_mean(result)
 
 
 def chance_survival(answers: int, keys: int) -> np.ndarray:
@@ -196,6 +201,12 @@ def chance_survival(answers: int, keys: int) -> np.ndarray:
     """
     place = np.arange(keys)
     return np.concatenate([[1.0], np.cumprod(np.maximum(keys - answers - place, 0) / (keys - place))])
+
+
+def _with_mean(result: dict[str, Any]) -> dict[str, Any]:
+    there, back = (result[direction] for direction in DIRECTIONS)
+    recalls = {k: (value + back["recall_at"][k]) / 2 for k, value in there["recall_at"].items()}
+    return result | {"mean": {"recall_at": recalls, "mrr": (there["mrr"] + back["mrr"]) / 2}}
 
 
 def _of_ranks(ranks: np.ndarray, ks: Sequence[int]) -> dict[str, Any]:

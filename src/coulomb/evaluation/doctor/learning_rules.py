@@ -38,18 +38,21 @@ STATES = {
     Level.ADAPTING_UNVERIFIED: WELL,
     Level.USE_STARTING_POINT: WARNING,
     Level.WORSE_THAN_RAW_PIXELS: WARNING,
+    Level.WORSE_THAN_BM25: WARNING,
     Level.NOTHING_MEASURABLE: SICK,
     Level.ADAPTING_HURT: SICK,
     Level.COLLAPSED: SICK,
 }
 TITLES = {
     Level.WORSE_THAN_RAW_PIXELS: "Raw pixels are better than the encoder's features.",
+    Level.WORSE_THAN_BM25: "Shared words (BM25) find more than the towers do.",
     Level.USE_STARTING_POINT: "The trained encoder is no better than the weights that it started from.",
     Level.ADAPTING_HURT: "The trained encoder is worse than the weights that it started from.",
 }
 
 CONSEQUENCES = {
     Level.WORSE_THAN_RAW_PIXELS: "To compare the images, their pixels serve better than the features.",
+    Level.WORSE_THAN_BM25: "A search by words serves better, without any training.",
     Level.USE_STARTING_POINT: "The weights as they are serve as well, without any training.",
     Level.ADAPTING_HURT: "The weights as they are serve better, without any training.",
 }
