@@ -2,21 +2,28 @@
 
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.build import build_encoder, has_weights
+from coulomb.models.build_text import build_text_encoder
 from coulomb.models.encoder import Encoder
 from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.models.heads import predictor, projection_head
 from coulomb.models.image_network import ImageNetwork, wrap_encoder
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
+from coulomb.models.text_network import TextNetwork
 from coulomb.models.towers import Tower, ViewRows
+from coulomb.models.vector_network import VectorNetwork, build_vector_encoder
 
 __all__ = [
     "Encoder",
     "ImageNetwork",
     "Preprocessing",
+    "TextNetwork",
     "Tower",
+    "VectorNetwork",
     "ViewRows",
     "build_encoder",
+    "build_text_encoder",
+    "build_vector_encoder",
     "extract_features",
     "frozen",
     "has_weights",

@@ -1,6 +1,9 @@
 """Saves encoders as safetensors (weights) and JSON (architecture). Loading executes and unpickles nothing."""
 
+import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from coulomb.ground.reading import (
     list_of,
     maybe,
     number,
+    read_bytes,
     read_object,
     table,
     text,
@@ -26,18 +30,25 @@ from coulomb.ground.reading import (
 )
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.backbones import BACKBONES
+from coulomb.models.build_text import TEXT_BACKBONES, assemble_text
 from coulomb.models.encoder import Encoder
 from coulomb.models.image_network import OWN_MODULE, ImageNetwork, assemble, wrap_encoder
 from coulomb.models.lora import merged
 from coulomb.models.preprocessing import Preprocessing
+from coulomb.models.text_network import TextNetwork
+from coulomb.models.tokenizing import LARGEST_FILE, parse_tokenizer
+from coulomb.models.vector_network import VectorNetwork, assemble_vectors
 
 WEIGHTS = "encoder.safetensors"
 DESCRIPTION = "encoder.json"
+TOKENIZER = "tokenizer.json"
 FORMAT = 1
 
 
 def save_encoder(encoder: Encoder, folder: str | Path) -> None:
     """Writes ``encoder.safetensors`` and ``encoder.json`` to ``folder``, which is created if needed, each atomically.
+
+    An encoder of texts also has ``tokenizer.json``, in the format of the library tokenizers.
 
     The additions of ``tune=lora:R`` are merged into the weights that are written; the encoder is not changed.
     """
@@ -51,6 +62,13 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
         description["std"] = encoder.normalize.std.flatten().tolist()
         if encoder.preprocessing is not None:
             description["preprocessing"] = encoder.preprocessing.to_json()
+    if isinstance(encoder, VectorNetwork):
+        description["mean"] = encoder.standardize.mean.tolist()
+        description["std"] = encoder.standardize.std.tolist()
+    if isinstance(encoder, TextNetwork):
+        tokenizer = encoder.tokenizer.to_str(pretty=False).encode()
+        description["tokenizer"] = hashlib.sha256(tokenizer).hexdigest()
+        write_atomically(folder / TOKENIZER, tokenizer)
     write_atomically(folder / WEIGHTS, save(tensors))
     write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
 
@@ -59,7 +77,7 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
     """Loads the encoder saved in ``folder``, on the CPU and in eval mode.
 
     Args:
-        folder: with ``encoder.safetensors`` and ``encoder.json``.
+        folder: with ``encoder.safetensors`` and ``encoder.json``, and for texts ``tokenizer.json``.
         module: an instance of the user's module if the encoder was made of one; its weights are replaced in place.
 
     Raises:
@@ -70,22 +88,24 @@ def load_encoder(folder: str | Path, module: nn.Module | None = None) -> Encoder
     weights = read_weights(folder / WEIGHTS)
     encoder = _blank_encoder(description, module, folder)
     check_tensors(encoder.state_dict(), weights, folder / WEIGHTS, encoder.name)
-    for name in ("mean", "std"):
-        stored = weights[f"normalize.{name}"].flatten().tolist()
+    for name in ("mean", "std") if "mean" in description else ():
+        part = "normalize" if isinstance(encoder, ImageNetwork) else "standardize"
+        stored = weights[f"{part}.{name}"].flatten().tolist()
         if stored != description[name]:
             raise InputError(f"{folder}: {name} is {description[name]} in {DESCRIPTION} and {stored} in {WEIGHTS}")
     if module is not None and encoder.adapter is not None:
         encoder.adapter.to_empty(device="cpu")
     # A built-in encoder is on the meta device and takes the loaded tensors; a user's module is changed in place.
     encoder.load_state_dict(weights, assign=module is None)
-    encoder.preprocessing = _preprocessing(description, folder / DESCRIPTION)
+    if isinstance(encoder, ImageNetwork):
+        encoder.preprocessing = _preprocessing(description, folder / DESCRIPTION)
     return encoder.eval()
 
 
 def random_encoder(folder: str | Path, seed: int) -> Encoder:
     """Builds the architecture of the encoder saved in ``folder`` with random weights, from ``encoder.json`` alone.
 
-    It has the saved normalization. Nothing is downloaded, and the global random state is not changed.
+    It has the saved normalization, or the saved tokenizer. Nothing is downloaded, and the global random state is not changed.
 
     Raises:
         InputError: the file is missing or damaged, or describes a user's module.
@@ -95,6 +115,9 @@ def random_encoder(folder: str | Path, seed: int) -> Encoder:
     if description["kind"] == OWN_MODULE:
         raise InputError(f"{folder} holds your module {description['name']!r}: its initial weights are unknown")
     name = description["name"]
+    if "cells" in description:
+        with seeded_initialization(seed, "encoder", name):
+            return _assemble(description, Path(folder))
     with seeded_initialization(seed, "encoder", name):
         encoder = _at_size(assemble(name, options=description["options"], **_shared(description)), description)
     encoder.preprocessing = _preprocessing(description, path)
@@ -126,7 +149,7 @@ def _preprocessing(description: dict[str, Any], path: Path) -> Preprocessing | N
         raise InputError(f"{path}: {error}; {SAVE_AGAIN}") from None
 
 
-def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> ImageNetwork:
+def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder: Path) -> Encoder:
     """Builds the architecture of a description; on the meta device, without memory, if it is built in."""
     path = folder / DESCRIPTION
     wrapped = description["kind"] == OWN_MODULE
@@ -137,16 +160,14 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         )
     if not wrapped and module is not None:
         raise InputError(f"{folder} holds the built-in encoder {description['name']!r}: omit module")
-    shared = _shared(description)
     if module is not None:
-        encoder = wrap_encoder(module, **shared)
-    elif description["name"] not in BACKBONES:
-        # Not on the meta device, because other libraries have buffers that are not saved and need values.
-        with seeded_initialization(0, "loading"):
-            encoder = assemble(description["name"], options=description["options"], **shared)
+        encoder: Encoder = wrap_encoder(module, **_shared(description))
+    elif "cells" in description:
+        with _building(description["kind"] == "built-in"):
+            encoder = _assemble(description, folder)
     else:
-        with torch.device("meta"):
-            encoder = assemble(description["name"], options=description["options"], **shared)
+        with _building(description["name"] in BACKBONES):
+            encoder = assemble(description["name"], options=description["options"], **_shared(description))
     if (adapter := description.get("adapter")) is not None:
         try:
             with torch.device("meta"):
@@ -157,21 +178,62 @@ def _blank_encoder(description: dict[str, Any], module: nn.Module | None, folder
         raise InputError(
             f"{path} declares {description['feature_dim']} features, but {encoder.name} has {encoder.feature_dim}"
         )
-    return _at_size(encoder, description)
+    return _at_size(encoder, description) if isinstance(encoder, ImageNetwork) else encoder
+
+
+@contextmanager
+def _building(built_in: bool) -> Iterator[None]:
+    """Context in which an architecture is built whose weights are loaded: on the meta device if it is ``built_in``.
+
+    Other libraries have buffers that are not saved and need values.
+    """
+    with torch.device("meta") if built_in else seeded_initialization(0, "loading"):
+        yield
+
+
+def _assemble(description: dict[str, Any], folder: Path) -> TextNetwork | VectorNetwork:
+    """Builds the architecture of a description of texts or vectors, with the current generator and device."""
+    name, options = description["name"], description["options"]
+    if description["cells"] == VectorNetwork.cells:
+        shape = {"width": whole}
+        width = check_shape(folder / DESCRIPTION, options, shape, SAVE_AGAIN)["width"]
+        statistics = {each: description[each] for each in ("mean", "std")}
+        return assemble_vectors(name, dim=description["dim"], width=width, **statistics)
+    tokenizer = read_tokenizer(folder / TOKENIZER, description["tokenizer"])
+    if name not in TEXT_BACKBONES or "vocabulary" not in options:
+        raise InputError(f"{folder / DESCRIPTION}: describes no encoder of texts that is known; {SAVE_AGAIN}")
+    try:
+        return assemble_text(name, tokenizer, longest=description["longest"], options=options)
+    except TypeError as error:  # an option that the architecture does not have
+        raise InputError(f"{folder / DESCRIPTION}: {error}; {SAVE_AGAIN}") from None
+
+
+def read_tokenizer(path: Path, digest: str) -> Any:
+    """Returns the tokenizer of a saved encoder, whose file has the SHA-256 ``digest``."""
+    content = read_bytes(path, most=LARGEST_FILE, remedy=SAVE_AGAIN)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise InputError(
+            f"{path}: is not the tokenizer that the encoder was saved with (its SHA-256 differs); {SAVE_AGAIN}"
+        )
+    return parse_tokenizer(content.decode(errors="replace"), path)
 
 
 SAVE_AGAIN = "restore it from a copy, or save the encoder again"
-ENTRIES: dict[str, Shape] = {
-    "kind": text,
-    "name": text,
-    "channels": whole,
-    "image_size": whole,
-    "feature_dim": whole,
-    "mean": list_of(number),
-    "std": list_of(number),
-    "adapter": maybe(ADAPTER),
-    "preprocessing": maybe(table),
-    "built_for": maybe(whole),
+SHARED: dict[str, Shape] = {"kind": text, "name": text, "feature_dim": whole, "adapter": maybe(ADAPTER)}
+STATISTICS: dict[str, Shape] = {"mean": list_of(number), "std": list_of(number)}
+IMAGES: dict[str, Shape] = (
+    SHARED
+    | STATISTICS
+    | {
+        "channels": whole,
+        "image_size": whole,
+        "preprocessing": maybe(table),
+        "built_for": maybe(whole),
+    }
+)
+ENTRIES: dict[str, dict[str, Shape]] = {  # of the entry ``cells``, which images do not have
+    TextNetwork.cells: SHARED | {"longest": whole, "padding": whole, "tokenizer": text, "options": table},
+    VectorNetwork.cells: SHARED | STATISTICS | {"dim": whole, "options": table},
 }
 _flag = Shape("true or false", lambda value: isinstance(value, bool))
 PREPROCESSING = {"side": whole, "resize": whole, "squash": _flag, "resample": text, "offset_down": _flag}
@@ -186,12 +248,13 @@ def read_description(path: Path) -> dict[str, Any]:
             f"{path} has format {description.get('format')!r}, this version of coulomb reads {FORMAT}: update coulomb, or "
             "save the encoder again"
         )
-    return check_shape(
-        path,
-        description,
-        ENTRIES if description.get("kind") == OWN_MODULE else {**ENTRIES, "options": table},
-        SAVE_AGAIN,
-    )
+    if "cells" in description:
+        cells = description["cells"]
+        if cells not in ENTRIES:
+            raise InputError(f"{path}: 'cells' is {cells!r}, and must be one of {', '.join(ENTRIES)}; {SAVE_AGAIN}")
+        return check_shape(path, description, ENTRIES[cells], SAVE_AGAIN)
+    own = description.get("kind") == OWN_MODULE
+    return check_shape(path, description, IMAGES if own else {**IMAGES, "options": table}, SAVE_AGAIN)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -5,32 +5,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.kinds.kind import Cell, UnreadableCell
-from coulomb.kinds.stack import Stack
-
-
-@dataclass
-class Tokens(Stack):
-    """Texts as token ids.
-
-    Attributes:
-        ids: int64 [B, L], padded on the right to the longest text of the stack.
-        mask: bool [B, L], True for tokens, False for padding.
-    """
-
-    ids: Tensor
-    mask: Tensor
+from coulomb.kinds.text.column import TokenColumn, reason_against
+from coulomb.kinds.text.tokens import Tokens
 
 
 class TextCell(NamedTuple):
     """A string and its token ids."""
 
     text: str
-    ids: list[int]
+    ids: npt.NDArray[np.int32]
 
 
 class SameTokens:
@@ -52,6 +41,8 @@ class SameTokens:
 class Text:
     """Strings as token ids.
 
+    Cells are strings, or a `TokenColumn`, whose texts are tokenized already.
+
     Args:
         tokenizer: a function from a string to its token ids, or an object whose ``encode`` is one: a tokenizer of
             transformers, or of tokenizers, whose ``encode`` returns an object with ``ids``.
@@ -71,29 +62,29 @@ class Text:
         if not callable(getattr(self.tokenizer, "encode", self.tokenizer)):
             raise InputError(f"tokenizer={self.tokenizer!r}: must be a function from a string to token ids")
 
-    def read(self, cells: Sequence[str | None], row: int) -> Cell:
+    def read(self, cells: Sequence[Any] | TokenColumn, row: int) -> Cell:
         """Returns the text of a row with its token ids; raises `UnreadableCell` if it is missing or blank."""
+        if isinstance(cells, TokenColumn):
+            if (reason := cells.reasons.get(row)) is not None:
+                raise UnreadableCell(str(row), reason)
+            ids = cells.ids[cells.offsets[row] : cells.offsets[row + 1]]
+            return Cell(TextCell(cells.texts[row], ids), rounded=bool(cells.cut[row]))
         text = cells[row]
-        if not isinstance(text, str):
-            raise UnreadableCell(str(row), "no text" if text is None else f"a {type(text).__name__} instead of a text")
-        if not text.strip():
-            raise UnreadableCell(str(row), "the text is empty")
+        if (reason := reason_against(text)) is not None:
+            raise UnreadableCell(str(row), reason)
         encode: Callable[[str], Any] = getattr(self.tokenizer, "encode", self.tokenizer)
         encoded = encode(text)
-        ids = [int(each) for each in getattr(encoded, "ids", encoded)]
-        if not ids:
+        ids = np.asarray(getattr(encoded, "ids", encoded), dtype=np.int32)
+        if not len(ids):
             raise UnreadableCell(str(row), "the tokenizer returns no tokens for this text")
-        return Cell(TextCell(text, ids[: self.longest]), rounded=len(ids) > self.longest)
+        cut = len(ids) > self.longest or bool(getattr(encoded, "overflowing", ()))
+        return Cell(TextCell(text, ids[: self.longest]), rounded=cut)
 
     def stack(self, values: Sequence[TextCell]) -> Tokens:
         """Returns padded token ids and their mask."""
-        length = max((len(value.ids) for value in values), default=0)
-        ids = torch.full((len(values), length), self.padding)
-        mask = torch.zeros(len(values), length, dtype=torch.bool)
-        for row, value in enumerate(values):
-            ids[row, : len(value.ids)] = torch.tensor(value.ids)
-            mask[row, : len(value.ids)] = True
-        return Tokens(ids, mask)
+        lengths = np.fromiter((len(value.ids) for value in values), np.int64, len(values))
+        ids = np.concatenate([np.empty(0, np.int32), *(value.ids for value in values)])
+        return Tokens.ragged(ids, lengths, self.padding)
 
     def blank(self, count: int) -> Tokens:
         """Texts are not cached."""

@@ -1,0 +1,162 @@
+"""Texts of a column, tokenized once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coulomb.ground.errors import InputError, counted
+from coulomb.kinds.text.tokens import Tokens
+
+CHUNK = 8192  # texts that are tokenized at a time, in parallel
+
+
+@dataclass(frozen=True)
+class TokenColumn:
+    """Cells of a column of texts as token ids, one after the other; made by `tokenize`.
+
+    Attributes:
+        ids: int32 [T], the tokens of all texts.
+        offsets: int64 [N + 1]; text i has the tokens ``ids[offsets[i]:offsets[i + 1]]``.
+        texts: the texts, for previews and messages.
+        cut: bool [N], True for texts that had more than ``longest`` tokens.
+        longest: tokens of a text that are used.
+        padding: the id that fills shorter texts of a stack; the mask excludes it.
+        reasons: why texts without tokens have none, by row.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    texts: Sequence[Any]
+    cut: npt.NDArray[np.bool_]
+    longest: int
+    padding: int = 0
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of tokens of each text, int64 [N]."""
+        return np.diff(self.offsets)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know: how many texts were cut."""
+        cut = int(self.cut.sum())
+        if not cut:
+            return []
+        were = "was" if cut == 1 else "were"
+        return [f"{counted(cut, 'text')} of {len(self):,} had more than {self.longest} tokens and {were} cut there"]
+
+    def stack(self, rows: Sequence[int] | np.ndarray) -> Tokens:
+        """Returns the tokens of these rows, padded to the longest of them; texts without tokens are rows of padding."""
+        rows = np.asarray(rows, dtype=np.int64)
+        lengths = self.lengths[rows]
+        ends = lengths.cumsum()
+        # Token t of the stack is token t − (tokens of the rows before) of its row.
+        place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
+        return Tokens.ragged(self.ids[place], lengths, self.padding)
+
+
+def reason_against(text: Any) -> str | None:
+    """Returns why a cell has no text; None if it has one."""
+    if text is None:
+        return "no text"
+    if isinstance(text, bytes):
+        return "bytes instead of a text: decode them, for example by text.decode('utf-8')"
+    if not isinstance(text, str):
+        return f"a {type(text).__name__} instead of a text"
+    if not text.strip():
+        return "the text is empty"
+    return None
+
+
+def tokenize(
+    texts: Sequence[Any],
+    tokenizer: Any,
+    *,
+    longest: int,
+    padding: int = 0,
+    advance: Callable[[int], object] = lambda texts: None,
+) -> TokenColumn:
+    """Returns the texts as token ids; whitespace around a text is ignored.
+
+    Cells that are no texts (None, numbers, blank) and texts of which the tokenizer makes no token get no tokens and an entry
+    in ``reasons``.
+
+    Args:
+        texts: the cells of a column.
+        tokenizer: a `tokenizers.Tokenizer`; it is not changed. It tokenizes in parallel.
+        longest: tokens of a text that are used, with those that the tokenizer adds, such as [CLS] and [SEP].
+        padding: the id that fills shorter texts of a stack.
+        advance: called with the number of texts after each part.
+
+    Raises:
+        InputError: ``longest`` leaves no room for a token of the text.
+    """
+    least = tokenizer.num_special_tokens_to_add(False) + 1
+    if longest < least:
+        raise InputError(f"longest={longest}: must be at least {least}; the tokenizer adds {least - 1} to each text")
+    lengths, cut = np.zeros(len(texts), dtype=np.int64), np.zeros(len(texts), dtype=bool)
+    parts: list[npt.NDArray[np.int32]] = []
+    reasons: dict[int, str] = {}
+    with truncating(tokenizer, longest):
+        for first in range(0, len(texts), CHUNK):
+            rows = range(first, min(first + CHUNK, len(texts)))
+            chosen: list[int] = []
+            for row in rows:
+                if (reason := reason_against(texts[row])) is None:
+                    chosen.append(row)
+                else:
+                    reasons[row] = reason
+            chosen, encodings = _encode(tokenizer, texts, chosen, reasons)
+            ids = [encoding.ids for encoding in encodings]
+            lengths[chosen] = [len(each) for each in ids]
+            cut[chosen] = [bool(encoding.overflowing) for encoding in encodings]
+            parts.append(np.fromiter(chain.from_iterable(ids), dtype=np.int32))
+            reasons |= {row: "the tokenizer returns no tokens for this text" for row in chosen if not lengths[row]}
+            advance(len(rows))
+    return TokenColumn(
+        np.concatenate([np.empty(0, np.int32), *parts]),
+        np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]),
+        texts, cut, longest, padding, reasons,
+    )  # fmt: skip
+
+
+@contextmanager
+def truncating(tokenizer: Any, longest: int) -> Iterator[None]:
+    """Context in which a `tokenizers.Tokenizer` cuts texts at ``longest`` tokens and does not pad."""
+    truncation, padding = tokenizer.truncation, tokenizer.padding
+    tokenizer.enable_truncation(longest)
+    tokenizer.no_padding()
+    try:
+        yield
+    finally:
+        tokenizer.no_truncation() if truncation is None else tokenizer.enable_truncation(**truncation)
+        if padding is not None:
+            tokenizer.enable_padding(**padding)
+
+
+def _encode(
+    tokenizer: Any, texts: Sequence[str], rows: list[int], reasons: dict[int, str]
+) -> tuple[list[int], list[Any]]:
+    """Returns the rows that can be encoded, and their encodings."""
+    try:
+        return rows, tokenizer.encode_batch_fast([texts[row].strip() for row in rows])
+    except (UnicodeEncodeError, TypeError):  # a text with half of a surrogate pair, which no UTF-8 has
+        good = []
+        for row in rows:
+            try:
+                texts[row].encode()
+                good.append(row)
+            except UnicodeEncodeError:
+                reasons[row] = "the text has characters that are no Unicode: it was decoded with another encoding"
+        if len(good) == len(rows):
+            raise
+        return _encode(tokenizer, texts, good, reasons)

@@ -1,0 +1,92 @@
+"""Encoders of texts: a tokenizer, a backbone and perhaps an adapter; tokens in, features out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from coulomb.ground.errors import InputError
+from coulomb.kinds.text import Text, TokenColumn, Tokens, tokenize
+from coulomb.models.encoder import Encoder
+from coulomb.models.micro_batches import encode_in_micro_batches
+
+TRIAL_TOKENS = 8
+
+
+class TextNetwork(Encoder):
+    """Maps texts as `coulomb.kinds.text.Tokens` to features [B, F] by a backbone and perhaps an adapter.
+
+    Text networks are made by `build_text_encoder`.
+
+    Attributes:
+        tokenizer: a `tokenizers.Tokenizer`, strings to ids, with the special tokens that the backbone expects; it neither cuts
+            nor pads.
+        longest: tokens of a text that are used, special tokens included.
+        padding: the id that fills shorter texts of a batch.
+    """
+
+    cells = "texts"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        tokenizer: Any,
+        *,
+        longest: int,
+        feature_dim: int,
+        config: Mapping[str, Any],
+        padding: int = 0,
+    ) -> None:
+        super().__init__(backbone, feature_dim=feature_dim, config=config, column="text")
+        self.tokenizer = tokenizer
+        self.longest = longest
+        self.padding = padding
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids of the tokenizer."""
+        size: int = self.tokenizer.get_vocab_size()
+        return size
+
+    @property
+    def kind(self) -> Text:
+        """The kind of a column of texts for this network."""
+        return Text(self.tokenizer, longest=self.longest, padding=self.padding)
+
+    def tokenize(self, texts: Sequence[Any], advance: Callable[[int], object] = lambda texts: None) -> TokenColumn:
+        """Returns texts as cells for this network; see `coulomb.kinds.text.tokenize`."""
+        return tokenize(texts, self.tokenizer, longest=self.longest, padding=self.padding, advance=advance)
+
+    def backbone_features(self, cells: Tokens) -> Tensor:
+        """Returns the features [B, F'] of the backbone; micro-batches have texts of similar lengths."""
+        if self.micro_batch is None or len(cells) <= self.micro_batch:
+            return self.backbone_pass(cells)
+        order = cells.lengths.argsort(stable=True)
+        features = encode_in_micro_batches(
+            lambda rows: self.backbone_pass(cells.rows(rows)), order, self.micro_batch, self.backbone
+        )
+        return features[order.argsort()]
+
+    def backbone_pass(self, cells: Tokens) -> Tensor:
+        """Returns the features [B, F'] of texts; raises `InputError` for something else than tokens."""
+        if not isinstance(cells, Tokens):
+            raise InputError(
+                f"texts: {self.name} takes coulomb.kinds.text.Tokens, got {type(cells).__name__}; "
+                "TextEncoder(network, name).encode(texts) takes strings"
+            )
+        if cells.ids.shape[1] > self.longest:
+            raise InputError(
+                f"texts of {cells.ids.shape[1]} tokens: {self.name} takes at most {self.longest}; "
+                "network.tokenize(texts) cuts them"
+            )
+        features: Tensor = self.backbone(cells)
+        return features
+
+    def trial_cells(self, count: int, generator: torch.Generator | None = None) -> Tokens:
+        """Returns texts of a few tokens, all with id 0 or with random ids."""
+        shape = count, min(TRIAL_TOKENS, self.longest)
+        ids = torch.zeros(shape, dtype=torch.int64)
+        if generator is not None:
+            ids = torch.randint(self.vocabulary, shape, generator=generator)
+        return Tokens(ids, torch.ones(shape, dtype=torch.bool))
