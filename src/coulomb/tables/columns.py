@@ -111,9 +111,12 @@ def open_columns(
     ``notes`` counts them.
 
     Args:
-        data: a Parquet, CSV or TSV file · a folder or pattern of Parquet files · a dictionary of lists or arrays · a list of
-            texts for one column · a list of tuples, one cell per column · a list of dictionaries · a table of pandas or
-            pyarrow.
+        data: a .parquet, .csv, .tsv, .jsonl or .tar file, a pattern or a folder of these · a .txt file, whose lines are the
+            column ``text`` · a folder of images with ``metadata.csv``, ``captions.txt`` or ``NAME.txt`` beside ``NAME.jpg``
+            (columns ``image`` and ``caption``, or as the table names it) · an address of .parquet or .tar shards ·
+            ``user/name`` or ``hub:name`` of the hub, with ``:split`` · a ``datasets.Dataset`` · a dictionary of lists or
+            arrays · a list of texts for one column · a list of tuples, one cell per column · a list of dictionaries · a
+            table of pandas or pyarrow.
         columns: see `parse_columns`.
         root: the folder that paths of images are relative to and cannot leave; default the folder of the file.
         labels: None uses a column with a usual name (``label``, ``class``, …) if it holds classes; False or "none" uses
@@ -157,9 +160,10 @@ def _find(sheet: Sheet, column: Column) -> Recognized:
         near = difflib.get_close_matches(column.name.lower(), [name.lower() for name in sheet.names], n=1)
         meant = next((name for name in sheet.names if near and name.lower() == near[0]), None)
         hint = f"; did you mean {visible(meant)!r}?" if meant is not None else ""
+        there = "there is only" if len(sheet.names) == 1 else "there are"
         raise InputError(
-            f"columns={visible(column.name)!r}: {visible(sheet.name)} has no such column; there are "
-            f"{first_few(sheet.names, 12)}{hint}"
+            f"columns={visible(column.name)!r}: {visible(sheet.name)} has no such column; {there} "
+            f"{first_few(sheet.names, 12)}{hint}{f'. {sheet.hint}' if sheet.hint else ''}"
         )
     class_names = sheet.class_names.get(column.name)
     return recognize(sheet.read(column.name), Asked(column.name, column.kind, sheet.name, sheet.root, class_names))

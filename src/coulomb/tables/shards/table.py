@@ -18,7 +18,7 @@ from coulomb.tables.shards.cache import cache_folder
 from coulomb.tables.shards.remote import Stamp, scheme
 from coulomb.tables.shards.tar import PLAIN, Listing
 
-FORMAT = 2  # 1 may be short, because errors of reading counted as damage
+FORMAT = 3  # 1 may be short, because errors of reading counted as damage; 2 lacks texts of more than 1000 characters
 FOLDER = ".coulomb"  # beside local shards, if it can be written
 
 

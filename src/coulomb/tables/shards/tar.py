@@ -11,7 +11,7 @@ from coulomb.tables.shards.headers import FILE, FOLDER, OLD_FILE, Chunks, Damage
 
 LABELS = ("cls", "txt", "json")  # extensions
 MOST_LABEL = 2**16  # bytes of a .cls, .txt or .json member
-MOST_TEXT = 1000  # characters of one value
+MOST_TEXT = 2**14  # characters of one value, which may be a caption
 MOST_KEYS = 64  # columns from the keys of .json members
 MOST_IMAGE = 2**29  # bytes
 

@@ -7,13 +7,24 @@ from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, natural_key, portable, visible
-from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas
-from coulomb.tables.sheets.parquet import open_parquet_sheet
+from coulomb.tables.shards.addresses import expand, names_shards, short_names
+from coulomb.tables.shards.remote import scheme
+from coulomb.tables.sheets.folder import open_image_folder
+from coulomb.tables.sheets.hub import open_dataset, open_hub_sheet
+from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_source_sheet
+from coulomb.tables.sheets.parquet import describe_sheet, open_parquet_sheet
 from coulomb.tables.sheets.sheet import Sheet
-from coulomb.tables.sheets.text_files import TEXT_FILES, open_text_file
-from coulomb.tables.sources.files import PARTS
+from coulomb.tables.sheets.tar import open_tar_sheet
+from coulomb.tables.sheets.text_files import TEXT_FILES, open_text_files
+from coulomb.tables.source import Source
+from coulomb.tables.sources.files import PARTS, scan_folder
+from coulomb.tables.sources.remote_parquet import remote_footers
+from coulomb.tables.sources.tar import is_local
 
 __all__ = ["Sheet", "open_sheet"]
+
+_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(:[\w.-]+)?")
+_KINDS = (".parquet", ".tar", *TEXT_FILES)
 
 
 def open_sheet(data: Any, asked: Sequence[str]) -> Sheet:
@@ -34,6 +45,10 @@ def open_sheet(data: Any, asked: Sequence[str]) -> Sheet:
 
 def _open_object(data: Any, asked: Sequence[str]) -> Sheet:
     library = type(data).__module__.split(".")[0]
+    if isinstance(data, Source):
+        return open_source_sheet(data)
+    if library == "datasets":
+        return open_dataset(data)
     if library == "pyarrow" and hasattr(data, "column_names"):
         return open_arrow(data)
     if library == "pandas" and hasattr(data, "columns"):
@@ -58,14 +73,18 @@ def _open_named(data: str | Path) -> Sheet:
             return _open_directory(path)
         if path.exists():
             return _open_files([path], portable(path.name))
-    except PermissionError:
-        raise InputError(f"{visible(text)}: permission denied") from None
-    if "*" in path.name and path.parent.is_dir():
-        files = sorted((each for each in path.parent.glob(path.name) if each.is_file()), key=_natural_name)
-        if not files:
-            raise InputError(f"{visible(text)}: no file matches this pattern")
-        return _open_files(files, portable(path.name))
-    raise InputError(f"{visible(text)}: no such file or folder")
+        if names_shards(text):
+            return _open_addresses(text)
+        if "*" in path.name and path.parent.is_dir():
+            files = sorted((each for each in path.parent.glob(path.name) if each.is_file()), key=_natural_name)
+            if not files:
+                raise InputError(f"{visible(text)}: no file matches this pattern")
+            return _open_files(files, portable(path.name))
+    except PermissionError as error:
+        raise InputError(f"{visible(error.filename or text)}: permission denied") from None
+    if text.startswith("hub:") or (_HUB_NAME.fullmatch(text) and path.suffix.lower() not in _KINDS):
+        return open_hub_sheet(text.removeprefix("hub:"))
+    raise InputError(f"{visible(text)}: no such file or folder (a hub data set is user/name or hub:name)")
 
 
 def _natural_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
@@ -73,23 +92,66 @@ def _natural_name(path: Path) -> tuple[list[tuple[int, int, str]], str]:
 
 
 def _open_directory(path: Path) -> Sheet:
-    shards = sorted((each for each in path.rglob("*.parquet") if each.is_file()), key=_natural_name)
-    if shards:
-        return _open_files(shards, portable(path.resolve().name))
-    raise InputError(f"{visible(path)}: no Parquet files in this folder")
+    scan = scan_folder(path)
+    name = portable(path.resolve().name)
+    if scan.images:
+        return open_image_folder(path, scan)
+    if scan.parquet:
+        return _open_files([path / shard for shard in scan.parquet], name)
+    if tars := sorted(path.glob("*.tar"), key=_natural_name):
+        return open_tar_sheet([str(tar) for tar in tars], name)
+    tables = [path / text for text in scan.texts if Path(text).suffix.lower() in TEXT_FILES]
+    if tables:
+        return _open_files(tables, name)
+    raise InputError(
+        f"{visible(path)}: neither images nor tables in this folder ({', '.join(_KINDS)}). {' '.join(scan.notes())}".rstrip()
+    )
+
+
+def _open_addresses(text: str) -> Sheet:
+    """Opens shards given by URLs, braces or the names of tar files."""
+    plain = text.removeprefix("file://") if scheme(text) == "file" else text
+    addresses = expand(str(Path(plain).expanduser()) if scheme(plain) is None else plain)
+    suffixes = {address.split("?", 1)[0].rpartition(".")[2].lower() for address in addresses}
+    if is_local(addresses):
+        files = [Path(each) for each in addresses]
+        if missing := [str(each) for each in files if not each.exists()]:
+            raise InputError(
+                f"{visible(text)}: {len(missing)} of {len(files)} shards do not exist: {first_few(short_names(missing))}"
+            )
+        return _open_files(files, portable(Path(plain).name))
+    name = portable(text.rpartition("/")[2])
+    if suffixes == {"tar"}:
+        return open_tar_sheet(addresses, name)
+    if suffixes == {"parquet"}:
+        return describe_sheet(*_with_addresses(addresses), name)
+    raise InputError(
+        f"{visible(text)}: files on a server are .tar or .parquet, not {first_few(sorted(suffixes))}; download them first"
+    )
+
+
+def _with_addresses(addresses: list[str]) -> tuple[Any, list[str], list[Any]]:
+    kind, footers = remote_footers(addresses)
+    return kind, addresses, footers
 
 
 def _open_files(files: list[Path], name: str) -> Sheet:
     suffixes = {path.suffix.lower() for path in files}
-    if suffixes == {".parquet"}:
-        parts = sorted({part for file in files if (part := re.split(r"[-_.]", file.name.lower())[0]) in PARTS})
-        if len(parts) > 1:
-            raise InputError(
-                f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
-                f"give one, for example {visible(files[0].parent)}/{parts[-1]}-*.parquet"
-            )
+    parts = sorted({part for file in files if (part := re.split(r"[-_.]", file.name.lower())[0]) in PARTS})
+    if len(parts) > 1:
+        raise InputError(
+            f"{visible(name)}: shards of several parts of a data set ({first_few(parts)}); "
+            f"give one, for example {visible(files[0].parent)}/{parts[-1]}-*{files[0].suffix}"
+        )
+    if len(suffixes) > 1:
+        raise InputError(f"{visible(name)}: files of several kinds ({first_few(sorted(suffixes))}); give one kind")
+    suffix = suffixes.pop()
+    if irregular := [each for each in files if not each.is_file()]:
+        raise InputError(f"{visible(irregular[0])}: not a regular file")
+    if suffix == ".parquet":
         return open_parquet_sheet(files, name)
-    if len(files) == 1 and suffixes <= set(TEXT_FILES) and files[0].is_file():
-        return open_text_file(files[0])
-    known = [".parquet", *TEXT_FILES]
-    raise InputError(f"{visible(files[0])}: not a table ({', '.join(known)} can be opened)")
+    if suffix == ".tar":
+        return open_tar_sheet([str(each) for each in files], name)
+    if suffix in TEXT_FILES:
+        return open_text_files(files, name)
+    raise InputError(f"{visible(files[0])}: not a table; {', '.join(_KINDS)} can be opened")

@@ -8,6 +8,7 @@ import numpy as np
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.sheets.sheet import Sheet
+from coulomb.tables.source import Source
 
 
 def open_mapping(data: Mapping[Any, Any], name: str = "columns") -> Sheet:
@@ -56,6 +57,13 @@ def open_list(data: Sequence[Any], asked: Sequence[str]) -> Sheet:
             "dictionary of lists, or rows as tuples"
         )
     return open_mapping({asked[0]: data}, "rows")
+
+
+def open_source_sheet(source: Source) -> Sheet:
+    """Opens a source of images: the column ``image`` and its other columns."""
+    others = source.other_columns()
+    columns = {"image": source, **{name: values for name, values in others.items() if name != "image"}}
+    return Sheet(source.name, source.kind, len(source), list(columns), columns.__getitem__, notes=source.notes)
 
 
 def open_arrow(table: Any, name: str = "arrow") -> Sheet:

@@ -35,7 +35,9 @@ def describe_sheet(kind: Any, shards: list[Any], footers: list[Any], name: str) 
     if repeated := [each for each in dict.fromkeys(names) if names.count(each) > 1]:
         raise InputError(f"{where}: column {visible(repeated[0])!r} occurs more than once; rename one of them")
     pictures, classes = image_columns(footers[0]), class_labels(schema, where)
-    reader = kind(shards, footers, name=name, column=next(iter([*pictures, *names])))
+    reader = kind(
+        shards, footers, name=name, column=next(iter([*(each for each in names if each not in pictures), *names]))
+    )
 
     def read(column: str) -> Any:
         if column in pictures:

@@ -25,6 +25,7 @@ class Sheet:
             one image per row.
         root: the folder that paths in the columns are relative to and cannot leave; None: paths are used as given.
         notes: one sentence for each decision.
+        hint: end of the message that a column does not exist.
         class_names: names of the classes, by the name of a column of class numbers.
     """
 
@@ -36,6 +37,7 @@ class Sheet:
     root: Path | None = None
     notes: tuple[str, ...] = ()
     class_names: dict[str, list[str]] = field(default_factory=dict)
+    hint: str = ""
 
     def plain(self, name: str) -> list[Any] | None:
         """Returns the values of a column of numbers, texts, booleans or dates; None for other columns."""

@@ -18,8 +18,10 @@ from coulomb.kinds.image.decode import HEIC_EXTENSIONS, HEIC_HINT, image_extensi
 from coulomb.kinds.image.picture import CorruptImage
 from coulomb.tables.labels import choose_label_column, read_labels
 from coulomb.tables.source import EncodedSource, Labels
+from coulomb.tables.sources.captions import find_captions
 
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
+TEXT_EXTENSIONS = {".txt", ".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".token"}
 PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 
 
@@ -106,6 +108,7 @@ class FolderScan:
     parquet: list[str] = field(default_factory=list)
     hidden: int = 0
     other: int = 0
+    texts: list[str] = field(default_factory=list)  # among the others, those that may hold captions
     heic: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     denied: list[str] = field(default_factory=list)
@@ -163,6 +166,8 @@ def scan_folder(root: Path) -> FolderScan:
                     scan.heic.append(portable(name))
                 else:
                     scan.other += 1
+                    if extension in TEXT_EXTENSIONS:
+                        scan.texts.append(name)
     for names in (scan.images, scan.parquet, scan.heic, scan.links, scan.denied):
         names.sort(key=natural_key)
     return scan
@@ -219,6 +224,9 @@ def open_folder(root: Path, scan: FolderScan) -> FileSource:
             f"{visible(root)}: its folders {first_few(names)} look like parts of a data set, not classes; "
             f"give one of them as the data ({visible(root / names[0])}) and another as the test set"
         )
+    captions = find_captions(root, scan.images, [*scan.texts, *scan.parquet])
+    if captions is not None and (note := captions.note(len(scan.images))) is not None:
+        notes.append(note)
     labels = class_names = None
     kind = "folder"
     if len(names) == 1:

@@ -290,47 +290,16 @@ def class_labels(schema: Any, where: str) -> tuple[dict[str, list[str]], tuple[s
         return {}, ()
 
 
-class HubSource(EncodedSource):
-    """A ``datasets.Dataset`` with an Image column. Images are read undecoded from its memory-mapped tables.
-
-    Labels are in ``label_column``, by default the first column with a usual name, or the only ClassLabel.
-    """
+class HubPictures(EncodedSource):
+    """A column of images of a ``datasets.Dataset``, read undecoded from its memory-mapped tables."""
 
     kind = "hub"
 
-    def __init__(
-        self, dataset: Any, *, name: str, label_column: str | None = None, notes: tuple[str, ...] = ()
-    ) -> None:
-        from datasets import ClassLabel, Image
+    def __init__(self, dataset: Any, *, name: str, column: str) -> None:
+        from datasets import Image
 
-        features = dataset.features
-        images = [column for column, feature in features.items() if isinstance(feature, Image)]
-        if not images:
-            raise InputError(f"{visible(name)}: no image column among {first_few(list(features))}")
-        self.column = next((column for column in IMAGE_COLUMNS if column in images), images[0])
-        self.name = name
-        self.notes = notes
-        classes = [column for column, feature in features.items() if isinstance(feature, ClassLabel)]
-        label_column = choose_label_column(list(features), label_column, classes, visible(name))
-        if label_column is not None:
-            names = getattr(features[label_column], "names", None)
-            values = dataset.with_format(None)[label_column]
-            self.labels, self.class_names = read_labels(list(values), len(dataset), visible(name), names)
-        self._others = dataset.with_format(None).remove_columns([*images, *([label_column] if label_column else [])])
-        self.dataset = (
-            dataset.with_format(None).select_columns([self.column]).cast_column(self.column, Image(decode=False))
-        )
-        if not len(dataset):
-            raise InputError(f"{visible(name)}: the data set is empty")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_others": None}  # workers read images only
-
-    def other_columns(self) -> dict[str, list[Any]]:
-        """Returns the columns of numbers, text, booleans or dates that are not the labels."""
-        kinds = {name: getattr(feature, "dtype", "") for name, feature in self._others.features.items()}
-        plain = [name for name, kind in kinds.items() if str(kind).startswith(_PLAIN_TYPES)]
-        return {name: list(self._others[name]) for name in plain}
+        self.name, self.column = name, column
+        self.dataset = dataset.with_format(None).select_columns([column]).cast_column(column, Image(decode=False))
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -353,6 +322,44 @@ class HubSource(EncodedSource):
         if not any(is_inside(path, folder) for folder in downloads):
             raise CorruptImage(self.item_id(index), f"its path {path} leads outside the hub's download folder")
         return path
+
+
+class HubSource(HubPictures):
+    """A ``datasets.Dataset`` with an Image column.
+
+    Labels are in ``label_column``, by default the first column with a usual name, or the only ClassLabel.
+    """
+
+    def __init__(
+        self, dataset: Any, *, name: str, label_column: str | None = None, notes: tuple[str, ...] = ()
+    ) -> None:
+        from datasets import ClassLabel, Image
+
+        features = dataset.features
+        images = [column for column, feature in features.items() if isinstance(feature, Image)]
+        if not images:
+            raise InputError(f"{visible(name)}: no image column among {first_few(list(features))}")
+        column = next((column for column in IMAGE_COLUMNS if column in images), images[0])
+        self.notes = notes
+        classes = [column for column, feature in features.items() if isinstance(feature, ClassLabel)]
+        label_column = choose_label_column(list(features), label_column, classes, visible(name))
+        if label_column is not None:
+            names = getattr(features[label_column], "names", None)
+            values = dataset.with_format(None)[label_column]
+            self.labels, self.class_names = read_labels(list(values), len(dataset), visible(name), names)
+        self._others = dataset.with_format(None).remove_columns([*images, *([label_column] if label_column else [])])
+        super().__init__(dataset, name=name, column=column)
+        if not len(dataset):
+            raise InputError(f"{visible(name)}: the data set is empty")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_others": None}  # workers read images only
+
+    def other_columns(self) -> dict[str, list[Any]]:
+        """Returns the columns of numbers, text, booleans or dates that are not the labels."""
+        kinds = {name: getattr(feature, "dtype", "") for name, feature in self._others.features.items()}
+        plain = [name for name, kind in kinds.items() if str(kind).startswith(_PLAIN_TYPES)]
+        return {name: list(self._others[name]) for name in plain}
 
 
 @contextmanager
@@ -378,9 +385,18 @@ def _offline_without_network() -> Iterator[None]:
 
 
 def open_hub(name: str, *, label_column: str | None = None) -> HubSource:
-    """Opens a data set of the hub, ``user/name`` or ``user/name:split``, without running code of the data set.
+    """Opens the images of a data set of the hub, see `load_hub`."""
+    dataset, name, notes = load_hub(name)
+    return HubSource(dataset, name=name, label_column=label_column, notes=notes)
+
+
+def load_hub(name: str) -> tuple[Any, str, tuple[str, ...]]:
+    """Loads a data set of the hub, ``user/name`` or ``user/name:split``, without running code of the data set.
 
     The default split is ``train``, or the only one. Raises :class:`InputError` if the data set is not available.
+
+    Returns:
+        The ``datasets.Dataset``, its name with the split, and notes.
     """
     import datasets
 
@@ -398,4 +414,4 @@ def open_hub(name: str, *, label_column: str | None = None) -> HubSource:
     if chosen not in splits or (not split and len(splits) > 1 and "train" not in splits):
         raise InputError(f"{visible(name)}: choose a split, {visible(name)}:SPLIT with one of {first_few(splits)}")
     notes = () if len(splits) == 1 else (f"Split {chosen!r} of {first_few(splits)}.",)
-    return HubSource(loaded[chosen], name=f"{name}:{chosen}", label_column=label_column, notes=notes)
+    return loaded[chosen], f"{name}:{chosen}", notes

@@ -1,6 +1,7 @@
 """Images in Parquet files on a server: row groups are read by range, through the cache."""
 
 import io
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,12 @@ def open_remote_parquet(addresses: list[str], *, name: str, label_column: str | 
     Raises:
         InputError: a file does not exist or is not Parquet, columns differ, or there are no images.
     """
+    kind, footers = remote_footers(addresses)
+    return describe_parquet(kind, addresses, footers, name, label_column)
+
+
+def remote_footers(addresses: list[str]) -> tuple[Callable[..., RemoteParquetSource], list[Any]]:
+    """Returns a constructor of a source for Parquet files given by URLs, and their footers. Raises `InputError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,4 +129,4 @@ def open_remote_parquet(addresses: list[str], *, name: str, label_column: str | 
                 ) from None
 
         footers = list(pool.map(footer, range(len(addresses))))
-    return describe_parquet(partial(RemoteParquetSource, store=store), addresses, footers, name, label_column)
+    return partial(RemoteParquetSource, store=store), footers

@@ -1,6 +1,7 @@
 """Images in tar files in the layout of WebDataset, local or remote."""
 
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -106,8 +107,7 @@ class TarSource(EncodedSource):
     def other_columns(self) -> dict[str, list[Any]]:
         """Returns the keys of ``json`` members, and ``cls`` and ``txt``, that are not the labels."""
         columns: dict[str, list[Any]] = {}
-        for number, (address, stamp) in enumerate(zip(self.store.addresses, self.store.stamps, strict=True)):
-            table = find_table(address, stamp, partial(_make, self.store, number))
+        for number, table in enumerate(self.tables()):
             for name, column in table.columns.items():
                 if name == self.label_column:
                     continue
@@ -117,6 +117,11 @@ class TarSource(EncodedSource):
                     known[c] for c in column.codes.tolist()
                 ]
         return columns
+
+    def tables(self) -> Iterator[ShardTable]:
+        """Yields the table of each shard."""
+        for number, (address, stamp) in enumerate(zip(self.store.addresses, self.store.stamps, strict=True)):
+            yield find_table(address, stamp, partial(_make, self.store, number))
 
     def release(self) -> None:
         """Closes the files."""
@@ -154,6 +159,13 @@ def open_tar(addresses: list[str], *, name: str, label_column: str | None = None
     Raises:
         InputError: a shard does not exist or is no tar file, or there are no images.
     """
+    source, tables = list_shards(addresses, name)
+    _label(source, tables, label_column)
+    return source
+
+
+def list_shards(addresses: list[str], name: str) -> tuple[TarSource, list[ShardTable]]:
+    """Returns the images of tar shards, without labels, and the table of each shard. Raises `InputError`, see `open_tar`."""
     with ThreadPoolExecutor(TABLE_THREADS) as pool:
         stamps = list(pool.map(find_stamp, addresses))
         store = Store(addresses, stamps)
@@ -175,8 +187,7 @@ def open_tar(addresses: list[str], *, name: str, label_column: str | None = None
     source = TarSource(addresses, stamps, tables, name=name)
     if not len(source):
         raise InputError(f"{visible(name)}: no images in {len(addresses)} tar files. {' '.join(source.notes)}".rstrip())
-    _label(source, tables, label_column)
-    return source
+    return source, tables
 
 
 def _label(source: TarSource, tables: list[ShardTable], requested: str | None) -> None:
