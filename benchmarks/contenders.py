@@ -154,7 +154,8 @@ PLAIN = {
 STRIP = 1024  # mini-batch of sentence-transformers; the default of 32 is slower
 
 
-def _module(name: str, package: str) -> ModuleType:
+def loaded(name: str, package: str) -> ModuleType:
+    """Returns a module of another library; raises `UnavailableError` if it cannot be imported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -187,7 +188,7 @@ def linear_cross_entropy(case: Case) -> Step:
 
 def metric_learning(case: Case) -> Step:
     """Returns a step of pytorch-metric-learning, on rows with labels."""
-    theirs = _module("pytorch_metric_learning.losses", "pytorch-metric-learning")
+    theirs = loaded("pytorch_metric_learning.losses", "pytorch-metric-learning")
     made = getattr(theirs, case.loss)(temperature=case.options["temperature"])
 
     def views(view0: Tensor, view1: Tensor) -> Tensor:
@@ -211,14 +212,14 @@ def metric_learning_bytes(case: Case) -> int:
 
 def lightly(case: Case) -> Step:
     """Returns a step of lightly's NT-Xent."""
-    theirs = _module("lightly.loss.ntx_ent_loss", "lightly")
+    theirs = loaded("lightly.loss.ntx_ent_loss", "lightly")
     return differentiated(theirs.NTXentLoss(temperature=case.options["temperature"]))
 
 
 def sentence_transformers(case: Case) -> Step:
     """Returns a step of the loss stage of sentence-transformers' cached loss, on given embeddings."""
     name = "sentence_transformers.sentence_transformer.losses.cached_multiple_negatives_ranking"
-    found = _module(name, "sentence-transformers").CachedMultipleNegativesRankingLoss
+    found = loaded(name, "sentence-transformers").CachedMultipleNegativesRankingLoss
     both: dict[str, Any] = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
     made = found(
         torch.nn.Sequential(torch.nn.Identity()),
