@@ -120,3 +120,27 @@ def test_shared_cells_are_counted():
     require_no_shared_cells(*joint_ids([train, other], ["a", "b"]), ["a", "b"])
     with pytest.raises(InputError, match="'a' is text and vector"):
         joint_ids([train, Columns({"a": np.zeros((1, 2))})], ["a"])
+
+
+@given(tables_of_ids)
+def test_columns_that_are_numbered_together(rows):
+    ids = np.array(rows)
+    found = components(ids, ["text"] * ids.shape[1])
+    assert (found == components(np.array([[*row] for row in _same_column(rows)]))).all()
+
+
+def _same_column(rows):
+    """The rows with one 0/1 column per cell, in which rows without the cell have values of their own."""
+    cells = sorted({cell for row in rows for cell in row})
+    return [[0 if cell in row else number + 1 for cell in cells] for number, row in enumerate(rows)]
+
+
+def test_a_text_is_the_same_in_two_columns():
+    table = Columns({"a": ["x", "y", "z", "w"], "b": ["y", "p", "q", "r"]})
+    (ids,) = joint_ids([table], ["a", "b"])
+    assert ids[1, 0] == ids[0, 1]
+    assert components(ids).tolist() == [0, 1, 2, 3] and components(ids, ["text", "text"]).tolist() == [0, 0, 1, 2]
+    test = Columns({"a": ["new"], "b": ["x"]})
+    train, test = joint_ids([table, test], ["a", "b"])
+    assert not shared_cells(train, test, ["a", "b"]).any
+    assert shared_cells(train, test, ["a", "b"], alike=["text", "text"]).rows == (0, 1)

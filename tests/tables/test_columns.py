@@ -124,8 +124,8 @@ def test_a_csv_file_names_images_that_rows_share(tmp_path):
     assert [table.item_id(row) for row in range(3)] == ["0.png#0", "0.png#1", "2.png"]
     assert table.has_paths and table.root == tmp_path
     notes = " ".join(table.notes)
-    assert "caption: 1 cell is missing or empty (row 2)" in notes
-    assert "file: 1 cell is names of files that do not exist (9.png)" in notes
+    assert "caption: missing or empty in 1 row (row 2)" in notes
+    assert "file: its file does not exist in 1 row (9.png)" in notes
     assert "2 rows of 5 are left out" in notes
 
 

@@ -1,7 +1,8 @@
 """Splits of pairs without leaks: rows that share any equal cell stay on one side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ CLOSE = 0.01  # relative to the number of rows to hold out
 
 
 def joint_ids(tables: Sequence[Columns], names: Names) -> list[Ids]:
-    """Returns the ids of cells, int64 [N, C] for each table, that are equal where cells of these or other tables are.
+    """Returns the ids of cells, int64 [N, C] for each table: equal cells of a kind have equal ids in all columns and tables.
 
     Args:
         tables: tables with the same columns, such as training and test set.
@@ -28,16 +29,22 @@ def joint_ids(tables: Sequence[Columns], names: Names) -> list[Ids]:
     Raises:
         InputError: a column is of different kinds.
     """
-    columns = []
     for name in names:
-        kinds = {table.kinds[name] for table in tables}
-        if len(kinds) > 1:
+        if len(kinds := {table.kinds[name] for table in tables}) > 1:
             raise InputError(f"column {visible(name)!r} is {' and '.join(sorted(kinds))} in {len(tables)} tables")
-        columns.append(equal_cells(kinds.pop(), [table.columns[name] for table in tables]))
-    return [np.column_stack([column[number] for column in columns]) for number in range(len(tables))]
+    kind_of = [tables[0].kinds[name] for name in names]
+    ids = [np.empty((len(table), len(names)), dtype=np.int64) for table in tables]
+    for columns in _together(len(names), kind_of):
+        places = [(number, column) for number in range(len(tables)) for column in columns]
+        cells = [tables[number].columns[names[column]] for number, column in places]
+        for (number, column), numbered in zip(places, equal_cells(kind_of[columns[0]], cells), strict=True):
+            ids[number][:, column] = numbered
+    return ids
 
 
-def equal_cells_split(ids: Ids, fraction: float, seed: int, *, names: Names | None = None) -> tuple[Ids, Ids, str]:
+def equal_cells_split(
+    ids: Ids, fraction: float, seed: int, *, names: Names | None = None, alike: Sequence[Any] | None = None
+) -> tuple[Ids, Ids, str]:
     """Splits rows so that no cell of the test rows is in a training row.
 
     Rows that share a cell, directly or through other rows, form a component: the connected components of the graph of rows
@@ -51,6 +58,8 @@ def equal_cells_split(ids: Ids, fraction: float, seed: int, *, names: Names | No
         fraction: of the rows to hold out, between 0 and 1.
         seed: seed of the random order.
         names: of the C columns, for messages.
+        alike: a value for each of the C columns, such as its kind: columns of equal values are numbered together, so that a
+            question in one column is equal to the same question in another. Default: each column by itself.
 
     Returns:
         Training rows and test rows, int64, sorted; and a sentence that describes the split.
@@ -62,7 +71,7 @@ def equal_cells_split(ids: Ids, fraction: float, seed: int, *, names: Names | No
     ids = ids[:, None] if ids.ndim == 1 else ids
     rows = len(ids)
     names = [f"column {number}" for number in range(ids.shape[1])] if names is None else list(names)
-    component = components(ids)
+    component = components(ids, alike)
     sizes = np.bincount(component, minlength=1)
     chosen = _draw(sizes, min(max(1, round(fraction * rows)), rows - 1), seed)
     tested = int(sizes[chosen].sum())
@@ -83,21 +92,27 @@ def equal_cells_split(ids: Ids, fraction: float, seed: int, *, names: Names | No
     return train, test, sentence
 
 
-def components(ids: Ids) -> Ids:
-    """Returns the connected component of each row, int64 [N], numbered from 0; rows with an equal id in a column touch."""
+def components(ids: Ids, alike: Sequence[Any] | None = None) -> Ids:
+    """Returns the connected component of each row, int64 [N], numbered from 0; see `equal_cells_split`."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     rows, cells, edges = len(ids), 0, []
-    for column in ids.T:
-        distinct, numbers = np.unique(column, return_inverse=True)
-        edges.append(numbers + rows + cells)
+    for columns in _together(ids.shape[1], alike):
+        distinct, numbers = np.unique(ids[:, columns], return_inverse=True)
+        edges += [each + rows + cells for each in numbers.reshape(rows, len(columns)).T]
         cells += len(distinct)
     start = np.tile(np.arange(rows), len(edges))
     end = np.concatenate(edges)
     graph = csr_array((np.ones(len(start), dtype=bool), (start, end)), shape=(rows + cells, rows + cells))
     _, labels = connected_components(graph, directed=False)
     return np.unique(labels[:rows], return_inverse=True)[1].astype(np.int64)
+
+
+def _together(width: int, alike: Sequence[Any] | None) -> list[list[int]]:
+    """Returns the columns that are numbered together, as lists of their places."""
+    keys = list(range(width)) if alike is None else list(alike)
+    return [[place for place in range(width) if keys[place] == key] for key in dict.fromkeys(keys)]
 
 
 def _draw(sizes: Ids, wanted: int, seed: int) -> Ids:
@@ -170,7 +185,7 @@ class SharedCells:
         pairs: test rows of which all cells are, in one training row.
         any: test rows of which at least one cell is.
         total: number of test rows.
-        examples: the first few test rows of these, int64.
+        examples: the first few of these test rows, int64, counted from 0 in the test set.
     """
 
     names: tuple[str, ...]
@@ -180,30 +195,34 @@ class SharedCells:
     total: int
     examples: Ids
 
-    def sentence(self) -> str | None:
-        """Returns a sentence that counts what is shared; None if nothing is."""
+    def sentence(self, item_id: Callable[[int], str] = str) -> str | None:
+        """Returns a sentence that counts what is shared; None if nothing is. ``item_id`` names a test row."""
         if not self.any:
             return None
         listed = ", ".join(
             f"{visible(name)} of {rows}" for name, rows in zip(self.names, self.rows, strict=True) if rows
         )
         whole = f", {self.pairs} with the whole row" if self.pairs and len(self.names) > 1 else ""
+        first = first_few([item_id(row) for row in self.examples.tolist()])
         return (
             f"{self.any} of {counted(self.total, 'test row shares', 'test rows share')} a cell with the training set ({listed}"
-            f"{whole}), so the evaluation is flattered: test rows {first_few(self.examples.tolist())}"
+            f"{whole}), so the evaluation is flattered: test rows {first}"
         )
 
 
-def shared_cells(train: Ids, test: Ids, names: Names) -> SharedCells:
+def shared_cells(train: Ids, test: Ids, names: Names, *, alike: Sequence[Any] | None = None) -> SharedCells:
     """Counts cells of test rows that are in a training row.
 
     Args:
         train: ids of the training rows, int64 [N, C].
         test: ids of the test rows, int64 [M, C], by the same numbers, see `joint_ids`.
         names: the C columns.
+        alike: which columns are numbered together, see `equal_cells_split`.
     """
     train, test = (each[:, None] if each.ndim == 1 else each for each in (train, test))
-    inside = np.column_stack([np.isin(mine, theirs) for mine, theirs in zip(test.T, train.T, strict=True)])
+    inside = np.empty(test.shape, dtype=bool)
+    for columns in _together(test.shape[1], alike):
+        inside[:, columns] = np.isin(test[:, columns], train[:, columns])
     _, numbers = np.unique(np.concatenate([train, test]), axis=0, return_inverse=True)
     numbers = numbers.reshape(-1)
     pairs = np.isin(numbers[len(train) :], numbers[: len(train)])

@@ -150,6 +150,7 @@ def open_columns(
         root=sheet.root,
         notes=(*sheet.notes, *notes, *label_notes),
         negatives=tuple(column.name for column in asked if column.negative),
+        lost={name: {reason: count for reason, (count, _) in each.lost.items()} for name, each in found.items()},
     )
     table.notes += tuple(note for name in found for note in look_like_labels(table, name))
     return table
@@ -194,9 +195,8 @@ def _rows(found: dict[str, Recognized], sheet: Sheet) -> tuple[Rows, dict[str, R
     for name, each in found.items():
         complete &= each.at[entries[name]] >= 0
         for reason, (count, examples) in each.lost.items():
-            notes.append(
-                f"{visible(name)}: {counted(count, 'cell is', 'cells are')} {reason} ({first_few(examples, 5)})."
-            )
+            more = f" and {count - len(examples)} more" if count > len(examples) else ""
+            notes.append(f"{visible(name)}: {reason} in {counted(count, 'row')} ({first_few(examples)}{more}).")
     if not complete.any():
         raise InputError(f"{visible(sheet.name)}: no row has a cell in every column. {' '.join(notes)}")
     without = sheet.length - len(np.unique(row))

@@ -240,7 +240,7 @@ def _vectors(values: npt.NDArray[Any], at: Places, kind: str, asked: Asked) -> R
     if len(missing):
         lost["missing or empty"] = _more(None, missing)
     if len(bad):
-        lost["NaN or infinite"] = _more(None, bad)
+        lost["NaN or infinite values"] = _more(None, bad)
     return _checked(Recognized(kind, values, at, lost=lost), asked)
 
 
@@ -342,7 +342,7 @@ def _paths(values: Any, present: Places, sample: Sequence[str], asked: Asked) ->
     if len(present) < len(values):
         lost["missing or empty"] = _more(None, np.setdiff1d(np.arange(len(values)), present))
     if absent := [text for text, there in zip(given, exists, strict=True) if not there]:
-        lost["names of files that do not exist"] = int((at[present] < 0).sum()), absent[:5]
+        lost["its file does not exist"] = int((at[present] < 0).sum()), absent[:5]
     source: Source
     if asked.root is None:
         source = ImageListSource(list(distinct))
@@ -382,7 +382,7 @@ def require_pictures(found: Recognized, asked: Asked) -> Recognized:
 
 def _checked(found: Recognized, asked: Asked) -> Recognized:
     if not (found.at >= 0).any():
-        raise InputError(f"{asked.where}: all {len(found.at)} cells are {' or '.join(found.lost)}")
+        raise InputError(f"{asked.where}: no cell can be used: {', '.join(found.lost)}")
     return found
 
 

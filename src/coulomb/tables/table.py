@@ -156,6 +156,7 @@ class Columns(Table):
         root: the folder that ids are relative to.
         notes: one sentence for each decision that was made.
         negatives: names of the columns of hard negatives.
+        lost: number of cells that could not be used, by column and reason, in the rows that were left out.
     """
 
     kind = "columns"
@@ -174,6 +175,7 @@ class Columns(Table):
         root: Path | None = None,
         notes: tuple[str, ...] = (),
         negatives: tuple[str, ...] = (),
+        lost: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         lengths = {each: len(cells) for each, cells in columns.items()}
         others = {"ids": ids, "labels": labels} | ({} if callable(groups) else dict(groups or {}))
@@ -188,6 +190,7 @@ class Columns(Table):
         self._length = next(iter(lengths.values()))
         self.kinds = {each: kind_of_cells(cells) for each, cells in columns.items()} if kinds is None else dict(kinds)
         self.negatives, self.root, self.notes, self.class_names = negatives, root, notes, class_names
+        self.lost = {each: dict(reasons) for each, reasons in (lost or {}).items()}
         self.labels = None if labels is None else np.asarray(labels, dtype=np.int64)
         pictures = next((cells for cells in columns.values() if kind_of_cells(cells) == "image"), None)
         self._pictures: Any = pictures if isinstance(pictures, Table) else None

@@ -118,14 +118,17 @@ def test_missing_captions_and_files_are_counted(tmp_path):
     table = open_columns(folder, "image,caption")
     notes = " ".join(table.notes)
     assert list(table.columns["caption"]) == ["one"] and "1 image of the folder is not in captions.txt" in notes
-    assert "image: 1 cell is missing or empty (row 3)" in notes and "do not exist (none.png)" in notes
-    assert "caption: 1 cell is missing or empty (row 2)" in notes and "3 rows of 4 are left out" in notes
+    assert (
+        "image: missing or empty in 1 row (row 3)" in notes
+        and "image: its file does not exist in 1 row (none.png)" in notes
+    )
+    assert "caption: missing or empty in 1 row (row 2)" in notes and "3 rows of 4 are left out" in notes
     assert "1 file without an image extension was skipped" in notes
 
     folder, _ = write(tmp_path / "other", MADE, "beside")
     (folder / "a.txt").unlink()
     table = open_columns(folder, "image,caption")
-    assert len(table) == 2 and "caption: 1 cell is missing or empty (row 0)" in " ".join(table.notes)
+    assert len(table) == 2 and "caption: missing or empty in 1 row (row 0)" in " ".join(table.notes)
     (folder / "b.txt").write_bytes(b"caf\xe9")
     with pytest.raises(InputError, match=r"b.txt: not UTF-8 \(byte 0xe9"):
         open_columns(folder, "image,caption")

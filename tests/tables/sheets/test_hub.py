@@ -38,7 +38,7 @@ def test_a_dataset(dataset):
     assert len(table) == 3 and table.kinds == {"photo": "image", "caption": "text"}
     assert [int(table.columns["photo"].image(row)[0, 0, 0]) for row in range(3)] == [1, 2, 1]
     assert (
-        table.cell_ids("photo").tolist() == [0, 1, 0] and "photo: 1 cell is missing or empty (row 3)" in table.notes[0]
+        table.cell_ids("photo").tolist() == [0, 1, 0] and "photo: missing or empty in 1 row (row 3)" in table.notes[0]
     )
     assert table.labels.tolist() == [0, 1, 1] and table.class_names == ["cat", "dog"]
     assert list(open_columns(dataset, "answers,caption").columns["caption"]) == ["a", "a", "b", "d"]

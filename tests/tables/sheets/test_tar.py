@@ -38,6 +38,8 @@ def test_texts_and_keys_are_columns(tmp_path):
     assert table.item_id(2) == "train-1.tar/2.png" and table.other_columns()["width"] == [4, 5, None]
     assert table.blocks is not None
     table = open_columns(tmp_path / "train-{0..1}.tar", "image,txt")
-    assert list(table.columns["txt"]) == ["a cat", long.strip()] and "txt: 1 cell is missing" in " ".join(table.notes)
+    assert list(table.columns["txt"]) == ["a cat", long.strip()] and "txt: missing or empty in 1 row" in " ".join(
+        table.notes
+    )
     with pytest.raises(InputError, match="there are image, txt, alt, width"):
         open_columns(tmp_path, "image,caption")

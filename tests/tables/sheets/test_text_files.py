@@ -72,7 +72,7 @@ def test_lines_of_text(tmp_path):
     path.write_bytes("\ufeffone\r\n\r\ntwo\u2028three\nlast".encode())
     table = open_columns(path, "text")
     assert list(table.columns["text"]) == ["one", "two\u2028three", "last"] and table.item_id(2) == "3"
-    assert "1 cell is missing or empty (row 1)" in table.notes[0]
+    assert "missing or empty in 1 row (row 1)" in table.notes[0]
     path.write_bytes(b"one\ncaf\xe9\n")
     with pytest.raises(InputError, match="line 2 is not UTF-8"):
         open_columns(path, "text")
