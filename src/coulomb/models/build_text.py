@@ -1,6 +1,7 @@
 """Encoders of texts by name: random weights, or weights that exist."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,9 +9,12 @@ import torch
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models import wordllama
-from coulomb.models.backbones import LARGEST, LARGEST_NETWORK, LARGEST_SIZE
-from coulomb.models.text_backbones import LONGEST, TEXT_BACKBONES, TEXT_OPTIONS
-from coulomb.models.text_network import TextNetwork
+from coulomb.models.published import WEIGHTS, Published, is_published, parse_name
+from coulomb.models.published_text import build_published_text
+from coulomb.models.saving import load_encoder, random_encoder
+from coulomb.models.starting_weights import RUN, is_local
+from coulomb.models.text_backbones import LONGEST, TEXT_BACKBONES, TEXT_OPTIONS, StaticVectors
+from coulomb.models.text_network import TextNetwork, assemble_text, require_texts
 from coulomb.models.tokenizing import train_tokenizer
 
 
@@ -31,12 +35,21 @@ def build_text_encoder(
     static             256       mean of the token vectors of wordllama (``pip install 'coulomb[text]'``)
     static-random      256       mean of random token vectors; width=256
     transformer-small  256       a transformer with random weights; width=256, depth=4, heads=4
+    hf:NAME            varies    of transformers (``pip install 'coulomb[hf]'``): a repository of the hub with random
+                                 weights, or a model type such as hf:bert
+    hf:NAME@weights    varies    a repository of the hub with its weights, of transformers or sentence-transformers
+    FOLDER             varies    saved by transformers, sentence-transformers or coulomb, with its weights
+    run:FOLDER         varies    the encoder of texts of an earlier run, with its weights
     =================  ========  ==========================================================================
+
+    Published encoders keep their tokenizer, the pooling of ``modules.json`` (default: the mean over tokens), and their limit
+    of tokens. Text encoders of CLIP and SigLIP return their pooled features; `coulomb.models.build_pair` adds the projections.
 
     Args:
         name: from the table.
         texts: the training texts, from which static-random and transformer-small learn their vocabulary.
-        longest: tokens of a text that are used; longer texts are cut. Default: 256 of static ones, 128 of transformer-small.
+        longest: tokens of a text that are used; longer texts are cut. Default: 256 of static ones, 128 of transformer-small,
+            of published ones what their files say.
         seed: seed of the random weights. The global random state is neither used nor changed.
         weights: False builds the same architecture with random weights, and the same vocabulary.
         options: options of the architecture.
@@ -44,6 +57,13 @@ def build_text_encoder(
     Raises:
         InputError: the name or an option is unknown or out of range, texts or a library are missing.
     """
+    if is_published(name) or is_local(name):
+        if options:
+            option = next(iter(options))
+            raise InputError(
+                f"{option}={options[option]!r}: {name} takes no options; its files determine the architecture"
+            )
+        return _build_existing(name, texts=texts, longest=longest, seed=seed, weights=weights)
     require_text_architecture(name)
     known, chosen = TEXT_OPTIONS[name], LONGEST[name] if longest is None else longest
     if unknown := [option for option in options if option not in known]:
@@ -66,44 +86,46 @@ def build_text_encoder(
         return assemble_text(name, tokenizer, longest=chosen, options=options)
 
 
+def _build_existing(
+    name: str, *, texts: Iterable[Any] | None, longest: int | None, seed: int, weights: bool
+) -> TextNetwork:
+    """Builds ``hf:NAME``, ``run:FOLDER`` or the encoder of a folder."""
+    if is_published(name):
+        parsed = parse_name(name)
+        if parsed.kind != "hf":
+            raise InputError(f"encoder={name!r}: timm has no encoders of texts; give hf:NAME@weights or a folder")
+        if not weights:
+            parsed = parsed._replace(weights=False)
+    else:
+        path = Path(name.removeprefix(RUN).removesuffix(WEIGHTS)).expanduser()
+        if not path.is_dir():
+            raise InputError(f"encoder={name!r}: there is no folder {str(path)!r}; check the path")
+        if (path / "encoder.json").is_file():
+            return _build_own(path, name, longest, seed, weights)
+        if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
+            raise InputError(
+                f"encoder={name!r}: no config.json, modules.json or encoder.json in {str(path)!r} says which architecture "
+                "the weights are for; give a folder that transformers, sentence-transformers or coulomb saved"
+            )
+        parsed = Published("hf", str(path), weights)
+    with seeded_initialization(seed, "encoder", name):
+        return build_published_text(name, parsed, texts=texts, longest=longest)
+
+
+def _build_own(folder: Path, name: str, longest: int | None, seed: int, weights: bool) -> TextNetwork:
+    """Builds the encoder of texts that coulomb saved, perhaps with another limit of tokens."""
+    network = require_texts(load_encoder(folder) if weights else random_encoder(folder, seed), name)
+    if longest is not None and longest != network.longest:
+        if longest < 1 or (longest > network.longest and not isinstance(network.backbone, StaticVectors)):
+            raise InputError(f"longest={longest}: {name} takes from 1 to {network.longest} tokens")
+        network.longest = network.config["longest"] = longest
+    return network.train()
+
+
 def require_text_architecture(name: str) -> None:
     """Raises `InputError` unless ``name`` is known."""
     if name not in TEXT_BACKBONES:
         raise InputError(
             f"encoder={name!r}: of texts is unknown: use one of {', '.join(TEXT_BACKBONES)}"
             + did_you_mean(name, TEXT_BACKBONES)
-        )
-
-
-def assemble_text(name: str, tokenizer: Any, *, longest: int, options: Mapping[str, Any]) -> TextNetwork:
-    """Builds an architecture with the current generator and device, so that loading need not initialize weights."""
-    if not isinstance(longest, int) or isinstance(longest, bool) or not 1 <= longest <= LARGEST_SIZE:
-        raise InputError(f"longest={longest!r}: must be a whole number from 1 to {LARGEST_SIZE}")
-    for option, value in options.items():
-        largest = LARGEST_NETWORK if option == "vocabulary" else LARGEST.get(option, LARGEST_SIZE)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
-            raise InputError(f"{option}={value!r} of {name}: must be a whole number from 1 to {largest}")
-    if (size := options["vocabulary"] * options.get("width", 256)) > LARGEST_NETWORK:
-        raise InputError(
-            f"encoder={name!r}: has {size:.2g} parameters, more than {LARGEST_NETWORK:.2g}; make it narrower"
-        )
-    require_vocabulary(tokenizer, options["vocabulary"], name)
-    backbone = TEXT_BACKBONES[name](longest=longest, **options)
-    config = {
-        "cells": TextNetwork.cells,
-        "kind": "built-in",
-        "name": name,
-        "longest": longest,
-        "padding": 0,
-        "options": dict(options),
-    }
-    return TextNetwork(backbone, tokenizer, longest=longest, feature_dim=backbone.feature_dim, config=config)
-
-
-def require_vocabulary(tokenizer: Any, size: int, name: str) -> None:
-    """Raises `InputError` if a tokenizer has ids for which a network with ``size`` token vectors has none."""
-    largest = max(tokenizer.get_vocab().values(), default=0)
-    if largest >= size:
-        raise InputError(
-            f"{name}: its tokenizer has ids up to {largest}, and the network has {size} token vectors; use files of one model"
         )

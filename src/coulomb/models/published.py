@@ -132,7 +132,7 @@ def build_hf(
                     setattr(config, option, value)
         else:
             require_channels(text, getattr(config, "num_channels", channels), channels)
-    extra, preprocessing = _without_pooling(config), None
+    extra, preprocessing = without_pooling(config), None
     try:
         if parsed.weights and not saved:
             preprocessing = of_transformers(transformers, parsed.name, text, channels)
@@ -159,7 +159,7 @@ def build_hf(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Context without the warnings of transformers about weights that do not match, which are errors here."""
     log = logging.getLogger("transformers")
     level = log.level
@@ -173,7 +173,7 @@ def _quiet() -> Iterator[None]:
 def _load(transformers: ModuleType, parsed: Published, config: Any, **options: Any) -> tuple[nn.Module, dict[str, Any]]:
     """Loads a model with its weights; also returns which tensors are missing, surplus or of another shape."""
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-    with _quiet():
+    with quiet():
         if parsed.file is None:
             return transformers.AutoModel.from_pretrained(parsed.name, config=config, **options)
         model_class = transformers.models.auto.modeling_auto.MODEL_MAPPING[type(config)]
@@ -248,7 +248,7 @@ def _described(text: str, saved: dict[str, Any]) -> dict[str, Any]:
     return architecture
 
 
-def _without_pooling(config: Any) -> dict[str, bool]:
+def without_pooling(config: Any) -> dict[str, bool]:
     """Returns ``add_pooling_layer=False`` if the class of the model has this parameter."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 

@@ -30,12 +30,13 @@ from coulomb.ground.reading import (
 )
 from coulomb.models.adapter import DESCRIPTION as ADAPTER
 from coulomb.models.backbones import BACKBONES
-from coulomb.models.build_text import TEXT_BACKBONES, assemble_text
 from coulomb.models.encoder import Encoder
-from coulomb.models.image_network import OWN_MODULE, ImageNetwork, assemble, wrap_encoder
+from coulomb.models.image_network import OWN_MODULE, PUBLISHED, ImageNetwork, assemble, wrap_encoder
 from coulomb.models.lora import merged
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.models.text_network import TextNetwork
+from coulomb.models.published_text import assemble_published_text
+from coulomb.models.text_backbones import TEXT_BACKBONES
+from coulomb.models.text_network import TextNetwork, assemble_text
 from coulomb.models.tokenizing import LARGEST_FILE, parse_tokenizer
 from coulomb.models.vector_network import VectorNetwork, assemble_vectors
 
@@ -200,6 +201,9 @@ def _assemble(description: dict[str, Any], folder: Path) -> TextNetwork | Vector
         statistics = {each: description[each] for each in ("mean", "std")}
         return assemble_vectors(name, dim=description["dim"], width=width, **statistics)
     tokenizer = read_tokenizer(folder / TOKENIZER, description["tokenizer"])
+    if description["kind"] == PUBLISHED:
+        shared = {"longest": description["longest"], "padding": description["padding"], "options": options}
+        return assemble_published_text(name, tokenizer, **shared, where=folder / DESCRIPTION, remedy=SAVE_AGAIN)
     if name not in TEXT_BACKBONES or "vocabulary" not in options:
         raise InputError(f"{folder / DESCRIPTION}: describes no encoder of texts that is known; {SAVE_AGAIN}")
     try:

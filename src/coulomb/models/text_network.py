@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from coulomb.ground.errors import InputError
 from coulomb.kinds.text import Text, TokenColumn, Tokens, tokenize
+from coulomb.models.backbones import LARGEST, LARGEST_NETWORK, LARGEST_SIZE
 from coulomb.models.encoder import Encoder
 from coulomb.models.micro_batches import encode_in_micro_batches
+from coulomb.models.text_backbones import TEXT_BACKBONES
 
 TRIAL_TOKENS = 8
 
@@ -90,3 +92,44 @@ class TextNetwork(Encoder):
         if generator is not None:
             ids = torch.randint(self.vocabulary, shape, generator=generator)
         return Tokens(ids, torch.ones(shape, dtype=torch.bool))
+
+
+def assemble_text(name: str, tokenizer: Any, *, longest: int, options: Mapping[str, Any]) -> TextNetwork:
+    """Builds an architecture with the current generator and device, so that loading need not initialize weights."""
+    if not isinstance(longest, int) or isinstance(longest, bool) or not 1 <= longest <= LARGEST_SIZE:
+        raise InputError(f"longest={longest!r}: must be a whole number from 1 to {LARGEST_SIZE}")
+    for option, value in options.items():
+        largest = LARGEST_NETWORK if option == "vocabulary" else LARGEST.get(option, LARGEST_SIZE)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
+            raise InputError(f"{option}={value!r} of {name}: must be a whole number from 1 to {largest}")
+    if (size := options["vocabulary"] * options.get("width", 256)) > LARGEST_NETWORK:
+        raise InputError(
+            f"encoder={name!r}: has {size:.2g} parameters, more than {LARGEST_NETWORK:.2g}; make it narrower"
+        )
+    require_vocabulary(tokenizer, options["vocabulary"], name)
+    backbone = TEXT_BACKBONES[name](longest=longest, **options)
+    config = {
+        "cells": TextNetwork.cells,
+        "kind": "built-in",
+        "name": name,
+        "longest": longest,
+        "padding": 0,
+        "options": dict(options),
+    }
+    return TextNetwork(backbone, tokenizer, longest=longest, feature_dim=backbone.feature_dim, config=config)
+
+
+def require_vocabulary(tokenizer: Any, size: int, name: str) -> None:
+    """Raises `InputError` if a tokenizer has ids for which a network with ``size`` token vectors has none."""
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= size:
+        raise InputError(
+            f"{name}: its tokenizer has ids up to {largest}, and the network has {size} token vectors; use files of one model"
+        )
+
+
+def require_texts(encoder: Encoder, name: object) -> TextNetwork:
+    """Returns the encoder; raises `InputError` if it takes something else than texts. ``name``: where it came from."""
+    if not isinstance(encoder, TextNetwork):
+        raise InputError(f"encoder={str(name)!r}: takes {encoder.cells}; an encoder of texts is needed here")
+    return encoder
