@@ -2,6 +2,7 @@
 
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models.build import build_encoder, has_weights
+from coulomb.models.build_pair import build_pair
 from coulomb.models.build_text import build_text_encoder
 from coulomb.models.encoder import Encoder
 from coulomb.models.features import extract_features, frozen, pixel_features
@@ -22,6 +23,7 @@ __all__ = [
     "VectorNetwork",
     "ViewRows",
     "build_encoder",
+    "build_pair",
     "build_text_encoder",
     "build_vector_encoder",
     "extract_features",

@@ -11,7 +11,7 @@ from coulomb.ground.randomness import seeded_initialization
 from coulomb.models import wordllama
 from coulomb.models.published import WEIGHTS, Published, is_published, parse_name
 from coulomb.models.published_text import build_published_text
-from coulomb.models.saving import load_encoder, random_encoder
+from coulomb.models.saving import DESCRIPTION, load_encoder, random_encoder
 from coulomb.models.starting_weights import RUN, is_local
 from coulomb.models.text_backbones import LONGEST, TEXT_BACKBONES, TEXT_OPTIONS, StaticVectors
 from coulomb.models.text_network import TextNetwork, assemble_text, require_texts
@@ -86,30 +86,46 @@ def build_text_encoder(
         return assemble_text(name, tokenizer, longest=chosen, options=options)
 
 
-def _build_existing(
-    name: str, *, texts: Iterable[Any] | None, longest: int | None, seed: int, weights: bool
-) -> TextNetwork:
-    """Builds ``hf:NAME``, ``run:FOLDER`` or the encoder of a folder."""
+def published_source(name: str) -> Published | None:
+    """Returns the repository of ``hf:NAME``, or the folder of another library; None for other names.
+
+    Raises:
+        InputError: it belongs to timm, or there is no such folder, or nothing in it describes an architecture.
+    """
     if is_published(name):
         parsed = parse_name(name)
         if parsed.kind != "hf":
             raise InputError(f"encoder={name!r}: timm has no encoders of texts; give hf:NAME@weights or a folder")
-        if not weights:
-            parsed = parsed._replace(weights=False)
-    else:
-        path = Path(name.removeprefix(RUN).removesuffix(WEIGHTS)).expanduser()
-        if not path.is_dir():
-            raise InputError(f"encoder={name!r}: there is no folder {str(path)!r}; check the path")
-        if (path / "encoder.json").is_file():
-            return _build_own(path, name, longest, seed, weights)
-        if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
-            raise InputError(
-                f"encoder={name!r}: no config.json, modules.json or encoder.json in {str(path)!r} says which architecture "
-                "the weights are for; give a folder that transformers, sentence-transformers or coulomb saved"
-            )
-        parsed = Published("hf", str(path), weights)
+        return parsed
+    if not is_local(name):
+        return None
+    path = _folder(name)
+    if not path.is_dir():
+        raise InputError(f"encoder={name!r}: there is no folder {str(path)!r}; check the path")
+    if (path / DESCRIPTION).is_file():
+        return None
+    if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
+        raise InputError(
+            f"encoder={name!r}: no config.json, modules.json or {DESCRIPTION} in {str(path)!r} says which architecture "
+            "the weights are for; give a folder that transformers, sentence-transformers or coulomb saved"
+        )
+    return Published("hf", str(path), True)
+
+
+def _folder(name: str) -> Path:
+    return Path(name.removeprefix(RUN).removesuffix(WEIGHTS)).expanduser()
+
+
+def _build_existing(
+    name: str, *, texts: Iterable[Any] | None, longest: int | None, seed: int, weights: bool
+) -> TextNetwork:
+    """Builds ``hf:NAME``, ``run:FOLDER`` or the encoder of a folder."""
+    source = published_source(name)
+    if source is None:
+        return _build_own(_folder(name), name, longest, seed, weights)
     with seeded_initialization(seed, "encoder", name):
-        return build_published_text(name, parsed, texts=texts, longest=longest)
+        source = source._replace(weights=source.weights and weights)
+        return build_published_text(name, source, texts=texts, longest=longest)
 
 
 def _build_own(folder: Path, name: str, longest: int | None, seed: int, weights: bool) -> TextNetwork:

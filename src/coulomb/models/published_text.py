@@ -33,6 +33,10 @@ from coulomb.models.tokenizing import train_tokenizer
 
 PUBLISHED = "published"
 POOLED = ("clip_text_model", "siglip_text_model", "siglip2_text_model")  # model types with their own pooling
+NOT_AUTOMATIC = {
+    "siglip_text_model": "SiglipTextModel",
+    "siglip2_text_model": "Siglip2TextModel",
+}  # unknown to AutoModel
 PADDED = ("siglip_text_model", "siglip2_text_model")  # whose padding is read like tokens
 GROUP = 64  # texts that a CPU takes at a time, in the order of their lengths
 
@@ -151,9 +155,15 @@ def build_published_text(
         for layer, where in zip(backbone.dense, layout.dense_parts, strict=True):
             tensors = _tensors(repository, inside(where, "model.safetensors"))
             _load_into(repository, layer.get_submodule("0"), tensors, "linear.")
-    architecture = json.loads(config.to_json_string(use_diff=False))
-    options = {"architecture": architecture, **layout.saved()}
+    options = {"architecture": _architecture(config), **layout.saved()}
     return _network(f"hf:{config.model_type}", backbone, tokenizer, chosen, padding or 0, options)
+
+
+def _architecture(config: Any) -> dict[str, Any]:
+    """Returns a configuration as JSON, without the place where it was."""
+    entries: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    entries.pop("_name_or_path", None)
+    return entries
 
 
 def _of_type(
@@ -174,7 +184,7 @@ def _of_type(
     model = _model(transformers, Repository(parsed.name, name), config, {}, weights=False)
     most = positions(model, config)
     chosen = min(longest or 128, *([] if most is None else [most]), longest or 128)
-    options = {"architecture": json.loads(config.to_json_string(use_diff=False)), **Layout().saved()}
+    options = {"architecture": _architecture(config), **Layout().saved()}
     return _network(f"hf:{config.model_type}", _backbone(model, config, Layout(), 0), tokenizer, chosen, 0, options)
 
 
@@ -182,12 +192,17 @@ def _model(
     transformers: Any, repository: Repository, config: Any, part: Mapping[str, str], *, weights: bool
 ) -> nn.Module:
     """Builds the model of a configuration, in float32, with its weights or with random ones."""
-    mapping = getattr(transformers, "MODEL_FOR_TEXT_ENCODING_MAPPING", {})
-    chosen: Any = transformers.AutoModelForTextEncoding if type(config) in mapping else transformers.AutoModel
-    extra = without_pooling(config)
+    extra: dict[str, Any] = {}
+    if config.model_type in NOT_AUTOMATIC:
+        chosen = getattr(transformers, NOT_AUTOMATIC[config.model_type])
+        from_config = chosen
+    else:
+        mapping = getattr(transformers, "MODEL_FOR_TEXT_ENCODING_MAPPING", {})
+        chosen = transformers.AutoModelForTextEncoding if type(config) in mapping else transformers.AutoModel
+        from_config, extra = chosen.from_config, without_pooling(config)
     try:
         if not weights:
-            model: nn.Module = chosen.from_config(config, **extra)
+            model: nn.Module = from_config(config, **extra)
         else:
             options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **part, **extra}
             with quiet():

@@ -19,6 +19,7 @@ POOLINGS = {  # entries of 1_Pooling/config.json
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")  # of torch.nn, after a dense layer
 SUPPORTED = "Transformer, StaticEmbedding, Pooling, Dense and Normalize"
 LONGEST = 512  # tokens, where a model takes more and its files say nothing
+VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 NO_LIMIT = 10**6  # tokenizer_config.json has 10**30 for tokenizers without a limit
 
 
@@ -224,6 +225,10 @@ def read_published_tokenizer(repository: Repository, layout: Layout) -> tuple[An
 
 def _converted(repository: Repository, layout: Layout) -> str:
     """Returns the content that ``tokenizer.json`` would have."""
+    if all(repository.file(inside(layout.part, name)) is None for name in VOCABULARIES):
+        raise repository.error(
+            "has no tokenizer.json; save its tokenizer there with save_pretrained"
+        )  # else it is invented
     transformers = import_library("hf")
     part = {"subfolder": layout.part} if layout.part else {}
     try:

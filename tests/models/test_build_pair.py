@@ -1,0 +1,96 @@
+import math
+
+import pytest
+import torch
+
+from coulomb.ground.errors import InputError
+from coulomb.models import build_pair, load_encoder, save_encoder
+from coulomb.models.build_pair import is_pair
+
+transformers = pytest.importorskip("transformers")
+from tiny_texts import COMMON, TEXTS, WORDS, batch, bert, words  # noqa: E402
+
+
+def saved_pair(folder, kind):
+    """Saves a tiny CLIP or SigLIP; returns the model, its tokenizer and its image processor."""
+    text = {
+        "vocab_size": len(WORDS), "max_position_embeddings": 9, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
+        "projection_size": 32, **COMMON,
+    }  # fmt: skip
+    vision = {"image_size": 16, "patch_size": 8, **COMMON}
+    torch.manual_seed(0)
+    if kind == "clip":
+        vision = {**vision, "hidden_size": 40}
+        config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
+        model = transformers.CLIPModel(config)
+        processor = transformers.CLIPImageProcessorPil(
+            size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}
+        )
+        template = "<s> $A </s>"
+    else:
+        model = transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision))
+        torch.nn.init.constant_(model.logit_bias, -7)
+        processor = transformers.SiglipImageProcessorPil(size={"height": 16, "width": 16})
+        template = "$A </s>"
+    torch.nn.init.constant_(model.logit_scale, 3.0)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    words(template).save(str(folder / "tokenizer.json"))
+    return model.eval(), words(template), processor
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_features_are_those_of_transformers(kind, tmp_path):
+    model, tokenizer, processor = saved_pair(tmp_path, kind)
+    assert is_pair(str(tmp_path))
+    pair = build_pair(str(tmp_path))
+    images = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    normalized = (images - torch.tensor(processor.image_mean)[:, None, None]) / torch.tensor(processor.image_std)[
+        :, None, None
+    ]
+    ids, mask = batch(tokenizer, fixed=kind == "siglip")
+    with torch.no_grad():
+        expected = [
+            getattr(each, "pooler_output", each)
+            for each in (
+                model.get_image_features(normalized),
+                model.get_text_features(ids, mask if kind == "clip" else None),
+            )
+        ]
+        column = pair.text.tokenize(TEXTS)
+        found = pair.image.eval()(images), pair.text.eval()(column.stack(range(4)))
+        alone = torch.cat([pair.text(column.stack([row])) for row in range(4)])
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    torch.testing.assert_close(alone, found[1], rtol=0, atol=1e-5)
+    assert pair.text.longest == 9 and column.cut.tolist() == [False, False, True, False]
+    assert pair.temperature == pytest.approx(math.exp(-3.0)) and pair.bias == (None if kind == "clip" else -7)
+    assert pair.image.preprocessing is not None and pair.image.image_size == 16
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_both_towers_are_saved_and_loaded_exactly(kind, tmp_path):
+    saved_pair(tmp_path, kind)
+    pair = build_pair(str(tmp_path))
+    images, tokens = torch.rand(2, 3, 16, 16), pair.text.tokenize(TEXTS).stack(range(4))
+    for encoder, cells, name in ((pair.image, images, "image"), (pair.text, tokens, "text")):
+        save_encoder(encoder.eval(), tmp_path / name)
+        assert torch.equal(load_encoder(tmp_path / name)(cells), encoder(cells))
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_random_weights(kind, tmp_path):
+    saved_pair(tmp_path, kind)
+    first, again = (build_pair(str(tmp_path), weights=False, seed=3) for _ in range(2))
+    tokens = first.text.tokenize(TEXTS).stack(range(4))
+    assert torch.equal(first.text.eval()(tokens), again.text.eval()(tokens))
+    assert first.image.feature_dim == first.text.feature_dim and first.bias == (None if kind == "clip" else -10)
+
+
+def test_models_of_one_kind_are_no_pair(tmp_path):
+    bert(tmp_path)
+    assert not is_pair(str(tmp_path)) and not is_pair(None) and not is_pair("static")
+    with pytest.raises(InputError, match="no text_config"):
+        build_pair(str(tmp_path))
+    with pytest.raises(InputError, match="model for images and texts"):
+        build_pair("static")
