@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coulomb.ground.errors import InputError
-from coulomb.metrics.geometry import alignment, drift, feature_std, uniformity
+from coulomb.metrics.geometry import alignment, drift, feature_std, modality_gap, uniformity
 from metrics_oracles import normal, unit
 
 
@@ -86,3 +86,21 @@ def test_mismatched_shapes():
 def test_results_are_python_floats():
     x = normal(8, 3).requires_grad_()
     assert all(type(f) is float for f in (uniformity(x), feature_std(x), alignment(x, x)))
+
+
+def test_modality_gap_of_separate_and_of_mixed_towers():
+    draw = torch.Generator().manual_seed(0)
+    first, second = (torch.randn(400, 8, generator=draw, dtype=torch.float64) for _ in range(2))
+    mixed = modality_gap(first, second)
+    unit = [x / x.norm(dim=1, keepdim=True) for x in (first, second)]
+    assert mixed["modality_gap"] == pytest.approx(float((unit[0].mean(0) - unit[1].mean(0)).norm()))
+    assert mixed["modality_gap"] < 0.2 and mixed["towers_told_apart"] < 0.15
+    shift = torch.zeros(8, dtype=torch.float64)
+    shift[0] = 20
+    apart = modality_gap(first + shift, 7 * (second - shift))
+    assert 1.8 < apart["modality_gap"] <= 2 and apart["towers_told_apart"] == 1
+    assert modality_gap(first[:3], second)["towers_told_apart"] is None
+    uneven = modality_gap(first, second[:20])["towers_told_apart"]
+    assert uneven < 0.15  # the share of the larger tower is chance
+    with pytest.raises(InputError, match="8 dimensions and second 7"):
+        modality_gap(first, second[:, :7])
