@@ -151,3 +151,16 @@ def test_neighbors_among_some_rows_are_numbered_as_these(strips):
 def test_as_many_neighbors_as_images_are_refused(k):
     with pytest.raises(InputError, match=f"k={k}"):
         neighbors(normal(20, 4), k)
+
+
+def test_only_products_below_a_limit_count(strips):
+    keys, asked = unit(300, 6).float(), unit(9, 6, 1).float()
+    limits = torch.linspace(-0.6, 0.6, 9)
+    values, rows = nearest(keys, asked, 5, below_Q=limits)
+    table = asked.double().numpy() @ keys.double().numpy().T
+    for query in range(9):
+        below = np.flatnonzero(table[query] < float(limits[query]))
+        expected = below[np.argsort(-table[query][below], kind="stable")][:5]
+        assert rows[query][: len(expected)].tolist() == expected.tolist()
+        assert (values[query][len(expected) :] == -torch.inf).all()
+    assert (nearest(keys, asked, 2, below_Q=torch.full((9,), -1.5))[0] == -torch.inf).all()

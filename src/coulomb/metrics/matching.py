@@ -52,13 +52,13 @@ def distinct_pairs(ids_N2: np.ndarray | Tensor) -> DistinctPairs:
     ids = np.asarray(ids_N2)
     if ids.ndim != 2 or ids.shape[1] != 2 or not len(ids) or ids.dtype.kind not in "iu":
         raise InputError(f"ids={ids.dtype}{list(ids.shape)}: must be integers [N, 2], one id per cell, N ≥ 1.")
-    first_rows, first = _first_places(ids[:, 0])
-    second_rows, second = _first_places(ids[:, 1])
+    first_rows, first = first_places(ids[:, 0])
+    second_rows, second = first_places(ids[:, 1])
     pairs = np.unique(np.stack([first, second], axis=1), axis=0)
     return DistinctPairs(first_rows, second_rows, (pairs[:, 0], pairs[:, 1]))
 
 
-def _first_places(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def first_places(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the first row of each distinct id, in the order of rows, and the place of each row's id among them."""
     _, rows, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(rows)

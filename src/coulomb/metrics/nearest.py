@@ -36,6 +36,7 @@ def nearest(
     unit: bool = False,
     among: Tensor | None = None,
     own_Q: Tensor | None = None,
+    below_Q: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns the largest products of each query with the keys and the keys' rows, both [Q, min(k, N)], largest first.
 
@@ -49,6 +50,8 @@ def nearest(
         unit: normalize the keys to length 1, after they are read; a row of zeros stays zero.
         among: search these rows only, int64 [n]; rows in the result and in ``own_Q`` are places in ``among``.
         own_Q: the row of each query among the keys, which is left out; k is then at most N − 1.
+        below_Q: a limit for each query: only products below it count. Where fewer than k do, the rest of the products are
+            −inf, and their rows are not specified.
     """
     count = len(keys_ND) if among is None else len(among)
     k = min(k, count)
@@ -61,6 +64,7 @@ def nearest(
             unit=unit,
             among=among,
             own=None if own_Q is None else own_Q[rows],
+            below=None if below_Q is None else below_Q[rows],
         )
         for rows in blocks(len(queries_QD), share)
     ]
@@ -112,9 +116,18 @@ class _Search:
     """
 
     def __init__(
-        self, keys: Tensor, queries: Tensor, k: int, *, unit: bool, among: Tensor | None, own: Tensor | None
+        self,
+        keys: Tensor,
+        queries: Tensor,
+        k: int,
+        *,
+        unit: bool,
+        among: Tensor | None,
+        own: Tensor | None,
+        below: Tensor | None,
     ) -> None:
         self.keys, self.queries, self.k, self.unit, self.among, self.own = keys, queries, k, unit, among, own
+        self.below = below
         self.count = len(keys) if among is None else len(among)
         self.step = max(1, (BLOCK if len(queries) < FEW else STRIP) // keys.shape[1])
         self.best = torch.full((len(queries), k), -torch.inf)
@@ -133,6 +146,8 @@ class _Search:
         if self.own is not None:
             inside = ((self.own >= strip.start) & (self.own < strip.stop)).nonzero().squeeze(1)
             products[inside, self.own[inside] - strip.start] = -torch.inf
+        if self.below is not None:
+            products.masked_fill_(products >= self.below[:, None], -torch.inf)
         # After some strips, few queries have a product as large as their smallest one so far.
         improved = (~(products.amax(1) < self.best[:, -1])).nonzero().squeeze(1)  # also where a product is NaN
         some = products if len(improved) == len(products) else products[improved]
