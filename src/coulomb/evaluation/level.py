@@ -27,23 +27,13 @@ class Level(StrEnum):
     @property
     def tone(self) -> str:
         """``"good"``, ``"fair"`` or ``"bad"``; ``"open"`` if nothing is known yet."""
-        return _TONES[self]
+        return next((tone for tone, levels in _TONES.items() if self in levels), "bad")
 
 
 _TONES = {
-    Level.LEARNED_WELL: "good",
-    Level.LEARNED_SOMETHING: "good",
-    Level.NOTHING_MEASURABLE: "fair",
-    Level.WORSE_THAN_RAW_PIXELS: "bad",
-    Level.WORSE_THAN_BM25: "bad",
-    Level.ADAPTING_HELPED: "good",
-    Level.ADAPTING_UNVERIFIED: "fair",
-    Level.USE_STARTING_POINT: "fair",
-    Level.ADAPTING_HURT: "bad",
-    Level.COLLAPSED: "bad",
-    Level.FAILED: "bad",
-    Level.NO_SIGNAL: "bad",
-    Level.PENDING: "open",
+    "good": (Level.LEARNED_WELL, Level.LEARNED_SOMETHING, Level.ADAPTING_HELPED),
+    "fair": (Level.NOTHING_MEASURABLE, Level.ADAPTING_UNVERIFIED, Level.USE_STARTING_POINT),
+    "open": (Level.PENDING,),
 }
 
 # Share of the better baseline's errors that must be removed; most self-supervised runs of a few hours reach .25. Without

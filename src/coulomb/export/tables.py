@@ -1,17 +1,14 @@
 """Exports an index as CSV or NumPy arrays, which any program reads."""
 
-import contextlib
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from coulomb.export.extras import new_path
 from coulomb.export.vectors import ROWS, Vectors, require_rows
 from coulomb.ground.errors import InputError
+from coulomb.ground.files import written
 from coulomb.ground.reading.cells import to_cell
 
 
@@ -58,22 +55,3 @@ def to_npz(index: Vectors, out: str | Path) -> dict[str, Any]:
     with written(path) as file:
         np.savez(file, features=index.features, ids=np.array(index.ids, dtype=np.str_), labels=labels)
     return {"out": str(out), "images": len(index), "features": index.features.shape[1]}
-
-
-@contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file for writing that appears at ``path`` when it is complete.
-
-    Raises:
-        InputError: the disk is full, or the folder is not writable.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"out={str(path)!r}: cannot be written ({error.strerror or error}); free some space") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

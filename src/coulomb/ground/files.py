@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from coulomb.ground.errors import InputError
 
@@ -20,10 +20,11 @@ except ImportError:  # Windows
 log = logging.getLogger("coulomb")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file so that readers see either its old or its new content, even if the process is killed.
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Context with a file that replaces ``path`` at its end: readers see the old or the new content, also after a kill.
 
-    The content is written to a temporary file in the same folder, flushed to disk, and renamed.
+    The file is temporary, in the same folder, flushed to disk and renamed; after an error it is deleted.
 
     Raises:
         InputError: the disk is full, or the folder is not writable.
@@ -31,7 +32,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -42,6 +43,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file as `written` does."""
+    with written(path) as file:
+        file.write(content)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from coulomb.evaluation.feature_map import Layout
 from coulomb.ground.reading import finite
 from coulomb.report.collect import RunData, Samples
 from coulomb.report.coloring import Coloring, map_colorings
@@ -76,16 +77,6 @@ def _data_uri(image: Image.Image, max_png: int) -> str:
             if buffer.tell() <= MAX_JPEG:
                 break
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A map: positions [n, 2] in percent of a square, and a caution for the reader."""
-
-    key: str
-    name: str
-    caution: str
-    places: np.ndarray
 
 
 @dataclass(frozen=True)

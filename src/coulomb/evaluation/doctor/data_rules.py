@@ -5,6 +5,8 @@ from typing import Any
 
 from coulomb.evaluation.doctor.evidence import Evidence
 from coulomb.evaluation.doctor.rule import (
+    DATA,
+    RATES,
     SICK,
     WARNING,
     Figure,
@@ -204,14 +206,7 @@ SHORTCUT = Rule(
         "look at that region in views.png",
         "crop the images or paint over the region before training",
     ),
-    explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "complete-collapse",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
-        "no-signal",
-    ),
+    explained_by=(*DATA, "complete-collapse", *RATES, "no-signal"),
 )
 AUGMENTATION_TOO_WEAK = Rule(
     name="augmentation-too-weak",
@@ -228,12 +223,5 @@ AUGMENTATION_TOO_STRONG = Rule(
     check=check_strong_views,
     consequence="Positives are as dissimilar as negatives, so that the loss has no signal to learn from.",
     remedy=_weaken_views,
-    explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "augmentation-too-weak",
-        "complete-collapse",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
-    ),
+    explained_by=(*DATA, "augmentation-too-weak", "complete-collapse", *RATES),
 )

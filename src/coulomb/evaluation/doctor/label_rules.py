@@ -3,7 +3,19 @@
 import math
 
 from coulomb.evaluation.doctor.evidence import Evidence
-from coulomb.evaluation.doctor.rule import SICK, WARNING, WELL, Figure, Judgment, Option, Rule, advice, judge, unknown
+from coulomb.evaluation.doctor.rule import (
+    DATA,
+    SICK,
+    WARNING,
+    WELL,
+    Figure,
+    Judgment,
+    Option,
+    Rule,
+    advice,
+    judge,
+    unknown,
+)
 
 ERRORS = 3.0  # standard errors above chance
 FEWEST = 100  # held-out images with a label; the error of fewer is too large
@@ -82,12 +94,5 @@ IMBALANCE = Rule(
         ("use a method for long tails", Option("method", "paco")),
         "add images of the rare classes",
     ),
-    explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "complete-collapse",
-        "dimensional-collapse",
-        "no-signal",
-        "learning-rate-too-high",
-    ),
+    explained_by=(*DATA, "complete-collapse", "dimensional-collapse", "no-signal", "learning-rate-too-high"),
 )

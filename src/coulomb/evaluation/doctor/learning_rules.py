@@ -5,6 +5,9 @@ import math
 from coulomb.evaluation.doctor.evidence import Evidence
 from coulomb.evaluation.doctor.negatives_rules import is_too_cold_at_first
 from coulomb.evaluation.doctor.rule import (
+    DATA,
+    KEYS,
+    RATES,
     SICK,
     WARNING,
     WELL,
@@ -248,16 +251,7 @@ COMPLETE_COLLAPSE = Rule(
     check=check_spread,
     consequence="The embeddings do not distinguish images: whatever uses them is at chance level.",
     remedy=_against_one_point,
-    explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "augmentation-too-weak",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
-        "temperature-too-low",
-        "momentum-wrong",
-        "queue-stale",
-    ),
+    explained_by=(*DATA, "augmentation-too-weak", *RATES, *KEYS),
     live=True,
 )
 DIMENSIONAL_COLLAPSE = Rule(
@@ -268,17 +262,13 @@ DIMENSIONAL_COLLAPSE = Rule(
     "not help.",
     remedy=_against_few_directions,
     explained_by=(
-        "images-blank",
-        "labels-unrelated",
+        *DATA,
         "augmentation-too-weak",
         "complete-collapse",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
+        *RATES,
         "no-signal",
         "augmentation-too-strong",
-        "temperature-too-low",
-        "momentum-wrong",
-        "queue-stale",
+        *KEYS,
     ),
 )
 RATE_TOO_HIGH = Rule(
@@ -309,18 +299,7 @@ NO_SIGNAL = Rule(
         "check that labels are in the order of the images" if evidence.learns_from_labels else None,
         "check that the encoder's weights receive gradients",
     ),
-    explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "augmentation-too-weak",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
-        "augmentation-too-strong",
-        "complete-collapse",
-        "temperature-too-low",
-        "momentum-wrong",
-        "queue-stale",
-    ),
+    explained_by=(*DATA, "augmentation-too-weak", *RATES, "augmentation-too-strong", "complete-collapse", *KEYS),
     live=True,
 )
 NOTHING_LEARNED = Rule(
@@ -330,10 +309,8 @@ NOTHING_LEARNED = Rule(
     consequence="The features are no better than the features of the same encoder before training, or than raw pixels.",
     remedy=_next_steps,
     explained_by=(
-        "images-blank",
-        "labels-unrelated",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
+        *DATA,
+        *RATES,
         "complete-collapse",
         "dimensional-collapse",
         "no-signal",

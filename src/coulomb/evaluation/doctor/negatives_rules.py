@@ -6,6 +6,8 @@ from statistics import NormalDist
 
 from coulomb.evaluation.doctor.evidence import Evidence
 from coulomb.evaluation.doctor.rule import (
+    DATA,
+    RATES,
     WARNING,
     Figure,
     Judgment,
@@ -239,12 +241,10 @@ TEMPERATURE_TOO_HIGH = Rule(
     "similar images is not learned.",
     remedy=lambda evidence: _to_usual_temperature(evidence, "lower the temperature", min),
     explained_by=(
-        "images-blank",
-        "labels-unrelated",
+        *DATA,
         "augmentation-too-weak",
         "complete-collapse",
-        "learning-rate-too-high",
-        "learning-rate-too-low",
+        *RATES,
         "no-signal",
         "augmentation-too-strong",
         "dimensional-collapse",

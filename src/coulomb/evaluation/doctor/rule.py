@@ -18,6 +18,10 @@ class State(StrEnum):
 
 
 SICK, WARNING, WELL, UNKNOWN = State
+# Problems that many others are symptoms of.
+DATA = ("images-blank", "labels-unrelated")
+RATES = ("learning-rate-too-high", "learning-rate-too-low")
+KEYS = ("temperature-too-low", "momentum-wrong", "queue-stale")
 GROUPS = {"option": "method_options", "view": "view_options"}
 
 
