@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from coulomb.similarity import Similarity, plan, policy, products, use_backend
+from coulomb.similarity import Similarity, autograd, plan, policy, products, use_backend
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -158,3 +158,16 @@ def test_results_are_bitwise_reproducible(threads):
         torch.testing.assert_close(runs[0][0], truth.detach())
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("backend", ["stored", "streaming"])
+@pytest.mark.parametrize("both", [False, True])
+def test_gradients_in_compiled_graphs_have_the_announced_layout(backend, both):
+    """Inductor asserts the strides that the operator's fake kernel announces."""
+    ids = torch.arange(12).view(6, 2) % 5
+    S = Similarity(X.T.contiguous().T, Y, query_ids=ids, key_ids=ids[:4], backend="streaming")
+    problem = S._problem("negatives", both=both, backend=backend)
+    flat = autograd._flattened(problem)
+    results = torch.ops.coulomb.reduce(*flat, [True] * 4)
+    arguments = (*flat, *results, torch.ones_like(results[0]), torch.ones_like(results[1]), [True, True, True, False])
+    torch.library.opcheck(torch.ops.coulomb.reduce_backward.default, arguments, test_utils="test_faketensor")

@@ -154,16 +154,16 @@ def _reduce_backward(*inputs: Any) -> tuple[Tensor, ...]:
     reduced = Reduced(rows_PN, columns, attended, [cached] if plan.engine == "stored" else ())
     gradients = ENGINES[plan.engine].backward(problem, plan, reduced, grad_PN, grad_M, needs)
     new = problem.queries_ND.new_empty
-    return tuple(grad if need and grad is not None else new(0) for grad, need in zip(gradients, needs, strict=True))
+    return tuple(
+        grad.contiguous() if need and grad is not None else new(0) for grad, need in zip(gradients, needs, strict=True)
+    )
 
 
 @_reduce_backward.register_fake
 def _(*inputs: Any) -> tuple[Tensor, ...]:
     *operands, needs = *inputs[:4], inputs[-1]
     new = inputs[0].new_empty
-    return tuple(
-        torch.empty_like(x) if need and x is not None else new(0) for x, need in zip(operands, needs, strict=True)
-    )
+    return tuple(new(x.shape if need and x is not None else 0) for x, need in zip(operands, needs, strict=True))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

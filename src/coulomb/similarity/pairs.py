@@ -111,6 +111,8 @@ class Pairs:
             return self.mask.sum(1)
         if self._compared:
             return self._equal.sum(1)
+        if self._few and self.same is False and self.query_ids is not None:
+            return self.shape[1] - self.hidden(*self.everything).sum(1)  # type: ignore[union-attr]  # never None
         return self.sum(torch.ones(self.shape[1], 1, dtype=torch.double, device=self.device))[:, 0].long()
 
     def sum(self, keys_MD: Tensor) -> Tensor:
@@ -161,9 +163,12 @@ class Pairs:
         return self._columns
 
     @property
+    def _few(self) -> bool:
+        return self.shape[0] * self.shape[1] <= policy.current().compared
+
+    @property
     def _compared(self) -> bool:
-        few = self.shape[0] * self.shape[1] <= policy.current().compared
-        return few and self.same is True and self.query_ids is not None
+        return self._few and self.same is True and self.query_ids is not None
 
     @property
     def _equal(self) -> Tensor:

@@ -76,6 +76,26 @@ def test_keys_of_the_own_image_are_excluded():
     assert found.hardness.effective_negatives == pytest.approx(float(said.effective_negatives.mean()), rel=1e-4)
 
 
+PAIRS_OF_IDS = torch.stack([CLASSES, torch.arange(8) // 2], 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "call"),
+    [
+        (tuple(STACKED.unbind(1)), {"ids": CLASSES}),
+        (tuple(STACKED.unbind(1)), {"ids": PAIRS_OF_IDS}),
+        ((*STACKED.unbind(1), QUEUE), {}),
+        ((*STACKED.unbind(1), QUEUE), {"ids": PAIRS_OF_IDS}),
+        ((*STACKED.unbind(1), QUEUE[:8]), {"ids": PAIRS_OF_IDS, "negative_ids": PAIRS_OF_IDS.flip(0)}),
+    ],
+)
+def test_equal_ids_and_hard_negatives(given, call):
+    loss = InfoNCELoss(0.3, in_batch=True, diagnose=True)
+    said = loss(*given, **call)[1]
+    found = read_inputs(loss, given, call, NONE, Labels())
+    assert found.hardness.effective_negatives == pytest.approx(float(said.effective_negatives.mean()), rel=1e-4)
+
+
 def test_paco_pushes_other_classes_away():
     features, labels = torch.cat([rows(8, 0), rows(8, 3), QUEUE]), torch.cat([CLASSES, CLASSES, torch.full((30,), 1)])
     order = torch.cat([(CLASSES >= 0).nonzero().squeeze(1), (CLASSES < 0).nonzero().squeeze(1)])
