@@ -35,7 +35,7 @@ def test_close_views_keep_precision():
 
 def test_invalid_arguments_raise():
     for alpha in (0.5, math.inf, math.nan):
-        with pytest.raises(ValueError, match="alpha must be finite and at least 1"):
+        with pytest.raises(ValueError, match="^alpha "):
             AlignmentLoss(alpha)
-    with pytest.raises(ValueError, match="y has shape"):
+    with pytest.raises(ValueError, match="^y "):
         AlignmentLoss()(torch.ones(2, 3), torch.ones(3, 3))

@@ -96,9 +96,9 @@ def test_diagnosis_compares_the_class_center_with_the_others():
 def test_degenerate_input():
     features, labels = batch()
     labels[2] = -1
-    with pytest.warns(CoulombWarning, match="1 of 9 labels are unknown"):
+    with pytest.warns(CoulombWarning, match="1 of 9 labels"):
         each = made(reduction="none")(features, labels)
-    with pytest.warns(CoulombWarning, match="1 of 9 labels are unknown"):
+    with pytest.warns(CoulombWarning, match="1 of 9 labels"):
         torch.testing.assert_close(made()(features, labels), each.sum() / 8)
     assert each[2] == 0
     with pytest.warns(CoulombWarning, match="belong to the only class"):
@@ -107,9 +107,9 @@ def test_degenerate_input():
 
 def test_errors_name_the_argument():
     features, labels = batch()
-    with pytest.raises(ValueError, match="centers has 3 dimensions"):
+    with pytest.raises(ValueError, match="^centers .*3"):
         made(dim=3)(features, labels)
-    with pytest.raises(ValueError, match="labels must be below"):
+    with pytest.raises(ValueError, match="^labels "):
         made(3)(features, labels)
     for options, message in [
         ({"num_classes": 0, "dim": 2}, "num_classes"),

@@ -76,7 +76,7 @@ def test_gradient_is_finite_if_the_corrected_sum_is_zero():
 
 def test_a_single_sample_warns():
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    with pytest.warns(CoulombWarning, match="2 of 2 anchors have no negative"):
+    with pytest.warns(CoulombWarning, match="2 of 2 anchors"):
         loss = DebiasedLoss()(x, torch.tensor([[2.0, 1.0]]))
     loss.backward()
     assert loss.item() == 0
@@ -85,13 +85,13 @@ def test_a_single_sample_warns():
 
 def test_invalid_arguments_raise():
     x, y = views(4, 3)
-    with pytest.raises(ValueError, match="tau_plus must be finite and at least 0 and below 1, got 1"):
+    with pytest.raises(ValueError, match="^tau_plus .* 1$"):
         DebiasedLoss(tau_plus=1)
     with pytest.raises(ValueError, match="tau_plus"):
         DebiasedLoss(tau_plus=-0.1)
-    with pytest.raises(TypeError, match="tau_plus must be a number, got str"):
+    with pytest.raises(TypeError, match="^tau_plus .* str$"):
         DebiasedLoss(tau_plus="0.1")
-    with pytest.raises(ValueError, match="view1 has shape"):
+    with pytest.raises(ValueError, match="^view1 "):
         DebiasedLoss()(x, y[:3])
-    with pytest.raises(ValueError, match="view0 must have 2 dimensions"):
+    with pytest.raises(ValueError, match="^view0 .*2"):
         DebiasedLoss()(torch.stack([x, y], 1), y)

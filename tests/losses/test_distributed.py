@@ -69,7 +69,7 @@ def test_gather_without_a_group_raises():
     x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(RuntimeError, match="torch.distributed is not initialized"):
         NTXentLoss(gather=True)(x, x)
-    with pytest.raises(ValueError, match="gather must be True, False or 'auto', got 'yes'"):
+    with pytest.raises(ValueError, match="^gather .*'yes'"):
         NTXentLoss(gather="yes")
     torch.testing.assert_close(NTXentLoss(gather="auto")(x, x), NTXentLoss(gather=False)(x, x))
 

@@ -59,7 +59,7 @@ def test_diagnosis_covers_all_negatives():
 @pytest.mark.parametrize("negatives", [None, torch.zeros(0, 2)])
 def test_no_negatives_give_zero_and_a_warning(negatives):
     query = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors"):
         loss = HardContrastiveLoss()(query, torch.tensor([[2.0, 1.0]]), negatives)
     loss.backward()
     assert loss.item() == 0
@@ -67,7 +67,7 @@ def test_no_negatives_give_zero_and_a_warning(negatives):
 
 
 def test_invalid_arguments_raise():
-    with pytest.raises(ValueError, match="top_k must be at least 1, got -3"):
+    with pytest.raises(ValueError, match="^top_k .* -3$"):
         HardContrastiveLoss(top_k=-3)
     assert "top_k=4095" in repr(HardContrastiveLoss())
 

@@ -65,6 +65,6 @@ def test_beta_can_be_changed_during_training():
 
 
 def test_invalid_arguments_raise():
-    with pytest.raises(ValueError, match="beta must be finite and at least 0, got -1"):
+    with pytest.raises(ValueError, match="^beta .* -1$"):
         HardNegativeLoss(beta=-1)
     assert "temperature=0.5, beta=1, tau_plus=0.1" in repr(HardNegativeLoss())

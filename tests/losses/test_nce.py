@@ -150,29 +150,29 @@ def test_diagnosis_uses_the_noise_as_negatives():
 def test_invalid_arguments_raise():
     query, positive, noise = batch()
     for bad in ("first", 0.0, -1.0, math.inf):
-        with pytest.raises(ValueError, match="normalizer must be"):
+        with pytest.raises(ValueError, match="^normalizer "):
             NCELoss(5, normalizer=bad)
-    with pytest.raises(ValueError, match="num_instances must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="^num_instances .* 0$"):
         NCELoss(0)
-    with pytest.raises(ValueError, match=r"noise_log_prob must have shape \[5\], got \(4,\)"):
+    with pytest.raises(ValueError, match=r"^noise_log_prob .*\(4,\)"):
         NCELoss(5, noise_log_prob=torch.zeros(4))
-    with pytest.raises(ValueError, match=r"noise_log_prob must be .* log sum 1.609: subtract its logsumexp"):
+    with pytest.raises(ValueError, match="^noise_log_prob .*1.609"):
         NCELoss(5, noise_log_prob=torch.zeros(5))
-    with pytest.raises(TypeError, match="noise_log_prob must be a floating tensor"):
+    with pytest.raises(TypeError, match="^noise_log_prob "):
         NCELoss(5, noise_log_prob=[0.2] * 5)
-    with pytest.raises(ValueError, match=r"noise must have shape \[4, m, D\] with m at least 1, got \(4, 0, 3\)"):
+    with pytest.raises(ValueError, match=r"^noise .*\(4, 0, 3\)"):
         NCELoss(5)(query, positive, noise[:, :0])
-    with pytest.raises(ValueError, match="noise must have 3 dimensions"):
+    with pytest.raises(ValueError, match="^noise .*3"):
         NCELoss(5)(query, positive, noise[0])
-    with pytest.raises(ValueError, match="noise has 2 dimensions, but the other features have 3"):
+    with pytest.raises(ValueError, match="^noise .*2.*3"):
         NCELoss(5)(query, positive, noise[..., :2])
     index = torch.zeros(4, 7, dtype=torch.long)
     weighted = NCELoss(5, noise_log_prob=torch.zeros(5).log_softmax(0))
     with pytest.raises(ValueError, match="noise_index .* is required with noise_log_prob"):
         weighted(query, positive, noise)
-    with pytest.raises(ValueError, match=r"noise_index must have shape \[4, 7\], with the positive first"):
+    with pytest.raises(ValueError, match=r"^noise_index .*\[4, 7\]"):
         weighted(query, positive, noise, index[:, 1:])
-    with pytest.raises(ValueError, match="noise_index must be from 0 to 4, got values from 5 to 5"):
+    with pytest.raises(ValueError, match="^noise_index .*5"):
         weighted(query, positive, noise, index + 5)
-    with pytest.raises(TypeError, match="noise_index must be an integer tensor, got torch.float32"):
+    with pytest.raises(TypeError, match="^noise_index .*torch.float32"):
         weighted(query, positive, noise, index.float())

@@ -48,7 +48,7 @@ def test_equals_supcon_without_labels(v):
 
 def test_a_single_sample_warns():
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    with pytest.warns(CoulombWarning, match="2 of 2 anchors have no negative"):
+    with pytest.warns(CoulombWarning, match="2 of 2 anchors"):
         loss = NTXentLoss()(x, torch.tensor([[2.0, 1.0]]))
     loss.backward()
     assert loss.item() == 0
@@ -64,11 +64,11 @@ def test_unreduced_losses_are_view_0_then_view_1():
 
 def test_invalid_arguments_raise():
     x, y = views(4, 3)
-    with pytest.raises(ValueError, match="view1 has shape"):
+    with pytest.raises(ValueError, match="^view1 "):
         NTXentLoss()(x, y[:3])
     with pytest.raises(ValueError, match="at least 2 views"):
         NTXentLoss()(x[:, None])
-    with pytest.raises(ValueError, match="view0 must have 3 dimensions"):
+    with pytest.raises(ValueError, match="^view0 .*3"):
         NTXentLoss()(x)
 
 

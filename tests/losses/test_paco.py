@@ -128,7 +128,7 @@ def test_unlabeled_anchors_are_excluded_and_counted():
     features, labels, centers = batch()
     labels[2] = -1
     features.requires_grad_()
-    with pytest.warns(CoulombWarning, match="1 of 6 anchors have neither center nor positive"):
+    with pytest.warns(CoulombWarning, match="1 of 6 anchors"):
         each = PaCoLoss(reduction="none")(features, labels, centers)
     with pytest.warns(CoulombWarning, match="1 of 6"):
         loss = PaCoLoss()(features, labels, centers)
@@ -192,11 +192,11 @@ def test_wrong_sizes_of_parametric_centers(sizes, error, message):
 
 def test_errors_name_the_argument():
     features, labels, centers = batch()
-    with pytest.raises(ValueError, match="center_logits has 3 classes, but class_counts has 2"):
+    with pytest.raises(ValueError, match="^center_logits .*3.*2"):
         PaCoLoss([1, 2])(features, labels, centers)
-    with pytest.raises(ValueError, match="center_logits must have one row per anchor"):
+    with pytest.raises(ValueError, match="^center_logits "):
         PaCoLoss()(features[:3], labels[:3], centers)
-    with pytest.raises(ValueError, match="labels must be below the number of classes, 3, got 5"):
+    with pytest.raises(ValueError, match="^labels .* 5$"):
         PaCoLoss()(features, labels + 3, centers)
     for options, message in [
         ({"alpha": -1}, "alpha must be"),
@@ -213,7 +213,7 @@ def test_a_queue_is_more_keys():
     features, labels, centers = batch()
     split = PaCoLoss()(features[:9], labels[:9], centers, features[9:], labels[9:])
     torch.testing.assert_close(split, PaCoLoss()(features, labels, centers), rtol=0, atol=0)
-    with pytest.raises(ValueError, match=r"queue_labels must have shape \[5\]"):
+    with pytest.raises(ValueError, match=r"^queue_labels .*\[5\]"):
         PaCoLoss()(features[:9], labels[:9], centers, features[9:], labels)
     with pytest.raises(ValueError, match="queue_labels"):
         PaCoLoss()(features[:9], labels[:9], centers, features[9:])
@@ -222,7 +222,7 @@ def test_a_queue_is_more_keys():
 def test_without_anchors_the_loss_is_zero_with_a_warning():
     features, labels, centers = batch()
     features.requires_grad_()
-    with pytest.warns(CoulombWarning, match="0 of 14 rows are anchors"):
+    with pytest.warns(CoulombWarning, match="0 of 14 rows"):
         loss = PaCoLoss()(features, labels, centers[:0])
     loss.backward()
     assert loss.item() == 0 and not features.grad.any()

@@ -81,13 +81,13 @@ def test_training_separates_pairs():
 
 def test_invalid_ids_raise():
     x = normal(4, 3)
-    with pytest.raises(ValueError, match=r"^ids must have shape \[4\]"):
+    with pytest.raises(ValueError, match=r"^ids .*\[4\]"):
         SigmoidLoss()(x, x, torch.arange(3))
-    with pytest.raises(ValueError, match="^ids must be integers from 0, or −1 for unknown, got -2"):
+    with pytest.raises(ValueError, match="^ids .* -2$"):
         SigmoidLoss()(x, x, torch.tensor([0, 1, 2, -2]))
 
 
 def test_a_single_pair_warns():
-    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors"):
         loss = SigmoidLoss(2.0, -1.0, learnable=False)(torch.ones(1, 2), torch.ones(1, 2))
     assert loss.item() == pytest.approx(math.log1p(math.exp(-1)))

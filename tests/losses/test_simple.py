@@ -68,15 +68,15 @@ def test_diagnosis_covers_all_negatives():
 @pytest.mark.parametrize("loss", [SimpleContrastiveLoss(), HardSimpleLoss()])
 def test_no_negatives_leave_the_positive_and_warn(loss, negatives):
     query = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no negative"):
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors"):
         value = loss(query, torch.tensor([[2.0, 1.0]]), negatives)
     assert value.item() == pytest.approx(-0.8)
 
 
 def test_invalid_arguments_raise():
-    with pytest.raises(ValueError, match="weight must be finite and at least 0, got nan"):
+    with pytest.raises(ValueError, match="^weight .* nan$"):
         SimpleContrastiveLoss(math.nan)
-    with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="^top_k .* 0$"):
         HardSimpleLoss(top_k=0)
-    with pytest.raises(TypeError, match="top_k must be a whole number, got 1.5"):
+    with pytest.raises(TypeError, match="^top_k .* 1.5$"):
         HardSimpleLoss(top_k=1.5)

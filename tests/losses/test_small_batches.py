@@ -242,9 +242,9 @@ def test_warnings_point_to_the_callers_line():
 
 def test_anchors_without_a_positive_are_counted():
     (features,) = drawn((3, D))
-    with pytest.warns(CoulombWarning, match="1 of 3 anchors have no positive"):
+    with pytest.warns(CoulombWarning, match="1 of 3 anchors"):
         SupConLoss()(features, torch.tensor([0, 0, 1]))
-    with pytest.warns(CoulombWarning, match="1 of 3 anchors have no positive or no negative"):
+    with pytest.warns(CoulombWarning, match="1 of 3 anchors"):
         TripletLoss(mining="hard")(features, torch.tensor([0, 0, 1]))
 
 
@@ -269,7 +269,7 @@ def test_each_warning_is_issued_once():
 
 def test_no_active_triplet_warns_and_gives_no_gradient():
     rows = torch.eye(4)[[0, 0, 1, 1]].requires_grad_()
-    with pytest.warns(CoulombWarning, match="0 of 4 anchors have a triplet above 0") as caught:
+    with pytest.warns(CoulombWarning, match="0 of 4 anchors") as caught:
         loss = TripletLoss(mining="hard")(rows, torch.tensor([0, 0, 1, 1]))
     assert len(caught) == 1
     assert loss.item() == 0
@@ -288,7 +288,7 @@ def test_softmax_losses_near_zero_are_accurate_and_invalid_labels_raise():
     near_zero = SoftmaxLoss()(features, labels, torch.eye(4))
     assert near_zero.item() == pytest.approx(3 * torch.exp(torch.tensor(-30.0).double()).item(), rel=1e-5)
     for bad in (-2, 4, -100):  # torch's cross_entropy ignores −100 silently
-        with pytest.raises(ValueError, match="labels must be"):
+        with pytest.raises(ValueError, match="^labels "):
             SoftmaxLoss()(features, torch.tensor([0, 1, 2, bad]), torch.eye(4))
 
 

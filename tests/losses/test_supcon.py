@@ -66,7 +66,7 @@ def test_anchors_without_positives_are_counted(form, elements):
     with policy.override(stored=elements):
         x, labels = features(5, 3).requires_grad_(), torch.tensor([0, 0, 1, 2, -1])
         each = SupConLoss(positives=form, reduction="none")
-        with pytest.warns(CoulombWarning, match="3 of 5 anchors have no positive"):
+        with pytest.warns(CoulombWarning, match="3 of 5 anchors"):
             losses = each(x, labels)
         assert torch.equal(losses[2:], torch.zeros(3, dtype=torch.float64))
         with pytest.warns(CoulombWarning, match="count as a loss of 0"):
@@ -77,7 +77,7 @@ def test_anchors_without_positives_are_counted(form, elements):
         torch.testing.assert_close(excluded, losses[:2].mean())
         zero.backward()
         assert torch.isfinite(x.grad).all()
-        with pytest.raises(ValueError, match="3 of 5 anchors have no positive"):
+        with pytest.raises(ValueError, match="3 of 5 anchors"):
             SupConLoss(positives=form, no_positive="raise")(x, labels)
 
 
@@ -99,23 +99,23 @@ def test_a_single_class_is_finite():
 def test_a_single_sample_warns():
     with pytest.warns(CoulombWarning, match="gives no gradient"):
         assert float(SupConLoss()(features(1, 2, 3))) == pytest.approx(0, abs=1e-12)
-    with pytest.warns(CoulombWarning, match="1 of 1 anchors have no positive"):
+    with pytest.warns(CoulombWarning, match="1 of 1 anchors"):
         assert float(SupConLoss()(features(1, 3))) == 0
 
 
 def test_invalid_labels_and_masks_raise():
     x = features(4, 2, 3)
-    with pytest.raises(TypeError, match="labels must be an integer tensor"):
+    with pytest.raises(TypeError, match="^labels "):
         SupConLoss()(x, torch.rand(4))
-    with pytest.raises(ValueError, match=r"labels must have shape \[4\]"):
+    with pytest.raises(ValueError, match=r"^labels .*\[4\]"):
         SupConLoss()(x, torch.zeros(5, dtype=torch.long))
     with pytest.raises(ValueError, match="got -2"):
         SupConLoss()(x, torch.tensor([0, 1, -2, 0]))
-    with pytest.raises(ValueError, match=r"mask must have shape \[4, 4\]"):
+    with pytest.raises(ValueError, match=r"^mask .*\[4, 4\]"):
         SupConLoss()(x, mask=torch.ones(8, 8))
     with pytest.raises(ValueError, match="not both"):
         SupConLoss()(x, torch.zeros(4, dtype=torch.long), torch.ones(4, 4))
-    with pytest.raises(ValueError, match="weights must be finite and not negative"):
+    with pytest.raises(ValueError, match="mask.s weights"):
         SupConLoss()(x, mask=-torch.ones(4, 4))
     for option in ("contrast_mode", "positives", "no_positive", "overlap"):
         with pytest.raises(ValueError, match=option):
@@ -164,7 +164,7 @@ def test_multi_hot_labels_equal_their_overlap_mask(overlap, mode, strip, monkeyp
 @pytest.mark.parametrize("form", ["out", "in"])
 def test_multi_hot_anchors_without_positives_are_counted(overlap, form):
     x = features(5, 3).requires_grad_()  # one view: the sample without classes has no positive
-    with pytest.warns(CoulombWarning, match="1 of 5 anchors have no positive"):
+    with pytest.warns(CoulombWarning, match="1 of 5 anchors"):
         loss = SupConLoss(positives=form, overlap=overlap, reduction="none")(x, SEVERAL)
     assert loss[3] == 0
     loss.sum().backward()
@@ -175,7 +175,7 @@ def test_invalid_multi_hot_labels_raise():
     x = features(5, 2, 3)
     with pytest.raises(ValueError, match="must be 0 or 1"):
         SupConLoss()(x, SEVERAL * 2)
-    with pytest.raises(ValueError, match=r"labels must have shape \[5, 3\] or \[5\]"):
+    with pytest.raises(ValueError, match=r"^labels .*\[5, 3\]"):
         SupConLoss()(x, SEVERAL[:4])
     with pytest.raises(ValueError, match="not both"):
         SupConLoss()(x, SEVERAL, torch.ones(5, 5))

@@ -51,7 +51,7 @@ def test_training_spreads_the_samples():
 @pytest.mark.parametrize("unit", [True, False])
 def test_a_single_sample_warns(unit):
     x = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
+    with pytest.warns(CoulombWarning, match="1 of 1 samples"):
         loss = UniformityLoss(normalize=unit)(x)
     loss.backward()
     assert loss.item() == 0
@@ -60,5 +60,5 @@ def test_a_single_sample_warns(unit):
 
 def test_invalid_arguments_raise():
     for t in (0, -1, math.inf):
-        with pytest.raises(ValueError, match="t must be"):
+        with pytest.raises(ValueError, match="^t "):
             UniformityLoss(t)

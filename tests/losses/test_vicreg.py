@@ -40,7 +40,7 @@ def test_reductions_are_over_dimensions():
 
 
 def test_a_single_sample_warns():
-    with pytest.warns(CoulombWarning, match="1 of 1 samples have no other sample"):
+    with pytest.warns(CoulombWarning, match="1 of 1 samples"):
         loss = VICRegLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]]))
     assert loss.item() == pytest.approx(25 * 0.5 + 25 * 0.99)
 
@@ -48,7 +48,7 @@ def test_a_single_sample_warns():
 def test_rows_whose_fourth_power_overflows_raise():
     x = normal(6, 4).float()
     assert torch.isfinite(VICRegLoss()(1e7 * x, x))
-    with pytest.raises(ValueError, match=r"^view0 has . of 6 rows with NaN, infinite or too large values"):
+    with pytest.raises(ValueError, match="^view0 has . of 6 rows with NaN, infinite or too large values"):
         VICRegLoss()(1e10 * x, x)
 
 
