@@ -25,6 +25,7 @@ from coulomb.index.encoders import describe
 from coulomb.index.folder import FORMAT, IndexFolder
 from coulomb.index.table import Photo, make_table, schema
 from coulomb.kinds.image import OriginalImage
+from coulomb.models.load import of_images
 from coulomb.tables import Samples, open_source
 from coulomb.tables.images import images_per_batch
 from coulomb.tables.workers import cores
@@ -127,7 +128,7 @@ def bench_update(folder: Path, files: int, repeats: int) -> dict[str, Any]:
             file.parent.mkdir(parents=True)
         file.write_bytes(content)
     source = open_source(photos)
-    opened = load("lite0", image_size=SIDE)
+    opened = of_images(load("lite0", image_size=SIDE))
     stamps = source.stamps()
     assert stamps is not None
     facts = [Photo(len(content), "0" * 64, mtime, 32, 32) for _, mtime in stamps]
@@ -151,7 +152,7 @@ def bench_build(folder: Path, data: Any, images: int, repeats: int) -> dict[str,
         (photos / f"{number:06d}.jpg").write_bytes(content if isinstance(content, bytes) else content.read_bytes())
     source = open_source(photos)
     keep_freed_memory()
-    opened = load("lite0", image_size=SIDE)
+    opened = of_images(load("lite0", image_size=SIDE))
     encoder = place(opened.encoder, torch.device("cpu"))
     assert encoder.preprocessing is not None
     size = images_per_batch(3, SIDE)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from coulomb.ground.version import __version__
 
 if TYPE_CHECKING:
-    from coulomb.api import ImageEncoder, Index, Run, diagnose, evaluate, load, train, train_seeds
+    from coulomb.api import ImageEncoder, Index, Run, TextEncoder, diagnose, evaluate, load, train, train_seeds
     from coulomb.similarity import use_backend
 
 __all__ = [
     "ImageEncoder",
     "Index",
     "Run",
+    "TextEncoder",
     "__version__",
     "diagnose",
     "evaluate",

@@ -18,6 +18,7 @@ from coulomb.index import Index
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import require_weights, run_path
+from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.user_code import is_user_code
 from coulomb.report import build_report
 from coulomb.training.plan.config import Config
@@ -31,7 +32,7 @@ from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")
 
-__all__ = ["ImageEncoder", "Index", "Run", "diagnose", "evaluate", "load", "train", "train_seeds"]
+__all__ = ["ImageEncoder", "Index", "Run", "TextEncoder", "diagnose", "evaluate", "load", "train", "train_seeds"]
 
 
 def train(

@@ -69,6 +69,7 @@ def export(
     is measured.
     """
     from coulomb import export as exports
+    from coulomb.models.load import of_images
     from coulomb.training.plan.given import load_module
 
     if to not in (*ENCODER_TO, *INDEX_TO):
@@ -86,7 +87,7 @@ def export(
         options = {"kind": kind} if to == "faiss" else {}
         result = getattr(exports, f"to_{to}")(opened, out, **options)
     else:
-        loaded = coulomb.load(source, load_module(encoder), image_size=image_size)
+        loaded = of_images(coulomb.load(source, load_module(encoder), image_size=image_size))
         if to == "onnx":
             result = exports.to_onnx(loaded, out, unit=unit, int8=int8, on=on, labels=on_labels)
         else:

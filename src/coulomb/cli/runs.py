@@ -249,9 +249,10 @@ def classify(
 
 
 def _load(run: str, encoder: str | None, image_size: int | None = None) -> "ImageEncoder":
+    from coulomb.models.load import of_images
     from coulomb.training.plan.given import load_module
 
-    return coulomb.load(run, load_module(encoder), image_size=image_size)
+    return of_images(coulomb.load(run, load_module(encoder), image_size=image_size))
 
 
 def _one_or_many(given: list[str]) -> str | list[str]:

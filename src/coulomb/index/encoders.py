@@ -11,7 +11,7 @@ from coulomb.kinds.image.canvas import Canvas
 from coulomb.models import Encoder
 from coulomb.models.encode import canvas_for
 from coulomb.models.image_encoder import ImageEncoder
-from coulomb.models.load import load, run_path
+from coulomb.models.load import load, of_images, run_path
 from coulomb.tables import Source
 
 DEFAULT = "lite0"
@@ -24,7 +24,7 @@ def open_encoder(encoder: str | Path | ImageEncoder, image_size: int | None) -> 
         InputError: there is no such encoder, or it has another image size.
     """
     if not isinstance(encoder, ImageEncoder):
-        return load(encoder, image_size=image_size)
+        return of_images(load(encoder, image_size=image_size))
     if image_size not in (None, encoder.encoder.image_size):
         raise InputError(
             f"image_size={image_size}: the given encoder takes {encoder.encoder.image_size} pixels; leave it out"

@@ -11,11 +11,14 @@ from coulomb.ground.randomness import seeded_initialization
 from coulomb.models import wordllama
 from coulomb.models.published import WEIGHTS, Published, is_published, parse_name
 from coulomb.models.published_text import build_published_text
-from coulomb.models.saving import DESCRIPTION, load_encoder, random_encoder
+from coulomb.models.saving import DESCRIPTION, load_encoder, random_encoder, read_description
 from coulomb.models.starting_weights import RUN, is_local
 from coulomb.models.text_backbones import LONGEST, TEXT_BACKBONES, TEXT_OPTIONS, StaticVectors
+from coulomb.models.text_layout import Repository
 from coulomb.models.text_network import TextNetwork, assemble_text, require_texts
 from coulomb.models.tokenizing import train_tokenizer
+
+OF_IMAGES = ("vision_config", "image_size", "num_channels")  # entries in the config.json of a model that takes images
 
 
 def build_text_encoder(
@@ -110,6 +113,30 @@ def published_source(name: str) -> Published | None:
             "the weights are for; give a folder that transformers, sentence-transformers or coulomb saved"
         )
     return Published("hf", str(path), True)
+
+
+def takes_texts(name: str) -> bool:
+    """Returns True for the name of an encoder of texts: built in, a folder, or ``hf:NAME``, whose files are downloaded.
+
+    A model for images and texts takes images by its name alone; `coulomb.models.build_pair` builds both.
+    """
+    if is_local(name):
+        folder = _folder(name)
+        if (folder / DESCRIPTION).is_file():
+            return read_description(folder / DESCRIPTION).get("cells") == TextNetwork.cells
+        if not folder.is_dir():
+            return False
+    elif is_published(name):
+        if parse_name(name).kind != "hf":
+            return False
+    else:
+        return name in TEXT_BACKBONES
+    source = Published("hf", str(_folder(name)), True) if is_local(name) else parse_name(name)
+    repository = Repository(source.name, name)
+    config = repository.entries("config.json")
+    if not config:
+        return repository.file("modules.json") is not None
+    return "vocab_size" in config and not any(entry in config for entry in OF_IMAGES)
 
 
 def _folder(name: str) -> Path:

@@ -5,10 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import visible
@@ -16,12 +14,13 @@ from coulomb.kinds.image.canvas import Canvas
 from coulomb.models.classification import Classification
 from coulomb.models.encode import embed_to_parquet, source_features
 from coulomb.models.image_network import ImageNetwork, check_input
+from coulomb.models.named_encoder import NamedEncoder, finished
 from coulomb.tables import Source
 from coulomb.tables.sources import open_images
 from coulomb.tables.workers import progress_bar
 
 
-class ImageEncoder:
+class ImageEncoder(NamedEncoder):
     """An encoder by its name, with the preparation of its images; a `Run` is one that was trained.
 
     Args:
@@ -92,9 +91,7 @@ class ImageEncoder:
             torch.Size([1, 1280])
         """
         features, _, _ = self._read(images, batch_size=batch_size, workers=workers, progress=show_progress_bar)
-        if normalize_embeddings:
-            features = functional.normalize(features, dim=1)
-        return features.numpy() if convert_to_numpy else features
+        return finished(features, convert_to_numpy=convert_to_numpy, normalize_embeddings=normalize_embeddings)
 
     def _read(
         self,
@@ -119,34 +116,6 @@ class ImageEncoder:
         failed = [{"id": source.item_id(index), "reason": reason} for index, reason in failures.items()]
         return features, [source.item_id(int(index)) for index in indices], failed
 
-    def similarity(self, a: Any, b: Any) -> Tensor:
-        """Returns the cosine similarities [N, M] of N and M images or features; float32, on the CPU.
-
-        Args:
-            a: images as for `encode`, or features: floats [N, F] or [F]. Rows of zeros have similarity 0.
-            b: likewise.
-
-        Raises:
-            InputError: as for `encode`, or features are NaN or infinite.
-
-        Example:
-            >>> lite0 = coulomb.load("lite0")
-            >>> lite0.similarity(lite0.encode("photos/"), "query.jpg").argmax()
-        """
-        first, second = (functional.normalize(self._features(each, name), dim=1) for each, name in ((a, "a"), (b, "b")))
-        return first @ second.T
-
-    def _features(self, given: Any, name: str) -> Tensor:
-        """Returns features [N, F], which ``given`` is or whose images it holds."""
-        if not isinstance(given, np.ndarray | Tensor) or given.ndim not in (1, 2):
-            return self.encode(given)
-        rows = torch.as_tensor(given).detach().cpu()
-        if not rows.is_floating_point() or rows.shape[-1] != self.encoder.feature_dim:
-            return self.encode(given)
-        if not bool(rows.isfinite().all()):
-            raise InputError(f"{name}: features have values that are NaN or infinite")
-        return rows.float().reshape(-1, self.encoder.feature_dim)
-
     def classify(
         self, images: Any, *, skip_unreadable: bool = False, batch_size: int = 256, workers: int = 0
     ) -> Classification:
@@ -159,9 +128,6 @@ class ImageEncoder:
     def embed(self, data: Any, out: str | Path, **options: Any) -> dict[str, Any]:
         """Writes features of any images to a Parquet file; see ``embed_to_parquet``."""
         return embed_to_parquet(self.encoder, data, out, **{"canvas": self.canvas} | options)
-
-    def __repr__(self) -> str:
-        return f"ImageEncoder({self.name!r})"
 
 
 def with_check(encoder: ImageNetwork) -> ImageNetwork:

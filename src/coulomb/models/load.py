@@ -10,8 +10,13 @@ from coulomb.ground.reading import check_shape, read_object, text, whole
 from coulomb.ground.text import visible
 from coulomb.models import build_encoder, has_weights
 from coulomb.models.backbones import BACKBONES
+from coulomb.models.build_text import build_text_encoder, takes_texts
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.installed import installed_encoders
+from coulomb.models.published import WEIGHTS
+from coulomb.models.starting_weights import is_local
+from coulomb.models.text_backbones import TEXT_BACKBONES
+from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.trained_encoder import TrainedEncoder
 
 
@@ -22,11 +27,41 @@ def load(
     image_size: int | None = None,
     device: str | torch.device | None = None,
     trained: type[TrainedEncoder] = TrainedEncoder,
-) -> ImageEncoder:
+) -> ImageEncoder | TextEncoder:
     """Opens the encoder of a run, or published weights; see `coulomb.load`, for which ``trained`` is `coulomb.Run`."""
-    opened = _open(run, module, image_size, trained)
+    opened = _open_text(str(run), module, image_size) or _open(run, module, image_size, trained)
     opened.device = None if device is None else usable_device(device)
     return opened
+
+
+def of_images(opened: ImageEncoder | TextEncoder) -> ImageEncoder:
+    """Returns an opened encoder; raises `InputError` for one of texts."""
+    if not isinstance(opened, ImageEncoder):
+        raise InputError(f"encoder={opened.name!r}: takes texts; an encoder of images is needed here")
+    return opened
+
+
+def _open_text(name: str, module: nn.Module | None, image_size: int | None) -> TextEncoder | None:
+    """Opens an encoder of texts; returns None if ``name`` is none."""
+    if module is None and name in TEXT_BACKBONES and name != "static" and not is_local(name):
+        raise InputError(
+            f"{name!r}: has random weights; give static, hf:NAME@weights, or a folder with an encoder of texts"
+        )
+    if module is not None or not has_text_weights(name):
+        return None
+    if image_size is not None:
+        raise InputError(f"image_size={image_size}: {name} takes texts; leave it out")
+    return TextEncoder(build_text_encoder(name), name)
+
+
+def has_text_weights(name: str) -> bool:
+    """Returns True for the name of an encoder of texts that has weights."""
+    if is_local(name) or name == "static":
+        return takes_texts(name)
+    try:
+        return name.endswith(WEIGHTS) and takes_texts(name)
+    except InputError:  # without a connection: the error of an encoder of images says what is missing
+        return False
 
 
 def _open(

@@ -9,6 +9,7 @@ from torch import nn
 from coulomb.ground.reading import read_object
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import load as load_encoder
+from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.trained_encoder import TrainedEncoder
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.record.folder import RunFolder, read_evaluation
@@ -60,8 +61,11 @@ def load(
     *,
     image_size: int | None = None,
     device: str | torch.device | None = None,
-) -> ImageEncoder:
+) -> ImageEncoder | TextEncoder:
     """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
+
+    ``coulomb.load("static").encode(texts)`` opens an encoder of texts: ``static``, ``hf:NAME@weights`` of a model of texts,
+    or a folder that transformers, sentence-transformers or coulomb saved, such as ``RUN/towers/caption``.
 
     Args:
         run: a run folder (also as ``run:PATH``), which gives a `Run`; or an encoder with weights, by the names of ``train``:

@@ -108,20 +108,19 @@ def tokenize(
     reasons: dict[int, str] = {}
     with truncating(tokenizer, longest):
         for first in range(0, len(texts), CHUNK):
-            rows = range(first, min(first + CHUNK, len(texts)))
-            chosen: list[int] = []
-            for row in rows:
-                if (reason := reason_against(texts[row])) is None:
-                    chosen.append(row)
+            part: dict[int, str] = {}
+            for row, text in enumerate(texts[first : first + CHUNK], first):
+                if (reason := reason_against(text)) is None:
+                    part[row] = text.strip()
                 else:
                     reasons[row] = reason
-            chosen, encodings = _encode(tokenizer, texts, chosen, reasons)
+            chosen, encodings = _encode(tokenizer, part, reasons)
             ids = [encoding.ids for encoding in encodings]
             lengths[chosen] = [len(each) for each in ids]
             cut[chosen] = [bool(encoding.overflowing) for encoding in encodings]
             parts.append(np.fromiter(chain.from_iterable(ids), dtype=np.int32))
             reasons |= {row: "the tokenizer returns no tokens for this text" for row in chosen if not lengths[row]}
-            advance(len(rows))
+            advance(min(CHUNK, len(texts) - first))
     return TokenColumn(
         np.concatenate([np.empty(0, np.int32), *parts]),
         np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]),
@@ -143,20 +142,18 @@ def truncating(tokenizer: Any, longest: int) -> Iterator[None]:
             tokenizer.enable_padding(**padding)
 
 
-def _encode(
-    tokenizer: Any, texts: Sequence[str], rows: list[int], reasons: dict[int, str]
-) -> tuple[list[int], list[Any]]:
-    """Returns the rows that can be encoded, and their encodings."""
+def _encode(tokenizer: Any, texts: dict[int, str], reasons: dict[int, str]) -> tuple[list[int], list[Any]]:
+    """Returns the rows whose text can be encoded, and their encodings; adds the ``reasons`` of the others."""
     try:
-        return rows, tokenizer.encode_batch_fast([texts[row].strip() for row in rows])
+        return list(texts), tokenizer.encode_batch_fast(list(texts.values()))
     except (UnicodeEncodeError, TypeError):  # a text with half of a surrogate pair, which no UTF-8 has
-        good = []
-        for row in rows:
+        good = dict(texts)
+        for row, text in texts.items():
             try:
-                texts[row].encode()
-                good.append(row)
+                text.encode()
             except UnicodeEncodeError:
                 reasons[row] = "the text has characters that are no Unicode: it was decoded with another encoding"
-        if len(good) == len(rows):
+                del good[row]
+        if len(good) == len(texts):
             raise
-        return _encode(tokenizer, texts, good, reasons)
+        return _encode(tokenizer, good, reasons)
