@@ -290,6 +290,20 @@ def test_views_and_check(run, photos):
     assert "24" in text.stdout and "memory" in text.stdout
 
 
+def test_check_of_columns(tmp_path):
+    (tmp_path / "pairs.csv").write_text("q,a\n" + "".join(f"question {row},answer {row // 2}\n" for row in range(20)))
+    result = coulomb("check", "pairs.csv", "--columns", "q,a", "--test-fraction", 0.3, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "6 of 20 rows held out" in result.stdout and "no q or a is in both parts" in result.stdout
+    found = json.loads(coulomb("check", "pairs.csv", "--columns", "q,a", "--json", cwd=tmp_path).stdout)
+    assert [column["distinct"] for column in found["columns"]] == [20, 10] and found["training"] == {"refused": None}
+    (tmp_path / "pairs.csv").write_text("q,a\nx,y\nx,z\n")
+    result = coulomb("check", "pairs.csv", "--columns", "q,a", cwd=tmp_path)
+    assert result.returncode == 1 and "cannot be split" in result.stdout
+    result = coulomb("check", "pairs.csv", "--columns", "q,answer", cwd=tmp_path)
+    assert result.returncode == 2 and "columns='answer'" in result.stderr
+
+
 def test_a_users_own_encoder_from_a_file(tmp_path, photos):
     (tmp_path / "mine.py").write_text(
         "import torch\n\nclass Net(torch.nn.Sequential):\n    def __init__(self):\n"

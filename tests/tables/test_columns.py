@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 from coulomb.ground.errors import InputError
@@ -201,6 +202,10 @@ def test_labels(pairs):
         ({"a": ["x", ""], "b": ["", "y"]}, "a,b", "no row has a cell in every column"),
         ({"v": [[1.0, np.nan]]}, "v", "NaN or infinite"),
         ({"v": np.zeros((2, 3, 4))}, "v", "gray pictures or matrices"),
+        ({"a": [{"key": 1}]}, "a", "column 'a': cells of type dict are neither"),
+        ({"a": [b"x"] * 9, "b": ["y"] * 9}, "a:image,b", "no images"),
+        ({"v": ["[1, 2]", "[x]"]}, "v:vector", "row 1 is not a list of numbers"),
+        ({"n": ["1", "x"]}, "n:vector", "holds texts"),
         ({}, "a", "no columns"),
         ({"a": 3}, "a", "int is not a list"),
         (7, "a", "data is a int"),
@@ -228,6 +233,31 @@ def test_texts_that_look_like_labels_are_noted():
     assert "only 2 different values" in note
     assert not open_columns({"caption": [f"{word} number {row}" for row, word in enumerate(words)]}, "caption").notes
     assert not open_columns({"caption": ["a photo of a cat", "a photo of a dog"] * 20}, "caption").notes
+
+
+def test_pictures_as_captions_are_noted(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(1))
+    table = open_columns({"image": [tmp_path / "a.png"], "caption": [str(tmp_path / "a.png")]}, "image,caption:text")
+    assert "caption: its texts are names of image files" in table.notes[0]
+
+
+def test_vectors_as_texts_tensors_and_hub_cells():
+    table = open_columns({"v": ["[1, 2.5]", "", "[3, 4]"], "t": ["a", "b", "c"]}, "v:vector,t")
+    assert table.columns["v"].tolist() == [[1, 2.5], [3, 4]] and list(table.columns["t"]) == ["a", "c"]
+    assert open_columns({"v": [torch.ones(3), None, torch.zeros(3)]}, "v").columns["v"].tolist() == [[1] * 3, [0] * 3]
+    assert open_columns({"i": [{"bytes": png(7), "path": None}]}, "i").columns["i"].image(0)[0, 0, 0] == 7
+
+
+def test_parquet_cells_that_are_no_images(tmp_path):
+    rows = {"image": [{"bytes": b"zz", "path": None}] * 2, "caption": ["a", "b"]}
+    pq.write_table(pa.table(rows), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="no images"):
+        open_columns(tmp_path / "x.parquet", "image,caption")
+    rows["image"][0] = {"bytes": png(1), "path": None}
+    rows["image"] += [{"bytes": None, "path": "gone.png"}, None]
+    pq.write_table(pa.table(rows | {"caption": list("abcd")}), tmp_path / "x.parquet")
+    table = open_columns(tmp_path / "x.parquet", "image,caption")
+    assert len(table) == 2 and "image: missing or empty in 2 rows (row 2, row 3)" in table.notes[0]
 
 
 def test_bytes_that_are_no_utf8_in_a_csv_file(tmp_path):

@@ -104,23 +104,39 @@ def check(**given: Any) -> None:
     """Check a data set, and show what `train` with the same options would do.
 
     Reports corrupt files, exact copies, classes, columns that could be labels and enlarged images; then the split, the image
-    size, and the steps, time and memory of the training. Exit code 1: `train` would refuse the data or an option.
+    size, and the steps, time and memory of the training. With --columns: what each column holds, cells that repeat, and
+    leaks of the split. Exit code 1: `train` would refuse the data or an option.
     """
     from coulomb.training.plan.preflight import preflight
+    from coulomb.training.plan.preflight_columns import preflight_columns
 
     as_json = given.pop("as_json")
     options = given_options(given)
     if "data" not in options:
         raise InputError("data: missing; give the images to check: a folder, a list, a Parquet file, …")
-    result, text = preflight(options, progress=not as_json)
+    columns = options.pop("columns", None)
+    if columns is None:
+        result, text = preflight(options, progress=not as_json)
+    else:
+        result, text = preflight_columns(columns, options)
     say(json.dumps(result) if as_json else text)
     if result["training"]["refused"]:
         raise typer.Exit(1)
 
 
-app.command(epilog=examples("coulomb check photos/", "coulomb check photos.parquet --labels breed --json"))(
-    with_signature(check, [*config_parameters(without=("out",)), keyword("as_json", bool, JSON, False)])
-)
+CHECK_OPTIONS = [
+    _option(
+        "Data", "columns", str | None, "columns of a table to check, such as image,caption or question,answer", None
+    ),
+    keyword("as_json", bool, JSON, False),
+]
+app.command(
+    epilog=examples(
+        "coulomb check photos/",
+        "coulomb check photos.parquet --labels breed --json",
+        "coulomb check pairs.parquet --columns image,caption",
+    )
+)(with_signature(check, [*config_parameters(without=("out", "columns")), *CHECK_OPTIONS]))
 
 
 @app.command(epilog=examples("coulomb views photos/", "coulomb views digits --view flip=0.5 --out flipped.png"))

@@ -193,6 +193,7 @@ def _rows(found: dict[str, Recognized], sheet: Sheet) -> tuple[Rows, dict[str, R
     entries = {name: np.arange(len(row)) if each.row is not None else row for name, each in found.items()}
     complete = np.ones(len(row), dtype=bool)
     for name, each in found.items():
+        notes += each.notes
         complete &= each.at[entries[name]] >= 0
         for reason, (count, examples) in each.lost.items():
             more = f" and {count - len(examples)} more" if count > len(examples) else ""
@@ -250,9 +251,10 @@ def look_like_labels(table: Columns, name: str) -> list[str]:
     texts, rows = table.columns[name], len(table)
     if table.kinds[name] != "text" or rows < LEAST_ROWS or not isinstance(texts, Texts):
         return []
-    _, first = np.unique(table.cell_ids(name), return_index=True)
-    if len(first) > MOST_LABELS * rows:
+    ids = table.cell_ids(name)
+    if int(ids.max()) + 1 > MOST_LABELS * rows:  # numbered from 0
         return []
+    _, first = np.unique(ids, return_index=True)
     words = np.median([len(texts[row].split()) for row in first.tolist()])
     if words > LABEL_WORDS:
         return []

@@ -1,5 +1,6 @@
 """The kind of a column, read from its values: pictures, texts or vectors."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coulomb.ground.errors import InputError
+from coulomb.ground.reading import parse_json
 from coulomb.ground.text import first_few, visible
 from coulomb.kinds.image.decode import HEIC_EXTENSIONS, image_extensions
 from coulomb.kinds.image.picture import CorruptImage
@@ -34,6 +36,7 @@ class Recognized:
         at: place among the cells of each entry, int64 [E]; −1 where the entry is missing or empty.
         row: row of each entry, int64 [E] ascending, if rows hold several; None if entry i is that of row i.
         lost: number of entries that cannot be used, and examples, by the reason.
+        notes: sentences on what looks like a mistake.
     """
 
     kind: str
@@ -41,6 +44,7 @@ class Recognized:
     at: Places
     row: Places | None = None
     lost: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def take(self, entries: Places) -> Any:
         """Returns the cells of these entries, none of which is missing."""
@@ -105,7 +109,7 @@ def recognize(values: Any, asked: Asked) -> Recognized:
     if isinstance(values, Source):
         kind = asked.require("image", "pictures")
         if not isinstance(values, PictureRows):
-            return Recognized(kind, values, np.arange(len(values)))
+            return require_pictures(Recognized(kind, values, np.arange(len(values))), asked)
         missing = np.flatnonzero(values.at < 0)
         lost = {"missing or empty": _more(None, missing)} if len(missing) else {}
         return require_pictures(_checked(Recognized(kind, values.source, values.at, lost=lost), asked), asked)
@@ -213,7 +217,7 @@ def _array(values: npt.NDArray[Any], asked: Asked) -> Recognized:
     )
     if is_image:
         kind = asked.require("image", f"pictures of shape {list(values.shape[1:])}")
-        return Recognized(kind, ArraySource(values, name=asked.table), np.arange(len(values)))
+        return Recognized(kind, ArraySource(values, name=asked.where), np.arange(len(values)))
     if values.ndim > 2:
         raise InputError(
             f"{asked.where}: an array of shape {list(values.shape)} may hold gray pictures or matrices; give "
@@ -291,11 +295,27 @@ def _strings(values: Any, asked: Asked) -> Recognized:
             spread = np.full(len(values), np.nan)
             spread[present] = numbers.to_numpy(zero_copy_only=False)
             return _numbers(pa.array(spread, mask=blank), asked)
+    if asked.kind == "vector" and all(text.strip()[:1] + text.strip()[-1:] == "[]" for text in sample):
+        return recognize([_numbers_of(text, row, asked) for row, text in enumerate(values.to_pylist())], asked)
     kind = asked.require("text", "texts")
     at = np.where(blank, -1, np.arange(len(values)))
     texts = Texts(values.fill_null("") if values.null_count else values)
     lost = {"missing or empty": _more(None, np.flatnonzero(blank))} if blank.any() else {}
-    return Recognized(kind, texts, at, lost=lost)
+    notes = []
+    if asked.kind == "text" and all(names_image(text) for text in sample):
+        notes.append(f"{visible(asked.name)}: its texts are names of image files, such as {visible(sample[0])}.")
+    return Recognized(kind, texts, at, lost=lost, notes=notes)
+
+
+def _numbers_of(text: str | None, row: int, asked: Asked) -> Any:
+    """Returns the list of numbers that a cell of a text file holds, such as ``[0.5, 1]``; None for an empty cell."""
+    if text is None or not text.strip():
+        return None
+    try:
+        value = parse_json(text.encode(), nonfinite=True)
+        return [float(each) for each in value]
+    except (ValueError, TypeError):
+        raise InputError(f"{asked.where}: row {row} is not a list of numbers, such as [0.5, 1.25]") from None
 
 
 def names_image(text: str) -> bool:
@@ -390,7 +410,7 @@ def _of_objects(values: list[Any], asked: Asked) -> Any:
     """Returns a list of Python objects as an Arrow array, an array or images."""
     import pyarrow as pa
 
-    first = next((value for value in values if value is not None and value == value), None)  # noqa: PLR0124  NaN
+    first = next((value for value in values if not _is_missing(value)), None)
     if first is None:
         raise InputError(f"{asked.where}: all {len(values)} cells are missing")
     several = isinstance(first, list | tuple)
@@ -400,7 +420,7 @@ def _of_objects(values: list[Any], asked: Asked) -> Any:
         return _stacked(values, asked)
     elif isinstance(first, np.generic):
         values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    elif not isinstance(first, str | bytes | int | float):
+    elif not isinstance(first, str | bytes | int | float) and not (isinstance(first, dict) and "bytes" in first):
         return _objects(values, asked)
     try:
         return pa.array(values, from_pandas=True)
@@ -415,6 +435,10 @@ def _of_objects(values: list[Any], asked: Asked) -> Any:
         raise InputError(
             f"{asked.where}: cells of several types ({listed}); make them all texts, or all numbers"
         ) from None
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _encodes(text: str) -> bool:
@@ -445,13 +469,22 @@ def _stacked(values: list[Any], asked: Asked) -> Recognized:
 
 def _objects(values: list[Any], asked: Asked) -> Recognized:
     """Recognizes images in memory: Pillow images, arrays, tensors and paths."""
-    kind = asked.require("image", "pictures")
+    kind = asked.require(
+        "image", f"objects of type {type(next(filter(lambda each: each is not None, values))).__name__}"
+    )
     present = [row for row, value in enumerate(values) if value is not None]
     at = np.full(len(values), -1, dtype=np.int64)
     at[present] = np.arange(len(present))
     missing = np.flatnonzero(at < 0)
     lost = {"missing or empty": _more(None, missing)} if len(missing) else {}
-    return Recognized(kind, ImageListSource([values[row] for row in present]), at, lost=lost)
+    try:
+        source = ImageListSource([values[row] for row in present])
+    except InputError as error:
+        first = type(values[present[0]]).__name__
+        raise InputError(
+            f"{asked.where}: cells of type {first} are neither pictures, texts nor vectors ({error}); choose another column"
+        ) from None
+    return Recognized(kind, source, at, lost=lost)
 
 
 def _more(before: tuple[int, list[str]] | None, rows: Places) -> tuple[int, list[str]]:

@@ -36,6 +36,12 @@ def test_malformed_csv(tmp_path, content, message):
         open_columns(tmp_path / "a.csv", "a,b")
 
 
+def test_other_separators_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("image;caption\na.png;x\n")
+    with pytest.raises(InputError, match="only image;caption.*separated by ';'"):
+        open_columns(tmp_path / "a.csv", "image,caption")
+
+
 def test_json_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "_CHUNK", 2)
     rows = [{"q": f"question {row}", "n": row, "v": [row, 0.5], "more": [f"a {row}", f"b {row}"]} for row in range(5)]

@@ -38,7 +38,13 @@ def open_text_files(paths: list[Path], name: str) -> Sheet:
     columns = {column: _joined([part[column] for part in parts]) for column in parts[0]}
     length = len(next(iter(columns.values()), ()))
     kind = paths[0].suffix.lower().lstrip(".")
-    return Sheet(portable(name), kind, length, list(columns), columns.__getitem__, root=paths[0].parent)
+    other = next((each for each in (";", "|", "\t") if len(columns) == 1 and each in next(iter(columns))), None)
+    hint = (
+        ""
+        if other is None
+        else f"Its fields seem to be separated by {other!r}; save it with commas, or as .tsv with tabs"
+    )
+    return Sheet(portable(name), kind, length, list(columns), columns.__getitem__, root=paths[0].parent, hint=hint)
 
 
 def _joined(parts: list[Any]) -> Any:
