@@ -2,6 +2,7 @@
 
 import torch
 
+from coulomb.kinds.text import Tokens
 from coulomb.models import Tower, ViewRows
 from method_cases import encoder, views
 
@@ -34,3 +35,11 @@ def test_a_tower_is_encoder_and_head():
     assert torch.equal(bare(images), network(images)) and bare.embedding_dim == network.feature_dim
     network.column = "features"  # of a frozen backbone
     assert tower.column == bare.column == "features"
+
+
+def test_views_of_texts_are_rows_padded_to_the_longest():
+    short = Tokens(torch.tensor([[1, 2]]), torch.ones(1, 2, dtype=torch.bool))
+    long = Tokens(torch.tensor([[3, 4, 5]]), torch.ones(1, 3, dtype=torch.bool))
+    rows = ViewRows.of([short, long], "caption")
+    assert rows.instances == 1 and rows["caption"].ids.tolist() == [[1, 2, 0], [3, 4, 5]]
+    assert rows["caption"].mask.tolist() == [[True, True, False], [True] * 3]

@@ -6,7 +6,7 @@ import torch
 
 from coulomb.ground.errors import InputError
 from coulomb.kinds.image import Image
-from coulomb.kinds.text import Text
+from coulomb.kinds.text import Text, tokenize
 from coulomb.kinds.vector import Vector
 from coulomb.tables import Columns, Samples, image_samples, open_source
 from coulomb.training.order import RunLoader, RunOrder
@@ -55,6 +55,22 @@ def test_vectors_of_a_memory_map_come_through_the_loader(tmp_path, workers):
         assert batch.sample.tolist() == [each for each in samples if each not in (4, 11)]
         assert {each for each, _ in batch.failed} <= {4, 11}
         np.testing.assert_array_equal(batch.stack.values[:, 0].numpy(), stored[batch.sample])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_texts_that_are_tokenized_once_come_through_the_loader_as_their_strings_do(workers):
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({chr(each): each for each in range(128)}, []))
+    column = tokenize(CAPTIONS, tokenizer, longest=6)
+    kind = Text(tokenizer, longest=6)
+    plain, _ = through_the_loader(Samples(table(), {"caption": Text(letters, longest=6)}), workers)
+    samples = Samples(table(caption=column), {"caption": kind})
+    batches, _ = through_the_loader(samples, workers)
+    assert samples.table.kinds == {"caption": "text"}
+    for batch, other in zip(batches, plain, strict=True):
+        assert batch.sample.tolist() == other.sample.tolist() and batch.failed == other.failed
+        assert torch.equal(batch.stack.ids, other.stack.ids) and torch.equal(batch.stack.mask, other.stack.mask)
+        assert batch.rounded == other.rounded
 
 
 def test_two_columns_have_the_same_samples():

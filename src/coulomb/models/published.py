@@ -160,14 +160,19 @@ def build_hf(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Context without the warnings of transformers about weights that do not match, which are errors here."""
-    log = logging.getLogger("transformers")
+    """Context without the progress bars of transformers, and its warnings about weights that do not match: errors here."""
+    from transformers.utils import logging as of_transformers
+
+    log, bars = logging.getLogger("transformers"), of_transformers.is_progress_bar_enabled()
     level = log.level
     log.setLevel(logging.ERROR)
+    of_transformers.disable_progress_bar()
     try:
         yield
     finally:
         log.setLevel(level)
+        if bars:
+            of_transformers.enable_progress_bar()
 
 
 def _load(transformers: ModuleType, parsed: Published, config: Any, **options: Any) -> tuple[nn.Module, dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coulomb.kinds.text import Tokens
 from coulomb.models.encoder import Encoder
 from coulomb.models.heads import projection_head
 
@@ -87,9 +88,10 @@ class ViewRows:
     instances: int
 
     @classmethod
-    def of(cls, views: Sequence[Tensor], column: str = "image") -> "ViewRows":
-        """Returns V views [N, …] of one column as rows."""
-        return cls({column: torch.cat(list(views))}, len(views[0]))
+    def of(cls, views: Sequence[Any], column: str = "image") -> "ViewRows":
+        """Returns V views [N, …] of one column as rows; texts are padded to the longest of all."""
+        rows = Tokens.join(views) if isinstance(views[0], Tokens) else torch.cat(list(views))
+        return cls({column: rows}, len(views[0]))
 
     def __getitem__(self, column: str) -> Any:
         return self.columns[column]
