@@ -261,7 +261,8 @@ def test_compiles_without_a_graph_break_to_the_same_result(row, path):
 
 @each_folding
 def test_every_tile_size_gives_the_dense_result(row):
-    @settings(max_examples=12, deadline=None)
+    # Options change the formula, and few of them the walk over the tiles: more examples for the first row of each loss.
+    @settings(max_examples=12 if any(row is LOSSES[name] for name in FIRST.values()) else 4, deadline=None)
     @given(
         n=st.integers(3, 23), d=st.sampled_from([1, 2, 7, 64, 257]), tile=st.integers(1, 40), seed=st.integers(0, 99)
     )
@@ -336,14 +337,14 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 @pytest.mark.parametrize(
     ("row", "path", "dtype", "tau"),
-    [  # rows in half precision are converted before any path begins
+    [  # rows in half precision are converted before any path begins; how precise a path is, a low τ shows
         pytest.param(
             row, path, dtype, tau, id=f"{name}-{path}-{kind}-{tau}", marks=[pytest.mark.slow] * (path == "attention")
         )
         for name, row in LOSSES.items()
         for kind, dtype in PRECISIONS.items()
         for path in (PATHS if row.engine and kind == "float32" else ("stored",))
-        for tau in ((0.01, 0.5) if kind == "float32" else (0.01,))
+        for tau in ((0.01, 0.5) if kind == "float32" and path == "stored" else (0.01,))
     ],
     indirect=["path"],
 )
