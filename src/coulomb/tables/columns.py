@@ -152,6 +152,11 @@ def open_columns(
         negatives=tuple(column.name for column in asked if column.negative),
         lost={name: {reason: count for reason, (count, _) in each.lost.items()} for name, each in found.items()},
     )
+    table.notes += tuple(
+        f"{visible(name)}: pictures on a server are told apart by their place, not by their bytes: copies are different."
+        for name, each in cells.items()
+        if getattr(each, "remote", False)
+    )
     table.notes += tuple(note for name in found for note in look_like_labels(table, name))
     return table
 

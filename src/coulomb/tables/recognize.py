@@ -20,7 +20,7 @@ from coulomb.tables.source import Source
 from coulomb.tables.sources.arrays import ArraySource
 from coulomb.tables.sources.files import FileSource, relative_path
 from coulomb.tables.sources.objects import ImageListSource
-from coulomb.tables.texts import Texts, decoded
+from coulomb.tables.texts import Texts, decoded, strings
 
 SAMPLE = 100  # values from which the kind of a column of strings is read
 Places = npt.NDArray[np.int64]
@@ -425,10 +425,8 @@ def _of_objects(values: list[Any], asked: Asked) -> Any:
     try:
         return pa.array(values, from_pandas=True)
     except UnicodeEncodeError:
-        row = next(row for row, value in enumerate(values) if isinstance(value, str) and not _encodes(value))
-        raise InputError(
-            f"{asked.where}: the text of row {row} has half of a surrogate pair, so it is not Unicode"
-        ) from None
+        flat = [text for value in values for text in (value if isinstance(value, list) else [value])]
+        return strings(flat, asked.where)
     except (pa.ArrowException, TypeError, OverflowError):
         kinds = {type(value).__name__: row for row, value in reversed(list(enumerate(values))) if value is not None}
         listed = ", ".join(f"{kind} in row {row}" for kind, row in sorted(kinds.items(), key=lambda entry: entry[1]))
@@ -439,14 +437,6 @@ def _of_objects(values: list[Any], asked: Asked) -> Any:
 
 def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _stacked(values: list[Any], asked: Asked) -> Recognized:

@@ -53,6 +53,33 @@ def as_arrow(cells: Any) -> Any:
     return cells.array if isinstance(cells, Texts) else pa.array(list(cells), pa.large_string(), from_pandas=True)
 
 
+def strings(values: Sequence[str | None], where: str, first: int = 0) -> Any:
+    """Returns Python strings as an Arrow array of strings.
+
+    Args:
+        values: the strings; None where a text is missing.
+        where: their origin, for errors.
+        first: number of the first row, for errors.
+
+    Raises:
+        InputError: a string has half of a surrogate pair, as JSON may hold it; the message names its row.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, pa.large_string(), from_pandas=True)
+    except UnicodeEncodeError:
+        for row, value in enumerate(values, first):
+            try:
+                _ = isinstance(value, str) and value.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{where}: the text of row {row} has half of a surrogate pair at position {error.start}, which is not "
+                    "Unicode; write the data again, or leave out the row"
+                ) from None
+        raise
+
+
 def decoded(array: Any, where: str) -> Any:
     """Returns an Arrow array of strings or bytes as strings.
 

@@ -65,6 +65,7 @@ def test_json_lines(tmp_path, monkeypatch):
         (b'{"q": "a"}\n[1]\n', "line 2 is a list"),
         (b'{"q": "a"}\n{"q": "\xff"}\n', "line 2 is not UTF-8"),
         (b"{}\n", "no columns"),
+        (b'{"q": "a"}\n{"q": "\\ud800"}\n', "key 'q': the text of row 1 has half of a surrogate pair"),
     ],
 )
 def test_malformed_json_lines(tmp_path, content, message):

@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from coulomb.ground.text import visible
 from coulomb.tables.shards.table import ShardTable
 from coulomb.tables.sheets.sheet import Sheet
 from coulomb.tables.sources.tar import list_shards
+from coulomb.tables.texts import strings
 
 IMAGE = "image"
 
@@ -36,8 +38,9 @@ def _values(tables: list[ShardTable], name: str) -> Any:
     values = [table.columns[name].values if name in table.columns else [] for table in tables]
     codes = [table.columns[name].codes if name in table.columns else np.full(len(table), -1) for table in tables]
     if all(isinstance(value, str) for known in values for value in known):
+        where = f"the shards, {visible(name)!r}"
         parts = [
-            pa.array([*known, None], pa.large_string()).take(pa.array(np.where(of < 0, len(known), of)))
+            strings([*known, None], where).take(pa.array(np.where(of < 0, len(known), of)))
             for known, of in zip(values, codes, strict=True)
         ]
         return pa.chunked_array(parts, pa.large_string())

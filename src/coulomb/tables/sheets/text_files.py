@@ -12,6 +12,7 @@ from coulomb.ground.reading.cells import FORMULA
 from coulomb.ground.reading.files import read_lines
 from coulomb.ground.text import first_few, portable, visible
 from coulomb.tables.sheets.sheet import Sheet
+from coulomb.tables.texts import strings
 
 _LEAST_BLOCK = 2**22  # bytes of a CSV file that are read at once; a row must fit into one block
 _LARGEST_BLOCK = 2**30
@@ -154,7 +155,7 @@ def read_json_lines(path: Path) -> dict[str, Any]:
             values += [None] * (count - done - len(values))
             earlier = chunks.setdefault(name, [pa.nulls(done, pa.large_string())] if done else [])
             is_text = all(value is None or isinstance(value, str) for value in values)
-            earlier.append(pa.array(values, pa.large_string()) if is_text else values)
+            earlier.append(strings(values, f"{visible(path)}, key {visible(name)!r}", done) if is_text else values)
         rows, done = {}, count
 
     for number, line in enumerate(read_lines(path, most=_MOST, remedy="give files with shorter lines"), 1):
