@@ -34,6 +34,7 @@ MOST_ROWS = 20_000  # held-out pairs that are measured; more are dropped by a se
 GEOMETRY = 2_000  # pairs for the geometry of both towers
 MAPPED = 500  # cells of each tower on the map
 SHOWN = 8  # worst misses per direction, and as many queries at random
+CURVE = 40  # points of a curve of R@k
 FOUND = 3  # nearest keys that are shown per query
 
 Ranks = tuple[np.ndarray, np.ndarray]
@@ -135,7 +136,8 @@ def assess_pairs(inputs: PairInputs) -> PairAssessment:
     ``samples`` holds, with ``d`` for both directions (0: first → second, 1: back): ``rows_0`` and ``rows_1``, the row in the
     table of each distinct cell; ``place_0`` and ``place_1``, its place among the held-out rows; ``ranks_CONTESTANT_d``, the
     rank of each query; ``query_d`` [s], ``answer_d`` [s], ``found_d`` [s, 3], ``cosine_d`` [s, 4] (of the answer, then of the
-    keys that were found), ``worst_d`` bool [s]: the queries to show, numbered as distinct cells; ``mapped_0`` and
+    keys that were found), ``worst_d`` bool [s]: the queries to show, numbered as distinct cells; ``curve_k_d`` and
+    ``curve_chance_d``, the expected R@k of keys in random order for some k from 1 to all keys; ``mapped_0`` and
     ``mapped_1``, the distinct cells on the maps, and ``map_KEY`` [n + m, 2], their places, first column first.
     """
     drawn = draw_clusters(inputs.ids, MOST_ROWS, inputs.seed)
@@ -173,9 +175,9 @@ def assess_pairs(inputs: PairInputs) -> PairAssessment:
     result["towers"] = tower_figures(inputs, cells)
     samples, result["maps"] = samples_of(trained, pairs, ranks, inputs.seed)
     rows = np.arange(len(inputs.ids)) if inputs.rows is None else np.asarray(inputs.rows)
-    samples |= {f"rows_{side}": rows[cells[side]] for side in (0, 1)} | {
-        f"place_{side}": cells[side] for side in (0, 1)
-    }
+    for side in (0, 1):
+        samples |= {f"rows_{side}": rows[cells[side]], f"place_{side}": cells[side]}
+        samples |= chance_curve(pairs, side)
     result["protocol"] = {
         "pairs": len(drawn),
         "pairs_left_out": len(inputs.ids) - len(drawn),
@@ -269,6 +271,16 @@ def chance_measurements(pairs: DistinctPairs) -> dict[str, np.ndarray]:
         found |= {f"{direction}_recall_at_{k}": np.array([1 - s[min(k, keys)] for s in survivals])[which] for k in KS}
         found[f"{direction}_mrr"] = reciprocal[which]
     return found
+
+
+def chance_curve(pairs: DistinctPairs, side: int) -> dict[str, np.ndarray]:
+    """Returns the expected R@k of keys in random order at about 40 values of k, evenly spread on a logarithmic axis."""
+    sizes = len(pairs.first_rows), len(pairs.second_rows)
+    keys = sizes[1 - side]
+    answers, queries = np.unique(np.bincount(pairs.correct[side], minlength=sizes[side]), return_counts=True)
+    survival = sum(chance_survival(int(c), keys) * n for c, n in zip(answers, queries, strict=True)) / queries.sum()
+    k = np.unique(np.geomspace(1, keys, CURVE).round().astype(np.int64))
+    return {f"curve_k_{side}": k, f"curve_chance_{side}": 1 - survival[k]}
 
 
 def geometry_figures(trained: Embedded, pairs: DistinctPairs, seed: int) -> dict[str, Any]:

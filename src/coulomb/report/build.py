@@ -1,10 +1,12 @@
 """Run folder → ``report.html``, one page that needs no network."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
 from coulomb.evaluation.level import RULES
+from coulomb.evaluation.pair_verdict import PAIR_RULES
 from coulomb.report.collect import RunData, read_run
 from coulomb.report.doctor_section import doctor_section
 from coulomb.report.embedding_charts import plane_chart, similarity_section, spectrum_chart, trajectory
@@ -12,6 +14,7 @@ from coulomb.report.facts import command_line, data_section, header
 from coulomb.report.gallery import make_gallery, picture, sprite_sheet
 from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
+from coulomb.report.pair_section import PairSection, pair_section
 from coulomb.report.scores import (
     class_bars,
     class_rows,
@@ -42,6 +45,9 @@ def build_report(run: Path | str, out: Path | str | None = None) -> Path:
 
 def render_report(run: RunData) -> str:
     """Returns the page as text."""
+    pairs = pair_section(run)
+    if pairs is not None:
+        return _render_pairs(run, pairs)
     gallery = make_gallery(run)
     sheet = sprite_sheet(run.samples.thumbnails) if run.samples is not None else None
     charts = ChartList()
@@ -75,6 +81,32 @@ def render_report(run: RunData) -> str:
     }
     return render_page(
         "coulomb.report", "report.html", content, charts=charts, data=data, styles=STYLES, scripts=SCRIPTS
+    )
+
+
+def _render_pairs(run: RunData, pairs: PairSection) -> str:
+    """Returns the page of a run on two columns."""
+    charts = ChartList()
+    content = {
+        "run": run,
+        "head": header(run),
+        "verdict": dataclasses.replace(verdict_section(run), score=pairs.tiles),
+        "doctor": doctor_section(run),
+        "rules": PAIR_RULES,
+        "loss": charts.add(loss_chart(run)),
+        "knn": None,
+        "plane": None,
+        "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
+        "names": {key: f"{name}, R@5" for key, name in pairs.names.items()},
+        "pairs": pairs,
+        "curves": [charts.add(direction.curve) for direction in pairs.directions if direction.curve is not None],
+        "data": data_section(run),
+        "command": command_line(run.config),
+        "protocol": _protocol(run),
+        "problems": run.problems,
+    }
+    return render_page(
+        "coulomb.report", "pairs.html", content, charts=charts, styles=(*STYLES, "pairs.css"), scripts=()
     )
 
 

@@ -95,6 +95,14 @@ class RunData:
         return clean(self.folder.name) or "run"
 
     @property
+    def columns(self) -> list[str]:
+        """The names of both columns of an evaluation of pairs; empty for other evaluations."""
+        names = self.evaluation.get("columns")
+        if not isinstance(names, list) or len(names) != 2:
+            return []
+        return names if all(isinstance(each, str) for each in names) else []
+
+    @property
     def class_names(self) -> list[str]:
         """Class names; empty without labels."""
         names = self.data.get("classes")
@@ -127,7 +135,8 @@ def read_run(folder: Path | str) -> RunData:
         if evaluation := _read_mapping(run, f"transfer/{path.name}", read_json):
             run.transfers.append(evaluation)
     _read_metrics(run)
-    run.samples = read_samples(folder / "samples.npz", run.problems)
+    if not run.columns:  # the samples of runs on two columns: coulomb.report.pair_section
+        run.samples = read_samples(folder / "samples.npz", run.problems)
     if (folder / "views.png").is_file():
         try:
             run.views = read_bytes(folder / "views.png", most=MAX_PICTURE)

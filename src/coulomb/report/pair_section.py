@@ -1,0 +1,440 @@
+"""A run on two columns: recall curves by direction, figures, worst misses with their answers, and one map of both towers."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from coulomb.evaluation.comparison import START
+from coulomb.evaluation.pair_verdict import BM25, CHANCE, LINEAR_MAP, UNTRAINED
+from coulomb.ground.errors import InputError
+from coulomb.ground.reading import MIB, Arrays, finite, open_arrays
+from coulomb.metrics.matching import DIRECTIONS
+from coulomb.report.collect import RunData, clean
+from coulomb.report.gallery import Layout, Sheet, sprite_sheet
+from coulomb.report.pages.chart import Chart, Series, line_chart
+from coulomb.report.pages.numbers import count, percent, significant
+from coulomb.report.scores import Score, Value
+
+# In the order and with the names of the table and the charts.
+PAIR_CONTESTANTS = {
+    "trained": "trained towers",
+    START: "starting weights as they are",
+    LINEAR_MAP: "starting weights, linear map",
+    UNTRAINED: "untrained towers, linear map",
+    BM25: "BM25",
+    CHANCE: "chance",
+}
+FIGURES = {
+    "recall_at 1": "R@1",
+    "recall_at 5": "R@5",
+    "recall_at 10": "R@10",
+    "mrr": "MRR",
+    "median_rank": "median rank",
+}
+MAPS = ("tsne", "umap", "pca")
+THUMBNAIL = 64  # pixels
+MAX_EXPANDED = 256 * MIB
+MAX_SHOWN = 100  # queries per direction
+MAX_CELLS = 10_000  # previews of a column
+MAX_MAPPED = 5_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell on the page: a text, a picture by its place in the sprite sheet of its column, or only the number of its row."""
+
+    row: int
+    text: str | None = None
+    picture: int | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A query with its answer and the keys that were found first.
+
+    ``found`` holds (cell, cosine, whether it is right).
+    """
+
+    query: Cell
+    answer: Cell
+    rank: int
+    cosine: float
+    found: list[tuple[Cell, float, bool]]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Queries of one column among the cells of the other; ``start`` and ``end`` number the columns."""
+
+    start: int
+    end: int
+    title: str
+    keys: int
+    curve: Chart | None
+    worst: list[Shown]
+    others: list[Shown]
+
+
+@dataclass(frozen=True)
+class PairMap:
+    """Positions of the cells of both columns on one map; ``marks`` holds (left, top, column, tooltip)."""
+
+    layout: Layout
+    marks: list[tuple[float, float, int, str]]
+
+
+@dataclass(frozen=True)
+class PairSection:
+    """What the page shows of a run on two columns.
+
+    Attributes:
+        columns: the names of both columns.
+        names: contestant → its name, for those that were measured.
+        table: (heading, rows) by direction; a row is (label, cells), a cell (text, interval, whether it is the best).
+        directions: curves and queries of both directions; without curves and queries if there are no samples.
+        sheets: the pictures of each column; None for a column that has none.
+        map: the first map; None without samples.
+        geometry: (name, value) of figures of the embeddings.
+        towers: (column, accuracies of the trained and the untouched tower by kNN).
+        tiles: R@5, the mean of both directions, for the verdict.
+        protocol: a sentence about queries and clusters.
+    """
+
+    columns: tuple[str, str]
+    names: dict[str, str]
+    table: list[tuple[str, list[tuple[str, list[tuple[str, str, bool]]]]]]
+    directions: list[Direction]
+    sheets: tuple[Sheet | None, Sheet | None] = (None, None)
+    map: PairMap | None = None
+    geometry: list[tuple[str, str]] = field(default_factory=list)
+    towers: list[tuple[str, str, str]] = field(default_factory=list)
+    tiles: Score | None = None
+    protocol: str = ""
+
+
+def pair_section(run: RunData) -> PairSection | None:
+    """Returns the section of a run on two columns; None for other runs. ``run.problems`` receives what cannot be read."""
+    if not run.columns:
+        return None
+    first, second = run.columns
+    names = {key: name for key, name in PAIR_CONTESTANTS.items() if isinstance(run.evaluation.get(key), dict)}
+    stored = read_pair_samples(run.folder / "samples.npz", run.problems)
+    sheets: list[Sheet | None] = [None, None]
+    directions, drawn = [], None
+    titles = f"{first} → {second}", f"{second} → {first}"
+    if stored is not None:
+        cells = [_Previews(stored, side) for side in (0, 1)]
+        for side, title in enumerate(titles):
+            curve = recall_chart(title, stored, side, names)
+            worst, others = _queries(stored, side, cells[side], cells[1 - side])
+            directions.append(Direction(side, 1 - side, title, len(stored.rows[1 - side]), curve, worst, others))
+        sheets = [each.sheet() for each in cells]
+        drawn = _map(run, stored, cells)
+    return PairSection(
+        (first, second),
+        names,
+        [(title, _rows(run.evaluation, direction, names)) for title, direction in zip(titles, DIRECTIONS, strict=True)],
+        directions,
+        (sheets[0], sheets[1]),
+        drawn,
+        _geometry(run.evaluation.get("geometry"), (first, second)),
+        _towers(run.evaluation.get("towers")),
+        _tiles(run.evaluation, names),
+        _protocol(run.evaluation.get("protocol")),
+    )
+
+
+@dataclass(frozen=True)
+class PairSamples:
+    """The arrays of ``samples.npz`` of a run on two columns, see `coulomb.evaluation.pairs.assess_pairs`.
+
+    ``previews`` has for each column the place of each preview among the held-out rows → (text, JPEG bytes), one of both None.
+    """
+
+    rows: tuple[np.ndarray, np.ndarray]
+    places: tuple[np.ndarray, np.ndarray]
+    ranks: dict[str, tuple[np.ndarray, np.ndarray]]
+    shown: tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+    chance: tuple[list[tuple[float, float]], list[tuple[float, float]]]
+    mapped: tuple[np.ndarray, np.ndarray]
+    maps: dict[str, np.ndarray]
+    previews: tuple[dict[int, tuple[str | None, bytes | None]], dict[int, tuple[str | None, bytes | None]]]
+
+
+def read_pair_samples(path: Path, problems: list[str]) -> PairSamples | None:
+    """Reads and checks the samples of a run on two columns; ``problems`` receives a sentence if that fails."""
+    if not path.is_file():
+        problems.append("samples.npz does not exist (yet): no curves, no queries and no map.")
+        return None
+    try:
+        with open_arrays(path, most=MAX_EXPANDED) as stored:
+            return _samples(stored)
+    except (InputError, KeyError, ValueError, TypeError, IndexError) as error:
+        problems.append(f"samples.npz cannot be read: {clean(str(error))}")
+        return None
+
+
+def _samples(stored: Arrays) -> PairSamples:
+    rows = _integers(stored, "rows_0"), _integers(stored, "rows_1")
+    sizes = len(rows[0]), len(rows[1])
+    places = _integers(stored, "place_0", sizes[0]), _integers(stored, "place_1", sizes[1])
+    ranks = {
+        name: (
+            _integers(stored, f"ranks_{name}_0", sizes[0], 1, sizes[1]),
+            _integers(stored, f"ranks_{name}_1", sizes[1], 1, sizes[0]),
+        )
+        for name in PAIR_CONTESTANTS
+        if f"ranks_{name}_0" in stored and f"ranks_{name}_1" in stored
+    }
+    shown, chance = [], []
+    for side in (0, 1):
+        query = _integers(stored, f"query_{side}", None, 0, sizes[side] - 1)[:MAX_SHOWN]
+        found = stored[f"found_{side}"].astype(np.int64)[:MAX_SHOWN]
+        cosine = stored[f"cosine_{side}"].astype(float)[:MAX_SHOWN]
+        if found.ndim != 2 or len(found) != len(query) or cosine.shape != (len(query), found.shape[1] + 1):
+            raise InputError(f"the arrays of direction {side} do not fit together.")
+        if found.size and not 0 <= found.min() <= found.max() < sizes[1 - side]:
+            raise InputError(f"found_{side} names cells that are not there.")
+        arrays = {"query": query, "found": found, "cosine": np.clip(np.nan_to_num(cosine), -1, 1)}
+        arrays["answer"] = _integers(stored, f"answer_{side}", None, 0, sizes[1 - side] - 1)[:MAX_SHOWN]
+        arrays["worst"] = stored[f"worst_{side}"].astype(bool)[:MAX_SHOWN]
+        if any(len(each) != len(query) for each in arrays.values()):
+            raise InputError(f"the arrays of direction {side} do not fit together.")
+        shown.append(arrays)
+        pairs: list[tuple[float, float]] = []
+        if f"curve_k_{side}" in stored and f"curve_chance_{side}" in stored:
+            k, value = stored[f"curve_k_{side}"].astype(float), stored[f"curve_chance_{side}"].astype(float)
+            pairs = list(zip(k.tolist(), value.tolist(), strict=True)) if k.shape == value.shape and k.ndim == 1 else []
+        chance.append(pairs)
+    mapped = tuple(_integers(stored, f"mapped_{side}", None, 0, sizes[side] - 1)[:MAX_MAPPED] for side in (0, 1))
+    maps = {key: stored[f"map_{key}"].astype(float) for key in MAPS if f"map_{key}" in stored}
+    count_mapped = len(mapped[0]) + len(mapped[1])
+    maps = {
+        key: each
+        for key, each in maps.items()
+        if each.shape == (count_mapped, 2) and bool(((each >= 0) & (each <= 100)).all())
+    }
+    previews = _previews(stored, 0), _previews(stored, 1)
+    return PairSamples(rows, places, ranks, (shown[0], shown[1]), (chance[0], chance[1]), mapped, maps, previews)  # type: ignore[arg-type]
+
+
+def _integers(stored: Arrays, name: str, size: int | None = None, low: int = 0, high: int | None = None) -> np.ndarray:
+    values = stored[name]
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer) or (size is not None and len(values) != size):
+        raise InputError(f"{name} has an unexpected structure.")
+    if len(values) and (int(values.min()) < low or (high is not None and int(values.max()) > high)):
+        raise InputError(f"{name} has values out of range.")
+    return values.astype(np.int64)
+
+
+def _previews(stored: Arrays, side: int) -> dict[int, tuple[str | None, bytes | None]]:
+    """Returns the previews of a column; empty for columns of vectors."""
+    if f"shown_{side}" not in stored:
+        return {}
+    places = _integers(stored, f"shown_{side}")[:MAX_CELLS].tolist()
+    if f"texts_{side}" in stored:
+        texts = stored[f"texts_{side}"]
+        return {place: (clean(str(text)), None) for place, text in zip(places, texts[: len(places)], strict=True)}
+    if f"pictures_{side}" in stored and f"ends_{side}" in stored:
+        ends = _integers(stored, f"ends_{side}")[:MAX_CELLS].tolist()
+        data = stored[f"pictures_{side}"].astype(np.uint8).tobytes()
+        starts = [0, *ends[:-1]]
+        return {
+            place: (None, data[start:end])
+            for place, start, end in zip(places, starts, ends[: len(places)], strict=True)
+        }
+    return {}
+
+
+class _Previews:
+    """The cells of a column; those that are shown as pictures are collected for a sprite sheet."""
+
+    def __init__(self, samples: PairSamples, side: int) -> None:
+        self.rows, self.places, self.previews = samples.rows[side], samples.places[side], samples.previews[side]
+        self.thumbnails: list[np.ndarray] = []
+        self.known: dict[int, int] = {}
+
+    def cell(self, number: int, *, picture: bool = True) -> Cell:
+        """Returns a distinct cell; without ``picture`` only its text."""
+        row, place = int(self.rows[number]), int(self.places[number])
+        text, data = self.previews.get(place, (None, None))
+        if not picture or data is None:
+            return Cell(row, text)
+        if place not in self.known:
+            pixels = _thumbnail(data)
+            if pixels is None:
+                return Cell(row, "unreadable picture")
+            self.known[place] = len(self.thumbnails)
+            self.thumbnails.append(pixels)
+        return Cell(row, None, self.known[place])
+
+    def sheet(self) -> Sheet | None:
+        """Returns the pictures as one; None if there are none."""
+        return sprite_sheet(np.stack(self.thumbnails)) if self.thumbnails else None
+
+
+def _thumbnail(data: bytes) -> np.ndarray | None:
+    """Returns uint8 [64, 64, 3]: the whole picture in the middle of a gray square."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
+            if opened.width * opened.height > 4_000_000:
+                return None
+            picture = opened.convert("RGB")
+    except Exception:  # Pillow raises many kinds for damaged files
+        return None
+    scale = THUMBNAIL / max(picture.size)
+    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    square = Image.new("RGB", (THUMBNAIL, THUMBNAIL), (128, 128, 128))
+    square.paste(
+        picture.resize(size, Image.Resampling.LANCZOS), ((THUMBNAIL - size[0]) // 2, (THUMBNAIL - size[1]) // 2)
+    )
+    return np.asarray(square)
+
+
+def recall_chart(title: str, samples: PairSamples, side: int, names: Mapping[str, str]) -> Chart | None:
+    """Returns R@k over k on a logarithmic axis, a curve per contestant."""
+    keys = len(samples.rows[1 - side])
+    k = np.unique(np.geomspace(1, max(keys, 1), 40).round().astype(int))
+    series = []
+    for key, name in names.items():
+        if key in samples.ranks:
+            shares = (samples.ranks[key][side][None] <= k[:, None]).mean(1)
+            series.append(Series(name, list(zip(k.tolist(), shares.tolist(), strict=True)), key, draw="line"))
+    if CHANCE in names and samples.chance[side]:
+        series.append(Series(names[CHANCE], samples.chance[side], CHANCE, dashed=True, draw="line"))
+    return line_chart(
+        series,
+        title=title,
+        x_label=f"k, of {count(keys)} candidates",
+        x_name="k",
+        y_label="R@k: share of queries with a right answer among the first k",
+        write=lambda value: percent(value, 0),
+        limits=(0, 1),
+        y_range=(0, 1),
+        log_x=True,
+    )
+
+
+def _queries(samples: PairSamples, side: int, own: _Previews, other: _Previews) -> tuple[list[Shown], list[Shown]]:
+    """Returns the worst misses, and queries at random."""
+    arrays, sides = samples.shown[side], ([], [])  # type: tuple[Any, tuple[list[Shown], list[Shown]]]
+    trained = samples.ranks.get("trained")
+    for place, query in enumerate(arrays["query"].tolist()):
+        answer, cosine = int(arrays["answer"][place]), arrays["cosine"][place].tolist()
+        rank = int(trained[side][query]) if trained is not None else 0
+        found = arrays["found"][place].tolist()
+        right = [each == answer or (rank == 1 and not number) for number, each in enumerate(found)]
+        sides[int(not arrays["worst"][place])].append(
+            Shown(
+                own.cell(query),
+                other.cell(answer),
+                rank,
+                cosine[0],
+                [(other.cell(each), value, ok) for each, value, ok in zip(found, cosine[1:], right, strict=True)],
+            )
+        )
+    return sides
+
+
+def _map(run: RunData, samples: PairSamples, cells: Sequence[_Previews]) -> PairMap | None:
+    described = run.evaluation.get("maps")
+    for entry in described if isinstance(described, list) else []:
+        if not isinstance(entry, dict) or entry.get("key") not in samples.maps:
+            continue
+        places = samples.maps[entry["key"]]
+        layout = Layout(entry["key"], str(entry.get("name")), str(entry.get("caution")), places)
+        numbers = [(side, number) for side in (0, 1) for number in samples.mapped[side].tolist()]
+        marks = []
+        for (left, top), (side, number) in zip(places.tolist(), numbers, strict=True):
+            cell = cells[side].cell(number, picture=False)
+            marks.append((left, top, side, cell.text or f"row {cell.row}"))
+        return PairMap(layout, marks)
+    return None
+
+
+def _rows(
+    evaluation: Mapping[str, Any], direction: str, names: Mapping[str, str]
+) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+    rows = []
+    for path, label in FIGURES.items():
+        values = {key: _figure(evaluation[key].get(direction), path) for key in names}
+        known = [value for value in values.values() if value is not None]
+        if not known:
+            continue
+        lower_is_better = path == "median_rank"
+        best = min(known) if lower_is_better else max(known)
+        cells = []
+        for key, value in values.items():
+            text = significant(value) if lower_is_better else percent(value) if path != "mrr" else _decimal(value)
+            interval = _interval(
+                evaluation[key].get("intervals"), f"{direction}_{path.replace(' ', '_')}", path == "mrr"
+            )
+            cells.append((text, interval, value is not None and value == best))
+        rows.append((label, cells))
+    return rows
+
+
+def _figure(figures: Any, path: str) -> float | None:
+    for part in path.split():
+        figures = figures.get(part) if isinstance(figures, dict) else None
+    return finite(figures)
+
+
+def _decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _interval(intervals: Any, name: str, decimal: bool) -> str:
+    found = intervals.get(name) if isinstance(intervals, dict) else None
+    bounds = [finite(each) for each in found] if isinstance(found, list) and len(found) == 2 else []
+    if len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
+        return ""
+    low, high = bounds[0], bounds[1]
+    return f"{low:.3f}–{high:.3f}" if decimal else f"{100 * low:.0f}–{100 * high:.0f}"
+
+
+def _geometry(geometry: Any, columns: tuple[str, str]) -> list[tuple[str, str]]:
+    if not isinstance(geometry, dict):
+        return []
+    rows = [
+        ("alignment of pairs (squared distance; 2 is chance)", _figure(geometry, "alignment")),
+        ("modality gap (distance of the centers of both towers, 0 to 2)", _figure(geometry, "modality_gap")),
+        ("towers told apart by a linear probe (0: chance, 1: always)", _figure(geometry, "towers_told_apart")),
+    ]
+    for key, name in zip(("first", "second"), columns, strict=True):
+        rows.append((f"{name}: uniformity (lower: more evenly spread)", _figure(geometry, f"uniformity {key}")))
+        rows.append((f"{name}: effective rank", _figure(geometry, f"effective_rank {key}")))
+    return [(label, significant(value)) for label, value in rows if value is not None]
+
+
+def _towers(towers: Any) -> list[tuple[str, str, str]]:
+    rows = []
+    for column, found in (towers if isinstance(towers, dict) else {}).items():
+        values = [_figure(found, f"knn {name} accuracy") for name in ("trained", "untouched")]
+        rows.append((str(column), percent(values[0]), percent(values[1])))
+    return rows
+
+
+def _tiles(evaluation: Mapping[str, Any], names: Mapping[str, str]) -> Score | None:
+    values = {key: _figure(evaluation[key], "mean recall_at 5") for key in names}
+    found = {key: Value(value) for key, value in values.items() if value is not None}
+    return Score("recall_at_5", "R@5, mean of both directions", found) if found else None
+
+
+def _protocol(protocol: Any) -> str:
+    if not isinstance(protocol, dict):
+        return ""
+    cells, clusters = protocol.get("distinct_cells"), finite(protocol.get("clusters"))
+    sentences = []
+    if isinstance(cells, list) and len(cells) == 2 and all(finite(each) is not None for each in cells):
+        sentences.append(f"{count(cells[0])} and {count(cells[1])} distinct held-out cells; any right answer counts.")
+    if left_out := finite(protocol.get("pairs_left_out")):
+        sentences.append(f"{count(left_out)} further pairs were left out by a seeded draw.")
+    if clusters is not None:
+        sentences.append(f"Intervals: 95%, resampled over {count(clusters)} clusters.")
+    return " ".join(sentences)
