@@ -135,13 +135,11 @@ def _title(level: Level, comparison: Sequence[Mapping[str, Any]], weights: str) 
         if sides.get(CHANCE) == AHEAD:
             return "No better than untrained towers with a linear map"
         return "No better than chance"
-    use = f"Use {weights} as they are"
-    if deciding_pair(comparison)["against"] == LINEAR_MAP:
-        use = f"Use {weights} with a linear map"
+    mapped = deciding_pair(comparison)["against"] == LINEAR_MAP
     return {
         Level.ADAPTING_HELPED: f"Training beyond {weights} helped",
-        Level.USE_STARTING_POINT: use,
-        Level.ADAPTING_HURT: f"Training made {weights} worse",
+        Level.USE_STARTING_POINT: f"Use {weights} {'with a linear map' if mapped else 'as they are'}",
+        Level.ADAPTING_HURT: f"Worse than {weights} with a linear map" if mapped else f"Training made {weights} worse",
         Level.LEARNED_WELL: "The towers learned well",
         Level.LEARNED_SOMETHING: "The towers learned something",
         Level.WORSE_THAN_BM25: "Worse than BM25",

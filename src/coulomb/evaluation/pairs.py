@@ -133,12 +133,16 @@ def assess_pairs(inputs: PairInputs) -> PairAssessment:
     (column → ``knn`` of the trained and the untouched tower, where there are labels), ``geometry``, ``maps`` and
     ``protocol``.
 
-    ``samples`` holds, with ``d`` for both directions (0: first → second, 1: back): ``rows_0`` and ``rows_1``, the row in the
-    table of each distinct cell; ``place_0`` and ``place_1``, its place among the held-out rows; ``ranks_CONTESTANT_d``, the
-    rank of each query; ``query_d`` [s], ``answer_d`` [s], ``found_d`` [s, 3], ``cosine_d`` [s, 4] (of the answer, then of the
-    keys that were found), ``worst_d`` bool [s]: the queries to show, numbered as distinct cells; ``curve_k_d`` and
-    ``curve_chance_d``, the expected R@k of keys in random order for some k from 1 to all keys; ``mapped_0`` and
-    ``mapped_1``, the distinct cells on the maps, and ``map_KEY`` [n + m, 2], their places, first column first.
+    ``samples`` holds, with ``d`` for both directions (0: first → second, 1: back):
+
+    - ``rows_0`` and ``rows_1``, the row in the table of each distinct cell; ``place_0`` and ``place_1``, its place among the
+      held-out rows;
+    - ``ranks_CONTESTANT_d``, the rank of each query; ``curve_k_d`` and ``curve_chance_d``, the expected R@k of keys in random
+      order for some k from 1 to all keys;
+    - the queries to show, numbered as distinct cells: ``query_d`` [s], ``worst_d`` bool [s], ``answer_d`` [s], ``found_d``
+      [s, 3], ``right_d`` bool [s, 3], ``cosine_d`` [s, 4] of the answer, then of the keys that were found;
+    - ``mapped_0`` and ``mapped_1``, the distinct cells on the maps, and ``map_KEY`` [n + m, 2], their places, first column
+      first.
     """
     drawn = draw_clusters(inputs.ids, MOST_ROWS, inputs.seed)
     pairs = distinct_pairs(inputs.ids[drawn])
@@ -348,7 +352,11 @@ def samples_of(
         nearest = list(nearest_by_cosine(wanted, searched, FOUND))
         found = torch.cat([columns for _, _, columns in nearest]).numpy()
         cosine = torch.cat([cosines for _, cosines, _ in nearest]).numpy()
+        right = set(zip(pairs.correct[side].tolist(), pairs.correct[1 - side].tolist(), strict=True))
+        asked = np.repeat(query, found.shape[1])
+        hits = [each in right for each in zip(asked.tolist(), found.reshape(-1).tolist(), strict=True)]
         samples |= {
+            f"right_{side}": np.array(hits, bool).reshape(found.shape),
             f"query_{side}": query,
             f"answer_{side}": answer,
             f"found_{side}": found,

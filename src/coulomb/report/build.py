@@ -14,7 +14,7 @@ from coulomb.report.facts import command_line, data_section, header
 from coulomb.report.gallery import make_gallery, picture, sprite_sheet
 from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
-from coulomb.report.pair_section import PairSection, pair_section
+from coulomb.report.pair_section import PairSection, cosine_text, pair_section
 from coulomb.report.scores import (
     class_bars,
     class_rows,
@@ -94,8 +94,6 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
         "doctor": doctor_section(run),
         "rules": PAIR_RULES,
         "loss": charts.add(loss_chart(run)),
-        "knn": None,
-        "plane": None,
         "small": [(name, [charts.add(chart) for chart in members]) for name, members in small_charts(run)],
         "names": {key: f"{name}, R@5" for key, name in pairs.names.items()},
         "pairs": pairs,
@@ -106,7 +104,12 @@ def _render_pairs(run: RunData, pairs: PairSection) -> str:
         "problems": run.problems,
     }
     return render_page(
-        "coulomb.report", "pairs.html", content, charts=charts, styles=(*STYLES, "pairs.css"), scripts=()
+        "coulomb.report",
+        "pairs.html",
+        content,
+        charts=charts,
+        styles=(*STYLES, "pairs.css"),
+        filters={"cosine": cosine_text},
     )
 
 

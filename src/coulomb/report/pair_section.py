@@ -202,6 +202,9 @@ def _samples(stored: Arrays) -> PairSamples:
             raise InputError(f"found_{side} names cells that are not there.")
         arrays = {"query": query, "found": found, "cosine": np.clip(np.nan_to_num(cosine), -1, 1)}
         arrays["answer"] = _integers(stored, f"answer_{side}", None, 0, sizes[1 - side] - 1)[:MAX_SHOWN]
+        arrays["right"] = stored[f"right_{side}"].astype(bool)[:MAX_SHOWN]
+        if arrays["right"].shape != found.shape:
+            raise InputError(f"right_{side} has an unexpected structure.")
         arrays["worst"] = stored[f"worst_{side}"].astype(bool)[:MAX_SHOWN]
         if any(len(each) != len(query) for each in arrays.values()):
             raise InputError(f"the arrays of direction {side} do not fit together.")
@@ -327,8 +330,7 @@ def _queries(samples: PairSamples, side: int, own: _Previews, other: _Previews) 
     for place, query in enumerate(arrays["query"].tolist()):
         answer, cosine = int(arrays["answer"][place]), arrays["cosine"][place].tolist()
         rank = int(trained[side][query]) if trained is not None else 0
-        found = arrays["found"][place].tolist()
-        right = [each == answer or (rank == 1 and not number) for number, each in enumerate(found)]
+        found, right = arrays["found"][place].tolist(), arrays["right"][place].tolist()
         sides[int(not arrays["worst"][place])].append(
             Shown(
                 own.cell(query),
@@ -383,6 +385,11 @@ def _figure(figures: Any, path: str) -> float | None:
     for part in path.split():
         figures = figures.get(part) if isinstance(figures, dict) else None
     return finite(figures)
+
+
+def cosine_text(value: float) -> str:
+    """−0.154 → '−0.15'."""
+    return f"{value:.2f}".replace("-", "−")
 
 
 def _decimal(value: float | None) -> str:
