@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from coulomb.ground.errors import InputError
 from coulomb.tables import Columns
-from coulomb.tables.cell_split import components, equal_cells_split, joint_ids, require_no_shared_cells, shared_cells
+from coulomb.tables.cell_split import (
+    components,
+    equal_cells_split,
+    joint_ids,
+    require_no_shared_cells,
+    shared_cells,
+    split_rows,
+)
 from coulomb.tables.groups import find_groups
 
 tables_of_ids = st.integers(1, 3).flatmap(
@@ -88,13 +95,30 @@ def test_where_nearly_all_rows_are_joined_the_error_says_what_to_do():
         equal_cells_split(ids, 1, 0)
 
 
-def test_groups_are_one_more_column():
-    table = Columns({"caption": list("abcdefghij")}, groups={"house": [0, 0, 0, 1, 1, 1, 2, 2, 3, None]})
-    houses = find_groups(table, "house")
-    ids = np.column_stack([table.cell_ids("caption"), houses.ids])
+def test_rows_are_split_by_cells_and_groups():
+    captions, houses = ["a", "a", "c", "d", "e", "f", "g", "h", "i", "j"], [0, 1, 2, 2, 3, 3, 4, 4, None, None]
+    table = Columns({"x": np.arange(10.0)[:, None], "caption": captions}, groups={"house": houses})
     for seed in range(5):
-        train, test, _ = equal_cells_split(ids, 0.3, seed, names=["caption", "house"])
-        assert not set(houses.ids[train]) & set(houses.ids[test]) and len(test) == 3
+        train, test, sentence = split_rows(table, 0.2, seed, group="house")
+        assert len(test) == 2 and len(train) == 8
+        for values in (captions, houses):
+            known = [{values[row] for row in side} - {None} for side in (train, test)]
+            assert not known[0] & known[1]
+        assert "no x, caption or house is in both parts" in sentence
+        assert "2 rows without a house are groups of their own" in sentence
+        train, test, sentence = split_rows(table, 0.2, seed, group="caption")
+        assert "no caption is in both parts" in sentence
+    with pytest.raises(InputError, match="houses.*did you mean 'house'"):
+        split_rows(table, 0.2, 0, group="houses")
+
+
+def test_hard_negatives_do_not_join_rows():
+    columns = {"a": list("abcd"), "b": list("efgh"), "n": ["same"] * 4}
+    table = Columns(columns, negatives=("n",))
+    _, test, sentence = split_rows(table, 0.25, 0)
+    assert len(test) == 1 and "no a or b is in both" in sentence
+    with pytest.raises(InputError, match="most frequent n is in 4 rows"):
+        split_rows(Columns(columns), 0.25, 0)
 
 
 def test_a_column_is_a_group():

@@ -57,9 +57,12 @@ def test_the_split_and_its_leaks():
     rows = {"a": [f"a {row}" for row in range(10)], "b": [f"b {row // 2}" for row in range(10)], "house": [0, 1] * 5}
     result, text = checked(rows, "a,b")
     assert result["split"]["test"] == 2 and "no a or b is in both parts" in text and "leaks     none" in text
-    result, text = checked(rows, "a,b", group="house", test_fraction=0.5)
-    assert result["split"]["test"] == 5 and "5 of 5 test rows share a cell" in result["leaks"]
+    result, text = checked(rows, "a,b", group="a", test_fraction=0.5)
+    assert result["split"]["test"] == 5 and "of 5 test rows share a cell with the training set (b of" in result["leaks"]
     assert result["leaks"] in text.split("worth attention")[1]
+    result, text = checked(rows, "a,b", group="house")
+    assert "only 0 of 10 rows can be held out so that no a, b or house is in both" in result["split"]["refused"]
+    assert "--group a:" in text
     result, text = checked(rows, "a,b", {"a": ["new", "a 3"], "b": ["b 0", "other"]})
     assert "2 of 2 test rows share a cell with the training set (a of 1, b of 1)" in text
     result, text = checked({"a": ["x", "y", "x"], "b": ["p", "p", "q"]}, "a,b")

@@ -10,12 +10,14 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.randomness import numpy_generator
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.equal_cells import Ids, equal_cells
+from coulomb.tables.groups import find_groups
 from coulomb.tables.split import check_fraction
 from coulomb.tables.table import Columns
 
 Names = Sequence[str]
 MANY = 0.5  # of the rows in one component, which is then named
 ORDERS = 32  # that are tried
+GROUP = "group"  # stands for the kind of a column of groups
 CLOSE = 0.01  # relative to the number of rows to hold out
 
 
@@ -53,8 +55,7 @@ def equal_cells_split(
     orders is taken. Larger components stay in training.
 
     Args:
-        ids: ids of the cells, int64 [N, C], equal where the cells of a column are, as `Columns.cell_ids` returns. A column
-            of groups (`coulomb.tables.groups.Groups.ids`) may be among them; its groups then stay on one side, too.
+        ids: ids of the cells, int64 [N, C], equal where the cells of a column are, as `Columns.cell_ids` returns.
         fraction: of the rows to hold out, between 0 and 1.
         seed: seed of the random order.
         names: of the C columns, for messages.
@@ -76,7 +77,7 @@ def equal_cells_split(
     chosen = _draw(sizes, min(max(1, round(fraction * rows)), rows - 1), seed)
     tested = int(sizes[chosen].sum())
     if tested < fraction / 2 * rows or rows < 2:
-        raise InputError(_refusal(ids, names, sizes, component, fraction, tested))
+        raise InputError(_refusal(ids, names, sizes, component, fraction, tested, alike))
     in_test = np.zeros(len(sizes), dtype=bool)
     in_test[chosen] = True
     train, test = np.flatnonzero(~in_test[component]), np.flatnonzero(in_test[component])
@@ -89,6 +90,49 @@ def equal_cells_split(
         )
     if sizes.max() > MANY * rows:
         sentence += f" {_largest(ids, names, sizes, component)}"
+    return train, test, sentence
+
+
+def split_rows(
+    table: Columns, fraction: float, seed: int, *, group: str | None = None, ids: Ids | None = None
+) -> tuple[Ids, Ids, str]:
+    """Splits the rows of a table so that nothing leaks, as far as ``group`` allows.
+
+    ==================  ============================================================================================
+    ``group``           rows stay together that
+    ==================  ============================================================================================
+    None                share any cell, of columns that are not hard negatives
+    a column in use     have equal cells of this column; cells of other columns may be in both parts
+    anything else       share any cell, or are in one group, see `coulomb.tables.groups.find_groups`
+    ==================  ============================================================================================
+
+    Args:
+        table: the rows.
+        fraction: of the rows to hold out, between 0 and 1.
+        seed: seed of the draw.
+        group: see the table.
+        ids: ids of the cells of all columns of the table, int64 [N, C], as `joint_ids` returns them, if they are known.
+
+    Returns:
+        Training rows and test rows, int64, sorted; and a sentence that describes the split.
+
+    Raises:
+        InputError: too few rows can be held out, or there is no such group.
+    """
+    every = list(table.columns)
+    if group in every:
+        return equal_cells_split(table.cell_ids(group), fraction, seed, names=[group])
+    ids = joint_ids([table], every)[0] if ids is None else ids
+    names = [name for name in every if name not in table.negatives]
+    ids, alike = ids[:, [every.index(name) for name in names]], [table.kinds[name] for name in names]
+    if group is None:
+        return equal_cells_split(ids, fraction, seed, names=names, alike=alike)
+    groups = find_groups(table, group)
+    ids, names, alike = np.column_stack([ids, groups.ids]), [*names, groups.noun], [*alike, GROUP]
+    train, test, sentence = equal_cells_split(ids, fraction, seed, names=names, alike=alike)
+    if groups.alone:
+        whose = "is a group of its own" if groups.alone == 1 else "are groups of their own"
+        sentence += f" {counted(groups.alone, 'row')} without a {visible(groups.noun)} {whose}."
     return train, test, sentence
 
 
@@ -155,7 +199,9 @@ def _largest(ids: Ids, names: Names, sizes: Ids, component: Ids) -> str:
     )
 
 
-def _refusal(ids: Ids, names: Names, sizes: Ids, component: Ids, fraction: float, tested: int) -> str:
+def _refusal(
+    ids: Ids, names: Names, sizes: Ids, component: Ids, fraction: float, tested: int, alike: Sequence[Any] | None
+) -> str:
     if len(ids) < 2:
         return f"{counted(len(ids), 'row')}: too few to hold out a test set"
     refusal = (

@@ -6,10 +6,9 @@ import numpy as np
 
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import first_few, visible
-from coulomb.tables.cell_split import equal_cells_split, joint_ids, shared_cells
+from coulomb.tables.cell_split import joint_ids, shared_cells, split_rows
 from coulomb.tables.check_labels import label_table
 from coulomb.tables.columns import look_like_labels
-from coulomb.tables.groups import find_groups, grouped_sentence, grouped_split
 from coulomb.tables.pictures import PictureRows
 from coulomb.tables.survey import survey
 from coulomb.tables.table import Columns
@@ -36,7 +35,7 @@ def check_columns(
     Args:
         table: opened by `coulomb.tables.columns.open_columns`.
         test: the held-out rows, if they are separate.
-        group: the group by which the rows are split; default: rows that share a cell stay together.
+        group: see `coulomb.tables.cell_split.split_rows`.
         test_fraction: of the rows to hold out.
         seed: seed of the split.
 
@@ -59,7 +58,6 @@ def check_columns(
     tables = [table] if test is None else [table, test]
     joint = joint_ids(tables, names)
     ids = joint[0]
-    positives = [place for place, name in enumerate(names) if name not in table.negatives]
     result: dict[str, Any] = {
         "source": table.describe(),
         "count": len(table),
@@ -69,32 +67,31 @@ def check_columns(
         "same": _same(table, names, ids),
         "leaks": None,
     }
-    kinds = [table.kinds[names[place]] for place in positives]
-    chosen = [names[place] for place in positives]
     if test is not None:
-        shared = shared_cells(ids[:, positives], joint[1][:, positives], chosen, alike=kinds)
+        positives = [place for place, name in enumerate(names) if name not in table.negatives]
+        chosen = [names[place] for place in positives]
+        alike = [table.kinds[name] for name in chosen]
+        shared = shared_cells(ids[:, positives], joint[1][:, positives], chosen, alike=alike)
         result["split"] = {"train": len(table), "test": len(test), "sentence": "a separate test set is given."}
         result["leaks"] = shared.sentence(test.item_id)
     else:
-        result["split"], result["leaks"] = _split(table, ids[:, positives], chosen, kinds, group, test_fraction, seed)
+        result["split"], result["leaks"] = _split(table, ids, group, test_fraction, seed)
     result["findings"] = _findings(table, result)
     return result
 
 
 def _split(
-    table: Columns, ids: Any, names: list[str], kinds: list[str], group: str | None, fraction: float, seed: int
+    table: Columns, ids: Any, group: str | None, fraction: float, seed: int
 ) -> tuple[dict[str, Any], str | None]:
-    """Returns the split that training would make, and what it would leak."""
+    """Returns the split that training would make, and what it would leak. ``ids``: of all columns."""
     try:
-        if group is None:
-            train, test, sentence = equal_cells_split(ids, fraction, seed, names=names, alike=kinds)
-        else:
-            groups = find_groups(table, group)
-            train, test = grouped_split(table.labels, groups, fraction, seed)
-            sentence = grouped_sentence(table.labels, groups, train, test, seed)
+        train, test, sentence = split_rows(table, fraction, seed, group=group, ids=ids)
     except InputError as error:
         return {"refused": str(error)}, None
-    shared = shared_cells(ids[train], ids[test], names, alike=kinds)
+    places = [place for place, name in enumerate(table.columns) if name not in table.negatives]
+    names = [name for name in table.columns if name not in table.negatives]
+    used = ids[:, places]
+    shared = shared_cells(used[train], used[test], names, alike=[table.kinds[name] for name in names])
     leak = shared.sentence(lambda row: table.item_id(int(test[row])))
     return {"train": len(train), "test": len(test), "sentence": sentence}, leak
 

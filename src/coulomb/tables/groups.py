@@ -34,6 +34,7 @@ class Groups:
         ids: group of each image, int64 [N], 0…G−1. An image whose group is unknown is a group of its own.
         names: names by id.
         alone: number of images whose group is unknown.
+        unit: what the rows of the table are, for messages.
     """
 
     option: str
@@ -41,6 +42,7 @@ class Groups:
     ids: Labels
     names: list[str]
     alone: int = 0
+    unit: str = "image"
 
     @property
     def sizes(self) -> Labels:
@@ -80,7 +82,7 @@ def find_groups(table: Table, group: str) -> Groups:
         raise InputError(
             f"group={visible(group)!r}: {visible(table.name)} has no such column besides its labels; {remedy}"
         )
-    return _numbered(group, noun, values)
+    return _numbered(group, noun, values, "row" if isinstance(table, Columns) else "image")
 
 
 def _equal_cells(table: Columns, group: str) -> Groups:
@@ -90,7 +92,7 @@ def _equal_cells(table: Columns, group: str) -> Groups:
     is_text = table.kinds[group] == "text"
     cells = table.columns[group]
     names = [normalize("NFC", cells[row] or "").strip() if is_text else table.item_id(row) for row in first]
-    return Groups(group, group, ids, names)
+    return Groups(group, group, ids, names, unit="row")
 
 
 def name_stem(path: str) -> str | None:
@@ -124,13 +126,15 @@ def _paths(table: Table, group: str, columns: dict[str, Any]) -> list[str]:
     return paths
 
 
-def _numbered(option: str, noun: str, values: list[str | None]) -> Groups:
+def _numbered(option: str, noun: str, values: list[str | None], unit: str) -> Groups:
     names = sorted({value for value in values if value is not None})
     number = {name: position for position, name in enumerate(names)}
     alone = [position for position, value in enumerate(values) if value is None]
     number_of_rest = {position: len(names) + rank for rank, position in enumerate(alone)}
     ids = [number_of_rest[row] if value is None else number[value] for row, value in enumerate(values)]
-    return Groups(option, noun, np.array(ids, dtype=np.int64), names + [f"image {row}" for row in alone], len(alone))
+    return Groups(
+        option, noun, np.array(ids, dtype=np.int64), names + [f"{unit} {row}" for row in alone], len(alone), unit
+    )
 
 
 def grouped_split(labels: "Labels | None", groups: Groups, test_fraction: float, seed: int) -> tuple[Labels, Labels]:
@@ -228,12 +232,12 @@ def _require_several(groups: Groups) -> None:
     remedy = "choose another group, or leave it out"
     if count == 1:
         raise InputError(
-            f"group={visible(groups.option)!r}: all {images} images are in one group, {visible(groups.names[0])!r}, so that "
-            f"none can be held out; {remedy}"
+            f"group={visible(groups.option)!r}: all {images} {groups.unit}s are in one group, {visible(groups.names[0])!r}, "
+            f"so that none can be held out; {remedy}"
         )
     if count == images:
         raise InputError(
-            f"group={visible(groups.option)!r}: no two of the {images} images share a {visible(groups.noun)}; {remedy}"
+            f"group={visible(groups.option)!r}: no two of the {images} {groups.unit}s share a {visible(groups.noun)}; {remedy}"
         )
 
 
@@ -242,12 +246,13 @@ def _refusal(groups: Groups, test_fraction: float, possible: int, labeled: int) 
     share = groups.sizes[largest] / len(groups.ids)
     noun = visible(groups.noun)
     if share > 1 - test_fraction:
-        why = f"{visible(groups.names[largest])!r} alone has {share:.0%} of the images"
+        why = f"{visible(groups.names[largest])!r} alone has {share:.0%} of the {groups.unit}s"
     else:
         why = f"most classes have one {noun} only, and one {noun} per class stays in training"
     return (
-        f"group={visible(groups.option)!r}: only {possible} of {labeled} labeled images can be held out without dividing "
-        f"a {noun} (wanted {test_fraction:.0%}; {len(groups.names)} groups): {why}; give a test set, or choose another group"
+        f"group={visible(groups.option)!r}: only {possible} of {labeled} labeled {groups.unit}s can be held out without "
+        f"dividing a {noun} (wanted {test_fraction:.0%}; {len(groups.names)} groups): {why}; give a test set, or "
+        "choose another group"
     )
 
 
@@ -255,21 +260,22 @@ def grouped_sentence(labels: "Labels | None", groups: Groups, train: Labels, tes
     """Describes a split by :func:`grouped_split` for the report."""
     held_out = len(np.unique(groups.ids[test]))
     how = "" if labels is None else ", stratified by class"
+    total = len(train) + len(test)
     sentence = (
-        f"{len(test)} of {len(train) + len(test)} images held out ({len(test) / (len(train) + len(test)):.0%}, seed {seed}"
+        f"{len(test)} of {total} {groups.unit}s held out ({len(test) / total:.0%}, seed {seed}"
         f"{how}), {held_out} of {len(groups.names)} groups; no {visible(groups.noun)} is in both."
     )
     if groups.alone:
         whose = "is a group of its own" if groups.alone == 1 else "are groups of their own"
-        sentence += f" {counted(groups.alone, 'image')} without a {visible(groups.noun)} {whose}."
+        sentence += f" {counted(groups.alone, groups.unit)} without a {visible(groups.noun)} {whose}."
     if labels is not None:
         untested = np.setdiff1d(np.unique(labels[labels >= 0]), labels[test])
         if len(untested):
-            sentence += f" {counted(len(untested), 'class has', 'classes have')} no test image."
+            sentence += f" {counted(len(untested), 'class has', 'classes have')} no test {groups.unit}."
         if unknown := int((labels < 0).sum()):
             out = int((labels[test] < 0).sum())
             held = f"{out} {'is' if out == 1 else 'are'} held out with their group"
-            sentence += f" Of {counted(unknown, 'image')} without a label, {held}."
+            sentence += f" Of {counted(unknown, groups.unit)} without a label, {held}."
     return sentence
 
 
@@ -279,7 +285,7 @@ def require_apart(groups: Groups, test_groups: Groups) -> None:
     if shared:
         raise InputError(
             f"group={visible(groups.option)!r}: {len(shared)} groups are in both the data and the test set "
-            f"({first_few(shared)}); remove their images from one of them, or leave out group"
+            f"({first_few(shared)}); remove their {groups.unit}s from one of them, or leave out group"
         )
 
 
