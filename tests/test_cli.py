@@ -232,7 +232,7 @@ def test_published_weights_stand_where_a_run_does(tmp_path, digit_tree):
     result = coulomb("evaluate", "lite0", "--on", digit_tree, "--image-size", 32, "--json", cwd=tmp_path)
     assert json.loads(result.stdout)["starting_point"]["knn"] > 0.2, result.stderr
     result = coulomb("evaluate", "lite0", "--on", digit_tree, "--image-size", 32, "--out", "r.json", cwd=tmp_path)
-    assert result.stdout.splitlines()[1].startswith("starting point") and "raw pixels" in result.stdout
+    assert result.stdout.splitlines()[1].startswith("starting weights") and "raw pixels" in result.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f.parquet", "r.json"]
 
 

@@ -219,11 +219,12 @@ def test_corrupt_images_are_named_counted_and_limited(tmp_path, digit_tree, quic
         coulomb.train(tree, out=tmp_path / "strict", progress=False, **quick)
     for cache_gb in (1.0, 0.0):
         out = tmp_path / f"cache{cache_gb}"
-        run = coulomb.train(tree, out=out, max_corrupt=0.1, cache_gb=cache_gb, workers=0, progress=False, **quick)
+        options = quick | {"cache_gb": cache_gb, "workers": 0, "max_corrupt": 0.1, "evaluate": cache_gb > 0}
+        run = coulomb.train(tree, out=out, progress=False, **options)
         assert "03.png" in (out / "train.log").read_text()
         assert [entry["id"] for entry in json.loads((out / "data.json").read_text())["corrupt"]] == ["digit-1/03.png"]
         assert all(map(math.isfinite, losses(run)))
-        assert "03.png" in (out / "report.html").read_text()
+    assert "03.png" in (tmp_path / "cache1.0" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("cache_gb", [1.0, 0.0])
@@ -263,8 +264,8 @@ def test_a_function_is_no_views(tmp_path, digit_tree):
         coulomb.train(digit_tree, views=lambda images, generator: images, out=tmp_path / "run", progress=False)
 
 
-def test_resuming_a_finished_run_evaluates_it_once(tmp_path, digit_tree, quick, caplog):
-    run = coulomb.train(digit_tree, out=tmp_path / "run", progress=False, **quick)
+def test_resuming_a_finished_run_evaluates_it_once(finished, tmp_path, caplog):
+    run = coulomb.load(shutil.copytree(finished.path, tmp_path / "run"))
     before = {path: path.read_bytes() for path in (run.folder.evaluation, run.folder.doctor, run.report)}
     stamps = {path: path.stat().st_mtime_ns for path in before}
     with caplog.at_level("INFO", "coulomb"):

@@ -69,10 +69,14 @@ def test_whiten_is_the_pca_of_the_training_images_of_the_untouched_network(pictu
     np.testing.assert_allclose(made, expected, atol=1e-3)
 
 
+@pytest.fixture(scope="module")
+def plain(pictures, weights, tmp_path_factory):
+    return train(pictures, weights, tmp_path_factory.mktemp("runs") / "plain", tune="all")
+
+
 @pytest.mark.parametrize("power", [0.5, 1.0])
-def test_whitening_follows_a_training(power, pictures, weights, tmp_path):
+def test_whitening_follows_a_training(power, plain, pictures, weights, tmp_path):
     """It changes the saved encoder only: weights and checkpoint are those of the same run without it, also when resumed."""
-    plain = train(pictures, weights, tmp_path / "plain", tune="all")
     run = train(pictures, weights, tmp_path / "run", tune="all", whitening=power)
     before = plain_features(saved(plain, weights), pictures, split(run)["train"]).double()
     after = saved(run, weights)
@@ -86,15 +90,21 @@ def test_whitening_follows_a_training(power, pictures, weights, tmp_path):
     torch.testing.assert_close(again, made, rtol=1e-4, atol=1e-4)
 
 
+NAMED = {"encoder": "convnet", "encoder_width": 4, "epochs": 1, "embedding_dim": 8}
+
+
+@pytest.fixture(scope="module")
+def whitened(pictures, tmp_path_factory):
+    return train(pictures, None, tmp_path_factory.mktemp("runs") / "first", whitening=0.5, **NAMED)
+
+
 @pytest.mark.parametrize("tune", ["all", "none", "whiten"])
-def test_a_run_from_a_whitened_one_begins_from_its_network(tune, pictures, tmp_path, caplog):
-    named = {"encoder": "convnet", "encoder_width": 4, "epochs": 1, "embedding_dim": 8}
-    first = train(pictures, None, tmp_path / "first", whitening=0.5, **named)
-    again = {"encoder": f"run:{first.path}", "tune": tune, "evaluate": True}
-    run = train(pictures, None, tmp_path / "run", **named | {"encoder_width": None} | again)
+def test_a_run_from_a_whitened_one_begins_from_its_network(tune, whitened, pictures, tmp_path, caplog):
+    again = {"encoder": f"run:{whitened.path}", "encoder_width": None, "tune": tune, "evaluate": True}
+    run = train(pictures, None, tmp_path / "run", **NAMED | again)
     assert "begins from the network without the whitening of its features" in caplog.text
     start = load_encoder(run.path / "checkpoints" / "initial")
-    before = load_encoder(first.path)
+    before = load_encoder(whitened.path)
     assert start.adapter is None and before.adapter is not None and start.feature_dim == before.backbone_dim
     same = before.backbone.state_dict()
     assert all(torch.equal(value, same[name]) for name, value in start.backbone.state_dict().items())

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from coulomb.evaluation.assess import data_name, open_labeled
-from coulomb.evaluation.contestants import PIXELS, averaged, measuring
+from coulomb.evaluation.contestants import PIXELS, averaged, measure_features, measuring
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import derive_seed
 from coulomb.kinds.image import OriginalImage
-from coulomb.metrics.evaluate import MEASUREMENTS, evaluate_features
+from coulomb.metrics.evaluate import MEASUREMENTS
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import build_encoder
 from coulomb.models.features import frozen
@@ -106,18 +106,9 @@ def assess_encoder(
     measured = {}
     for name in train:
         with progress_bar(MEASUREMENTS, f"evaluating {name}", progress) as advance:
-            measured[name] = evaluate_features(
-                train[name],
-                train_y,
-                test_x[name],
-                test_y,
-                k=config.knn_k,
-                sigma=config.knn_sigma,
-                seed=config.seed,
-                many_above=config.many_above,
-                few_below=config.few_below,
-                class_names=prepared.class_names,
-                doing=measuring(advance, f"evaluating {name}"),
+            doing = measuring(advance, f"evaluating {name}")
+            measured[name] = measure_features(
+                [train[name], train_y, test_x[name], test_y], prepared, config, doing=doing
             )
     protocol = {
         "name": sources[0].name,

@@ -57,6 +57,20 @@ def measuring(advance: Progress, title: str) -> Callable[[str], None]:
     return doing
 
 
+def measure_features(sides: list[Tensor], prepared: Prepared, config: Config, **options: Any) -> dict[str, Any]:
+    """Returns `evaluate_features` of ``sides``, features and labels of both parts, with the settings of a run."""
+    return evaluate_features(
+        *sides,
+        k=config.knn_k,
+        sigma=config.knn_sigma,
+        seed=config.seed,
+        many_above=config.many_above,
+        few_below=config.few_below,
+        class_names=prepared.class_names,
+        **options,
+    )
+
+
 @dataclass
 class Contestant:
     """A feature extractor and its metrics: an encoder, or raw pixels.
@@ -159,7 +173,10 @@ class Contestant:
         sides = self._labeled_features(prepared, title, progress, team) if labeled else []
         with progress_bar(MEASUREMENTS + 1 if labeled else 1, title, progress) as advance:
             doing = measuring(advance, title)
-            result = self._measure_by_labels(sides, prepared, config, doing) if labeled else no_figures()
+            classifier = self.classifier
+            classify = None if classifier is None else lambda features: predictions(classifier, features)
+            more: dict[str, Any] = {"classifier": classify, "correct": self.correct, "doing": doing}
+            result = measure_features(sides, prepared, config, **more) if labeled else no_figures()
             doing("retrieval of views")
             self.correct[VIEWS] = self.views_retrieved(prepared, config.seed)
             result[VIEWS] = float(self.correct[VIEWS].mean())
@@ -179,23 +196,6 @@ class Contestant:
                 assert part.labels is not None
                 sides += [features, torch.from_numpy(part.labels[indices])]
         return sides
-
-    def _measure_by_labels(
-        self, sides: list[Tensor], prepared: Prepared, config: Config, doing: Callable[[str], None]
-    ) -> dict[str, Any]:
-        classifier = self.classifier
-        return evaluate_features(
-            *sides,
-            k=config.knn_k,
-            sigma=config.knn_sigma,
-            seed=config.seed,
-            many_above=config.many_above,
-            few_below=config.few_below,
-            class_names=prepared.class_names,
-            classifier=None if classifier is None else lambda features: predictions(classifier, features),
-            correct=self.correct,
-            doing=doing,
-        )
 
     def views_retrieved(self, prepared: Prepared, seed: int) -> np.ndarray:
         """Returns which of at most 2,000 held-out images are retrieved by their other view, bool [n]."""

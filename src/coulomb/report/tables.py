@@ -7,12 +7,27 @@ from typing import Any
 from coulomb.evaluation.comparison import CONTESTANTS
 
 SHOTS = ("1", "5", "10")
-WAYS = ("knn", "linear", "classifier")
+# Heading of a column → place of the number in an evaluation, keys separated by dots.
+ACCURACY = {"kNN": "knn", "linear": "linear", "classifier": "classifier"}
+FEW_SHOT = {f"{count} label{'' if count == '1' else 's'}": f"few_shot.{count}" for count in SHOTS}
+VIEWS = {"view R@1": "view_retrieval"}
+STRUCTURE = {
+    **{f"R@{k}": f"retrieval.recall_at.{k}" for k in ("1", "5", "10")},
+    "MAP@R": "retrieval.map_at_r",
+    "R-prec.": "retrieval.r_precision",
+    "NMI": "clustering.nmi",
+    "ARI": "clustering.ari",
+    "clusters": "clustering.accuracy",
+}
 
 
 def evaluation_table(result: Mapping[str, Any]) -> str:
     """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict."""
-    parts = [_classification(result), _structure(result), _fine_tuning(result), _frequency(result)]
+    classified = result[_measured(result)[0]].get("classifier") is not None
+    ways = {title: key for title, key in ACCURACY.items() if classified or key != "classifier"}
+    parts = [_table(result, "", ways | FEW_SHOT | VIEWS, _measured(result))]
+    found = [name for name in _measured(result) if result[name].get("retrieval") or result[name].get("clustering")]
+    parts += [_table(result, "class retrieval", STRUCTURE, found), _fine_tuning(result), _frequency(result)]
     parts += [_filled((result.get("drift") or {}).get("note", "")), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
@@ -22,40 +37,18 @@ def _measured(result: Mapping[str, Any]) -> list[str]:
     return [name for name in CONTESTANTS if result.get(name)]
 
 
-def _classification(result: Mapping[str, Any]) -> str:
-    classified = result[_measured(result)[0]].get("classifier") is not None
-    rows = []
-    for name in _measured(result):
-        row = result[name]
-        shots = [(row["few_shot"] or {}).get(count) for count in SHOTS]
-        cells = [_percent(row["knn"]), _percent(row["linear"])]
-        cells += [_percent(row.get("classifier"))] if classified else []
-        cells += ["–" if shot is None else _spread(shot["mean"], shot["std"]) for shot in shots]
-        rows.append([CONTESTANTS[name], *cells, _percent(row.get("view_retrieval"))])
-    head = [
-        "",
-        "kNN",
-        "linear",
-        *(["classifier"] if classified else []),
-        "1 label",
-        "5 labels",
-        "10 labels",
-        "view R@1",
-    ]
-    return aligned(head, rows)
+def _table(result: Mapping[str, Any], title: str, columns: Mapping[str, str], names: Sequence[str]) -> str:
+    rows = [[CONTESTANTS[name], *(_cell(result[name], place) for place in columns.values())] for name in names]
+    return aligned([title, *columns], rows) if rows else ""
 
 
-def _structure(result: Mapping[str, Any]) -> str:
-    rows = []
-    for name in _measured(result):
-        retrieval, clusters = result[name].get("retrieval") or {}, result[name].get("clustering") or {}
-        if retrieval or clusters:
-            cells = [_percent((retrieval.get("recall_at") or {}).get(k)) for k in ("1", "5", "10")]
-            cells += [_percent(retrieval.get(key)) for key in ("map_at_r", "r_precision")]
-            cells += ["–" if (v := clusters.get(key)) is None else f"{v:.3f}" for key in ("nmi", "ari")]
-            rows.append([CONTESTANTS[name], *cells, _percent(clusters.get("accuracy"))])
-    head = ["class retrieval", "R@1", "R@5", "R@10", "MAP@R", "R-prec.", "NMI", "ARI", "clusters"]
-    return aligned(head, rows) if rows else ""
+def _cell(figures: Mapping[str, Any], place: str) -> str:
+    value: Any = figures
+    for key in place.split("."):
+        value = (value or {}).get(key)
+    if isinstance(value, Mapping):
+        return _spread(value["mean"], value["std"])
+    return f"{value:.3f}" if value is not None and place in ("clustering.nmi", "clustering.ari") else _percent(value)
 
 
 def _fine_tuning(result: Mapping[str, Any]) -> str:
@@ -74,13 +67,13 @@ def _frequency(result: Mapping[str, Any]) -> str:
     groups = {name: group for name, group in (result[first].get("by_frequency") or {}).items() if group}
     if len(groups) < 2:
         return ""
-    ways = [way for way in WAYS if all(way in group for group in groups.values())]
+    ways = {title: key for title, key in ACCURACY.items() if all(key in group for group in groups.values())}
     head = ["training images", *(f"{name} ({group['classes']} classes)" for name, group in groups.items())]
-    names = {"knn": "kNN", "linear": "linear", "classifier": "classifier"}
-    return aligned(
-        head,
-        [[f"{CONTESTANTS[first]}, {names[way]}", *(_percent(group[way]) for group in groups.values())] for way in ways],
-    )
+    rows = [
+        [f"{CONTESTANTS[first]}, {title}", *(_percent(group[key]) for group in groups.values())]
+        for title, key in ways.items()
+    ]
+    return aligned(head, rows)
 
 
 def _verdict(result: Mapping[str, Any]) -> str:
@@ -99,21 +92,12 @@ def _filled(line: str) -> str:
 
 def summary_table(summary: Mapping[str, Any]) -> str:
     """Returns mean ± standard deviation over the seeds of the most important results."""
-    columns = {
-        "kNN": "knn",
-        "linear": "linear",
-        "classifier": "classifier",
-        **{f"{count} label{'s' if count != '1' else ''}": f"few_shot.{count}" for count in SHOTS},
-        "MAP@R": "retrieval.map_at_r",
-        "view R@1": "view_retrieval",
-    }
+    columns = ACCURACY | FEW_SHOT | {"MAP@R": STRUCTURE["MAP@R"]} | VIEWS
     figures = summary["figures"]
     columns = {title: key for title, key in columns.items() if any(key in row for row in figures.values())}
     rows = []
-    for name, row in figures.items():
-        if name not in CONTESTANTS:
-            continue
-        cells = [row.get(key) for key in columns.values()]
+    for name in filter(CONTESTANTS.__contains__, figures):
+        cells = [figures[name].get(key) for key in columns.values()]
         rows.append(
             [CONTESTANTS[name], *("–" if cell is None else _spread(cell["mean"], cell["std"]) for cell in cells)]
         )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import open_arrays, parse_json
+from coulomb.ground.reading import Shape, check_shape, maybe, open_arrays, parse_json, text, whole
 from coulomb.tables.shards.cache import cache_folder
 from coulomb.tables.shards.remote import Stamp, scheme
 from coulomb.tables.shards.tar import PLAIN, Listing
@@ -41,6 +41,17 @@ class ShardTable(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, PLAIN) for each in value)
+
+
+META = {
+    "columns": Shape("lists", lambda value: isinstance(value, dict) and all(map(_plain, value.values()))),
+    "skipped": Shape("counts", lambda value: isinstance(value, dict) and all(map(whole.fits, value.values()))),
+    "damage": maybe(text),
+}
 
 
 def make_table(listing: Listing) -> ShardTable:
@@ -98,53 +109,32 @@ def table_files(address: str) -> list[Path]:
 
 
 def load_table(path: Path, stamp: Stamp) -> ShardTable | None:
-    """Returns a saved table; None if there is none, if it is of another version of the shard, or damaged."""
+    """Returns a saved table; None if there is none, if it is of another version of the shard, or damaged.
+
+    The file may have been written by anybody: all its numbers must lie inside the shard.
+    """
     if not path.is_file():
         return None
     try:
         with open_arrays(path) as arrays:
-            meta = parse_json(arrays["meta"].tobytes())
+            meta = check_shape(path, parse_json(arrays["meta"].tobytes()), META)
             if [meta["format"], *meta["stamp"]] != [FORMAT, *stamp]:
                 return None
             names, numbers = arrays["names"], arrays["numbers"]
-    except (InputError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
-    return _checked(meta, names, numbers, stamp)
-
-
-def _checked(meta: dict[str, Any], names: np.ndarray, numbers: np.ndarray, stamp: Stamp) -> ShardTable | None:
-    """Returns a table whose numbers lie inside the shard, else None: the file may have been written by anybody."""
-    columns = meta.get("columns")
-    plain = isinstance(columns, dict) and all(
-        isinstance(values, list) and all(isinstance(value, PLAIN) for value in values) for values in columns.values()
-    )
-    if (
-        not plain
-        or names.dtype != np.uint8
-        or names.ndim != 1
-        or numbers.dtype != np.int64
-        or numbers.ndim != 2
-        or len(numbers) < 2
-    ):
+    columns = meta["columns"]
+    if (names.dtype, names.ndim, numbers.dtype, numbers.ndim) != (np.uint8, 1, np.int64, 2):
         return None
-    assert isinstance(columns, dict)
+    if len(numbers) != 2 + len(columns) or (names == 0).sum() != numbers.shape[1] or names[-1:].any():
+        return None
     offsets, sizes, codes = numbers[0], numbers[1], numbers[2:].astype(np.int32)
     inside = (offsets >= 0) & (sizes >= 0) & (sizes <= stamp.size) & (offsets <= stamp.size - sizes)
     inside[1:] &= np.diff(offsets) >= 0
-    fit = all(
-        row.size == 0 or (row.min() >= -1 and row.max() < len(values))
-        for row, values in zip(codes, columns.values(), strict=False)
-    )
-    whole = (
-        len(codes) == len(columns) and int((names == 0).sum()) == len(offsets) and (not len(names) or names[-1] == 0)
-    )
-    skipped, damage = meta.get("skipped"), meta.get("damage")
-    counted = isinstance(skipped, dict) and all(type(count) is int for count in skipped.values())
-    if not (inside.all() and fit and whole and counted and isinstance(damage, str | None)):
+    known = [Column(row, values) for row, values in zip(codes, columns.values(), strict=True)]
+    if not inside.all() or any(((one.codes < -1) | (one.codes >= len(one.values))).any() for one in known):
         return None
-    named = {name: Column(row, values) for row, (name, values) in zip(codes, columns.items(), strict=True)}
-    assert isinstance(skipped, dict)
-    return ShardTable(names, offsets, sizes, named, skipped, damage)
+    return ShardTable(names, offsets, sizes, dict(zip(columns, known, strict=True)), meta["skipped"], meta["damage"])
 
 
 def _packed(table: ShardTable, stamp: Stamp) -> bytes:
