@@ -12,7 +12,7 @@ from PIL import Image
 from coulomb.ground.errors import InputError
 from coulomb.kinds.image import Image as ImageKind
 from coulomb.kinds.text import Text
-from coulomb.tables import Samples
+from coulomb.tables import ArraySource, Samples
 from coulomb.tables.columns import Column, open_columns, parse_columns
 from coulomb.tables.groups import find_groups
 
@@ -169,6 +169,15 @@ def test_arrays_and_other_libraries():
     frame = pandas.DataFrame({"t": ["a", None, "c"], "n": [1, 2, 3]}, index=[7, 8, 9])
     table = open_columns(frame, "t,n:vector")
     assert list(table.columns["t"]) == ["a", "c"] and table.columns["n"].tolist() == [[1], [3]]
+
+
+def test_a_table_is_opened_again(pairs):
+    table = open_columns(pairs, "image,caption")
+    again = open_columns(table, "caption,image")
+    assert list(again.columns["caption"]) == CAPTIONS and again.other_columns() == table.other_columns()
+    assert again.cell_ids("image").tolist() == table.cell_ids("image").tolist()
+    source = ArraySource(np.zeros((2, 4, 4), np.uint8))
+    assert open_columns(source, "image").kinds == {"image": "image"}
 
 
 def test_labels(pairs):

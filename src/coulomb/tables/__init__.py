@@ -1,7 +1,9 @@
 """Data sets as tables: every input becomes a :class:`Table`, and its rows batches in :class:`Samples`."""
 
 from coulomb.kinds.image.picture import CorruptImage
+from coulomb.tables.cell_split import equal_cells_split, split_rows
 from coulomb.tables.check import check, render_check
+from coulomb.tables.check_columns import check_columns, render_columns
 from coulomb.tables.columns import Column, open_columns, parse_columns
 from coulomb.tables.images import image_samples
 from coulomb.tables.labels import match_classes
@@ -26,6 +28,8 @@ __all__ = [
     "Survey",
     "Table",
     "check",
+    "check_columns",
+    "equal_cells_split",
     "image_samples",
     "match_classes",
     "open_columns",
@@ -33,6 +37,8 @@ __all__ = [
     "p_no_positive",
     "parse_columns",
     "render_check",
+    "render_columns",
+    "split_rows",
     "split_sentence",
     "stratified_split",
     "suggest_image_size",

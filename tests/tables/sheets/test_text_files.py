@@ -55,12 +55,18 @@ def test_json_lines(tmp_path, monkeypatch):
     assert open_columns(path, "v").columns["v"].tolist() == [[row, 0.5] for row in range(5)]
     path.rename(tmp_path / "a.json")
     assert len(open_columns(tmp_path / "a.json", "q")) == 4
+    (tmp_path / "a.json").write_text(json.dumps(rows, indent=1))
+    whole = open_columns(tmp_path / "a.json", "q,more")
+    assert list(whole.columns["more"]) == list(table.columns["more"]) and whole.other_columns() == table.other_columns()
+    assert list(whole.other_columns()) == ["n", "late"]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[\n1]", "line 1 is not a JSON object.*one JSON value over several lines"),
+        (b"[\n1]", "entry 0 is a int, not a JSON object"),
+        (b'[{"q": 1}', "not a JSON list"),
+        (b'{\n"q": 1}', "line 1 is not a JSON object.*write one object per line"),
         (b'{"q": "a"}\n{"q": \n', "line 2 is not a JSON object"),
         (b'{"q": "a"}\n[1]\n', "line 2 is a list"),
         (b'{"q": "a"}\n{"q": "\xff"}\n', "line 2 is not UTF-8"),

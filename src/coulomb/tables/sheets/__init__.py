@@ -11,15 +11,15 @@ from coulomb.tables.shards.addresses import expand, names_shards, short_names
 from coulomb.tables.shards.remote import scheme
 from coulomb.tables.sheets.folder import open_image_folder
 from coulomb.tables.sheets.hub import open_dataset, open_hub_sheet
-from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_source_sheet
+from coulomb.tables.sheets.memory import open_arrow, open_list, open_mapping, open_pandas, open_table
 from coulomb.tables.sheets.parquet import describe_sheet, open_parquet_sheet
 from coulomb.tables.sheets.sheet import Sheet
 from coulomb.tables.sheets.tar import open_tar_sheet
 from coulomb.tables.sheets.text_files import TEXT_FILES, open_text_files
-from coulomb.tables.source import Source
 from coulomb.tables.sources.files import PARTS, scan_folder
 from coulomb.tables.sources.remote_parquet import remote_footers
 from coulomb.tables.sources.tar import is_local
+from coulomb.tables.table import Table
 
 __all__ = ["Sheet", "open_sheet"]
 
@@ -45,8 +45,8 @@ def open_sheet(data: Any, asked: Sequence[str]) -> Sheet:
 
 def _open_object(data: Any, asked: Sequence[str]) -> Sheet:
     library = type(data).__module__.split(".")[0]
-    if isinstance(data, Source):
-        return open_source_sheet(data)
+    if isinstance(data, Table):
+        return open_table(data)
     if library == "datasets":
         return open_dataset(data)
     if library == "pyarrow" and hasattr(data, "column_names"):

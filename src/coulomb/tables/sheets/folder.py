@@ -67,7 +67,7 @@ def _read_table(root: Path, captions: Captions) -> dict[str, Any]:
     else:
         assert captions.delimiter is not None
         header = None if captions.columns else _header(path, captions.delimiter)
-        columns = read_csv(path, captions.delimiter, header, quotes=captions.delimiter == ",")
+        columns = read_csv(path, captions.delimiter, header, quotes=captions.delimiter == "," or path.suffix == ".tsv")
         if captions.delimiter == "|":
             columns = {each: pc.utf8_trim_whitespace(column) for each, column in columns.items()}
     names = columns.pop(captions.image)

@@ -8,7 +8,8 @@ import numpy as np
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, visible
 from coulomb.tables.sheets.sheet import Sheet
-from coulomb.tables.source import Source
+from coulomb.tables.table import Table
+from coulomb.tables.texts import Texts
 
 
 def open_mapping(data: Mapping[Any, Any], name: str = "columns") -> Sheet:
@@ -59,11 +60,16 @@ def open_list(data: Sequence[Any], asked: Sequence[str]) -> Sheet:
     return open_mapping({asked[0]: data}, "rows")
 
 
-def open_source_sheet(source: Source) -> Sheet:
-    """Opens a source of images: the column ``image`` and its other columns."""
-    others = source.other_columns()
-    columns = {"image": source, **{name: values for name, values in others.items() if name != "image"}}
-    return Sheet(source.name, source.kind, len(source), list(columns), columns.__getitem__, notes=source.notes)
+def open_table(table: Table) -> Sheet:
+    """Opens a table that is open already, such as a `Source` of images: its columns, and its other columns."""
+    columns = {**table.other_columns(), **table.columns}
+    names = [*table.columns, *(name for name in columns if name not in table.columns)]
+
+    def read(name: str) -> Any:
+        cells = columns[name]
+        return cells.array if isinstance(cells, Texts) else cells
+
+    return Sheet(table.name, table.kind, len(table), names, read, notes=table.notes)
 
 
 def open_arrow(table: Any, name: str = "arrow") -> Sheet:

@@ -1,6 +1,6 @@
 """CSV, TSV, JSON lines and plain text files as sheets."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.outages import unavailable
 from coulomb.ground.reading import parse_json
 from coulomb.ground.reading.cells import FORMULA
-from coulomb.ground.reading.files import read_lines
+from coulomb.ground.reading.files import read_bytes, read_lines
 from coulomb.ground.text import first_few, portable, visible
 from coulomb.tables.sheets.sheet import Sheet
 from coulomb.tables.texts import strings
@@ -17,6 +17,7 @@ from coulomb.tables.texts import strings
 _LEAST_BLOCK = 2**22  # bytes of a CSV file that are read at once; a row must fit into one block
 _LARGEST_BLOCK = 2**30
 _MOST = 2**40  # bytes of a file of JSON lines
+_MOST_LIST = 2**28  # bytes of a JSON list
 _CHUNK = 2**16  # rows of JSON that become Arrow arrays together
 
 
@@ -137,7 +138,9 @@ def require_utf8(path: Path) -> None:
 
 
 def read_json_lines(path: Path) -> dict[str, Any]:
-    """Returns the columns of a file with one JSON object per line; keys that a line does not have are missing cells.
+    """Returns the columns of a file with one JSON object per line, or of a JSON list of objects of at most 256 MiB.
+
+    Keys that an object does not have are missing cells.
 
     Raises:
         InputError: a line is not a JSON object in UTF-8; the message names it.
@@ -158,6 +161,34 @@ def read_json_lines(path: Path) -> dict[str, Any]:
             earlier.append(strings(values, f"{visible(path)}, key {visible(name)!r}", done) if is_text else values)
         rows, done = {}, count
 
+    order: dict[str, None] = {}
+    for value in _json_objects(path):
+        for name, cell in value.items():
+            cells = rows.setdefault(name, [])
+            cells += [None] * (count - done - len(cells))
+            cells.append(cell)
+        order.update(dict.fromkeys(value))
+        count += 1
+        if count - done == _CHUNK:
+            flush()
+    flush()
+    if not chunks:
+        raise InputError(f"{visible(path)}: {counted(count, 'JSON object')} without keys; the table has no columns")
+    return {name: _joined_chunks(chunks[name]) for name in order}
+
+
+def _json_objects(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start.startswith(b"["):
+        content = read_bytes(path, most=_MOST_LIST, remedy="write one object per line")
+        try:
+            values = parse_json(content.removeprefix(b"\xef\xbb\xbf"), nonfinite=True)
+        except ValueError as error:
+            require_utf8(path)
+            raise InputError(f"{visible(path)}: not a JSON list ({visible(error)})") from None
+        yield from (_json_object(value, path, f"entry {number}") for number, value in enumerate(values))
+        return
     for number, line in enumerate(read_lines(path, most=_MOST, remedy="give files with shorter lines"), 1):
         if not line.strip():
             continue
@@ -165,25 +196,18 @@ def read_json_lines(path: Path) -> dict[str, Any]:
             value = parse_json(line.removeprefix(b"\xef\xbb\xbf"), nonfinite=True)
         except ValueError as error:
             require_utf8(path)
-            several = number == 1 and line.strip() in (b"[", b"{")
-            why = "the file is one JSON value over several lines; write one object per line" if several else error
-            raise InputError(f"{visible(path)}: line {number} is not a JSON object ({visible(why)})") from None
-        if not isinstance(value, dict):
             raise InputError(
-                f"{visible(path)}: line {number} is a {type(value).__name__}, not a JSON object; write one object per line, "
-                'such as {"question": "…", "answer": "…"}'
-            )
-        for name, cell in value.items():
-            cells = rows.setdefault(name, [])
-            cells += [None] * (count - done - len(cells))
-            cells.append(cell)
-        count += 1
-        if count - done == _CHUNK:
-            flush()
-    flush()
-    if not chunks:
-        raise InputError(f"{visible(path)}: {counted(count, 'JSON object')} without keys; the table has no columns")
-    return {name: _joined_chunks(parts) for name, parts in chunks.items()}
+                f"{visible(path)}: line {number} is not a JSON object ({visible(error)}); write one object per line"
+            ) from None
+        yield _json_object(value, path, f"line {number}")
+
+
+def _json_object(value: Any, path: Path, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(
+            f'{visible(path)}: {where} is a {type(value).__name__}, not a JSON object such as {{"question": "…"}}'
+        )
+    return value
 
 
 def _joined_chunks(parts: list[Any]) -> Any:
