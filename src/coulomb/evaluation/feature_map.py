@@ -21,10 +21,13 @@ class Layout:
     places: np.ndarray
 
 
-def feature_maps(features: np.ndarray, seed: int = 0, problems: list[str] | None = None) -> list[Layout]:
+def feature_maps(
+    features: np.ndarray, seed: int = 0, problems: list[str] | None = None, of: str = "images"
+) -> list[Layout]:
     """Computes maps of the features' directions: PCA, t-SNE if it takes seconds, UMAP if it is installed.
 
-    The first one is shown first. ``problems`` receives a sentence if UMAP is installed but fails.
+    The first one is shown first. ``problems`` receives a sentence if UMAP is installed but fails. ``of``: what the
+    cautions call the rows.
     """
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     centered = unit - unit.mean(0)
@@ -37,24 +40,24 @@ def feature_maps(features: np.ndarray, seed: int = 0, problems: list[str] | None
     pca = Layout(
         "pca",
         "PCA",
-        f"The projection on the two principal components, which explain {share:.0%} of the variance; images that overlap "
+        f"The projection on the two principal components, which explain {share:.0%} of the variance; {of} that overlap "
         "here may be far apart in other dimensions.",
         _fit(_fix_signs(scores[:, :2])),
     )
     if not MIN_TSNE <= len(features) <= MAX_TSNE:
         return [pca]
     reduced = np.ascontiguousarray(scores[:, :50], dtype=np.float32)
-    layouts = [_tsne(reduced, seed), pca]
+    layouts = [_tsne(reduced, seed, of), pca]
     if importlib.util.find_spec("umap"):
         try:
-            layouts.insert(1, _umap(reduced, seed))
+            layouts.insert(1, _umap(reduced, seed, of))
         except Exception as error:  # for example an incompatible NumPy: the report does not depend on it
             if problems is not None:
                 problems.append(f"UMAP is installed but fails ({type(error).__name__}: {error}): its map is left out.")
     return [layout for layout in layouts if np.isfinite(layout.places).all()]
 
 
-def _tsne(scores: np.ndarray, seed: int) -> Layout:
+def _tsne(scores: np.ndarray, seed: int, of: str) -> Layout:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -66,13 +69,13 @@ def _tsne(scores: np.ndarray, seed: int) -> Layout:
     return Layout(
         "tsne",
         "t-SNE",
-        f"Keeps similar images close together (perplexity {perplexity:.0f}). Neighbors are meaningful; distances between "
+        f"Keeps similar {of} close together (perplexity {perplexity:.0f}). Neighbors are meaningful; distances between "
         "groups, their sizes and densities are not.",
         _fit(places),
     )
 
 
-def _umap(scores: np.ndarray, seed: int) -> Layout:
+def _umap(scores: np.ndarray, seed: int, of: str) -> Layout:
     from umap import UMAP
 
     neighbors = min(15, len(scores) - 1)
@@ -82,7 +85,7 @@ def _umap(scores: np.ndarray, seed: int) -> Layout:
     return Layout(
         "umap",
         "UMAP",
-        f"Keeps similar images close together ({neighbors} neighbors) and groups apart. Neighbors are meaningful; "
+        f"Keeps similar {of} close together ({neighbors} neighbors) and groups apart. Neighbors are meaningful; "
         "distances between groups mean little, their sizes and densities nothing.",
         _fit(np.asarray(places, dtype=float)),
     )

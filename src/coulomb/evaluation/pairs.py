@@ -369,7 +369,7 @@ def samples_of(
     ]
     both = np.concatenate([unit_features(x, rows) for x, rows in zip(trained, mapped, strict=True)])
     usable = np.linalg.norm(both, axis=1) > 0
-    layouts = feature_maps(both, seed) if usable.all() else []
+    layouts = feature_maps(both, seed, of="cells") if usable.all() else []
     samples |= {f"mapped_{side}": rows for side, rows in enumerate(mapped)}
     samples |= {f"map_{layout.key}": layout.places.astype(np.float32) for layout in layouts}
     return samples, [{"key": layout.key, "name": layout.name, "caution": layout.caution} for layout in layouts]
