@@ -132,7 +132,6 @@ CHECK_OPTIONS = [
 ]
 app.command(
     epilog=examples(
-        "coulomb check photos/",
         "coulomb check photos.parquet --labels breed --json",
         "coulomb check pairs.parquet --columns image,caption",
     )
