@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from coulomb.ground.errors import InputError
+from coulomb.kinds.text import Tokens
 from coulomb.models import build_pair, load_encoder, save_encoder
 from coulomb.models.build_pair import is_pair
 
@@ -60,9 +61,12 @@ def test_features_are_those_of_transformers(kind, tmp_path):
         column = pair.text.tokenize(TEXTS)
         found = pair.image.eval()(images), pair.text.eval()(column.stack(range(4)))
         alone = torch.cat([pair.text(column.stack([row])) for row in range(4)])
+        stack = column.stack(range(4))
+        other_padding = pair.text(Tokens(stack.ids.masked_fill(~stack.mask, 5), stack.mask))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
     torch.testing.assert_close(alone, found[1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(other_padding, found[1], rtol=0, atol=1e-5)
     assert pair.text.longest == 9 and column.cut.tolist() == [False, False, True, False]
     assert pair.temperature == pytest.approx(math.exp(-3.0)) and pair.bias == (None if kind == "clip" else -7)
     assert pair.image.preprocessing is not None and pair.image.image_size == 16

@@ -171,11 +171,12 @@ def test_micro_batches_have_the_gradient_of_the_batch(name):
     plain = network(name).double().eval()
     cached = copy.deepcopy(plain)
     cached.micro_batch = 2
+    texts = [TEXTS[3], " ".join(TEXTS[:2]), "cat", *TEXTS[:2]]  # whose order of lengths is not its own inverse
     target = torch.randn(5, plain.feature_dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for net in (plain, cached):
-        features = net(tokens(net))
+        features = net(tokens(net, texts))
         (features * target).sum().square().backward()
-    torch.testing.assert_close(cached(tokens(cached)), plain(tokens(plain)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(cached(tokens(cached, texts)), plain(tokens(plain, texts)), rtol=0, atol=1e-12)
     for one, two in zip(plain.parameters(), cached.parameters(), strict=True):
         torch.testing.assert_close(one.grad, two.grad, rtol=0, atol=1e-9)
 

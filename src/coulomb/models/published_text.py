@@ -70,7 +70,7 @@ class PublishedTexts(nn.Module):
         return features[order.argsort()]
 
     def _features(self, tokens: Tokens) -> Tensor:
-        # Ids of padding matter to models that count positions by them.
+        # SigLIP reads its padding, and stacks may be padded with another id.
         ids, mask = tokens.ids.masked_fill(~tokens.mask, self.padding), tokens.mask
         if self.padded is None:
             output = self.model(input_ids=ids, attention_mask=mask.long())
