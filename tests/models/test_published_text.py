@@ -7,6 +7,7 @@ from safetensors.torch import save_file
 
 from coulomb.ground.errors import InputError
 from coulomb.models import build_text_encoder, load_encoder, save_encoder
+from coulomb.models.published_text import bands
 from coulomb.models.saving import random_encoder
 from coulomb.models.tuning import Tune
 
@@ -298,3 +299,9 @@ def test_other_files_of_a_tokenizer_are_converted(tmp_path):
     )
     column = build_text_encoder(str(tmp_path)).tokenize(["a red Flower", "a cat"])
     assert column.ids.tolist() == [2, 5, 6, 7, 3, 2, 5, 8, 3]
+
+
+def test_texts_of_similar_lengths_form_bands():
+    assert bands([]) == [0] and bands([3] * 40) == [40]
+    lengths = [5] * 3 + [6] * 7 + [8] * 9 + [30] * 2 + [60]
+    assert bands(lengths) == [10, 9, 3] and sum(bands(lengths)) == len(lengths)

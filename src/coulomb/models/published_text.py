@@ -38,7 +38,8 @@ NOT_AUTOMATIC = {
     "siglip2_text_model": "Siglip2TextModel",
 }  # unknown to AutoModel
 PADDED = ("siglip_text_model", "siglip2_text_model")  # whose padding is read like tokens
-GROUP = 64  # texts that a CPU takes at a time, in the order of their lengths
+BAND = 1.5  # texts up to this much longer than the shortest are computed together on a CPU
+LEAST = 8  # texts computed together, if there are so many
 
 
 class PublishedTexts(nn.Module):
@@ -63,10 +64,13 @@ class PublishedTexts(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Returns features [B, F]. On a CPU, texts of similar lengths are computed together."""
-        if tokens.device.type != "cpu" or len(tokens) <= GROUP or self.padded is not None:
+        if tokens.device.type != "cpu" or self.padded is not None:
             return self._features(tokens)
-        order = tokens.lengths.argsort(stable=True)
-        features = torch.cat([self._features(tokens.rows(rows)) for rows in order.split(GROUP)])
+        lengths, order = tokens.lengths.sort(stable=True)
+        sizes = bands(lengths.tolist())
+        if len(sizes) <= 1:
+            return self._features(tokens)
+        features = torch.cat([self._features(tokens.rows(rows)) for rows in order.split(sizes)])
         return features[order.argsort()]
 
     def _features(self, tokens: Tokens) -> Tensor:
@@ -83,6 +87,18 @@ class PublishedTexts(nn.Module):
         for layer in self.dense:
             features = layer(features)
         return functional.normalize(features, dim=1) if self.normalize else features
+
+
+def bands(lengths: list[int]) -> list[int]:
+    """Returns the sizes of groups of texts, sorted by their ``lengths``, that differ little within a group."""
+    sizes, shortest = [0], 0
+    for length in lengths:
+        if sizes[-1] >= LEAST and length > BAND * shortest:
+            sizes.append(0)
+        if not sizes[-1]:
+            shortest = length
+        sizes[-1] += 1
+    return sizes
 
 
 def pooled(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
