@@ -214,6 +214,14 @@ DAMAGES = {
         "default prompt 'query'",
     ),
     "dense": (lambda f: sentence_layout(f, ("Transformer", "Pooling", "Dense")), "no sizes of the dense layer"),
+    "outside": (
+        lambda f: (f / "modules.json").write_text('[{"type": "x.Transformer", "path": "../other"}]'),
+        "'../other', which is outside",
+    ),
+    "absolute": (
+        lambda f: (f / "modules.json").write_text('[{"type": "x.Transformer", "path": "/etc"}]'),
+        "'/etc', which is outside",
+    ),
     "not a list": (lambda f: (f / "modules.json").write_text('{"a": 1}'), "modules.json is damaged"),
     "not JSON": (lambda f: (f / "modules.json").write_text("{"), "modules.json is damaged"),
     "tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json"),

@@ -1,7 +1,7 @@
 """Files of a published encoder of texts, in a folder or on the hub: layouts of transformers and sentence-transformers."""
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from coulomb.ground.errors import InputError
@@ -80,10 +80,7 @@ class Repository:
     def file(self, relative: str) -> Path | None:
         """Returns the path of a file; None if there is none."""
         if (folder := Path(self.name)).is_dir():
-            path = (folder / relative).resolve()
-            if not path.is_relative_to(folder.resolve()) and ".." in relative:
-                raise self.error(f"{relative!r} is outside of the folder")
-            return path if path.is_file() else None
+            return folder / relative if (folder / relative).is_file() else None
         import_library("hf")
         from transformers.utils import cached_file
 
@@ -130,6 +127,9 @@ def read_layout(repository: Repository) -> Layout:
         for each in modules
     ):
         raise repository.error("modules.json is damaged: it must be a list of modules with type and path")
+    for part in (PurePosixPath(each["path"]) for each in modules):
+        if part.is_absolute() or ".." in part.parts:
+            raise repository.error(f"modules.json names {str(part)!r}, which is outside of the folder")
     names = [each["type"].rpartition(".")[2] for each in modules]
     if not names or names[0] not in ("Transformer", "StaticEmbedding"):
         first = names[0] if names else "nothing"
