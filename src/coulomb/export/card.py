@@ -127,12 +127,7 @@ def _limits(encoder: ImageNetwork, evaluation: Mapping[str, Any] | None, publish
             lines.append(
                 "The weights that it started from are as good or better, see the verdict above: use them instead."
             )
-        elif level in (
-            Level.NOTHING_MEASURABLE,
-            Level.WORSE_THAN_RAW_PIXELS,
-            Level.WORSE_THAN_BM25,
-            Level.COLLAPSED,
-        ):
+        elif level in (Level.NOTHING_MEASURABLE, Level.WORSE_THAN_RAW_PIXELS, Level.WORSE_THAN_BM25, Level.COLLAPSED):
             lines.append("No benefit over its baselines was measured, see the verdict above: do not rely on it.")
         elif level == Level.ADAPTING_UNVERIFIED:
             lines.append("Whether adapting the weights helped could not be measured without labels.")

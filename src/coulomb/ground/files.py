@@ -104,10 +104,7 @@ def _open(path: Path, work: str) -> TextIO:
             ) from None
         except OSError as error:
             log.warning(
-                "%s: cannot be locked (%s); make sure that only one process is %s",
-                path,
-                error.strerror or error,
-                work,
+                "%s: cannot be locked (%s); make sure that only one process is %s", path, error.strerror or error, work
             )
             return file
         if os.fstat(file.fileno()).st_nlink:  # otherwise its owner has just removed the file, and the lock is void

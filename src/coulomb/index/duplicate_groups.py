@@ -14,10 +14,7 @@ NONE: frozenset[tuple[int, int]] = frozenset()
 
 
 def duplicate_groups(
-    x: np.ndarray,
-    above: float = 0.95,
-    order: np.ndarray | None = None,
-    also: frozenset[tuple[int, int]] = NONE,
+    x: np.ndarray, above: float = 0.95, order: np.ndarray | None = None, also: frozenset[tuple[int, int]] = NONE
 ) -> list[np.ndarray]:
     """Returns groups of similar rows, the positions of each in ``order``; the largest group first.
 

@@ -46,11 +46,7 @@ class Index(Answers):
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        root: str | Path | None = None,
-        encoder: str | Path | ImageEncoder | None = None,
+        self, path: str | Path, *, root: str | Path | None = None, encoder: str | Path | ImageEncoder | None = None
     ) -> None:
         self.path = Path(path).expanduser()
         self._root, self._encoder = root, encoder
@@ -64,11 +60,7 @@ class Index(Answers):
 
     @classmethod
     def open(
-        cls,
-        path: str | Path,
-        *,
-        root: str | Path | None = None,
-        encoder: str | Path | ImageEncoder | None = None,
+        cls, path: str | Path, *, root: str | Path | None = None, encoder: str | Path | ImageEncoder | None = None
     ) -> "Index":
         """Opens an index; the same as ``Index(path)``."""
         return cls(path, root=root, encoder=encoder)

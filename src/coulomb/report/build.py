@@ -15,14 +15,7 @@ from coulomb.report.gallery import make_gallery, picture, sprite_sheet
 from coulomb.report.pages.numbers import NARROW
 from coulomb.report.pages.page import ChartList, check_target, render_page, write_page
 from coulomb.report.pair_section import PairSection, cosine_text, pair_section
-from coulomb.report.scores import (
-    class_bars,
-    class_rows,
-    confusion_matrix,
-    frequencies,
-    further_scores,
-    scores,
-)
+from coulomb.report.scores import class_bars, class_rows, confusion_matrix, frequencies, further_scores, scores
 from coulomb.report.training_charts import loss_chart, progress_chart, small_charts
 from coulomb.report.verdict_section import verdict_section
 

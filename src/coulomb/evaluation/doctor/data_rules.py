@@ -202,9 +202,7 @@ SHORTCUT = Rule(
     consequence="The views of an image are matched by the content of that region (a bar code, a time stamp, a frame): the "
     "loss falls, and the rest of the image is not learned.",
     remedy=lambda evidence: advice(
-        evidence,
-        "look at that region in views.png",
-        "crop the images or paint over the region before training",
+        evidence, "look at that region in views.png", "crop the images or paint over the region before training"
     ),
     explained_by=(*DATA, "complete-collapse", *RATES, "no-signal"),
 )

@@ -332,12 +332,7 @@ def _x_ticks(xs: list[float], log: bool, tight: bool) -> list[float]:
 
 
 def ticks(
-    low: float,
-    high: float,
-    *,
-    whole: bool = False,
-    tight: bool = False,
-    limits: tuple[float, float] = UNLIMITED,
+    low: float, high: float, *, whole: bool = False, tight: bool = False, limits: tuple[float, float] = UNLIMITED
 ) -> list[float]:
     """Returns about five round numbers (1, 2, 5 · 10ᵏ) that cover low … high, or with ``tight`` lie within it."""
     if high <= low:

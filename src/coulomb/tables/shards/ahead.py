@@ -26,12 +26,7 @@ class ReadAhead(Sampler[list[int]]):
         whole: images by block that are needed, to fetch single images where they are few; None fetches whole blocks.
     """
 
-    def __init__(
-        self,
-        batches: Iterable[list[int]],
-        source: Table,
-        whole: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, batches: Iterable[list[int]], source: Table, whole: np.ndarray | None = None) -> None:
         self.batches, self.source, self.whole = batches, source, whole
 
     def __len__(self) -> int:
