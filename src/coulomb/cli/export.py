@@ -9,7 +9,8 @@ import typer
 import coulomb
 from coulomb.cli.app import app, say
 from coulomb.cli.options import JSON, OWN_ENCODER, examples
-from coulomb.ground.errors import InputError, did_you_mean
+from coulomb.ground.checked import require_option
+from coulomb.ground.errors import InputError
 
 ENCODER_TO, INDEX_TO = ("onnx", "hub"), ("faiss", "lance", "csv", "npz")
 BELONGS = {"unit": "onnx", "int8": "onnx", "on": "onnx hub", "on_labels": "onnx hub", "image_size": "onnx hub"} | {
@@ -72,10 +73,7 @@ def export(
     from coulomb.models.load import of_images
     from coulomb.training.plan.given import load_module
 
-    if to not in (*ENCODER_TO, *INDEX_TO):
-        raise InputError(
-            f"to={to!r}: must be one of {', '.join((*ENCODER_TO, *INDEX_TO))}{did_you_mean(to, (*ENCODER_TO, *INDEX_TO))}"
-        )
+    require_option("to", to, str, choices=(*ENCODER_TO, *INDEX_TO))
     given = {"unit": unit, "int8": int8, "on": on, "on_labels": on_labels, "image_size": image_size}
     given |= {"encoder": encoder, "kind": kind}
     for name, value in given.items():

@@ -10,6 +10,7 @@ import numpy as np
 
 from coulomb.export.extras import library, new_path
 from coulomb.export.vectors import ROWS, Recall, Vectors, require_rows
+from coulomb.ground.checked import require_option
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import numpy_generator
@@ -47,8 +48,7 @@ def to_faiss(index: Vectors, out: str | Path, *, kind: str | None = None) -> dic
     require_rows(index)
     path = new_path(out)
     ids = new_path(path.with_name(path.name + ".ids.json"))
-    if kind not in (None, *KINDS):
-        raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+    require_option("kind", kind, str | None, choices=KINDS)
     count, dim = index.features.shape
     kind = kind or ("flat" if count < HNSW_FROM else "hnsw" if count < IVF_FROM else "ivf")
     product = faiss.METRIC_INNER_PRODUCT

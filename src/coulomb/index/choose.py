@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from coulomb.ground.checked import require_option
 from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import numpy_generator
 from coulomb.index.cluster import kmeans
@@ -42,8 +43,7 @@ def choose_rows(
         InputError: fewer than ``number`` images without a label, an unknown strategy, NaN or infinite values.
     """
     check_rows(x)
-    if strategy not in STRATEGIES:
-        raise InputError(f"strategy={strategy!r}: must be one of {', '.join(STRATEGIES)}.")
+    require_option("strategy", strategy, str, choices=STRATEGIES)
     known = np.zeros(len(x), bool)
     if labeled is not None:
         known[labeled] = True

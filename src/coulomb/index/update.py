@@ -71,6 +71,7 @@ class Update:
         ]
         table = make_table(self.source, members.tolist(), photos)
         counts = stored.counts([self.ids[index] for index in members], rows[members])
+        files = table.column("path").null_count < table.num_rows
         info: dict[str, Any] = {
             "format": FORMAT,
             "coulomb": __version__,
@@ -81,7 +82,7 @@ class Update:
             "data": {
                 "name": self.source.name,
                 "kind": self.source.kind,
-                "root": None if self.source.root is None or file_less(table) else portable(str(self.source.root)),
+                "root": portable(str(self.source.root)) if files and self.source.root is not None else None,
                 "notes": list(self.source.notes),
             },
             "last_update": counts,
@@ -91,16 +92,10 @@ class Update:
             },
         }
         if self.before is not None and stored.old is not None and table.equals(stored.old.table):
-            assert self.before is not None
             info |= {name: self.before[name] for name in ("generation", "files")}  # only index.json changes
         else:
             info["files"] = gather(self.folder.generation(info["generation"]), stored, rows[members], table)
         self.folder.publish(info)
-
-
-def file_less(table: Any) -> bool:
-    """Returns True if the images are not files of their own."""
-    return table.column("path").null_count == table.num_rows
 
 
 def begin_work(folder: IndexFolder, chosen: dict[str, Any]) -> None:

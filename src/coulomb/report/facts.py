@@ -35,7 +35,7 @@ def header(run: RunData) -> Header:
         ("pairs" if run.columns else "images", _images(run)),
         ("tune", "" if whitened else _short(config.get("tune"))),
         ("epochs", "" if whitened else _epochs(run, bool(stopped))),
-        ("time", _time(run)),
+        ("time", "" if (seconds := last_value(run.training, "seconds")) is None else duration(seconds)),
     ]
     return Header([(key, value) for key, value in facts if value], stopped)
 
@@ -72,11 +72,6 @@ def _stopped(run: RunData) -> str:
         f"This run has not finished: {plural(round(planned), 'epoch')} were planned, the last line of its metrics is from "
         f"epoch {last:.0f}. It is still running, or it stopped early."
     )
-
-
-def _time(run: RunData) -> str:
-    seconds = last_value(run.training, "seconds")
-    return "" if seconds is None else duration(seconds)
 
 
 @dataclass(frozen=True)
