@@ -53,6 +53,7 @@ def test_kinds_of_values(values, kind):
         (pa.array([[], []], pa.list_(pa.float32())), None, "hold no numbers"),
         (np.zeros((2, 3, 4)), None, "gray pictures or matrices"),
         (np.zeros((2, 3), complex), None, "complex128"),
+        (np.zeros((2, 0)), None, "hold no numbers"),
         (["a", "b"], "vector", "holds texts"),
         (np.zeros((2, 3)), "text", "an array of numbers"),
     ],
@@ -99,6 +100,10 @@ def test_lists_of_texts_have_rows(rows):
         not (text and text.strip()) for texts in rows for text in texts or []
     )
     assert sum(count for count, _ in result.lost.values()) == empty
+    named = {example for _, examples in result.lost.values() for example in examples}
+    assert named <= {
+        f"row {row}" for row, texts in enumerate(rows) if not texts or not all(text and text.strip() for text in texts)
+    }
 
 
 def test_vectors_that_are_not_finite_are_missing():

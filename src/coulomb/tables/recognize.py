@@ -111,7 +111,7 @@ def recognize(values: Any, asked: Asked) -> Recognized:
         if not isinstance(values, PictureRows):
             return require_pictures(Recognized(kind, values, np.arange(len(values))), asked)
         missing = np.flatnonzero(values.at < 0)
-        lost = {"missing or empty": _more(None, missing)} if len(missing) else {}
+        lost = {"missing or empty": _counted(missing)} if len(missing) else {}
         return require_pictures(_checked(Recognized(kind, values.source, values.at, lost=lost), asked), asked)
     if isinstance(values, list):
         values = _of_objects(values, asked)
@@ -169,10 +169,10 @@ def _lists(values: Any, asked: Asked) -> Recognized:
     if pa.types.is_string(inner) or pa.types.is_large_string(inner):
         parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
         found = _strings(decoded(pc.list_flatten(values), asked.where), replace_kind(asked, "text"))
-        empty = np.setdiff1d(np.arange(len(values)), parents)
-        if len(empty):
-            found.lost["missing or empty"] = _more(found.lost.get("missing or empty"), empty)
-        return Recognized(asked.require("text", "lists of texts"), found.cells, found.at, parents, found.lost)
+        blank, empty = parents[found.at < 0], np.setdiff1d(np.arange(len(values)), parents)
+        lost = {"missing or empty": _counted(np.sort(np.concatenate([blank, empty])))}
+        kind = asked.require("text", "lists of texts")
+        return Recognized(kind, found.cells, found.at, parents, lost if len(blank) + len(empty) else {}, found.notes)
     if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
         raise InputError(
             f"{asked.where}: lists of {visible(inner)} are neither texts nor vectors; choose another column"
@@ -232,6 +232,8 @@ def _floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _vectors(values: npt.NDArray[Any], at: Places, kind: str, asked: Asked) -> Recognized:
+    if not values.shape[1]:
+        raise InputError(f"{asked.where}: its vectors hold no numbers")
     missing = np.flatnonzero(at < 0)
     finite = np.ones(len(values), dtype=bool)
     step = max(1, 2**22 // values.shape[1])
@@ -242,9 +244,9 @@ def _vectors(values: npt.NDArray[Any], at: Places, kind: str, asked: Asked) -> R
     at[bad] = -1
     lost = {}
     if len(missing):
-        lost["missing or empty"] = _more(None, missing)
+        lost["missing or empty"] = _counted(missing)
     if len(bad):
-        lost["NaN or infinite values"] = _more(None, bad)
+        lost["NaN or infinite values"] = _counted(bad)
     return _checked(Recognized(kind, values, at, lost=lost), asked)
 
 
@@ -300,7 +302,7 @@ def _strings(values: Any, asked: Asked) -> Recognized:
     kind = asked.require("text", "texts")
     at = np.where(blank, -1, np.arange(len(values)))
     texts = Texts(values.fill_null("") if values.null_count else values)
-    lost = {"missing or empty": _more(None, np.flatnonzero(blank))} if blank.any() else {}
+    lost = {"missing or empty": _counted(np.flatnonzero(blank))} if blank.any() else {}
     notes = []
     if asked.kind == "text" and all(names_image(text) for text in sample):
         notes.append(f"{visible(asked.name)}: its texts are names of image files, such as {visible(sample[0])}.")
@@ -360,7 +362,7 @@ def _paths(values: Any, present: Places, sample: Sequence[str], asked: Asked) ->
     at[present] = number[coded.indices.to_numpy(zero_copy_only=False)]
     lost = {}
     if len(present) < len(values):
-        lost["missing or empty"] = _more(None, np.setdiff1d(np.arange(len(values)), present))
+        lost["missing or empty"] = _counted(np.setdiff1d(np.arange(len(values)), present))
     if absent := [text for text, there in zip(given, exists, strict=True) if not there]:
         lost["its file does not exist"] = int((at[present] < 0).sum()), absent[:5]
     source: Source
@@ -375,7 +377,7 @@ def _encoded(values: Any, asked: Asked) -> Recognized:
     """Recognizes encoded images in an Arrow array of bytes."""
     kind = asked.require("image", "pictures")
     missing = values.is_null().to_numpy(zero_copy_only=False)
-    lost = {"missing or empty": _more(None, np.flatnonzero(missing))} if missing.any() else {}
+    lost = {"missing or empty": _counted(np.flatnonzero(missing))} if missing.any() else {}
     found = Recognized(
         kind, EncodedBytes(values, asked.table), np.where(missing, -1, np.arange(len(values))), lost=lost
     )
@@ -466,7 +468,7 @@ def _objects(values: list[Any], asked: Asked) -> Recognized:
     at = np.full(len(values), -1, dtype=np.int64)
     at[present] = np.arange(len(present))
     missing = np.flatnonzero(at < 0)
-    lost = {"missing or empty": _more(None, missing)} if len(missing) else {}
+    lost = {"missing or empty": _counted(missing)} if len(missing) else {}
     try:
         source = ImageListSource([values[row] for row in present])
     except InputError as error:
@@ -477,7 +479,6 @@ def _objects(values: list[Any], asked: Asked) -> Recognized:
     return Recognized(kind, source, at, lost=lost)
 
 
-def _more(before: tuple[int, list[str]] | None, rows: Places) -> tuple[int, list[str]]:
-    """Returns a count and the first few examples, increased by these rows."""
-    count, examples = before or (0, [])
-    return count + len(rows), [*examples, *(f"row {row}" for row in rows[:5].tolist())][:5]
+def _counted(rows: Places) -> tuple[int, list[str]]:
+    """Returns the number of rows, and the first few as examples."""
+    return len(rows), [f"row {row}" for row in rows[:5].tolist()]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError, counted
-from coulomb.ground.outages import unavailable
+from coulomb.ground.outages import is_outage, unavailable
 from coulomb.ground.reading import parse_json
 from coulomb.ground.reading.cells import FORMULA
 from coulomb.ground.reading.files import read_bytes, read_lines
@@ -32,7 +32,9 @@ def open_text_files(paths: list[Path], name: str) -> Sheet:
         try:
             parts.append(TEXT_FILES[path.suffix.lower()](path))
         except OSError as error:
-            raise unavailable(path, error) from None
+            if is_outage(error):
+                raise unavailable(path, error) from None
+            raise InputError(f"{visible(path)}: cannot be read ({visible(error.strerror or error)})") from None
         if parts[-1].keys() != parts[0].keys():
             raise InputError(
                 f"{visible(path)}: its columns differ from the columns of {visible(paths[0])}; give files of one data set"
