@@ -1,5 +1,6 @@
 """Diagnosis: checks all rules on the evidence and attributes symptoms to their causes."""
 
+from dataclasses import asdict
 from typing import Any
 
 from coulomb.evaluation.doctor import data_rules, label_rules, learning_rules, negatives_rules, weights_rules
@@ -36,7 +37,7 @@ RULES: tuple[Rule, ...] = (  # causes before their symptoms
 )
 
 
-def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, Any]:
+def diagnose(evidence: Evidence) -> dict[str, Any]:
     """Returns the content of ``doctor.json``: ``verdicts``, ``checked``, ``suggestions``, ``healthy``, and the ``step``.
 
     ``verdicts`` are the problems and warnings, each with ``name``, ``severity``, ``title``, ``evidence`` (figures, the
@@ -44,10 +45,10 @@ def diagnose(evidence: Evidence, rules: tuple[Rule, ...] = RULES) -> dict[str, A
     (``well``, ``sick``, ``warning``, ``unknown``) and ``why``. A problem explained by another one is not a verdict: its
     state is ``unknown``, and ``why`` names the cause. ``healthy``: no verdict is sick; warnings are allowed.
     """
-    judgments = {rule.name: rule.check(evidence) for rule in rules}
+    judgments = {rule.name: rule.check(evidence) for rule in RULES}
     sick = {name for name, judgment in judgments.items() if judgment.state == SICK}
     verdicts, checked = [], []
-    for rule in rules:
+    for rule in RULES:
         judgment = judgments[rule.name]
         causes = [cause for cause in rule.explained_by if cause in sick]
         if judgment.state in (SICK, WARNING) and causes:
@@ -73,7 +74,7 @@ def _verdict(rule: Rule, judgment: Judgment, evidence: Evidence) -> dict[str, An
         "name": rule.name,
         "severity": judgment.state.value,
         "title": judgment.title or rule.title,
-        "evidence": [each.to_dict() for each in judgment.figures if each.crossed or judgment.state == WARNING],
+        "evidence": [asdict(each) for each in judgment.figures if each.crossed or judgment.state == WARNING],
         "consequence": judgment.consequence or rule.consequence,
         "remedy": rule.remedy(evidence),
     }

@@ -112,8 +112,7 @@ class Evidence:
 
     def typical(self, name: str) -> float | None:
         """Returns the median over all values of a metric."""
-        values = self.all(name)
-        return median(values) if values else None
+        return self.late(name, share=1)
 
     def all(self, name: str) -> list[float]:
         """Returns all values of a metric, in order."""

@@ -1,7 +1,7 @@
 """A rule, its answer, and remedies that name the option to set."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -47,10 +47,6 @@ class Figure:
     def crossed(self) -> bool:
         """True if the value is on the bad side."""
         return self.value > self.threshold if self.bad == "above" else self.value < self.threshold
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
