@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from coulomb.ground.version import __version__
 
 if TYPE_CHECKING:
-    from coulomb.api import ImageEncoder, Index, Run, TextEncoder, diagnose, evaluate, load, train, train_seeds
+    from coulomb.api import ImageEncoder, Index, PairRun, Run, TextEncoder, diagnose, evaluate, load, train, train_seeds
     from coulomb.similarity import use_backend
 
 __all__ = [
     "ImageEncoder",
     "Index",
+    "PairRun",
     "Run",
     "TextEncoder",
     "__version__",

@@ -21,13 +21,14 @@ from coulomb.models.load import require_weights, run_path
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.user_code import is_user_code
 from coulomb.report import build_report
+from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given, require_named
-from coulomb.training.plan.plan import reopen
+from coulomb.training.plan.opened import reopen_run
 from coulomb.training.record.folder import RunFolder, command_for, free_folder, read_evaluation
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.seeds import SEEDS, has_seeds, save_seeds, saved_seeds, seed_folder, summarize
-from coulomb.training.run import Run, load
+from coulomb.training.run import PairRun, Run, load
 from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")
@@ -39,21 +40,21 @@ def train(
     data: Any = None,
     *,
     test: Any = None,
-    method: str | type[nn.Module] = "simclr",
+    method: str | type[nn.Module] | None = None,
     encoder: str | nn.Module | None = None,
     views: str | ViewMaker | None = None,
     resume_from: str | Path | None = None,
     evaluate: bool = True,
     progress: bool = True,
     **options: Any,
-) -> Run:
+) -> Run | PairRun:
     """Trains an encoder, evaluates it against its baselines and writes a report.
 
     Args:
         data: a folder, a list, a Parquet file, a hub name, ``"digits"`` (built in); or an array, a torch ``Dataset``.
         test: held-out images, likewise; default: a stratified split, which is saved.
-        method: a name (``"simclr"``, …), a file and class (``"mine.py:MyMethod"``), or your own class; see
-            `coulomb.methods.Method`.
+        method: a name (default ``"simclr"``, and ``"clip"`` for several columns), a file and class (``"mine.py:MyMethod"``),
+            or your own class; see `coulomb.methods.Method`.
         encoder: a name (``"resnet18"``), a file and class (``"mine.py:Net"``), or any ``nn.Module``.
         views: a preset's name, or your own views (``OwnViews(function, size, channels)``).
         resume_from: a run folder to continue instead. ``data``, ``encoder``, ``views`` and ``method`` are only needed again
@@ -90,7 +91,7 @@ def train(
             assess(folder, plan, team=team if team.world > 1 else None, progress=progress)
             examine(folder, plan, progress=progress)
             build_report(folder.path)
-    return Run(folder.path, plan.module)
+    return PairRun(folder.path) if isinstance(plan, ColumnsPlan) else Run(folder.path, plan.module)
 
 
 def _evaluated(folder: RunFolder) -> bool:
@@ -255,7 +256,7 @@ def evaluate(
     else:
         team = Team.meet(Config.process_timeout)
         shared["progress"] = progress and team.rank == 0
-        plan = reopen(folder, given, progress=shared["progress"])
+        plan = reopen_run(folder, given, progress=shared["progress"])
         result = assess(folder, plan, **shared, team=team if team.world > 1 else None)
         if team.rank:
             return result

@@ -11,6 +11,7 @@ from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_json
 from coulomb.ground.reading import maybe, read_object, table
 from coulomb.training.launch import resume, start
+from coulomb.training.plan.opened import AnyPlan
 from coulomb.training.plan.plan import Plan, resolve
 from coulomb.training.plan.preflight import estimate
 from coulomb.training.record.folder import RunFolder
@@ -150,14 +151,20 @@ def run_arm(
 
 def _train(options: dict[str, Any], settings: Settings, run: RunFolder) -> Plan:
     if run.config.is_file():
-        return resume(run.path, options, progress=False)[1]
+        return of_images(resume(run.path, options, progress=False)[1])
     if run.path.exists():
         shutil.rmtree(run.path)  # stopped before training began: only an empty folder and a log
     options = options | {"out": str(run.path)}
     minutes = settings.budget or (0.12 if settings.quick and not settings.digits else None)
     if minutes is not None and "epochs" not in options:
         options["epochs"] = epochs_within(options, minutes)
-    return start(options, progress=False)[1]
+    return of_images(start(options, progress=False)[1])
+
+
+def of_images(plan: AnyPlan) -> Plan:
+    """Returns the plan of a run on images, as all experiments are."""
+    assert isinstance(plan, Plan)
+    return plan
 
 
 def epochs_within(options: dict[str, Any], minutes: float) -> int:

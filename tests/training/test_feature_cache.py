@@ -31,7 +31,18 @@ def parts(monkeypatch, tmp_path):
     encoder = build_encoder("convnet", channels=1, image_size=16, width=2)
     encoder.freeze()
     indices = np.arange(29, 9, -1)
-    return FeatureCache(RunFolder(tmp_path), indices, CONFIG, dim=encoder.feature_dim), encoder, images
+    return (
+        FeatureCache(
+            RunFolder(tmp_path).features,
+            indices,
+            views=CONFIG.cached_views,
+            dim=encoder.feature_dim,
+            seed=CONFIG.seed,
+            neighbors=CONFIG.neighbors,
+        ),
+        encoder,
+        images,
+    )
 
 
 def fill(parts):

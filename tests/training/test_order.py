@@ -10,7 +10,7 @@ from coulomb.kinds.image import Canvases
 from coulomb.kinds.image.views import OwnViews, TakingTurns, make_views
 from coulomb.tables import ArraySource, Batch, image_samples
 from coulomb.tables.split import epoch_order
-from coulomb.training.order import RunLoader, RunOrder, draw_views
+from coulomb.training.order import ColumnViews, RunLoader, RunOrder, draw_views
 
 
 @given(
@@ -117,6 +117,11 @@ def batch_of(order, step, failed=()):
 VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
 
 
+def drawn(views, batch, n, **options):
+    rows = draw_views({"image": ColumnViews(views, n)}, batch, **options)
+    return rows.split(rows["image"])
+
+
 @pytest.mark.parametrize(
     "views", [VIEWS, TakingTurns([VIEWS, make_views("small-natural", size=16)])], ids=["one", "turns"]
 )
@@ -124,11 +129,11 @@ VIEWS = make_views("natural", size=16, noise=0.5, jitter=0.5)
 def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
     options = {"batch_size": 16, "epochs": 1, "seed": 5}
     one = RunOrder(np.arange(50), **options)
-    whole = draw_views(views, batch_of(one, 2), 2, seed=5, step=2, rank=0)
+    whole = drawn(views, batch_of(one, 2), 2, seed=5, step=2, rank=0)
     parts = []
     for rank in range(world_size):
         order = RunOrder(np.arange(50), **options, rank=rank, world_size=world_size)
-        parts.append(draw_views(views, batch_of(order, 2), 2, seed=5, step=2, rank=rank))
+        parts.append(drawn(views, batch_of(order, 2), 2, seed=5, step=2, rank=rank))
     for view, shares in zip(whole, zip(*parts, strict=True), strict=True):
         torch.testing.assert_close(torch.cat(shares), view, rtol=0, atol=1e-6)
     generator = derived(5, "views", 2, 0)
@@ -140,7 +145,7 @@ def test_views_do_not_depend_on_the_number_of_processes(views, world_size):
 def test_an_unreadable_image_does_not_change_the_views_of_the_others():
     order = RunOrder(np.arange(50), 16, 1, 5)
     lost = list(order)[1][3]
-    whole, rest = (draw_views(VIEWS, batch_of(order, 1, failed), 2, seed=5, step=1, rank=0) for failed in ([], [lost]))
+    whole, rest = (drawn(VIEWS, batch_of(order, 1, failed), 2, seed=5, step=1, rank=0) for failed in ([], [lost]))
     others = [row for row in range(16) if row != 3]
     assert all(torch.allclose(a[others], b, atol=1e-6) for a, b in zip(whole, rest, strict=True))
 
@@ -151,7 +156,7 @@ def test_own_views_are_called_as_before():
     own = OwnViews(lambda images, generator: seen.append(generator.initial_seed()) or images, size=16, channels=3)
     for rank in range(2):
         order = RunOrder(np.arange(50), 16, 1, 5, rank=rank, world_size=2)
-        assert len(draw_views(own, batch_of(order, 0), 1, seed=5, step=0, rank=rank)[0]) == 8
+        assert len(drawn(own, batch_of(order, 0), 1, seed=5, step=0, rank=rank)[0]) == 8
     assert seen == [derived(5, "views", 0, rank).initial_seed() for rank in range(2)]
 
 

@@ -137,6 +137,7 @@ def summary(made: "coulomb.Index") -> str:
         "coulomb search photos.index beach.jpg --top 5",
         "coulomb search photos.index a.jpg b.jpg --not indoors.jpg --json",
         "coulomb search photos.index --id holidays/001.jpg --out similar.csv",
+        'coulomb search photos.index --text "a red flower" --not "people"',
     )
 )
 def search(
@@ -145,9 +146,20 @@ def search(
     id: Annotated[
         list[str] | None, typer.Option("--id", help="an image of the index; may be repeated", rich_help_panel="Query")
     ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text", help="words; the index was built with a run on images and captions", rich_help_panel="Query"
+        ),
+    ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option("--not", metavar="IMAGE", help="unlike this image; may be repeated", rich_help_panel="Query"),
+        typer.Option(
+            "--not",
+            metavar="IMAGE|WORDS",
+            help="unlike this image, or these words; may be repeated",
+            rich_help_panel="Query",
+        ),
     ] = None,
     without_id: Annotated[
         list[str] | None,
@@ -159,7 +171,7 @@ def search(
     out: Annotated[Path | None, LIST] = None,
     as_json: Annotated[bool, ARRAY] = False,
 ) -> None:
-    """List the images most similar to the given ones, most similar first.
+    """List the images most similar to the given images and words, most similar first.
 
     Several images are averaged; --not subtracts. Images given by --id are left out of the answer.
     """
@@ -168,11 +180,21 @@ def search(
     if out is not None:
         check_list(out)
     opened = coulomb.Index.open(index, root=root, encoder=encoder)
-    found = opened.search(images or None, id, without=without or None, without_ids=without_id, top=top)
+    pictures, words = _separated(without or [])
+    found = opened.search(
+        images or None, id, text=text, without=pictures, without_ids=without_id, without_text=words, top=top
+    )
     if out is not None:
         write_list(out, found, ["id", "path", "similarity", "label"])
         note(f"list: {out}")
     say(json.dumps(found, ensure_ascii=False) if as_json else lines(found))
+
+
+def _separated(given: list[str]) -> tuple[list[str] | None, list[str] | None]:
+    """Returns the files, or what has a file's suffix, and the words among the values of ``--not``; None for none."""
+    pictures = [each for each in given if Path(each).suffix or Path(each).exists()]
+    words = [each for each in given if each not in pictures]
+    return pictures or None, words or None
 
 
 def lines(found: list[dict[str, Any]]) -> str:

@@ -4,24 +4,26 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from coulomb.evaluation.assess_columns import assess_columns
 from coulomb.evaluation.contestants import PIXELS, RETRIEVAL, assist, contestants, measure_all
 from coulomb.evaluation.samples import save_samples
 from coulomb.evaluation.verdict import verdict
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_json
 from coulomb.ground.team import Team
-from coulomb.ground.text import visible
+from coulomb.ground.text import safe_name, visible
 from coulomb.metrics.knn import default_neighbors
 from coulomb.models import Encoder
 from coulomb.models.classifier import DESCRIPTION, Classifier, load_classifier
 from coulomb.models.saving import read_description
 from coulomb.tables import Source
 from coulomb.tables.check_labels import label_like
+from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given, data_name
-from coulomb.training.plan.plan import Plan
+from coulomb.training.plan.opened import AnyPlan
 from coulomb.training.plan.prepare import measure, open_data, prepare
-from coulomb.training.record.folder import RunFolder, safe_name
+from coulomb.training.record.folder import RunFolder
 from coulomb.training.record.journal import read_metrics
 from coulomb.training.record.provenance import environment
 
@@ -33,7 +35,7 @@ START = "the network before training, with the weights that the run started from
 
 def assess(
     folder: RunFolder,
-    plan: Plan,
+    plan: AnyPlan,
     *,
     full: bool = False,
     options: dict[str, Any] | None = None,
@@ -56,6 +58,8 @@ def assess(
         progress: show progress bars.
         team: processes that share the work; all but the first compute features and return an empty dict.
     """
+    if isinstance(plan, ColumnsPlan):
+        return assess_columns(folder, plan, progress=progress)
     config, prepared, views = dataclasses.replace(plan.config, **(options or {})), plan.prepared, plan.views
     compared = contestants(config, folder, prepared, views, plan.module, trained_classifier(folder))
     if team is not None and team.rank:

@@ -19,7 +19,8 @@ from coulomb.kinds.image.views import ViewMaker
 from coulomb.metrics.nearest import nearest_by_cosine
 from coulomb.training.plan.config import load_config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, reopen
+from coulomb.training.plan.opened import AnyPlan, reopen_run
+from coulomb.training.plan.plan import Plan
 from coulomb.training.plan.prepare import Part, Prepared
 from coulomb.training.record.folder import RunFolder, read_data, read_evaluation
 from coulomb.training.record.journal import read_metrics
@@ -35,7 +36,7 @@ FLAT = 2 / 255  # standard deviation of a blank image; blank images are only com
 
 def examine(
     folder: RunFolder,
-    plan: Plan | None = None,
+    plan: AnyPlan | None = None,
     given: Given | None = None,
     *,
     quick: bool = False,
@@ -60,7 +61,7 @@ def examine(
 
 
 def collect_evidence(
-    folder: RunFolder, plan: Plan | None, given: Given, *, quick: bool, progress: bool = True
+    folder: RunFolder, plan: AnyPlan | None, given: Given, *, quick: bool, progress: bool = True
 ) -> Evidence:
     """Returns everything that the rules may use; arguments as in `examine`."""
     data = read_data(folder)
@@ -69,11 +70,13 @@ def collect_evidence(
         config = load_config(folder.config)
         method = None if given.method is None else given.find_method(config)
     else:
-        plan = plan or reopen(folder, given, progress=progress)
-        config, prepared, method, views = plan.config, plan.prepared, plan.method, plan.views
-        data = data | {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
-        data |= count_copies(prepared, views, config.seed)
-        network = network_figures(plan, folder)
+        plan = plan or reopen_run(folder, given, progress=progress)
+        config, method = plan.config, plan.method
+        if isinstance(plan, Plan):
+            prepared = plan.prepared
+            data = data | {"train": len(prepared.train.indices), "class_counts": prepared.class_counts}
+            data |= count_copies(prepared, plan.views, config.seed)
+            network = network_figures(plan, folder)
     return Evidence(
         config=dataclasses.asdict(config),
         metrics=read_metrics(folder.metrics),

@@ -20,6 +20,14 @@ from coulomb.evaluation.next_steps import CAUSE, SEEDS
 from coulomb.evaluation.verdict import collapsed, format_interval, format_points, join_words
 
 LINEAR_MAP, UNTRAINED, BM25, CHANCE = "linear_map", "untrained", "bm25", "chance"
+PAIR_CONTESTANTS = {  # in the order of tables, with their names there
+    "trained": "trained towers",
+    START: "starting weights as they are",
+    LINEAR_MAP: "starting weights, linear map",
+    UNTRAINED: "untrained towers, linear map",
+    BM25: "BM25",
+    CHANCE: "chance",
+}
 
 PAIR_RULES = (
     "Both directions count alike: each cell of one column is a query among all held-out cells of the other. Decided by the "

@@ -38,3 +38,8 @@ def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
 def portable(name: str) -> str:
     """Returns a file name as valid Unicode: bytes that are not UTF-8 become ``\\xNN``, so it can be written anywhere."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def safe_name(name: str) -> str:
+    """Returns ``name`` with only letters, digits and ``-_.``, for a file or folder."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"

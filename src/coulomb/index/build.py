@@ -9,6 +9,7 @@ from coulomb.index import encoders
 from coulomb.index.folder import PRECISIONS, IndexFolder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import run_path
+from coulomb.models.pair_encoder import PairEncoder
 from coulomb.tables import Source
 
 THUMBNAIL = 192  # pixels, the longer side
@@ -17,7 +18,7 @@ THUMBNAIL = 192  # pixels, the longer side
 def choose(
     source: Source,
     before: dict[str, Any] | None,
-    encoder: str | Path | ImageEncoder | None,
+    encoder: str | Path | ImageEncoder | PairEncoder | None,
     image_size: int | None,
     precision: str | None,
 ) -> tuple[ImageEncoder, dict[str, Any]]:
@@ -28,7 +29,7 @@ def choose(
     if before is not None:
         encoder = before["encoder"]["name"] if encoder is None else encoder
         precision = before["precision"] if precision is None else precision
-        if image_size is None and not isinstance(encoder, ImageEncoder) and run_path(encoder) is None:
+        if image_size is None and not isinstance(encoder, ImageEncoder | PairEncoder) and run_path(encoder) is None:
             image_size = before["encoder"]["image_size"]
     opened = encoders.open_encoder(encoders.DEFAULT if encoder is None else encoder, image_size)
     opened = encoders.prepared_for(opened, source)

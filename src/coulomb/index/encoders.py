@@ -12,17 +12,21 @@ from coulomb.models import Encoder
 from coulomb.models.encode import canvas_for
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import load, of_images, run_path
+from coulomb.models.pair_encoder import PairEncoder
+from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables import Source
 
 DEFAULT = "lite0"
 
 
-def open_encoder(encoder: str | Path | ImageEncoder, image_size: int | None) -> ImageEncoder:
+def open_encoder(encoder: str | Path | ImageEncoder | PairEncoder, image_size: int | None) -> ImageEncoder:
     """Opens the encoder of a run or by name, see `coulomb.load`; an opened one is returned as it is.
 
     Raises:
         InputError: there is no such encoder, or it has another image size.
     """
+    if isinstance(encoder, PairEncoder):
+        encoder = of_images(encoder)
     if not isinstance(encoder, ImageEncoder):
         return of_images(load(encoder, image_size=image_size))
     if image_size not in (None, encoder.encoder.image_size):
@@ -61,7 +65,7 @@ def fingerprint(encoder: Encoder) -> str:
     return digest.hexdigest()
 
 
-def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where: str) -> ImageEncoder:
+def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | PairEncoder | None, where: str) -> ImageEncoder:
     """Returns the encoder of an index.
 
     Args:
@@ -78,7 +82,7 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where
             f"{where}: its encoder {visible(name)!r} no longer exists; give its new place as encoder (--encoder RUN)"
         )
     chosen = name if given is None else given
-    fixed = isinstance(chosen, ImageEncoder) or run_path(chosen) is not None
+    fixed = isinstance(chosen, ImageEncoder | PairEncoder) or run_path(chosen) is not None
     opened = open_encoder(chosen, None if fixed else entry["image_size"])
     if fingerprint(opened.encoder) != entry["fingerprint"]:
         raise InputError(
@@ -86,6 +90,25 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | None, where
             "with, so its features cannot be compared; build the index again in another folder"
         )
     return opened.with_canvas(None if entry["canvas"] is None else Canvas(**entry["canvas"]))
+
+
+def text_encoder(entry: dict[str, Any], given: Any, where: str) -> TextEncoder:
+    """Returns the encoder of texts that shares the space of an index: the other tower of its run.
+
+    Args: as for `reopen`.
+
+    Raises:
+        InputError: the encoder of the index has no texts.
+    """
+    opened = load(str(entry["name"])) if given is None or isinstance(given, ImageEncoder) else given
+    opened = opened if isinstance(opened, PairEncoder) else load(opened) if isinstance(opened, str | Path) else opened
+    if not isinstance(opened, PairEncoder) or not opened.has_kind("text"):
+        raise InputError(
+            f"{where}: its encoder, {visible(entry['name'])}, compares images, not words; to search by words, train one on "
+            "images with captions (coulomb train pairs.parquet --columns image,caption), and build the index with that run"
+        )
+    texts: TextEncoder = opened.of_kind("text")
+    return texts
 
 
 def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from coulomb.index.answers import Answers
 from coulomb.index.build import THUMBNAIL, choose, require_same, require_unique
 from coulomb.index.contents import OFF_BY, check_all, open_contents
 from coulomb.index.embed import Embedder, Outcome, place
-from coulomb.index.encoders import reopen
+from coulomb.index.encoders import reopen, text_encoder
 from coulomb.index.folder import PRECISIONS, IndexFolder, rebuild, writing
 from coulomb.index.lists import Rows
 from coulomb.index.photos import ReadOnce
@@ -30,6 +30,8 @@ from coulomb.index.work import part_path
 from coulomb.metrics.nearest import nearest
 from coulomb.metrics.rows import as_tensor
 from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.pair_encoder import PairEncoder
+from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables import open_source
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import cores
@@ -56,7 +58,11 @@ class Index(Answers):
     """
 
     def __init__(
-        self, path: str | Path, *, root: str | Path | None = None, encoder: str | Path | ImageEncoder | None = None
+        self,
+        path: str | Path,
+        *,
+        root: str | Path | None = None,
+        encoder: str | Path | ImageEncoder | PairEncoder | None = None,
     ) -> None:
         self.path = Path(path).expanduser()
         self._root, self._encoder = root, encoder
@@ -70,7 +76,11 @@ class Index(Answers):
 
     @classmethod
     def open(
-        cls, path: str | Path, *, root: str | Path | None = None, encoder: str | Path | ImageEncoder | None = None
+        cls,
+        path: str | Path,
+        *,
+        root: str | Path | None = None,
+        encoder: str | Path | ImageEncoder | PairEncoder | None = None,
     ) -> "Index":
         """Opens an index; the same as ``Index(path)``."""
         return cls(path, root=root, encoder=encoder)
@@ -81,7 +91,7 @@ class Index(Answers):
         data: Any,
         out: str | Path,
         *,
-        encoder: str | Path | ImageEncoder | None = None,
+        encoder: str | Path | ImageEncoder | PairEncoder | None = None,
         image_size: int | None = None,
         precision: str | None = None,
         labels: Any = None,
@@ -153,7 +163,7 @@ class Index(Answers):
                 outcome.add(each)
             team.by_first(lambda: update.finish(rows, outcome))
         team.leave()
-        return cls(out, encoder=encoder if isinstance(encoder, ImageEncoder) else None)
+        return cls(out, encoder=encoder if isinstance(encoder, ImageEncoder | PairEncoder) else None)
 
     @staticmethod
     def check(path: str | Path) -> dict[str, Any]:
@@ -286,25 +296,42 @@ class Index(Answers):
         features: Tensor = self.encoder.encode(images, workers=workers, normalize_embeddings=True)
         return features
 
+    @cached_property
+    def text_encoder(self) -> TextEncoder:
+        """The encoder of words that shares the space of the images, opened on first use.
+
+        Raises:
+            InputError: the encoder of the index was not trained on images and texts.
+        """
+        return text_encoder(self.info["encoder"], self._encoder, visible(self.path))
+
+    def encode_text(self, texts: Sequence[str] | str) -> Tensor:
+        """Returns features [n, D] of unit length of words, to compare with those of the images."""
+        features: Tensor = self.text_encoder.encode(texts, normalize_embeddings=True)
+        return features
+
     def search(
         self,
         images: Images = None,
         ids: Sequence[str] | str | None = None,
         *,
+        text: Sequence[str] | str | None = None,
         without: Images = None,
         without_ids: Sequence[str] | str | None = None,
+        without_text: Sequence[str] | str | None = None,
         top: int = 20,
     ) -> Rows:
-        """Returns the images of the index that are most similar to the given ones, most similar first.
+        """Returns the images of the index that are most similar to the given images and words, most similar first.
 
-        The query is the mean of the features x of the given images, minus the mean of the images ``without``:
+        The query is the mean of the features x of the given images and texts, minus the mean of those ``without``:
         q = u(mean x), or u(u(mean x⁺) − u(mean x⁻)), where u scales to unit length. The similarity is the cosine q·x, exact
-        for the features as they are stored.
+        for the features as they are stored. Cosines of words with images are lower than those of images with images.
 
         Args:
             images: one image or several, see `ImageEncoder.encode`.
             ids: images of the index, which are left out of the answer.
-            without: images that the result should be unlike.
+            text: words, or several texts; the index was built with a run on images and texts.
+            without, without_text: images and words that the result should be unlike.
             without_ids: likewise, images of the index, which are left out of the answer.
             top: number of images.
 
@@ -316,10 +343,12 @@ class Index(Answers):
         """
         if top < 1:
             raise InputError(f"top={top}: must be at least 1")
-        wanted, shown = self._features_of(images, ids)
-        unwanted, hidden = self._features_of(without, without_ids)
+        wanted, shown = self._features_of(images, ids, text)
+        unwanted, hidden = self._features_of(without, without_ids, without_text)
         if not len(wanted):
-            raise InputError("images: no query; give images (IMAGE...), or images of the index as ids (--id)")
+            raise InputError(
+                "images: no query; give images (IMAGE...), images of the index as ids (--id), or words as text (--text)"
+            )
         query = functional.normalize(wanted.mean(0), dim=0)
         if len(unwanted):
             query = query - functional.normalize(unwanted.mean(0), dim=0)
@@ -364,13 +393,17 @@ class Index(Answers):
             f"files with: coulomb index {where} --check"
         )
 
-    def _features_of(self, images: Images, ids: Sequence[str] | str | None) -> tuple[Tensor, list[int]]:
+    def _features_of(
+        self, images: Images, ids: Sequence[str] | str | None, text: Sequence[str] | str | None
+    ) -> tuple[Tensor, list[int]]:
         for given in [images] if isinstance(images, str) else images if isinstance(images, list) else []:
             if isinstance(given, str):
                 self._require_image(given)
         rows = [self.position(each) for each in ([ids] if isinstance(ids, str) else ids or [])]
         stored = [self.rows(row, row + 1) for row in rows]
-        return torch.cat([*stored, *([] if images is None else [self.encode(images)])] or [torch.empty(0, 1)]), rows
+        given = [] if images is None else [self.encode(images)]
+        given += [] if text is None else [self.encode_text(text)]
+        return torch.cat([*stored, *given] or [torch.empty(0, 1)]), rows
 
     def _require_image(self, given: str) -> None:
         """Raises `InputError` for an id, or words, in place of an image."""
@@ -382,8 +415,8 @@ class Index(Answers):
             )
         if not Path(given).suffix:
             raise InputError(
-                f"{visible(given)!r}: no such file; the encoder compares images, not words: give the path of an image, or the "
-                "id of an image of the index as ids (--id)"
+                f"{visible(given)!r}: no such file; give the path of an image, the id of an image of the index as ids (--id), "
+                "or words as text (--text)"
             )
 
     def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows:

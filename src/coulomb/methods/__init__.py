@@ -7,6 +7,7 @@ from coulomb.methods.arcface import ArcFace
 from coulomb.methods.balanced_softmax import BalancedSoftmax
 from coulomb.methods.barlow import BarlowTwins
 from coulomb.methods.byol import BYOL
+from coulomb.methods.clip import CLIP
 from coulomb.methods.dcl import DCL
 from coulomb.methods.debiased import Debiased
 from coulomb.methods.hard import Hard
@@ -14,7 +15,8 @@ from coulomb.methods.instdisc import InstDisc
 from coulomb.methods.interface import Method
 from coulomb.methods.moco import MoCo
 from coulomb.methods.paco import PaCo
-from coulomb.methods.siglip import SigLIP
+from coulomb.methods.several import SeveralColumns
+from coulomb.methods.siglip import PairSigLIP, SigLIP
 from coulomb.methods.simclr import SimCLR
 from coulomb.methods.simsiam import SimSiam
 from coulomb.methods.softmax import Softmax
@@ -42,10 +44,14 @@ METHODS: dict[str, type[Method]] = {
     "balanced_softmax": BalancedSoftmax,
 }
 
+PAIR_METHODS: dict[str, type[SeveralColumns]] = {"clip": CLIP, "siglip": PairSigLIP}
+
 __all__ = [
     "BYOL",
+    "CLIP",
     "DCL",
     "METHODS",
+    "PAIR_METHODS",
     "ArcFace",
     "BalancedSoftmax",
     "BarlowTwins",
@@ -55,6 +61,8 @@ __all__ = [
     "Method",
     "MoCo",
     "PaCo",
+    "PairSigLIP",
+    "SeveralColumns",
     "SigLIP",
     "SimCLR",
     "SimSiam",

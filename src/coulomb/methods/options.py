@@ -11,25 +11,25 @@ from torch import Tensor, nn
 from coulomb.ground import plugins
 from coulomb.ground.checked import type_mismatch
 from coulomb.ground.errors import InputError, did_you_mean
-from coulomb.methods import METHODS
+from coulomb.methods import METHODS, PAIR_METHODS
 from coulomb.methods.interface import Method
-from coulomb.models import Encoder, Tower
+from coulomb.models import Encoder, Tower, Towers
 from coulomb.models.user_code import is_user_code, load_user_code
 
 OWN = "custom:"  # prefix in a configuration for a class passed from Python
 HEAD = ("embedding_dim", "head_layers", "head_hidden_dim")  # options of the tower's head
 SHARED = ("temperature", *HEAD, "seed")  # options of every run
 HOOKS = ("after_batch", "after_update", "no_signal", "floor", "figures", "classifier")
-FACTS = ("num_images", "class_counts", "num_classes")  # read from the training images
+FACTS = ("num_images", "class_counts", "num_classes", "cell_ids", "negatives")  # read from the training images
 
 
 def check_method_name(name: str) -> None:
     """Raises `InputError`, with the nearest name, unless ``name`` is a built-in, installed or user's method."""
     if name in METHODS:
         plugins.warn_if_claimed(plugins.METHODS, name)
-    if name in METHODS or is_user_code(name) or name.startswith(OWN):
+    if name in METHODS or name in PAIR_METHODS or is_user_code(name) or name.startswith(OWN):
         return
-    names = [*METHODS, *installed_methods()]
+    names = [*dict.fromkeys([*METHODS, *PAIR_METHODS]), *installed_methods()]
     if name not in names:
         raise InputError(
             f"method={name!r}: must be one of {', '.join(names)}, or my_file.py:MyMethod, or a method of a package that is "
@@ -51,6 +51,8 @@ def find_method(name: str) -> type[Method]:
     check_method_name(name)
     if name in METHODS:
         return METHODS[name]
+    if name in PAIR_METHODS:
+        raise InputError(f"method={name!r}: contrasts several columns; give them, such as columns='image,caption'")
     if name.startswith(OWN):
         raise InputError(f"method={name!r}: the run was trained with your own class; pass it again as method=…")
     if is_user_code(name):
@@ -172,8 +174,36 @@ def build_method(
         elif key in accepted and accepted[key].default is inspect.Parameter.empty:
             raise InputError(f"method={name!r}: needs labels ({key}), and the data have none; use one that needs none")
     head = {key: shared[key] for key in HEAD if key in shared}
+    return _construct(name, method, method.tower_for(encoder, seed=shared["seed"], **head), **passed, **own)
+
+
+def build_pair_method(
+    name: str,
+    method: type[Method],
+    towers: Towers,
+    *,
+    cell_ids: Tensor,
+    negatives: tuple[str, ...],
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+) -> Method:
+    """Builds a method of several columns; see `build_method`, and `coulomb.methods.several.SeveralColumns`.
+
+    Args:
+        towers: by column. cell_ids: int64 [n, C] of the training rows. negatives: columns of hard negatives.
+        shared: values of the options in ``SHARED``. own: the method's own options.
+
+    Raises:
+        InputError: the method refuses a value.
+    """
+    accepted, _ = accepted_parameters(method)
+    passed = {key: shared[key] for key in SHARED if key in accepted and key in shared}
+    return _construct(name, method, towers, cell_ids=cell_ids, negatives=negatives, **passed, **own)
+
+
+def _construct(name: str, method: type[Method], first: Tower | Towers, **named: Any) -> Method:
     try:
-        built = method(method.tower_for(encoder, seed=shared["seed"], **head), **passed, **own)
+        built = method(first, **named)
     except InputError:
         raise
     except (ValueError, TypeError) as error:

@@ -11,7 +11,7 @@ from coulomb.models.image_network import ImageNetwork, wrap_encoder
 from coulomb.models.preprocessing import Preprocessing
 from coulomb.models.saving import load_encoder, save_encoder
 from coulomb.models.text_network import TextNetwork
-from coulomb.models.towers import Tower, ViewRows
+from coulomb.models.towers import Tower, Towers, ViewRows
 from coulomb.models.vector_network import VectorNetwork, build_vector_encoder
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Preprocessing",
     "TextNetwork",
     "Tower",
+    "Towers",
     "VectorNetwork",
     "ViewRows",
     "build_encoder",

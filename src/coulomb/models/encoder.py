@@ -11,8 +11,6 @@ from coulomb.ground.errors import InputError
 from coulomb.models.adapter import build_adapter
 from coulomb.models.micro_batches import encode_in_micro_batches
 
-FEATURES = "features"  # the column of features that a frozen backbone computed
-
 
 class Encoder(nn.Module):
     """Maps cells [B, …] of a column to features [B, F] by a backbone and perhaps an adapter.
@@ -33,8 +31,9 @@ class Encoder(nn.Module):
         config: how to build the encoder again, JSON-serializable, without weights and statistics.
         fixed: modules that stay in eval mode in training, see `fix`.
         micro_batch: cells that the backbone takes at a time, see `encode_in_micro_batches`; None: all. It is not saved.
-        column: the column of the table that it reads; or "features", [B, F'], which its frozen backbone computed earlier, so
-            that the adapter alone is applied. It is not saved.
+        column: the column of the table that it reads. It is not saved.
+        cached: True while its cells are features [B, F'] that the frozen backbone computed earlier, so that the adapter alone
+            is applied. It is not saved.
     """
 
     cells: ClassVar[str]  # what it takes, for messages
@@ -48,6 +47,7 @@ class Encoder(nn.Module):
         self.fixed: list[nn.Module] = []
         self.micro_batch: int | None = None
         self.column = column
+        self.cached = False
 
     @property
     def frozen(self) -> bool:
@@ -66,7 +66,7 @@ class Encoder(nn.Module):
         """
         if self.adapter is None:
             return self.backbone_features(cells)
-        adapted: Tensor = self.adapter(cells if self.column == FEATURES else self.backbone_features(cells))
+        adapted: Tensor = self.adapter(cells if self.cached else self.backbone_features(cells))
         return adapted
 
     def backbone_features(self, cells: Any) -> Tensor:

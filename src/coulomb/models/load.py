@@ -13,6 +13,8 @@ from coulomb.models.backbones import BACKBONES
 from coulomb.models.build_text import build_text_encoder, takes_texts
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.installed import installed_encoders
+from coulomb.models.pair_encoder import DESCRIPTION as TOWERS
+from coulomb.models.pair_encoder import PairEncoder
 from coulomb.models.published import WEIGHTS
 from coulomb.models.starting_weights import is_local
 from coulomb.models.text_backbones import TEXT_BACKBONES
@@ -27,15 +29,29 @@ def load(
     image_size: int | None = None,
     device: str | torch.device | None = None,
     trained: type[TrainedEncoder] = TrainedEncoder,
-) -> ImageEncoder | TextEncoder:
-    """Opens the encoder of a run, or published weights; see `coulomb.load`, for which ``trained`` is `coulomb.Run`."""
-    opened = _open_text(str(run), module, image_size) or _open(run, module, image_size, trained)
+    pair: type[PairEncoder] = PairEncoder,
+) -> ImageEncoder | TextEncoder | PairEncoder:
+    """Opens the encoder of a run, or published weights; see `coulomb.load`.
+
+    ``trained`` is `coulomb.Run` there, and ``pair`` `coulomb.PairRun`.
+    """
+    path = run_path(run)
+    opened: ImageEncoder | TextEncoder | PairEncoder
+    if path is not None and (path / TOWERS).is_file():
+        if module is not None or image_size is not None:
+            raise InputError(f"{str(run)!r}: is a run on several columns; leave out module and image_size")
+        opened = pair(path)
+    else:
+        opened = _open_text(str(run), module, image_size) or _open(run, module, image_size, trained)
     opened.device = None if device is None else usable_device(device)
     return opened
 
 
-def of_images(opened: ImageEncoder | TextEncoder) -> ImageEncoder:
-    """Returns an opened encoder; raises `InputError` for one of texts."""
+def of_images(opened: ImageEncoder | TextEncoder | PairEncoder) -> ImageEncoder:
+    """Returns an opened encoder of images, of several columns the first one of images; raises `InputError` for others."""
+    if isinstance(opened, PairEncoder):
+        of_pair: ImageEncoder = opened.of_kind("image")
+        return of_pair
     if not isinstance(opened, ImageEncoder):
         raise InputError(f"encoder={opened.name!r}: takes texts; an encoder of images is needed here")
     return opened

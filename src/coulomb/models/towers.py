@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coulomb.kinds.text import Tokens
 from coulomb.models.encoder import Encoder
 from coulomb.models.heads import projection_head
 
@@ -72,6 +71,42 @@ class Tower(nn.Module):
         return embeddings
 
 
+class Towers(nn.Module):
+    """The towers of several columns; columns may share one, as the two columns of a pair of texts do.
+
+    Args:
+        by_column: the tower of each column, in the order of the columns.
+
+    Attributes:
+        columns: the columns, in order.
+        names: the name of each column's tower: the first column that has it.
+    """
+
+    def __init__(self, by_column: Mapping[str, Tower]) -> None:
+        super().__init__()
+        self.columns = tuple(by_column)
+        first: dict[int, str] = {}
+        for name, tower in by_column.items():
+            first.setdefault(id(tower), name)
+        self.names = {name: first[id(tower)] for name, tower in by_column.items()}
+        # Names of modules hold no dots.
+        self._keys = {name: f"{place}_{name.replace('.', '_')}" for place, name in enumerate(first.values())}
+        self._towers = nn.ModuleDict({key: by_column[name] for name, key in self._keys.items()})
+
+    def __getitem__(self, column: str) -> Tower:
+        tower = self._towers[self._keys[self.names[column]]]
+        assert isinstance(tower, Tower)
+        return tower
+
+    def distinct(self) -> dict[str, Tower]:
+        """Returns each tower once, by its name."""
+        return {name: self[name] for name in self._keys}
+
+    def forward(self, views: "ViewRows") -> dict[str, Tensor]:
+        """Returns the embeddings [V·N, D] of each column."""
+        return {name: self[name](views[name]) for name in self.columns}
+
+
 @dataclass(frozen=True)
 class ViewRows:
     """The views of a batch by column, as rows: all samples in view 0, then all in view 1, …
@@ -89,12 +124,22 @@ class ViewRows:
 
     @classmethod
     def of(cls, views: Sequence[Any], column: str = "image") -> "ViewRows":
-        """Returns V views [N, …] of one column as rows; texts are padded to the longest of all."""
-        rows = Tokens.join(views) if isinstance(views[0], Tokens) else torch.cat(list(views))
-        return cls({column: rows}, len(views[0]))
+        """Returns V views [N, …] of one column, tensors or stacks of a kind, as rows."""
+        return cls({column: join(views)}, len(views[0]))
 
     def __getitem__(self, column: str) -> Any:
         return self.columns[column]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns the views by name, to save them: ``view0`` … of one column, ``COLUMN0`` … of several."""
+        named: dict[str, Tensor] = {}
+        for column, rows in self.columns.items():
+            prefix = "view" if len(self.columns) == 1 else column
+            if isinstance(rows, Tensor):
+                named |= {f"{prefix}{place}": view for place, view in enumerate(self.split(rows))}
+            else:
+                named |= {f"{prefix}.{name}": each for name, each in rows.tensors().items()}
+        return named
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Splits rows [V·N, …], such as the embeddings of a column, into V views [N, …]."""
@@ -103,3 +148,11 @@ class ViewRows:
     def by_instance(self, rows: Tensor) -> Tensor:
         """Returns rows [V·N, D] as [N, V, D], without a copy."""
         return rows.unflatten(0, (-1, self.instances)).transpose(0, 1)
+
+
+def join(views: Sequence[Any]) -> Any:
+    """Returns views [N, …], tensors or stacks of one kind, as rows [V·N, …]."""
+    first = views[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(views))
+    return first if len(views) == 1 else type(first).join(views)

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coulomb.evaluation.comparison import CONTESTANTS
+from coulomb.evaluation.pair_verdict import PAIR_CONTESTANTS
 
 SHOTS = ("1", "5", "10")
+MATCHING = ("R@1", "R@5", "R@10", "MRR")
 # Heading of a column → place of the number in an evaluation, keys separated by dots.
 ACCURACY = {"kNN": "knn", "linear": "linear", "classifier": "classifier"}
 FEW_SHOT = {f"{count} label{'' if count == '1' else 's'}": f"few_shot.{count}" for count in SHOTS}
@@ -22,7 +24,12 @@ STRUCTURE = {
 
 
 def evaluation_table(result: Mapping[str, Any]) -> str:
-    """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict."""
+    """Returns tables of classification, retrieval, fine-tuning and classes by frequency, then the verdict.
+
+    Of a run on two columns: retrieval in both directions, then the verdict.
+    """
+    if "columns" in result:
+        return "\n\n".join(part for part in (_matching(result), _verdict(result)) if part)
     classified = result[_measured(result)[0]].get("classifier") is not None
     ways = {title: key for title, key in ACCURACY.items() if classified or key != "classifier"}
     parts = [_table(result, "", ways | FEW_SHOT | VIEWS, _measured(result))]
@@ -49,6 +56,23 @@ def _cell(figures: Mapping[str, Any], place: str) -> str:
     if isinstance(value, Mapping):
         return _spread(value["mean"], value["std"])
     return f"{value:.3f}" if value is not None and place in ("clustering.nmi", "clustering.ari") else _percent(value)
+
+
+def _matching(result: Mapping[str, Any]) -> str:
+    """Recall and MRR of each contestant, from the first column to the second and back."""
+    first, second = result["columns"]
+    ways = {"first_to_second": f"{first} → {second}", "second_to_first": f"{second} → {first}"}
+    rows = []
+    for name, title in PAIR_CONTESTANTS.items():
+        if figures := result.get(name):
+            cells = []
+            for way in ways:
+                cells += [_percent(figures[way]["recall_at"].get(k)) for k in ("1", "5", "10")]
+                cells.append(f"{figures[way]['mrr']:.3f}")
+            rows.append([title, *cells])
+    head = ["", *(f"{title} {name}" if name == "R@1" else name for title in ways.values() for name in MATCHING)]
+    keys = " and ".join(str(result["trained"][way]["keys"]) for way in ways)
+    return aligned(head, rows) + f"\namong {keys} distinct cells that were held out"
 
 
 def _fine_tuning(result: Mapping[str, Any]) -> str:

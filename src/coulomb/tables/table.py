@@ -214,6 +214,10 @@ class Columns(Table):
         """The cells of each column, by its name."""
         return self._columns
 
+    def with_cells(self, cells: Mapping[str, Any]) -> "Columns":
+        """Returns a table of these columns with the same ids: cells of other kinds for the same rows, such as features."""
+        return Columns(cells, ids=self._ids, name=self.name)
+
     def cell_ids(self, name: str) -> Ids:
         """Returns an id for each cell of a column, int64 [N]; equal cells share one, see `equal_cells`."""
         if name not in self._cell_ids:

@@ -26,19 +26,19 @@ class SignalHandlers(pl.Callback):
 
 
 class Checkpoints(pl.Callback):
-    """Writes ``last.ckpt`` every ``every`` updates, at the end of each epoch and when a signal stops the run, see
-    `keep_checkpoint`.
+    """Writes ``last.ckpt`` every ``every`` updates, at the end of an epoch of at least ``epochs_of`` updates, at the end of
+    the run, and when a signal stops it, see `keep_checkpoint`.
 
     It must be the last callback, so that all output of a step is on disk before the checkpoint of that step.
 
     Args:
-        path: ``last.ckpt``. every: updates.
+        path: ``last.ckpt``. every: updates. epochs_of: see above.
         damaged: the run was resumed from ``previous.ckpt``; the damaged file at ``path`` is kept as ``damaged.ckpt``.
     """
 
-    def __init__(self, path: Path, every: int, signals: Signals, *, damaged: bool = False):
+    def __init__(self, path: Path, every: int, signals: Signals, *, epochs_of: int = 1, damaged: bool = False):
         self.path, self.every, self.signals, self.damaged = path, every, signals, damaged
-        self.epoch_ended = self.begun = False
+        self.epochs_of, self.epoch_ended, self.begun = epochs_of, False, False
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """From now on, a signal ends the training after the current update. A checkpoint to resume from is already loaded."""
@@ -49,7 +49,8 @@ class Checkpoints(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Saves when a period or an epoch is complete, or the run is stopping."""
-        self.epoch_ended |= (batch_idx + 1) % module.steps_per_epoch == 0
+        epochs, rest = divmod(batch_idx + 1, module.steps_per_epoch)
+        self.epoch_ended |= not rest and (module.steps_per_epoch >= self.epochs_of or epochs == module.config.epochs)
         if not module.completes_update(batch_idx):
             return  # checkpoints do not contain the gradients of an incomplete update
         # A signal may reach only one process, or processes at different updates: they decide together.

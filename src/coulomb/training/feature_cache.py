@@ -4,7 +4,8 @@ import logging
 import os
 import shutil
 import time
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,42 +18,42 @@ from coulomb.ground.reading import read_object, whole
 from coulomb.kinds import ViewsOf
 from coulomb.kinds.vector import StoredRows, StoredViews, Vector
 from coulomb.models import Encoder
-from coulomb.models.encoder import FEATURES
 from coulomb.models.features import frozen
 from coulomb.tables import Columns, Samples
 from coulomb.tables.workers import progress_bar
 from coulomb.training.neighbors import nearest_images
-from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import position_tensor
-from coulomb.training.record.folder import RunFolder
 
 log = logging.getLogger("coulomb")
 
 BLOCK = 128  # images per block of the file, and per forward pass
 PATIENCE = 600.0  # seconds without a new block after which a waiting process gives up
+FEATURES = "features"  # the column of features that a frozen backbone computed
 UNREADABLE = "could not be read when its features were computed"
 
 
 class FeatureCache:
-    """Features [N, V, F] of V views of the training images, float32, in ``features.f32`` of the run folder.
+    """Features [N, V, F] of V views of some rows of a table, float32, in a file of the run folder.
 
-    They are computed in blocks of 128 images. ``features.json`` counts the complete blocks and is written after each is on
-    disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN. With the option
+    They are computed in blocks of 128 images. The ``.json`` file beside it counts the complete blocks and is written after
+    each is on disk, so that a run resumes after its last complete block. Images that cannot be read have rows of NaN. With
     ``neighbors``, K, the K nearest other images of each are in ``neighbors.npy``, see `nearest_images`.
 
     Args:
-        folder: the run folder.
-        indices: the training images, N.
-        config: configuration of the run: ``cached_views`` is V, and ``seed`` the seed of the views.
+        path: the file, such as ``features.f32`` of the run folder.
+        indices: rows of the table, N.
+        views: V.
         dim: F.
+        seed: of the views.
+        neighbors: K; 0 for none.
     """
 
-    def __init__(self, folder: RunFolder, indices: np.ndarray, config: Config, *, dim: int):
-        self.path, self.marker = folder.features, folder.features.with_suffix(".json")
+    def __init__(self, path: Path, indices: np.ndarray, *, views: int, dim: int, seed: int, neighbors: int = 0):
+        self.path, self.marker = path, path.with_suffix(".json")
         self.indices, self.positions = indices, position_tensor(indices)
-        self.shape, self.seed = (len(indices), config.cached_views, dim), config.seed
-        self.neighbors_path = folder.features.with_name("neighbors.npy")
-        self.n_neighbors = config.neighbors
+        self.shape, self.seed = (len(indices), views, dim), seed
+        self.neighbors_path = path.with_name("neighbors.npy")
+        self.n_neighbors = neighbors
         self.rows = np.empty(0)
         self.neighbors = torch.empty(0, 0, dtype=torch.int32)
 
@@ -163,10 +164,15 @@ class FeatureCache:
     def samples(self) -> Samples:
         """Returns the features as samples of one column, `FEATURES`; a sample has its number in the table of images."""
         views = StoredViews(self.rows, self.neighbors) if self.n_neighbors else StoredViews()
-        at = self.positions.numpy().copy()
-        at[self.indices[np.isnan(self.rows[:, 0, 0])]] = -1
-        cells = StoredRows(self.rows, at)
+        cells = self.cells(np.arange(len(self.positions)))
         return Samples(Columns({FEATURES: cells}), {FEATURES: Vector(views, UNREADABLE)})
+
+    def cells(self, computed: np.ndarray) -> StoredRows:
+        """Returns cells of a column whose rows have the features of these rows [n] of the table, −1 for other rows."""
+        at = np.full(max(len(self.positions), int(computed.max(initial=-1)) + 1), -1)
+        at[: len(self.positions)] = self.positions.numpy()
+        at[self.indices[np.isnan(self.rows[:, 0, 0])]] = -1
+        return StoredRows(self.rows, at[computed])
 
     def delete(self) -> None:
         """Deletes the files."""
@@ -175,8 +181,8 @@ class FeatureCache:
         self.path.unlink(missing_ok=True)
 
 
-def _features(encoder: Encoder, views: list[Tensor]) -> Tensor:
-    """Returns the features [b, V, F] of V views [b, C, H, W] each."""
+def _features(encoder: Encoder, views: list[Any]) -> Tensor:
+    """Returns the features [b, V, F] of V views, each a stack of b cells."""
     features = [encoder.backbone_features(view).float() for view in views]
     if not all(bool(each.isfinite().all()) for each in features):
         raise InputError(f"encoder={encoder.name!r}: some features are NaN or infinite; check its weights")

@@ -17,16 +17,18 @@ from coulomb.ground.errors import InputError, NonFiniteError, Stopped
 from coulomb.ground.files import locked, write_json
 from coulomb.ground.reading import read_object, text
 from coulomb.ground.team import Team, torchrun
-from coulomb.tables.check_groups import group_finding, group_like
 from coulomb.training.checkpoints import checkpoint_to_resume
-from coulomb.training.fit import JOINED, fit
+from coulomb.training.columns import fit_columns
+from coulomb.training.fit import fit
 from coulomb.training.layout import resumed_on, with_processes
+from coulomb.training.loop import JOINED
+from coulomb.training.plan.columns import ColumnsPlan
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, reopen, resolve
+from coulomb.training.plan.opened import AnyPlan, reopen_run, resolve_run
 from coulomb.training.record.folder import RunFolder, command_for
 from coulomb.training.record.journal import read_metrics
-from coulomb.training.record.provenance import environment, fingerprints
+from coulomb.training.record.provenance import environment
 from coulomb.training.stopping import Signals, stoppable
 from coulomb.training.watching.records import CorruptImages, MakeWatcher, train_log
 
@@ -35,7 +37,7 @@ log = logging.getLogger("coulomb")
 
 def start(
     options: Given | Mapping[str, Any], *, watch: MakeWatcher | None = None, progress: bool = True
-) -> tuple[RunFolder, Plan]:
+) -> tuple[RunFolder, AnyPlan]:
     """Resolves the plan of a run, creates its folder, decodes the images and trains.
 
     A run that ends before its first update, for any reason, leaves no files. ``watch`` makes the live checks, see `fit`.
@@ -59,11 +61,11 @@ def start(
 
 def _start(
     out: str | None, given: Given, tell: Callable[[str], Any], *, watch: MakeWatcher | None, progress: bool
-) -> tuple[RunFolder, Plan]:
+) -> tuple[RunFolder, AnyPlan]:
     """`start` in the first process; ``tell`` sends the folder to the others, when they can join."""
     if out is not None and not same_job(out):
         RunFolder(out).refuse_existing()  # before minutes are spent on the data
-    plan = resolve(given)  # raises all errors that do not depend on decoding
+    plan = resolve_run(given)  # raises all errors that do not depend on decoding
     config = plan.config
     folder = RunFolder(str(config.out))
     folder.create()
@@ -75,33 +77,24 @@ def _start(
         train_log(folder.log),
         stoppable(partial(stopped_sentence, folder, new=True)) as signals,
     ):
-        begins = plan.prepared.facts.start
-        log.log(logging.WARNING if begins.missing else logging.INFO, "%s", begins.reason)
-        if config.group is None and plan.prepared.sources[1] is None:
-            finding = group_finding(group_like(plan.prepared.sources[0], copies=[]))
-            if finding is not None:
-                log.warning("%s", finding)
+        plan.announce()
         plan = plan.decoded(progress=progress)
-        prepared = plan.prepared
         config.save(folder.config)
-        corrupt = CorruptImages(prepared.stores, config.max_corrupt)
-        write_json(folder.data, prepared.describe(corrupt.listed()))
-        write_json(
-            folder.split,
-            {
-                "seed": config.seed,
-                "group": config.group,
-                "long_tail": config.long_tail,
-                "class_counts": prepared.class_counts,
-                "train": prepared.train.ids,
-                "test": prepared.test.ids,
-                "fingerprints": fingerprints(prepared.sources),
-            },
-        )
+        corrupt = CorruptImages(plan.stores, config.max_corrupt)
+        write_json(folder.data, plan.describe(corrupt.listed()))
+        write_json(folder.split, plan.split_record())
         write_json(folder.environment, environment())
         tell(str(folder.path))
-        fit(plan, folder, corrupt, signals, checkpoint=None, watch=watch, progress=progress)
+        train_plan(plan, folder, corrupt, signals, checkpoint=None, watch=watch, progress=progress)
     return folder, plan
+
+
+def train_plan(plan: AnyPlan, *args: Any, **named: Any) -> None:
+    """Trains as a plan says: `coulomb.training.fit.fit` of images, `coulomb.training.columns.fit_columns` of columns."""
+    if isinstance(plan, ColumnsPlan):
+        fit_columns(plan, *args, **named)
+    else:
+        fit(plan, *args, **named)
 
 
 def same_job(out: str | Path | None) -> bool:
@@ -147,7 +140,7 @@ def resume(
     *,
     watch: MakeWatcher | None = None,
     progress: bool = True,
-) -> tuple[RunFolder, Plan]:
+) -> tuple[RunFolder, AnyPlan]:
     """Resumes a run from its last checkpoint, with the options in its ``config.yaml``.
 
     If ``last.ckpt`` is damaged, the run resumes from ``previous.ckpt``, with a warning. Of ``options``, those count that the
@@ -172,7 +165,7 @@ def _resume(
     *,
     watch: MakeWatcher | None,
     progress: bool,
-) -> tuple[RunFolder, Plan]:
+) -> tuple[RunFolder, AnyPlan]:
     """`resume` in the first process; ``tell`` sends the folder to the others, when they can join."""
     folder.require()
     resumed_on(load_config(folder.config), devices, num_nodes)  # raises errors before anything is written to the folder
@@ -181,15 +174,17 @@ def _resume(
         if notice is not None:
             log.warning("%s", notice)
         plan = _reopened(folder, given, devices, num_nodes, progress=progress)
-        corrupt = CorruptImages(plan.prepared.stores, plan.config.max_corrupt)
+        corrupt = CorruptImages(plan.stores, plan.config.max_corrupt)
         tell(str(folder.path))
-        fit(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=progress)
+        train_plan(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=progress)
     return folder, plan
 
 
-def _reopened(folder: RunFolder, given: Given, devices: int | None, num_nodes: int | None, *, progress: bool) -> Plan:
+def _reopened(
+    folder: RunFolder, given: Given, devices: int | None, num_nodes: int | None, *, progress: bool
+) -> AnyPlan:
     """Returns the plan of an existing run, on other numbers of processes and machines."""
-    plan = reopen(folder, given, progress=progress, trains=True)
+    plan = reopen_run(folder, given, progress=progress, trains=True)
     return dataclasses.replace(plan, config=resumed_on(plan.config, devices, num_nodes))
 
 
@@ -201,7 +196,7 @@ def join(
     num_nodes: int | None = None,
     *,
     watch: MakeWatcher | None = None,
-) -> tuple[RunFolder, Plan]:
+) -> tuple[RunFolder, AnyPlan]:
     """Joins, as an additional process, a run that the first process has set up."""
     if team.world > 1:
         folder = RunFolder(team.follow())
@@ -215,9 +210,9 @@ def join(
     try:
         with stoppable(partial(stopped_sentence, folder)) as signals:
             plan = _reopened(folder, given, devices, num_nodes, progress=False)
-            corrupt = CorruptImages(plan.prepared.stores, plan.config.max_corrupt)
+            corrupt = CorruptImages(plan.stores, plan.config.max_corrupt)
             checkpoint = checkpoint_to_resume(folder.checkpoint)[0]
-            fit(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=False)
+            train_plan(plan, folder, corrupt, signals, checkpoint=checkpoint, watch=watch, progress=False)
     except Stopped:
         # The first process prints the message. With any other exit code, Lightning would kill that process.
         sys.exit(0)

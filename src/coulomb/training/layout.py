@@ -19,7 +19,8 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.team import Torchrun, torchrun
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
-from coulomb.training.plan.plan import Plan, count_processes
+from coulomb.training.plan.plan import count_processes
+from coulomb.training.plan.resolved import Resolved
 
 log = logging.getLogger("coulomb")
 
@@ -131,7 +132,7 @@ def make_trainer(config: Config, folder: Path) -> pl.Trainer:
     )
 
 
-def require_shares(plan: Plan, world: int) -> None:
+def require_shares(plan: Resolved, world: int) -> None:
     """Checks that the batch of a run can be divided among ``world`` processes, and logs the shares if they have changed.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from coulomb.ground.errors import InputError, NonFiniteError
 from coulomb.ground.files import write_atomically
 from coulomb.ground.randomness import derive_seed
-from coulomb.kinds import ViewsOf
 from coulomb.methods import Method
 from coulomb.models import ViewRows
 from coulomb.models.tuning import HeadFirst
 from coulomb.negatives import MemoryBank, Queue
 from coulomb.training.optimizers import build_optimizer, rate
-from coulomb.training.order import TrainingBatch, draw_views
+from coulomb.training.order import ColumnViews, TrainingBatch, draw_views
 from coulomb.training.plan.config import Config
 from coulomb.training.stay_close import StayClose, recording
 
@@ -33,7 +32,7 @@ class ContrastiveTraining(pl.LightningModule):
 
     Args:
         method: the method, see `coulomb.methods.Method`.
-        views: the augmentations.
+        views: how the views of each column are drawn.
         config: the options of the run.
         steps_per_epoch: batches per epoch and process.
         folder: the run folder, where a batch with a non-finite loss is saved.
@@ -43,7 +42,7 @@ class ContrastiveTraining(pl.LightningModule):
     def __init__(
         self,
         method: Method,
-        views: ViewsOf,
+        views: Mapping[str, ColumnViews],
         config: Config,
         steps_per_epoch: int,
         folder: Path,
@@ -93,10 +92,10 @@ class ContrastiveTraining(pl.LightningModule):
         images = batch.share.total - len(batch.failed) * self.trainer.world_size
         # Dropout and similar layers draw from the global generator: seed it by the step, too.
         torch.manual_seed(derive_seed(config.seed, "step", batch_idx, self.global_rank))
-        drawn = draw_views(self.views, batch, config.n_views, seed=config.seed, step=batch_idx, rank=self.global_rank)
+        views = draw_views(self.views, batch, seed=config.seed, step=batch_idx, rank=self.global_rank)
         self.head_first.set(batch_idx // config.accumulate < self.updates_in(config.head_epochs))
         with recording(self.method.tower.encoder) as seen:
-            loss = self.checked_loss(ViewRows.of(drawn, self.method.tower.column), batch, batch_idx)
+            loss = self.checked_loss(views, batch, batch_idx)
         if self.method.local_mean:
             loss = weight * loss
         distance = None if self.stay_close is None else self.stay_close.distance(seen)
@@ -140,8 +139,7 @@ class ContrastiveTraining(pl.LightningModule):
                 return loss
         except ValueError as refused:
             error = refused
-        drawn = views.split(views[self.method.tower.column])
-        inputs = {f"view{i}": view for i, view in enumerate(drawn)} | {"sample": batch.sample}
+        inputs = views.tensors() | {"sample": batch.sample}
         culprit = first_nonfinite(self.method, inputs, lambda: self.method(*given))
         if culprit is None and error is not None:
             raise error

@@ -1,6 +1,6 @@
 """The order of the samples: a pure function of (seed, step), so that a run can resume at any step on any processes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,6 +13,8 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.randomness import generator, numpy_generator
 from coulomb.kinds import ViewsOf
 from coulomb.kinds.share import Share
+from coulomb.models import ViewRows
+from coulomb.models.towers import join
 from coulomb.tables import Batch, Samples
 from coulomb.tables.shards.ahead import reading_ahead
 from coulomb.tables.shards.blocks import Blocks
@@ -179,13 +181,26 @@ class RunLoader(DataLoader):
         self.trained = self.order.start = int(state["trained"])
 
 
-def draw_views(views: ViewsOf, batch: TrainingBatch, n: int, *, seed: int, step: int, rank: int) -> list[Tensor]:
-    """Returns ``n`` views of the samples of a batch, drawn by the place of each sample in the batch of all processes.
+@dataclass(frozen=True)
+class ColumnViews:
+    """How the views of a column are drawn: ``n`` views by ``make``."""
+
+    make: ViewsOf
+    n: int
+
+
+def draw_views(
+    columns: Mapping[str, ColumnViews], batch: TrainingBatch, *, seed: int, step: int, rank: int
+) -> ViewRows:
+    """Returns the views of the samples of a batch, drawn by the place of each sample in the batch of all processes.
 
     Views without ``by_row`` (`coulomb.kinds.ViewsOf`), such as a user's function, draw for the samples of this process, so
     that their draws depend on the number of processes.
     """
-    by_row = getattr(views, "by_row", False)
-    draw = generator(seed, "views", step, 0 if by_row else rank)
-    share = {"share": batch.share} if by_row else {}
-    return views(batch.stack, draw, n=n, **share)
+    drawn = {}
+    for name, views in columns.items():
+        by_row = getattr(views.make, "by_row", False)
+        draw = generator(seed, "views", step, 0 if by_row else rank, *([name] if len(columns) > 1 else []))
+        share = {"share": batch.share} if by_row else {}
+        drawn[name] = join(views.make(batch.columns[name], draw, n=views.n, **share))
+    return ViewRows(drawn, len(batch))

@@ -9,6 +9,7 @@ from torch import nn
 from coulomb.ground.reading import read_object
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import load as load_encoder
+from coulomb.models.pair_encoder import PairEncoder
 from coulomb.models.text_encoder import TextEncoder
 from coulomb.models.trained_encoder import TrainedEncoder
 from coulomb.training.plan.config import Config, load_config
@@ -16,13 +17,10 @@ from coulomb.training.record.folder import RunFolder, read_evaluation
 from coulomb.training.record.journal import read_metrics
 
 
-class Run(TrainedEncoder):
-    """A finished (or interrupted) run on disk.
+class Record:
+    """The files of a run that describe it."""
 
-    Args:
-        path: the run folder.
-        module: the user's own encoder, if the run was trained with one; its weights are replaced by the run's.
-    """
+    path: Path
 
     @property
     def folder(self) -> RunFolder:
@@ -55,22 +53,39 @@ class Run(TrainedEncoder):
         return self.folder.report
 
 
+class Run(Record, TrainedEncoder):
+    """A finished (or interrupted) run on images, on disk.
+
+    Args:
+        path: the run folder.
+        module: the user's own encoder, if the run was trained with one; its weights are replaced by the run's.
+    """
+
+
+class PairRun(Record, PairEncoder):
+    """A finished (or interrupted) run on several columns, on disk.
+
+    Args:
+        path: the run folder.
+    """
+
+
 def load(
     run: str | Path,
     module: nn.Module | None = None,
     *,
     image_size: int | None = None,
     device: str | torch.device | None = None,
-) -> ImageEncoder | TextEncoder:
+) -> ImageEncoder | TextEncoder | PairEncoder:
     """Opens the encoder of a run, or published weights: ``coulomb.load("lite0").encode(images)``.
 
     ``coulomb.load("static").encode(texts)`` opens an encoder of texts: ``static``, ``hf:NAME@weights`` of a model of texts,
     or a folder that transformers, sentence-transformers or coulomb saved, such as ``RUN/towers/caption``.
 
     Args:
-        run: a run folder (also as ``run:PATH``), which gives a `Run`; or an encoder with weights, by the names of ``train``:
-            ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local folder or ``.safetensors`` file of these
-            libraries. Existing folders take precedence over names.
+        run: a run folder (also as ``run:PATH``), which gives a `Run`, or a `PairRun` if it was trained on several columns; or
+            an encoder with weights, by the names of ``train``: ``lite0``, ``hf:NAME@weights``, ``timm:NAME@weights``, a local
+            folder or ``.safetensors`` file of these libraries. Existing folders take precedence over names.
         module: the user's own encoder, if the run was trained with one.
         image_size: for published weights, side of the input in pixels; default: their size. A run has a fixed size.
         device: where the encoder computes, such as ``"cuda"``; default: the CPU. Features are returned on the CPU.
@@ -78,4 +93,4 @@ def load(
     Raises:
         InputError: the folder contains no encoder, no encoder has this name, or the device cannot be used.
     """
-    return load_encoder(run, module, image_size=image_size, device=device, trained=Run)
+    return load_encoder(run, module, image_size=image_size, device=device, trained=Run, pair=PairRun)

@@ -3,7 +3,14 @@
 from dataclasses import asdict
 from typing import Any
 
-from coulomb.evaluation.doctor import data_rules, label_rules, learning_rules, negatives_rules, weights_rules
+from coulomb.evaluation.doctor import (
+    data_rules,
+    label_rules,
+    learning_rules,
+    negatives_rules,
+    pair_rules,
+    weights_rules,
+)
 from coulomb.evaluation.doctor.evidence import Evidence
 from coulomb.evaluation.doctor.rule import SICK, UNKNOWN, WARNING, Judgment, Rule
 
@@ -33,6 +40,10 @@ RULES: tuple[Rule, ...] = (  # causes before their symptoms
     label_rules.IMBALANCE,
     data_rules.DUPLICATES,
     data_rules.LEAK,
+    pair_rules.CELLS_REPEAT,
+    pair_rules.TOWER_COLLAPSED,
+    pair_rules.TEMPERATURE_AT_LIMIT,
+    pair_rules.MODALITY_GAP,
     learning_rules.NOTHING_LEARNED,
 )
 

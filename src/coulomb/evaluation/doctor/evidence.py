@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from coulomb.methods import METHODS
+from coulomb.methods import METHODS, PAIR_METHODS
 from coulomb.methods.interface import Traits
 from coulomb.models import has_weights
 
@@ -13,7 +13,7 @@ Line = Mapping[str, Any]
 LEAST_UPDATES = 20  # with fewer updates collapse and stalled weights look like the initial state
 
 
-TRAITS = {name: method.traits for name, method in METHODS.items()}
+TRAITS = {name: method.traits for name, method in (PAIR_METHODS | METHODS).items()}
 ALL_TRAITS = Traits(negatives=True, momentum=True, queue=True)  # assumed of a user's method
 
 

@@ -50,7 +50,12 @@ class Config:
     data: str = _data(
         "digits",
         "images: digits, a folder, a CSV or Parquet list, Parquet with images, tar shards, URLs of shards, .npy/.npz, "
-        "a hub name",
+        "a hub name; with --columns also texts and vectors: CSV, JSON lines, .txt",
+    )
+    columns: str | None = _data(
+        None,
+        "columns to contrast, such as image,caption; NAME:text, NAME:image or NAME:vector gives the kind, and "
+        "NAME:negative marks hard negatives; default: images alone",
     )
     test: str | None = _data(None, "held-out images; default: a stratified split of DATA, which is saved")
     labels: str | None = _data(None, "column of a table that holds the labels; 'none' ignores all labels")
@@ -73,11 +78,14 @@ class Config:
         None,
         "auto (lite0 for color photos, else from scratch), lite0 (ImageNet weights), hf:NAME@weights, timm:NAME@weights, "
         "run:FOLDER (an earlier run), a folder or .safetensors file; with random weights: convnet, convnet-pool, resnet10, "
-        "resnet18, resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder",
+        "resnet18, resnet34, resnet50, vit, lite0-random, hf:NAME, timm:NAME; or my_file.py:MyEncoder; texts: static, "
+        "transformer-small, hf:NAME@weights; with --columns by column: image=lite0,caption=static",
     )
     from_scratch: bool = _method(False, "begin from random weights, also where encoder=auto would begin from weights")
     tune: str | None = _method(
-        None, "what the training changes: all, last:K, head, lora:R, norm, none (cached features), whiten (closed form)"
+        None,
+        "what the training changes: all, last:K, head, lora:R, norm, none (cached features), whiten (closed form); with "
+        "--columns by column: image=none,caption=last:2",
     )
     norm_statistics: str = _method(
         "moving",
@@ -155,6 +163,9 @@ class Config:
         at_least=0,
     )
     keep_cache: bool = _views(False, "with --tune none: keep the file of the features after the training")
+    longest: int | None = _views(
+        None, "tokens of a text that are used; default: the encoder's limit, at most 128", at_least=1
+    )
     image_size: int | None = _views(None, "side of the network's input in pixels", at_least=4)
     channels: int | None = _views(None, "channels of the network's input: 1 gray, 3 color", at_least=1)
     out: str | None = _run(None, "run folder to create; default: runs/NAME-METHOD")
@@ -194,6 +205,8 @@ class Config:
                 limits = {"at_most": MOST} | limits
             require_option(option.name, value, hints[option.name], choices=option.metadata["choices"], **limits)
         check_method_name(self.method)
+        if self.columns is not None:
+            return  # see coulomb.training.plan.columns
         tune = Tune.parse(self.tune)
         for name in ("stay_close", "head_epochs"):
             if tune.frozen and getattr(self, name):
@@ -240,8 +253,8 @@ class Config:
 
     @property
     def frozen_kind(self) -> str | None:
-        """``head``, ``none`` or ``whiten`` if ``tune`` keeps the backbone frozen, see `Tune`; else None."""
-        return Tune.parse(self.tune).frozen_kind
+        """``head``, ``none`` or ``whiten`` if ``tune`` keeps the backbone frozen, see `Tune`; else None, as with columns."""
+        return None if self.columns is not None else Tune.parse(self.tune).frozen_kind
 
     @property
     def encoder_options(self) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Given:
         for name, value in (("data", data), ("test", test)):
             if value is not None:
                 named[name] = data_name(value)
+        if (columns := named.get("columns")) is not None and not isinstance(columns, str):
+            named["columns"] = ",".join(map(str, columns))
         if (module := load_module(named.get("encoder"))) is not None:
             named["encoder"] = f"custom:{type(module).__name__}"
         method = load_own_method(named.get("method"))

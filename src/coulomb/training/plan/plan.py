@@ -27,7 +27,9 @@ from coulomb.models import Encoder, build_encoder, has_weights, wrap_encoder
 from coulomb.models.build import require_encoder, takes_norm, takes_width
 from coulomb.models.tuning import Tune
 from coulomb.models.user_code import is_user_code, with_absolute_path
-from coulomb.tables import Source
+from coulomb.tables import Samples, Source
+from coulomb.tables.check_groups import group_finding, group_like
+from coulomb.tables.shards.blocks import Blocks
 from coulomb.training.plan.config import Config, load_config
 from coulomb.training.plan.frozen_recipe import for_frozen
 from coulomb.training.plan.given import Given
@@ -83,6 +85,22 @@ class Plan:
         object.__setattr__(self, "steps_per_epoch", steps)
 
     @property
+    def learned_labels(self) -> np.ndarray | None:
+        """Labels of ``learned``, −1 unknown; None without labels."""
+        labels = self.prepared.train.labels
+        return None if labels is None else labels[self.learned]
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """Parts of shards that are read at once; None where images are read one by one."""
+        return self.prepared.train.images.table.blocks
+
+    @property
+    def epochs_of(self) -> int:
+        """Steps from which on a checkpoint is written at the end of each epoch: always."""
+        return 1
+
+    @property
     def batch(self) -> int:
         """Images per step of all processes together; a run that is resumed on another number of processes keeps it."""
         return self.config.batch_size * self.processes
@@ -96,6 +114,38 @@ class Plan:
     def updates(self) -> int:
         """Optimizer steps in the whole run: one per ``accumulate`` batches."""
         return math.ceil(self.steps / self.config.accumulate)
+
+    def announce(self) -> None:
+        """Logs what the encoder begins from, and a warning if the names of images look as if some belonged together."""
+        begins = self.prepared.facts.start
+        log.log(logging.WARNING if begins.missing else logging.INFO, "%s", begins.reason)
+        source, test_source = self.prepared.sources
+        if self.config.group is None and test_source is None:
+            finding = group_finding(group_like(source, copies=[]))
+            if finding is not None:
+                log.warning("%s", finding)
+
+    @property
+    def stores(self) -> list[Samples]:
+        """The image stores of both parts."""
+        return self.prepared.stores
+
+    def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
+        """Returns the content of ``data.json``."""
+        return self.prepared.describe(corrupt)
+
+    def split_record(self) -> dict[str, Any]:
+        """Returns the content of ``split.json``."""
+        prepared, config = self.prepared, self.config
+        return {
+            "seed": config.seed,
+            "group": config.group,
+            "long_tail": config.long_tail,
+            "class_counts": prepared.class_counts,
+            "train": prepared.train.ids,
+            "test": prepared.test.ids,
+            "fingerprints": fingerprints(prepared.sources),
+        }
 
     def decoded(self, *, progress: bool = True) -> "Plan":
         """Decodes the images into the bounded cache; returns the plan without unreadable ones."""

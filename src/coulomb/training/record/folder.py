@@ -10,6 +10,7 @@ from typing import Any
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import MIB, RESTORE, Shape, list_of, maybe, number, read_object, table, text, whole
+from coulomb.ground.text import safe_name
 from coulomb.kinds.image.canvas import STORED_CANVAS
 
 log = logging.getLogger("coulomb")
@@ -42,6 +43,11 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoints" / "last.ckpt"
         self.features = self.path / "features.f32"
         self.job = self.path / "torchrun.json"
+        self.towers = self.path / "towers.json"
+
+    def tower(self, name: str) -> Path:
+        """Returns the folder of the encoder of a tower, in a run on columns."""
+        return self.path / "towers" / safe_name(name)
 
     def refuse_existing(self) -> None:
         """Raises `InputError` if the folder exists and is not empty."""
@@ -111,11 +117,6 @@ def free_folder(name: str, method: str) -> Path:
     return path
 
 
-def safe_name(name: str) -> str:
-    """Returns ``name`` with only letters, digits and ``-_.``, for a file or folder."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "data"
-
-
 MOST_SPLIT = 1024 * MIB  # ten million images
 EVALUATE = "write it again with: coulomb evaluate RUN"
 
@@ -143,6 +144,9 @@ EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point",
 }
 
 
+LISTS = ("comparison", "columns", "maps")  # entries of evaluation.json that are lists; all others are objects
+
+
 def read_data(folder: RunFolder) -> dict[str, Any]:
     """Reads ``data.json``; empty if the run has not written it yet. Raises `InputError` if it is malformed."""
     return read_object(folder.data, DATA) if folder.data.exists() else {}
@@ -157,7 +161,7 @@ def read_evaluation(folder: RunFolder) -> dict[str, Any]:
     """Reads ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
     evaluation = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
     if not all(
-        isinstance(value, dict) for name, value in evaluation.items() if name != "comparison" and value is not None
+        isinstance(value, dict) for name, value in evaluation.items() if name not in LISTS and value is not None
     ):
         raise InputError(f"{folder.evaluation}: has entries that are not objects; {EVALUATE}")
     return evaluation

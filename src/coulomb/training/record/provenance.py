@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from coulomb.ground import machine
 from coulomb.ground.text import first_few
 from coulomb.ground.version import __version__
 from coulomb.kinds.image.picture import CorruptImage
-from coulomb.tables import Source
+from coulomb.tables import Columns, Source
 from coulomb.tables.survey import one_by_one
 
 
@@ -70,6 +71,28 @@ def fingerprint(source: Source) -> dict[str, Any]:
     }
 
 
+def column_fingerprint(table: Columns, names: Sequence[str]) -> dict[str, Any]:
+    """Returns number and names of the rows of a table, its labels, and hashes of 256 evenly spaced rows of some columns."""
+    chosen = np.unique(np.linspace(0, len(table) - 1, SAMPLED).astype(int)).tolist()
+    sampled = {}
+    for row in chosen:
+        content = b"".join(_hash_of_cell(table.columns[name], row).encode() for name in names)
+        sampled[table.item_id(row)] = _digest(content)
+    return {
+        "rows": len(table),
+        "names": _digest("\n".join(map(table.item_id, range(len(table)))).encode()),
+        "labels": None if table.labels is None else _digest(table.labels.tobytes()),
+        "sampled": sampled,
+    }
+
+
+def _hash_of_cell(cells: Any, row: int) -> str:
+    if hasattr(cells, "content"):
+        return _hash_of_image(cells, row)
+    cell = cells[row]
+    return _digest(cell.encode() if isinstance(cell, str) else np.ascontiguousarray(cell).tobytes())
+
+
 def changed(before: Any, now: dict[str, Any]) -> str:
     """Describes the differences between two `fingerprints` for a message; empty if there are none."""
     changes = []
@@ -85,7 +108,9 @@ def changed(before: Any, now: dict[str, Any]) -> str:
         differ = [name for name, value in new["sampled"].items() if hashes.get(name, value) != value]
         details = [f"content of {first_few(differ)}"] if differ else []
         details += [
-            f"{old.get(key)} {key} then, {new[key]} now" for key in ("images", "bytes") if old.get(key) != new[key]
+            f"{old.get(key)} {key} then, {new[key]} now"
+            for key in ("images", "rows", "bytes")
+            if old.get(key) != new.get(key)
         ]
         details += [f"other {key}" for key in ("names", "labels") if old.get(key) != new[key]]
         changes.append(f"{part}: {', '.join(details) or 'other files'}")

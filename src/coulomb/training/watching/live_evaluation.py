@@ -19,7 +19,6 @@ from coulomb.metrics.rank import effective_rank, lidar, singular_values
 from coulomb.metrics.retrieval import view_retrieval
 from coulomb.metrics.similarities import separation, similarity_histogram, view_similarities
 from coulomb.models import Encoder
-from coulomb.models.encoder import FEATURES
 from coulomb.models.features import extract_features, frozen
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.prepare import Part, Prepared
@@ -77,19 +76,10 @@ QUERIES = 2_000  # held-out images that are classified
 PAIRS = 1_024  # held-out images whose two views are compared
 
 
-@dataclass
-class LiveEvaluation(pl.Callback):
-    """Computes kNN, effective rank and `view_geometry` every ``config.knn_every`` epochs, and before the first.
+class EveryFewEpochs(pl.Callback):
+    """Calls ``measure`` before the first epoch and every ``config.knn_every`` epochs."""
 
-    The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time. The geometry
-    uses the head's embeddings of two views of at most 1,024 held-out images.
-    """
-
-    prepared: Prepared
-    views: ViewMaker
     config: Config
-    journal: Journal
-    computed: dict[str, tuple[Tensor, Any]] = field(default_factory=dict)  # features of a frozen backbone
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Measures the untrained encoder."""
@@ -101,6 +91,25 @@ class LiveEvaluation(pl.Callback):
         epoch, rest = divmod(batch_idx + 1, module.steps_per_epoch)
         if self.config.knn_every and rest == 0 and (epoch % self.config.knn_every == 0 or epoch == self.config.epochs):
             self.measure(trainer, module, epoch)
+
+    def measure(self, trainer: pl.Trainer, module: Any, epoch: int) -> None:
+        """Writes one evaluation line."""
+        raise NotImplementedError
+
+
+@dataclass
+class LiveEvaluation(EveryFewEpochs):
+    """Computes kNN, effective rank and `view_geometry` every ``config.knn_every`` epochs, and before the first.
+
+    The kNN uses encoder features of at most 10,000 training and 2,000 held-out images, the same ones each time. The geometry
+    uses the head's embeddings of two views of at most 1,024 held-out images.
+    """
+
+    prepared: Prepared
+    views: ViewMaker
+    config: Config
+    journal: Journal
+    computed: dict[str, tuple[Tensor, Any]] = field(default_factory=dict)  # features of a frozen backbone
 
     def measure(self, trainer: pl.Trainer, module: Any, epoch: int) -> None:
         """Writes one evaluation line."""
@@ -137,7 +146,7 @@ class LiveEvaluation(pl.Callback):
         part = self.prepared.test if len(self.prepared.test.indices) else self.prepared.train
         encoder, head = method.tower.encoder, method.tower.head
         with frozen(method):
-            if not isinstance(encoder, Encoder) or encoder.column != FEATURES:
+            if not isinstance(encoder, Encoder) or not encoder.cached:
                 pair, indices = self.pairs(method.tower, part, device)
             else:
                 if "pairs" not in self.computed:
@@ -165,7 +174,7 @@ class LiveEvaluation(pl.Callback):
         self, encoder: nn.Module, part: Part, indices: np.ndarray, device: torch.device
     ) -> tuple[Tensor, np.ndarray]:
         """Returns the encoder features of some images; features of a frozen backbone are computed once."""
-        if not isinstance(encoder, Encoder) or encoder.column != FEATURES:
+        if not isinstance(encoder, Encoder) or not encoder.cached:
             return extract_features(encoder, part.images, indices, self.views.plain, device=device)
         side = "train" if part is self.prepared.train else "test"
         if side not in self.computed:

@@ -127,14 +127,20 @@ class CorruptImages(pl.Callback):
     """
 
     def __init__(self, stores: list[Samples], allowed: float):
-        self.stores = list({id(store): store for store in stores}.values())
+        self.stores: list[Samples] = []
         self.allowed = allowed
-        self.reasons: dict[int, dict[int, str]] = {id(store): {} for store in self.stores}
-        self.named = {
-            id(store): set(store.rounded) for store in self.stores
-        }  # by `coulomb.training.plan.prepare.decode`
-        for store in self.stores:
-            self.add(store, store.failures)
+        self.reasons: dict[int, dict[int, str]] = {}
+        self.named: dict[int, set[int]] = {}  # by `coulomb.training.plan.prepare.decode`
+        for store in stores:
+            self.watch(store)
+
+    def watch(self, store: Samples) -> None:
+        """Adds the samples of a store that could not be read; the first store is the one whose batches train."""
+        if id(store) in self.reasons:
+            return
+        self.stores.append(store)
+        self.reasons[id(store)], self.named[id(store)] = {}, set(store.rounded)
+        self.add(store, store.failures)
 
     def add(self, store: Samples, failures: dict[int, str]) -> None:
         """Logs new failures by name.
@@ -224,6 +230,8 @@ def _figures(module: Any) -> dict[str, str]:
     }
     if (knn := getattr(module, "latest_knn", None)) is not None:
         figures["kNN"] = f"{knn:.1%}"
+    if (recall := getattr(module, "latest_recall", None)) is not None:
+        figures["R@5"] = f"{recall:.1%}"
     return figures
 
 

@@ -1,0 +1,245 @@
+"""The training of a run on columns, as its plan says."""
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from coulomb.ground.errors import counted
+from coulomb.ground.files import write_json
+from coulomb.ground.randomness import derive_seed
+from coulomb.kinds import Kind
+from coulomb.kinds.vector import StoredViews, Vector
+from coulomb.methods import Method
+from coulomb.methods.options import SHARED, build_method, build_pair_method
+from coulomb.models import Encoder, Tower, Towers, build_encoder, load_encoder, save_encoder
+from coulomb.models.build_text import build_text_encoder
+from coulomb.models.lora import merge_lora
+from coulomb.models.saving import DESCRIPTION
+from coulomb.models.vector_network import build_vector_encoder
+from coulomb.tables import Samples
+from coulomb.training.cells import column_cells, picture_canvas
+from coulomb.training.checkpoints import is_finished
+from coulomb.training.feature_cache import FeatureCache
+from coulomb.training.loop import Loop
+from coulomb.training.order import ColumnViews
+from coulomb.training.plan.columns import ColumnsPlan, TowerPlan, id_tensor
+from coulomb.training.record.folder import RunFolder
+from coulomb.training.stopping import Signals
+from coulomb.training.watching.live_pairs import LivePairs
+from coulomb.training.watching.records import Alarm, CorruptImages, MakeWatcher
+
+log = logging.getLogger("coulomb")
+
+MEASURED = 100_000  # vectors whose mean and deviation are taken
+UNREADABLE = "could not be read when its features were computed"
+
+
+class PlainFirst:
+    """The plain view of each cell, then random ones: features of the first are also those of the evaluation."""
+
+    def __init__(self, views: Any) -> None:
+        self.views = views
+
+    def __call__(self, stack: Any, generator: torch.Generator, n: int = 2) -> list[Any]:
+        """Returns the plain view and ``n`` − 1 random ones."""
+        return [self.plain(stack), *(self.views(stack, generator, n=n - 1) if n > 1 else [])]
+
+    def plain(self, stack: Any) -> Any:
+        """Returns the plain view."""
+        return self.views.plain(stack)
+
+
+def fit_columns(
+    plan: ColumnsPlan,
+    folder: RunFolder,
+    corrupt: CorruptImages,
+    signals: Signals,
+    *,
+    checkpoint: Path | None,
+    watch: MakeWatcher | None = None,
+    progress: bool = True,
+) -> None:
+    """Trains the towers of a run on columns, and saves their encoders in ``towers/NAME``; arguments as for images.
+
+    Raises:
+        InputError: an encoder cannot be built, or too many cells cannot be read.
+        LostProcessError: another process of the run ended.
+        KeyboardInterrupt: a signal stopped the training.
+    """
+    config = plan.config
+    loop = Loop(plan, folder, corrupt, signals, checkpoint=checkpoint, progress=progress)
+    encoders = starting_encoders(plan, folder, save=loop.first)
+    cells, kinds, views, caches = {}, {}, {}, []
+    finished = is_finished(checkpoint, plan.updates)
+    for column in plan.columns:
+        tower, encoder = plan.tower_of(column.name), encoders[plan.tower_of(column.name).name]
+        cells[column.name], kinds[column.name] = column_cells(plan, plan.table, column.name, encoder)
+        if tower.cached and not finished:
+            cache = _cached(plan, loop, tower, encoder, column.name, cells, kinds, progress=progress)
+            cells[column.name] = cache.cells(_first_rows(plan, column.name))
+            kinds[column.name] = Vector(StoredViews(), UNREADABLE)
+            caches.append(cache)
+        views[column.name] = ColumnViews(kinds[column.name].views, config.n_views)
+    for tower in plan.towers:
+        encoder = encoders[tower.name]
+        encoder.column, encoder.cached = tower.name, tower.cached and not finished
+    samples = Samples(
+        plan.table.with_cells(cells),
+        kinds,
+        cache_bytes=int(config.cache_gb * 2**30),
+        workers=max(
+            plan.workers(column.name) for column in plan.columns if not plan.tower_of(column.name).cached or finished
+        )
+        if any(not tower.cached for tower in plan.towers)
+        else 0,
+    )
+    corrupt.watch(samples)
+    samples.load(progress=progress)
+    method = make_columns_method(plan, encoders)
+    log.info(
+        "training %s on %s, %d steps of %d: %s",
+        config.method, counted(len(plan.learned), "row"), plan.steps, plan.batch, folder.path,
+    )  # fmt: skip
+    watchers: list[Any] = [LivePairs(plan, encoders, loop.journal)]
+    if watch is not None:
+        facts = {"train": len(plan.learned), "class_counts": None}
+        watchers.append(Alarm(loop.journal, watch(dataclasses.asdict(config), facts, method.needs_labels)))
+    loop.run(method, samples, views, watchers)
+    for encoder in encoders.values():
+        encoder.cached = False
+    if loop.first:
+        for name, encoder in encoders.items():
+            save_encoder(merge_lora(encoder.cpu()), folder.tower(name))
+        write_json(folder.towers, describe_towers(plan, method))
+        write_json(folder.data, plan.describe(corrupt.listed()))
+        for cache in caches:
+            if not config.keep_cache:
+                cache.delete()
+
+
+def describe_towers(plan: ColumnsPlan, method: Method) -> dict[str, Any]:
+    """Returns the content of ``towers.json``: the columns, their kinds and towers, and the temperature that was learned."""
+    size = next((tower.image_size for tower in plan.towers if tower.image_size is not None), None)
+    return {
+        "format": 1,
+        "canvas": None if size is None else dataclasses.asdict(picture_canvas(size)),
+        "columns": {
+            column.name: {"kind": plan.kinds[column.name], "tower": plan.tower_of(column.name).name}
+            for column in plan.columns
+        },
+        **method.figures(),
+    }
+
+
+def starting_encoders(plan: ColumnsPlan, folder: RunFolder, *, save: bool) -> dict[str, Encoder]:
+    """Returns the encoders with which a run begins, by the name of their tower, with their adapters, in training mode.
+
+    A new run saves them in ``checkpoints/initial/NAME``, from where a resumed run and the evaluation load them.
+    """
+    encoders = {}
+    for tower in plan.towers:
+        start = folder.initial / tower.name
+        if (start / DESCRIPTION).is_file():
+            encoder = load_encoder(start).train()
+        else:
+            encoder = new_encoder(plan, tower).train()
+            if save:
+                save_encoder(encoder, start)
+        tower.tune.apply(
+            encoder, norm_statistics=plan.config.norm_statistics, seed=derive_seed(plan.config.seed, "lora")
+        )
+        if tower.cached:
+            encoder.freeze()
+        if plan.several:
+            width = encoder.feature_dim
+            linear = {"kind": "linear", "in": width, "out": plan.config.embedding_dim}
+            encoder.attach_adapter(linear, seed=derive_seed(plan.config.seed, "adapter", tower.name))
+        if plan.config.micro_batch is not None and not tower.cached:
+            encoder.micro_batch = plan.config.micro_batch
+        encoders[tower.name] = encoder
+    return encoders
+
+
+def new_encoder(plan: ColumnsPlan, tower: TowerPlan) -> Encoder:
+    """Builds the encoder of a tower by its name; tokens of a text encoder without weights come from the training texts."""
+    config, seed = plan.config, derive_seed(plan.config.seed, "encoder", tower.name)
+    if tower.kind == "image":
+        return build_encoder(
+            tower.encoder, channels=3, image_size=tower.image_size, seed=seed, **config.encoder_options
+        )
+    if tower.kind == "text":
+        texts = (plan.table.columns[name][row] for name in tower.columns for row in plan.learned.tolist())
+        return build_text_encoder(tower.encoder, texts=texts, longest=config.longest, seed=seed)
+    vectors = plan.table.columns[tower.name]
+    some = torch.from_numpy(np.asarray(vectors[plan.learned[:MEASURED]], dtype=np.float64))
+    mean, std = some.mean(0), some.std(0, unbiased=False)
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    return build_vector_encoder(tower.encoder, dim=vectors.shape[1], mean=mean.tolist(), std=std.tolist(), seed=seed)
+
+
+def _first_rows(plan: ColumnsPlan, column: str) -> np.ndarray:
+    """Returns for each row of the table the first training row with the same cell; the row itself if there is none."""
+    place = [each.name for each in plan.columns].index(column)
+    ids = plan.cell_ids[:, place]
+    first = np.arange(len(ids))
+    train = plan.split.train
+    _, at, inverse = np.unique(ids[train], return_index=True, return_inverse=True)
+    first[train] = train[at[inverse]]
+    return first
+
+
+def _cached(
+    plan: ColumnsPlan,
+    loop: Loop,
+    tower: TowerPlan,
+    encoder: Encoder,
+    column: str,
+    cells: dict[str, Any],
+    kinds: dict[str, Kind],
+    *,
+    progress: bool,
+) -> FeatureCache:
+    """Computes the features of the distinct training cells of a column once, by the frozen backbone."""
+    distinct = np.unique(_first_rows(plan, column)[plan.split.train])
+    views = plan.config.cached_views if tower.kind == "image" else 1
+    path = loop.folder.path / f"features-{[each.name for each in plan.columns].index(column)}.f32"
+    encoder.to(loop.device)
+    cache = FeatureCache(path, distinct, views=views, dim=encoder.backbone_dim, seed=plan.config.seed)
+    read = Samples(
+        plan.table.with_cells({column: cells[column]}),
+        {column: kinds[column]},
+        workers=plan.workers(column),
+    )
+    loop.corrupt.watch(read)
+    if loop.first:
+        cache.fill(encoder, read, PlainFirst(kinds[column].views), loop.device, progress=progress)
+    loop.corrupt.add(read, read.failures)
+    return cache.opened()
+
+
+def make_columns_method(plan: ColumnsPlan, encoders: dict[str, Encoder]) -> Method:
+    """Builds the method of a run on columns."""
+    config = plan.config
+    shared = {name: getattr(config, name) for name in SHARED} | {"seed": derive_seed(config.seed, "head")}
+    if not plan.several:
+        (encoder,) = encoders.values()
+        counts = None
+        return build_method(
+            config.method, plan.method, encoder,
+            shared=shared, num_images=len(plan.learned), class_counts=counts, own=config.method_options,
+        )  # fmt: skip
+    towers = {name: Tower(encoder, head_layers=0) for name, encoder in encoders.items()}
+    by_column = {column.name: towers[plan.tower_of(column.name).name] for column in plan.columns}
+    return build_pair_method(
+        config.method,
+        plan.method,
+        Towers(by_column),
+        cell_ids=id_tensor(plan),
+        negatives=plan.negatives,
+        shared=shared,
+        own=config.method_options,
+    )

@@ -1,0 +1,580 @@
+"""The plan of a run on columns: a tower for each, one way of contrasting them, and what each tower begins from.
+
+options  →  columns and their kinds, an encoder and a ``tune`` for each
+facts    →  the table, equal cells, a split in which no cell is on both sides
+recipe   →  by the encoders and the number of pairs, overridden by the options: the complete `Config`
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from coulomb.ground.errors import InputError, counted, did_you_mean
+from coulomb.kinds.image.views import ViewMaker, make_views
+from coulomb.methods import METHODS, PAIR_METHODS, Method
+from coulomb.methods.options import accepted_parameters, complete_options, find_method
+from coulomb.models import has_weights
+from coulomb.models.published import WEIGHTS, is_published
+from coulomb.models.starting_weights import is_local
+from coulomb.models.text_backbones import TEXT_BACKBONES
+from coulomb.models.tuning import Tune
+from coulomb.models.vector_network import NAMES as VECTOR_ENCODERS
+from coulomb.tables import Columns, Samples
+from coulomb.tables.cell_split import equal_cells_split, shared_cells
+from coulomb.tables.columns import Column, open_columns, parse_columns
+from coulomb.tables.equal_cells import equal_cells
+from coulomb.tables.groups import find_groups, grouped_sentence, grouped_split
+from coulomb.tables.shards.blocks import Blocks
+from coulomb.tables.workers import cores
+from coulomb.training.plan.config import Config, load_config
+from coulomb.training.plan.given import Given
+from coulomb.training.plan.plan import batches_per_epoch, count_processes
+from coulomb.training.plan.prepare import Split, fast_bf16
+from coulomb.training.plan.start import LEAST_SIDE, photo_size
+from coulomb.training.record.folder import RunFolder, free_folder, read_split
+from coulomb.training.record.provenance import changed, column_fingerprint
+
+log = logging.getLogger("coulomb")
+
+FEW = 20_000  # pairs below which towers with weights stay frozen
+ENCODERS = {"image": "lite0", "text": "static", "vector": "mlp"}  # where none is given
+MEASURED = 200  # pictures whose sides are looked up
+TUNES = ("all", "last", "lora", "norm", "none")  # of a tower; ``head`` and ``whiten`` are for runs on images alone
+
+
+@dataclass(frozen=True)
+class TowerPlan:
+    """The tower of one column, or of several with the same encoder.
+
+    Attributes:
+        columns: that it reads; the first names it.
+        kind: of these columns.
+        encoder: by name.
+        tune: what the training changes.
+        image_size: side of the input in pixels; None for other kinds.
+    """
+
+    columns: tuple[str, ...]
+    kind: str
+    encoder: str
+    tune: Tune
+    image_size: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The first column."""
+        return self.columns[0]
+
+    @property
+    def weights(self) -> bool:
+        """Whether it begins from weights that exist."""
+        return begins_from_weights(self.kind, self.encoder)
+
+    @property
+    def cached(self) -> bool:
+        """Whether its features are computed once, so that training reads them instead of the cells."""
+        return self.tune.kind == "none"
+
+
+@dataclass(frozen=True)
+class ColumnsPlan:
+    """What a run on columns will do: every value decided, every name resolved.
+
+    Attributes:
+        config: the complete configuration, as in ``config.yaml``.
+        table: the data.
+        test_table: the held-out data, if they are separate.
+        columns: the columns, in order.
+        kinds: the kind of each.
+        towers: the towers, each once.
+        split: rows of both sides.
+        cell_ids: ids [N, C] of the cells of the table; equal cells of columns of one kind have equal ids.
+        test_ids: likewise for the held-out data; of the same table, the same array.
+        method: the class of the method.
+        processes: number of processes that the run begins with.
+
+    Raises:
+        InputError: there are fewer pairs than one batch.
+    """
+
+    config: Config
+    table: Columns
+    test_table: Columns | None
+    columns: tuple[Column, ...]
+    kinds: dict[str, str]
+    towers: tuple[TowerPlan, ...]
+    split: Split
+    cell_ids: np.ndarray
+    test_ids: np.ndarray
+    method: type[Method]
+    processes: int = 1
+    module: nn.Module | None = None
+    steps_per_epoch: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        steps = batches_per_epoch(len(self.learned), self.config.batch_size, self.processes)
+        object.__setattr__(self, "steps_per_epoch", steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that are contrasted, without negatives."""
+        return tuple(column.name for column in self.columns if not column.negative)
+
+    @property
+    def negatives(self) -> tuple[str, ...]:
+        """The names of the columns of hard negatives."""
+        return tuple(column.name for column in self.columns if column.negative)
+
+    @property
+    def several(self) -> bool:
+        """Whether columns are contrasted with each other; else views of one column."""
+        return len(self.columns) > 1
+
+    def tower_of(self, column: str) -> TowerPlan:
+        """Returns the tower of a column."""
+        return next(tower for tower in self.towers if column in tower.columns)
+
+    @property
+    def held_out(self) -> Columns:
+        """The table that holds the rows ``split.test``."""
+        return self.table if self.test_table is None else self.test_table
+
+    @property
+    def learned(self) -> np.ndarray:
+        """The training rows."""
+        return self.split.train
+
+    @property
+    def learned_labels(self) -> np.ndarray | None:
+        """Labels of the training rows, −1 unknown; None without labels."""
+        return None if self.table.labels is None else self.table.labels[self.split.train]
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """None: cells are read one by one."""
+        return None
+
+    @property
+    def epochs_of(self) -> int:
+        """Steps from which on a checkpoint is written at the end of each epoch: those of cached features take milliseconds."""
+        return 50
+
+    @property
+    def batch(self) -> int:
+        """Rows per step of all processes together."""
+        return self.config.batch_size * self.processes
+
+    @property
+    def steps(self) -> int:
+        """Batches in the whole run."""
+        return self.config.epochs * self.steps_per_epoch
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps in the whole run: one per ``accumulate`` batches."""
+        return math.ceil(self.steps / self.config.accumulate)
+
+    def decoded(self, *, progress: bool = True) -> "ColumnsPlan":
+        """Returns itself: cells are read when they are needed."""
+        return self
+
+    @property
+    def stores(self) -> list[Samples]:
+        """None yet: cells are read by the networks' kinds, which the training builds."""
+        return []
+
+    def workers(self, column: str) -> int:
+        """Processes that read the cells of a column: pictures are decoded, other cells are in memory."""
+        if self.kinds[column] != "image":
+            return 0
+        return cores() if self.config.workers is None else self.config.workers
+
+    def views(self, tower: TowerPlan) -> ViewMaker:
+        """Returns the views of pictures for a tower."""
+        assert tower.image_size is not None
+        return make_views(str(self.config.views), size=tower.image_size, channels=3, **self.config.view_options)
+
+    def announce(self) -> None:
+        """Logs what was found in the data, and what each tower begins from."""
+        for note in self.table.notes:
+            log.info("%s", note)
+        for tower in self.towers:
+            begins = "its own weights" if tower.weights else "random weights"
+            log.info(
+                "%s: %s begins from %s; tune=%s", ", ".join(tower.columns), tower.encoder, begins, tune_text(tower.tune)
+            )
+
+    def describe(self, corrupt: list[dict[str, str]]) -> dict[str, Any]:
+        """Returns the content of ``data.json``."""
+        return {
+            "source": self.table.describe(),
+            "kind": "columns",
+            "columns": {column.name: self.kinds[column.name] for column in self.columns},
+            "negatives": list(self.negatives),
+            "distinct": {
+                name: len(np.unique(self.cell_ids[:, place]))
+                for place, name in enumerate(column.name for column in self.columns)
+            },
+            "train": len(self.split.train),
+            "test": len(self.split.test),
+            "split": self.split.sentence,
+            "corrupt": corrupt,
+        }
+
+    def split_record(self) -> dict[str, Any]:
+        """Returns the content of ``split.json``."""
+        return {
+            "seed": self.config.seed,
+            "group": self.config.group,
+            "train": [self.table.item_id(row) for row in self.split.train.tolist()],
+            "test": [self.held_out.item_id(row) for row in self.split.test.tolist()],
+            "fingerprints": self.fingerprints(),
+        }
+
+    def fingerprints(self) -> dict[str, Any]:
+        """Returns the fingerprints of the data, and of separate held-out data."""
+        names = [column.name for column in self.columns]
+        return {
+            "data": column_fingerprint(self.table, names),
+            "test": None if self.test_table is None else column_fingerprint(self.test_table, names),
+        }
+
+
+def begins_from_weights(kind: str, encoder: str) -> bool:
+    """Returns True for an encoder of this kind that begins from weights that exist."""
+    if kind == "text":
+        return encoder == "static" or is_local(encoder) or (is_published(encoder) and encoder.endswith(WEIGHTS))
+    return kind == "image" and has_weights(encoder)
+
+
+def tune_text(tune: Tune) -> str:
+    """Returns the value of the option."""
+    return tune.kind if tune.number is None else f"{tune.kind}:{tune.number}"
+
+
+def by_column(option: str, value: str | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Returns the value of an option for each column: ``image=lite0,caption=static``, or one value for all.
+
+    Raises:
+        InputError: a name is no column, or appears twice.
+    """
+    if value is None:
+        return {}
+    first = value.split(",")[0].partition("=")
+    if not first[1] or (first[0].strip() not in names and ":" in first[0]):
+        return dict.fromkeys(names, value)
+    chosen: dict[str, str] = {}
+    for part in value.split(","):
+        name, equals, each = (text.strip() for text in part.partition("="))
+        if not equals or not each:
+            raise InputError(f"{option}={value!r}: {part!r} is not COLUMN=VALUE; give {names[0]}=… for each column")
+        if name not in names:
+            raise InputError(
+                f"{option}={value!r}: there is no column {name!r}; there are {', '.join(names)}{did_you_mean(name, names)}"
+            )
+        if name in chosen:
+            raise InputError(f"{option}={value!r}: gives {name!r} twice")
+        chosen[name] = each
+    return chosen
+
+
+def resolve_columns(options: Given | Mapping[str, Any]) -> ColumnsPlan:
+    """Returns the plan of a new run on columns.
+
+    Raises:
+        InputError: training would refuse the data or an option.
+    """
+    given = Given.of(options)
+    asked = Config(**given.named)
+    plan = _plan(given, asked, complete=True)
+    if plan.config.out is None:
+        return replace(plan, config=replace(plan.config, out=str(free_folder(plan.table.name, plan.config.method))))
+    return plan
+
+
+def reopen_columns(
+    folder: RunFolder, options: Given | Mapping[str, Any] | None = None, *, trains: bool = False
+) -> ColumnsPlan:
+    """Returns the plan of an existing run on columns; see `coulomb.training.plan.plan.reopen`.
+
+    Raises:
+        InputError: the data or the split changed, or an object is missing.
+    """
+    given = Given.of(options or {})
+    config = load_config(folder.config)
+    config = replace(given.resumed(config, folder) if trains else config, out=str(folder.path))
+    plan = _plan(given, config, complete=False, trains=trains)
+    saved, now = read_split(folder), plan.split_record()
+    if changes := changed(saved["fingerprints"], now["fingerprints"]):
+        raise InputError(
+            f"{str(folder.path)!r}: the data changed since the run began: {changes}; restore them, or start a new run"
+        )
+    for part in ("train", "test"):
+        if saved[part] != now[part]:
+            raise InputError(
+                f"{str(folder.path)!r}: the {part} rows are not those the run began with ({len(saved[part])} then, "
+                f"{len(now[part])} now); restore the data, or start a new run"
+            )
+    return plan
+
+
+def _plan(given: Given, config: Config, *, complete: bool, trains: bool = True) -> ColumnsPlan:
+    """Opens the data and resolves all names; ``complete``: fill in what ``config``, a user's options, leaves open."""
+    _require_names(given, config)
+    asked = parse_columns(str(config.columns))
+    table = open_columns(_data(given, "data", config), asked, root=config.root, labels=config.labels)
+    test_given = _data(given, "test", config)
+    test_table = None if test_given is None else open_columns(test_given, asked, root=config.root, labels=config.labels)
+    kinds = table.kinds
+    names = tuple(column.name for column in asked)
+    cell_ids, test_ids = shared_ids(table, test_table, kinds, names)
+    split = _split(config, table, test_table, asked, cell_ids, test_ids)
+    towers = plan_towers(config, table, asked, split)
+    if complete:
+        config = _complete(given.named, config, towers, len(split.train), kinds, several=len(names) > 1)
+    method = _method(given, config, several=len(names) > 1)
+    return ColumnsPlan(
+        config,
+        table,
+        test_table,
+        asked,
+        kinds,
+        towers,
+        split,
+        cell_ids,
+        test_ids,
+        method,
+        count_processes(config) if trains else 1,
+    )
+
+
+def shared_ids(
+    table: Columns, test_table: Columns | None, kinds: dict[str, str], names: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ids [N, C] of the cells of both tables; equal cells of columns of one kind have equal ids."""
+    tables = [table] if test_table is None else [table, test_table]
+    ids = [np.empty((len(each), len(names)), np.int64) for each in tables]
+    for kind in dict.fromkeys(kinds[name] for name in names):
+        parts = [
+            (side, place) for side in range(len(tables)) for place, name in enumerate(names) if kinds[name] == kind
+        ]
+        numbered = equal_cells(kind, [tables[side].columns[names[place]] for side, place in parts])
+        for (side, place), each in zip(parts, numbered, strict=True):
+            ids[side][:, place] = each
+    return ids[0], ids[-1]
+
+
+def _data(given: Given, name: str, config: Config) -> Any:
+    value = getattr(given, name)
+    return getattr(config, name) if value is None else value
+
+
+def _require_names(given: Given, config: Config) -> None:
+    """Raises `InputError` for options that belong to runs on images alone."""
+    if given.module is not None:
+        raise InputError("encoder: an object or a file of your own trains on images alone; give names with columns")
+    if given.views is not None:
+        raise InputError("views: your own views are for images alone; leave them out with columns")
+    others = {
+        "whitening": 0.0,
+        "stay_close": 0.0,
+        "neighbors": 0,
+        "long_tail": None,
+        "sampler": "uniform",
+        "compile": False,
+    }
+    for name, default in others.items():
+        if (value := getattr(config, name)) != default:
+            raise InputError(f"{name}={value!r}: is for runs on images alone; leave it out with columns")
+
+
+def _split(
+    config: Config,
+    table: Columns,
+    test_table: Columns | None,
+    columns: tuple[Column, ...],
+    cell_ids: np.ndarray,
+    test_ids: np.ndarray,
+) -> Split:
+    """Splits the rows so that no cell is on both sides, or as the user's test set and group say."""
+    places = [place for place, column in enumerate(columns) if not column.negative]
+    names, ids = [columns[place].name for place in places], cell_ids[:, places]
+    if test_table is not None:
+        rows, held_out = counted(len(table), "row"), len(test_table)
+        sentence = f"the user's own: {rows} of {table.name}, {held_out} of {test_table.name}"
+        if (leak := shared_cells(ids, test_ids[:, places], names).sentence()) is not None:
+            log.warning("%s", leak)
+            sentence += f"; {leak}"
+        return Split(np.arange(len(table)), np.arange(held_out), sentence)
+    if config.group is None:
+        return Split(*equal_cells_split(ids, config.test_fraction, config.seed, names=names))
+    groups = find_groups(table, config.group)
+    train, test = grouped_split(table.labels, groups, config.test_fraction, config.seed)
+    sentence = grouped_sentence(table.labels, groups, train, test, config.seed)
+    if (leak := shared_cells(ids[train], ids[test], names).sentence()) is not None:
+        log.warning("%s", leak)
+    return Split(train, test, sentence)
+
+
+def plan_towers(config: Config, table: Columns, columns: tuple[Column, ...], split: Split) -> tuple[TowerPlan, ...]:
+    """Returns the towers: columns of one kind with the same encoder and ``tune`` share one.
+
+    A column of negatives has by default the encoder of the other columns of its kind, whose cells they resemble.
+    """
+    kinds, names = table.kinds, tuple(column.name for column in columns)
+    encoders, tunes = by_column("encoder", config.encoder, names), by_column("tune", config.tune, names)
+    towers: dict[tuple[str, str, str], TowerPlan] = {}
+    for column in columns:
+        name, kind = column.name, kinds[column.name]
+        alike = [
+            other.name for other in columns if column.negative and not other.negative and kinds[other.name] == kind
+        ]
+        encoder = encoders.get(name) or next((encoders[other] for other in alike if other in encoders), ENCODERS[kind])
+        require_fitting(name, kind, encoder)
+        weights = begins_from_weights(kind, encoder)
+        chosen = tunes.get(name) or next((tunes[other] for other in alike if other in tunes), None)
+        if chosen is None:
+            few = len(split.train) < FEW and weights and encoder != "static"
+            chosen = "none" if few and len(names) > 1 else "all"
+        tune = Tune.parse(chosen)
+        if tune.kind not in TUNES:
+            raise InputError(f"tune={config.tune!r}: {tune.kind} is for runs on images alone; give {', '.join(TUNES)}")
+        if tune.kind != "all" and not weights:
+            raise InputError(
+                f"tune={config.tune!r}: {name} begins from random weights ({encoder}), which are not worth keeping; give "
+                f"{name}=all, or an encoder with weights"
+            )
+        key = kind, encoder, chosen
+        if key in towers:
+            towers[key] = replace(towers[key], columns=(*towers[key].columns, name))
+            continue
+        size = (
+            None
+            if kind != "image"
+            else config.image_size or picture_size(encoder, table.columns[name], len(split.train))
+        )
+        towers[key] = TowerPlan((name,), kind, encoder, tune, size)
+    return tuple(towers.values())
+
+
+def require_fitting(name: str, kind: str, encoder: str) -> None:
+    """Raises `InputError` if an encoder by name is of another kind than its column."""
+    other = is_published(encoder) or is_local(encoder)  # of images or of texts; known when it is built
+    fits = {"text": other or encoder in TEXT_BACKBONES, "vector": encoder in VECTOR_ENCODERS}
+    if not fits.get(kind, encoder not in TEXT_BACKBONES and encoder not in VECTOR_ENCODERS):
+        raise InputError(
+            f"encoder={encoder!r}: does not read {kind}s, which the column {name!r} holds; give the encoder of each column, "
+            f"such as {name}={ENCODERS[kind]}"
+        )
+
+
+def picture_size(encoder: str, cells: Any, rows: int) -> int:
+    """Returns the side of an image encoder's input for these pictures: what the short sides of some of them allow."""
+    chosen = np.unique(np.linspace(0, len(cells) - 1, MEASURED).astype(int)).tolist()
+    sides = []
+    for row in chosen:
+        try:
+            header = cells.header(row)
+        except InputError:
+            continue
+        sides.append(min(header.width, header.height))
+    short = float(np.median(sides)) if sides else 224.0
+    if begins_from_weights("image", encoder):
+        return photo_size(max(short, LEAST_SIDE), rows)
+    return int(min(96, max(16, 8 * round(short / 8))))
+
+
+def _complete(
+    named: dict[str, Any],
+    asked: Config,
+    towers: tuple[TowerPlan, ...],
+    rows: int,
+    kinds: dict[str, str],
+    *,
+    several: bool,
+) -> Config:
+    """Completes the configuration: settings by the towers and the number of pairs, overridden by the options ``named``."""
+    values = settings(towers, rows, several=several)
+    method = str(named.get("method") or ("clip" if several else "simclr"))
+    found = PAIR_METHODS.get(method) if several else METHODS.get(method)
+    own = named.get("method_options", {})
+    chosen = {
+        "method": method,
+        "encoder": ",".join(f"{name}={tower.encoder}" for tower in towers for name in tower.columns),
+        "tune": ",".join(f"{name}={tune_text(tower.tune)}" for tower in towers for name in tower.columns),
+        "method_options": complete_options(method, found, own) if found is not None else own,
+    }
+    taken = {name: value for name, value in named.items() if name not in chosen}
+    return replace(asked, **values | taken | chosen)
+
+
+def settings(towers: tuple[TowerPlan, ...], rows: int, *, several: bool) -> dict[str, Any]:
+    """Returns the settings that depend on what is trained and on how many rows.
+
+    ==============================  =========  ==============  =========================
+    what is trained                 lr         batch           epochs
+    ==============================  =========  ==============  =========================
+    linear maps of cached features  1e-3       up to 1,024     as many as 600 updates take
+    static token vectors            1e-2       up to 8,192     by rows
+    a transformer from weights      5e-5       up to 128       by rows
+    a network from random weights   1e-3       up to 512       by rows
+    ==============================  =========  ==============  =========================
+    """
+    trained = [tower for tower in towers if not tower.cached]
+    if not trained:
+        lr, most, updates = 1e-3, 1024, 600
+    elif all(tower.encoder.startswith("static") for tower in trained):
+        lr, most, updates = 1e-2, 8192, 300
+    elif any(not tower.weights for tower in trained):
+        lr, most, updates = 1e-3, 512, 3000
+    else:
+        lr, most, updates = 5e-5, 128, 1500
+    batch = max(2, min(most, rows if several else rows // 2))
+    epochs = max(1, min(200 if trained else 1000, math.ceil(updates * batch / max(rows, 1))))
+    return {
+        "batch_size": batch,
+        "epochs": epochs,
+        "lr": lr,
+        "optimizer": "adamw",
+        "weight_decay": 0.01,
+        "warmup_epochs": epochs / 20,
+        "temperature": 0.07 if several else 0.05,
+        "embedding_dim": 256 if several else 128,
+        "n_views": 1 if several else 2,
+        "cached_views": 4,
+        "views": "captioned",
+        "knn_every": max(1, epochs // 10),
+        "precision": "bf16" if trained and fast_bf16() else "32",
+    }
+
+
+def _method(given: Given, config: Config, *, several: bool) -> type[Method]:
+    """Returns the class of the method."""
+    if given.method is not None:
+        return given.method
+    if several:
+        if config.method not in PAIR_METHODS:
+            raise InputError(
+                f"method={config.method!r}: contrasts views of one column, and columns={config.columns!r} are several; give "
+                f"one of {', '.join(PAIR_METHODS)}{did_you_mean(config.method, PAIR_METHODS)}"
+            )
+        return PAIR_METHODS[config.method]
+    if config.method == "clip":
+        raise InputError(
+            f"method='clip': contrasts several columns, and columns={config.columns!r} is one; give simclr"
+        )
+    method = find_method(config.method)
+    if {"class_counts", "num_classes"} & set(accepted_parameters(method)[0]) or method.needs_labels:
+        raise InputError(f"method={config.method!r}: needs labels, which columns do not have yet; give simclr")
+    return method
+
+
+def id_tensor(plan: ColumnsPlan) -> torch.Tensor:
+    """Returns the ids of the cells [n, C] of the training rows."""
+    return torch.from_numpy(plan.cell_ids[plan.split.train])

@@ -1,0 +1,220 @@
+"""Runs on several columns: pictures with captions, pairs of texts; resumed, evaluated, opened again."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import coulomb
+from coulomb.ground.errors import InputError
+from coulomb.index import Index
+from coulomb.models.pair_encoder import PairEncoder, kind_of
+from coulomb.training.checkpoints import read_checkpoint
+from coulomb.training.plan.columns import by_column
+from coulomb.training.plan.opened import holds_texts, resolve_run
+
+COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 60, 230), "yellow": (230, 220, 40)}
+SIZES = {"small": 6, "large": 14}
+WHERE = {"left": 4, "right": 16}
+
+
+def picture(color, size, x, noise):
+    """A square of a color on a noisy gray background, as PNG."""
+    draw = np.random.default_rng(noise)
+    pixels = draw.integers(90, 160, (32, 32, 3), dtype=np.uint8)
+    pixels[8 : 8 + size, x : x + size] = color
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def squares(copies=3):
+    """Pictures of squares, and captions, some of which repeat."""
+    images, captions = [], []
+    for color, rgb in COLORS.items():
+        for size, side in SIZES.items():
+            for where, x in WHERE.items():
+                for copy in range(copies):
+                    images.append(picture(rgb, side, x, len(images)))
+                    captions.append(f"a {size} {color} square on the {where}, picture {copy % 2}")
+    return {"image": images, "caption": captions}
+
+
+OPTIONS = {
+    "columns": "image,caption",
+    "encoder": "image=convnet,caption=static-random",
+    "embedding_dim": 16,
+    "batch_size": 12,
+    "epochs": 4,
+    "knn_every": 2,
+    "image_size": 16,
+    "precision": "32",
+    "workers": 0,
+    "progress": False,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("pairs") / "run"
+    return coulomb.train(squares(), out=str(out), **OPTIONS)
+
+
+def test_a_run_on_pictures_and_captions_has_its_files_and_figures(run):
+    assert isinstance(run, coulomb.PairRun)
+    lines = run.metrics
+    assert {"temperature", "loss", "gradient_norm"} <= set(lines[-2] | lines[-1] | lines[1])
+    measured = [line for line in lines if "recall_at_5" in line]
+    assert [line["epoch"] for line in measured] == [0, 2, 4]
+    assert measured[-1]["modality_gap"] >= 0
+    assert set(run.evaluation["trained"]) >= {"first_to_second", "second_to_first", "mean", "intervals"}
+    assert {"untrained", "chance"} <= set(run.evaluation)
+    described = json.loads((run.path / "towers.json").read_text())
+    assert described["columns"]["caption"] == {"kind": "text", "tower": "caption"}
+    assert (run.path / "towers" / "caption" / "tokenizer.json").is_file()
+    split = json.loads((run.path / "split.json").read_text())
+    captions = squares()["caption"]
+    of = {part: {captions[int(row)] for row in split[part]} for part in ("train", "test")}
+    assert of["train"] and of["test"] and not of["train"] & of["test"]  # no caption on both sides
+
+
+def test_the_run_encodes_pictures_and_words_in_one_space(run, tmp_path):
+    opened = coulomb.load(str(run.path))
+    data = squares(1)
+    path = tmp_path / "one.png"
+    path.write_bytes(data["image"][0])
+    words = opened.encode(["a red square", "a blue square"])
+    assert words.shape == (2, 16) and opened.encode(str(path)).shape == (1, 16)
+    assert opened.encode("a red square", column="caption").shape == (1, 16)
+    assert opened.similarity(str(path), ["a red square", "a blue square"]).shape == (1, 2)
+    torch.testing.assert_close(opened.similarity(words, words).diagonal(), torch.ones(2))
+    assert isinstance(opened["image"], coulomb.ImageEncoder) and isinstance(opened["caption"], coulomb.TextEncoder)
+    with pytest.raises(InputError, match=r"column='captoin'.*caption"):
+        opened.encode("a red square", column="captoin")
+    with pytest.raises(InputError, match="vectors"):
+        opened.of_kind("vector")
+
+
+def test_an_index_is_searched_by_words(run, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    data = squares(1)
+    for number, image in enumerate(data["image"]):
+        (folder / f"{number:02}.png").write_bytes(image)
+    index = Index.build(str(folder), str(tmp_path / "photos.index"), encoder=str(run.path), progress=False)
+    found = index.search(text="a large red square on the left", top=3)
+    expected = run.similarity(sorted(map(str, folder.glob("*.png"))), "a large red square on the left")[:, 0]
+    assert [row["id"] for row in found] == [f"{place:02}.png" for place in expected.argsort(descending=True)[:3]]
+    mixed = index.search(ids="00.png", text=["red", "left"], without_text="blue", top=2)
+    assert len(mixed) == 2 and "00.png" not in [row["id"] for row in mixed]
+    reopened = Index.open(str(tmp_path / "photos.index"))
+    assert reopened.search(text="a large red square on the left", top=3) == found
+    with pytest.raises(InputError, match="text"):
+        index.search()
+
+
+def test_words_need_a_run_on_words(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, image in enumerate(squares(1)["image"][:3]):
+        (folder / f"{number}.png").write_bytes(image)
+    index = Index.build(str(folder), str(tmp_path / "index"), image_size=32, progress=False)
+    with pytest.raises(InputError, match="--columns image,caption"):
+        index.search(text="a red square")
+
+
+def test_a_run_resumes_bit_identically(tmp_path):
+    whole = coulomb.train(squares(), out=str(tmp_path / "whole"), evaluate=False, **OPTIONS)
+    half = coulomb.train(squares(), out=str(tmp_path / "half"), evaluate=False, **OPTIONS | {"checkpoint_every": 3})
+    first = half.path / "checkpoints" / "previous.ckpt"
+    (half.path / "checkpoints" / "last.ckpt").unlink()
+    assert 0 < read_checkpoint(first)["global_step"] < 12
+    again = coulomb.train(squares(), resume_from=str(half.path), evaluate=False, progress=False)
+    for name in ("image", "caption"):
+        one, other = (each.path / "towers" / name / "encoder.safetensors" for each in (whole, again))
+        assert one.read_bytes() == other.read_bytes()
+    losses = [[line["loss"] for line in each.metrics if "loss" in line] for each in (whole, again)]
+    assert losses[0] == losses[1]
+
+
+def test_frozen_towers_are_computed_once_and_give_the_features_of_the_run(tmp_path):
+    options = OPTIONS | {"encoder": "image=lite0,caption=static", "image_size": 32, "epochs": 2, "cached_views": 2}
+    run = coulomb.train(
+        squares(1), out=str(tmp_path / "run"), evaluate=False, **options | {"tune": "image=none,caption=none"}
+    )
+    assert not list(run.path.glob("*.f32"))  # the cache is deleted
+    start = coulomb.load("static")
+    adapter = run["caption"].encoder.adapter.weight
+    texts = ["a red square", "a large blue one"]
+    torch.testing.assert_close(run.encode(texts), start.encode(texts) @ adapter.T, rtol=1e-4, atol=1e-5)
+
+
+def test_pairs_of_texts_share_a_tower(tmp_path):
+    data = squares(1)
+    pairs = {"question": [text.replace("a ", "which ") for text in data["caption"]], "answer": data["caption"]}
+    options = OPTIONS | {"columns": ["question", "answer"], "encoder": "static-random", "epochs": 1, "batch_size": 6}
+    run = coulomb.train(pairs, out=str(tmp_path / "run"), **options)
+    assert run["question"] is run["answer"]
+    assert {"bm25", "untrained", "chance"} <= set(run.evaluation)
+    assert [path.name for path in (run.path / "towers").iterdir()] == ["question"]
+
+
+def test_columns_of_negatives_are_keys(tmp_path):
+    data = squares(1)
+    data["wrong"] = data["caption"][::-1]
+    options = OPTIONS | {"columns": "image,caption,wrong:negative", "epochs": 1, "batch_size": 6}
+    run = coulomb.train(data, out=str(tmp_path / "run"), evaluate=False, **options)
+    assert run.columns["wrong"]["tower"] == "caption"
+    assert json.loads((run.path / "data.json").read_text())["negatives"] == ["wrong"]
+    with pytest.raises(InputError, match="siglip"):
+        coulomb.train(data, out=str(tmp_path / "other"), method="siglip", **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": "image,text"}, "text"),
+        ({"encoder": "image=static,caption=static"}, "encoder='static'"),
+        ({"encoder": "image=convnet,captions=static"}, "captions"),
+        ({"tune": "image=none"}, "tune='image=none'"),
+        ({"method": "simclr"}, "method='simclr'"),
+        ({"method": "clipp"}, "clip"),
+        ({"whitening": 0.5}, "whitening=0.5"),
+        ({"batch_size": 1000}, "batch_size=1000"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        coulomb.train(squares(1), out=str(tmp_path / "run"), **OPTIONS | {"batch_size": 6} | changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_clip_needs_columns(tmp_path):
+    with pytest.raises(InputError, match="columns"):
+        coulomb.train("digits", out=str(tmp_path / "run"), method="clip", progress=False)
+
+
+def test_values_by_column():
+    names = ("image", "caption")
+    assert by_column("tune", "image=none, caption=last:2", names) == {"image": "none", "caption": "last:2"}
+    assert by_column("tune", "last:2", names) == {"image": "last:2", "caption": "last:2"}
+    assert by_column("encoder", None, names) == {}
+    for wrong in ("image=none,image=all", "image=none,x", "image=,caption=all", "pixels=none"):
+        with pytest.raises(InputError, match="encoder="):
+            by_column("encoder", wrong, names)
+
+
+def test_what_holds_texts_and_what_kind_a_cell_is(tmp_path):
+    assert holds_texts("notes.txt") and holds_texts(["two words", "b"])
+    assert not holds_texts("photos/") and not holds_texts(["a.jpg", "b.jpg"]) and not holds_texts(np.zeros(3))
+    assert [kind_of(each) for each in ("a red flower", ["x y"], "rose.jpg", [np.zeros((4, 4))], str(tmp_path))] == [
+        "text", "text", "image", "image", "image",
+    ]  # fmt: skip
+    assert isinstance(
+        resolve_run({"data": squares(1), "columns": "image,caption", "batch_size": 6}).config.encoder, str
+    )
+    with pytest.raises(InputError, match=r"towers\.json"):
+        PairEncoder(tmp_path).columns
