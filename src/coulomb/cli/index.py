@@ -134,9 +134,7 @@ def summary(made: "coulomb.Index") -> str:
 
 @app.command(
     epilog=examples(
-        "coulomb search photos.index beach.jpg --top 5",
-        "coulomb search photos.index a.jpg b.jpg --not indoors.jpg --json",
-        "coulomb search photos.index --id holidays/001.jpg --out similar.csv",
+        "coulomb search photos.index beach.jpg --not indoors.jpg --json",
         'coulomb search photos.index --text "a red flower" --not "people"',
     )
 )

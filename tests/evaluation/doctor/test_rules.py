@@ -18,7 +18,8 @@ from coulomb.evaluation.doctor.learning_rules import (
 )
 from coulomb.evaluation.doctor.negatives_rules import ALIKE, CHANGE, FALSE_MOST, FEW, IMAGES, NEGATIVES, STALE
 from coulomb.evaluation.doctor.weights_rules import FAR, KEPT
-from coulomb.methods import METHODS
+from coulomb.evaluation.doctor.pair_rules import PAIR_RULES
+from coulomb.methods import METHODS, PAIR_METHODS
 from doctor_cases import NO_SIGNAL, evidence
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -246,7 +247,8 @@ SIDES = [
 
 
 def test_every_rule_has_a_case():
-    assert {name for name, _, _ in SIDES} == set(BY_NAME)
+    of_columns = {rule.name for rule in PAIR_RULES}  # test_pair_rules.py
+    assert {name for name, _, _ in SIDES} | of_columns == set(BY_NAME)
 
 
 @pytest.mark.parametrize(
@@ -446,7 +448,7 @@ def test_few_updates_are_unknown():
 
 
 def test_traits_of_coulombs_methods_and_of_a_users_method():
-    assert set(TRAITS) == set(METHODS)
+    assert set(TRAITS) == set(METHODS) | set(PAIR_METHODS)
     assert evidence("moco").traits.queue and not evidence("simclr").traits.queue
     own = evidence("mine.py:Mine", needs_labels=True)
     assert own.learns_from_labels and own.traits == Traits(negatives=True, momentum=True, queue=True, floor="zero")

@@ -40,10 +40,7 @@ RULES: tuple[Rule, ...] = (  # causes before their symptoms
     label_rules.IMBALANCE,
     data_rules.DUPLICATES,
     data_rules.LEAK,
-    pair_rules.CELLS_REPEAT,
-    pair_rules.TOWER_COLLAPSED,
-    pair_rules.TEMPERATURE_AT_LIMIT,
-    pair_rules.MODALITY_GAP,
+    *pair_rules.PAIR_RULES,
     learning_rules.NOTHING_LEARNED,
 )
 

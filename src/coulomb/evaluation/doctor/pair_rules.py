@@ -121,3 +121,5 @@ MODALITY_GAP = Rule(
         "or subtract the center of each column before you mix them",
     ),
 )
+
+PAIR_RULES = (CELLS_REPEAT, TOWER_COLLAPSED, TEMPERATURE_AT_LIMIT, MODALITY_GAP)

@@ -1,0 +1,47 @@
+"""Rules for runs on several columns: both sides of each threshold."""
+
+import doctor_cases as cases
+import pytest
+
+from coulomb.evaluation.doctor import diagnose
+from coulomb.evaluation.doctor.pair_rules import PAIR_RULES
+
+LIMIT = {"least_temperature": 0.01}
+COLUMNS = {"source": {"count": 1000}}
+
+
+def of_columns(**parts):
+    """A healthy run on two columns with some parts replaced."""
+    look = {"second_std": 0.9, "second_rank": 20.0, "modality_gap": 0.7} | parts.pop("look", {})
+    step = {"temperature": 0.03} | parts.pop("step", {})
+    data = COLUMNS | {"distinct": {"image": 900, "caption": 800}} | parts.pop("data", {})
+    return cases.evidence("clip", options=LIMIT, look=look, step=step, data=data, **parts)
+
+
+CASES = [
+    ("cells-repeat", "warning", of_columns(data={"distinct": {"image": 900, "caption": 40}})),
+    ("tower-collapsed", "sick", of_columns(look={"second_std": 0.05})),
+    ("tower-collapsed", "sick", of_columns(look={"second_rank": 1.5})),
+    ("temperature-at-limit", "warning", of_columns(step={"temperature": 0.01})),
+    ("modality-gap", "warning", of_columns(look={"modality_gap": 1.4})),
+]
+
+
+def state(name, evidence):
+    return next(each["state"] for each in diagnose(evidence)["checked"] if each["name"] == name)
+
+
+def test_a_healthy_run_has_no_verdict_of_these_rules():
+    assert {state(rule.name, of_columns()) for rule in PAIR_RULES} == {"well"}
+    assert {name for name, _, _ in CASES} == {rule.name for rule in PAIR_RULES}
+
+
+@pytest.mark.parametrize(("name", "expected", "evidence"), CASES)
+def test_each_threshold(name, expected, evidence):
+    assert state(name, evidence) == expected
+    verdict = next(each for each in diagnose(evidence)["verdicts"] if each["name"] == name)
+    assert verdict["severity"] == expected and verdict["evidence"] and verdict["remedy"]
+
+
+def test_runs_on_images_are_not_judged():
+    assert {state(rule.name, cases.evidence()) for rule in PAIR_RULES} == {"unknown"}
