@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from coulomb.evaluation.comparison import START
-from coulomb.evaluation.pair_verdict import BM25, CHANCE, LINEAR_MAP, UNTRAINED
+from coulomb.evaluation.pair_verdict import CHANCE, PAIR_CONTESTANTS
 from coulomb.ground.errors import InputError
 from coulomb.ground.reading import MIB, Arrays, finite, open_arrays
 from coulomb.metrics.matching import DIRECTIONS
@@ -20,15 +19,6 @@ from coulomb.report.pages.chart import Chart, Series, line_chart
 from coulomb.report.pages.numbers import count, percent, significant
 from coulomb.report.scores import Score, Value
 
-# In the order and with the names of the table and the charts.
-PAIR_CONTESTANTS = {
-    "trained": "trained towers",
-    START: "starting weights as they are",
-    LINEAR_MAP: "starting weights, linear map",
-    UNTRAINED: "untrained towers, linear map",
-    BM25: "BM25",
-    CHANCE: "chance",
-}
 FIGURES = {
     "recall_at 1": "R@1",
     "recall_at 5": "R@5",

@@ -1,8 +1,8 @@
 """Rules for runs on several columns: both sides of each threshold."""
 
-import doctor_cases as cases
 import pytest
 
+import doctor_cases as cases
 from coulomb.evaluation.doctor import diagnose
 from coulomb.evaluation.doctor.pair_rules import PAIR_RULES
 

@@ -17,8 +17,8 @@ from coulomb.evaluation.doctor.learning_rules import (
     perfect_loss,
 )
 from coulomb.evaluation.doctor.negatives_rules import ALIKE, CHANGE, FALSE_MOST, FEW, IMAGES, NEGATIVES, STALE
-from coulomb.evaluation.doctor.weights_rules import FAR, KEPT
 from coulomb.evaluation.doctor.pair_rules import PAIR_RULES
+from coulomb.evaluation.doctor.weights_rules import FAR, KEPT
 from coulomb.methods import METHODS, PAIR_METHODS
 from doctor_cases import NO_SIGNAL, evidence
 
