@@ -242,6 +242,17 @@ def test_damaged_folders_are_one_sentence(damage, tmp_path):
     assert str(tmp_path) in str(raised.value) and "\n" not in str(raised.value)
 
 
+def test_code_in_a_folder_is_never_run(tmp_path):
+    bert(tmp_path)
+    entries = json.loads((tmp_path / "config.json").read_text())
+    entries |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(entries))
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(InputError, match="no such configuration"):
+        build_text_encoder(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_tokenizers_with_more_ids_than_the_model_are_refused(tmp_path):
     bert(tmp_path, vocab_size=7)
     with pytest.raises(InputError, match="ids up to 11, and the network has 7"):

@@ -10,6 +10,7 @@ import torch
 import coulomb
 from coulomb.ground.errors import CoulombWarning, InputError
 from coulomb.models import build_encoder, build_text_encoder, save_encoder
+from coulomb.models.build_text import takes_texts
 from coulomb.models.text_encoder import TextEncoder
 
 pytest.importorskip("tokenizers")
@@ -146,6 +147,16 @@ def test_static_is_opened_by_its_name():
 def test_random_vectors_are_no_encoder_to_load():
     with pytest.raises(InputError, match="static-random"):
         coulomb.load("static-random")
+
+
+def test_model_types_are_named_as_what_they_read():
+    pytest.importorskip("transformers")
+    assert takes_texts("hf:bert") and takes_texts("hf:qwen3")
+    assert not any(
+        takes_texts(name) for name in ("hf:resnet", "hf:clip", "hf:vit", "timm:resnet18", "lite0", "nothing")
+    )
+    with pytest.raises(InputError, match="'bert' is a model type and has no weights"):
+        coulomb.load("hf:bert@weights")
 
 
 def test_published_folders_are_opened_as_what_they_read(tmp_path):

@@ -106,7 +106,7 @@ def _configuration(source: Published, name: str) -> Any:
     try:
         if source.name in transformers.CONFIG_MAPPING:
             return transformers.AutoConfig.for_model(source.name)
-        return transformers.AutoConfig.from_pretrained(source.name)
+        return transformers.AutoConfig.from_pretrained(source.name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise InputError(
             f"encoder={name!r}: no such configuration ({first_line(error)}); give a name of the hub or a local folder"

@@ -9,7 +9,7 @@ import torch
 from coulomb.ground.errors import InputError, did_you_mean
 from coulomb.ground.randomness import seeded_initialization
 from coulomb.models import wordllama
-from coulomb.models.published import WEIGHTS, Published, is_published, parse_name
+from coulomb.models.published import WEIGHTS, Published, import_library, is_published, parse_name
 from coulomb.models.published_text import build_published_text
 from coulomb.models.saving import DESCRIPTION, load_encoder, random_encoder, read_description
 from coulomb.models.starting_weights import RUN, is_local
@@ -132,6 +132,10 @@ def takes_texts(name: str) -> bool:
     else:
         return name in TEXT_BACKBONES
     source = Published("hf", str(_folder(name)), True) if is_local(name) else parse_name(name)
+    transformers = None if is_local(name) else import_library("hf")
+    if transformers is not None and source.name in transformers.CONFIG_MAPPING:
+        config = vars(transformers.AutoConfig.for_model(source.name))
+        return "vocab_size" in config and not any(entry in config for entry in OF_IMAGES)
     repository = Repository(source.name, name)
     config = repository.entries("config.json")
     if not config:

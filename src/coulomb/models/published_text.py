@@ -151,7 +151,7 @@ def build_published_text(
     transformers = import_library("hf")
     part = {"subfolder": layout.part} if layout.part else {}
     try:
-        config = transformers.AutoConfig.from_pretrained(parsed.name, **part)
+        config = transformers.AutoConfig.from_pretrained(parsed.name, trust_remote_code=False, **part)
     except (OSError, ValueError) as error:
         raise repository.error(
             f"no such configuration ({first_line(error)}); give a name of the hub or a folder"

@@ -82,13 +82,27 @@ class Repository:
         if (folder := Path(self.name)).is_dir():
             return folder / relative if (folder / relative).is_file() else None
         import_library("hf")
-        from transformers.utils import cached_file
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+        known = try_to_load_from_cache(self.name, relative) if self._is_id() else None
+        if known is not None and not isinstance(known, str):  # the hub said so earlier
+            return None
         try:
-            found = cached_file(self.name, relative, _raise_exceptions_for_missing_entries=False)
-        except OSError as error:
+            return Path(hf_hub_download(self.name, relative))
+        except LocalEntryNotFoundError as error:
+            if isinstance(try_to_load_from_cache(self.name, "config.json"), str):
+                return None  # without a connection, what was downloaded is all that there is
             raise self.error(f"{relative} could not be downloaded ({first_line(error)})") from None
-        return None if found is None else Path(found)
+        except EntryNotFoundError:
+            return None
+        except (OSError, ValueError) as error:  # no such repository, no access, or no valid name
+            raise self.error(
+                f"no such repository, or no access to it ({first_line(error)}); give a name of the hub or a local folder"
+            ) from None
+
+    def _is_id(self) -> bool:
+        return self.name.count("/") <= 1 and not self.name.startswith("/")
 
     def json(self, relative: str) -> Any:
         """Returns the content of a JSON file; None if there is none."""
@@ -232,7 +246,7 @@ def _converted(repository: Repository, layout: Layout) -> str:
     transformers = import_library("hf")
     part = {"subfolder": layout.part} if layout.part else {}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(repository.name, **part)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(repository.name, trust_remote_code=False, **part)
         content: str = tokenizer.backend_tokenizer.to_str()
     except Exception as error:  # OSError, ValueError, ImportError, AttributeError, and what damaged files raise
         raise repository.error(
