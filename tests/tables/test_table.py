@@ -2,6 +2,8 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coulomb.ground.errors import InputError
 from coulomb.tables import ArraySource, Columns
@@ -52,6 +54,16 @@ def test_rows_are_named_by_number_or_image():
     images = ArraySource(np.zeros((4, 2, 2), np.uint8))
     rows = PictureRows(images, np.array([1, 3, 1, 0]))
     assert list(RowNames(np.arange(4), rows, rows.at)) == ["1#0", "3", "1#1", "0"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=20))
+def test_names_of_rows_are_unique(rows):
+    number, picture = (np.array([row[place] for row in rows], dtype=np.int64) for place in (0, 1))
+    images = PictureRows(ArraySource(np.zeros((4, 2, 2), np.uint8)), picture)
+    for names in (RowNames(number), RowNames(number, images, picture)):
+        assert len(set(names)) == len(names) == len(rows)
+    alone = [row for row in range(len(rows)) if (picture == picture[row]).sum() == 1]
+    assert [RowNames(number, images, picture)[row] for row in alone] == [str(picture[row]) for row in alone]
 
 
 def test_groups_may_be_read_when_they_are_needed():

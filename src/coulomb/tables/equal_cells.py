@@ -84,7 +84,7 @@ def _images(parts: Sequence[Any]) -> Any:
     contents: list[bytes | tuple[int, Path] | None] = []  # digest of the bytes, or size and file
     sizes: Counter[int] = Counter()
     for part, cells in enumerate(parts):
-        source, at = getattr(cells, "source", cells), getattr(cells, "at", None)
+        source, at = (cells.source, cells.at) if hasattr(cells, "at") else (cells, None)
         distinct, inverse = np.unique(np.arange(len(cells)) if at is None else at, return_inverse=True)
         places.append((distinct, inverse + len(contents)))
         for index in distinct.tolist():
