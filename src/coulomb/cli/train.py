@@ -107,6 +107,7 @@ def check(**given: Any) -> None:
     size, and the steps, time and memory of the training. With --columns: what each column holds, cells that repeat, and
     leaks of the split. Exit code 1: `train` would refuse the data or an option.
     """
+    from coulomb.training.plan.opened import TEXT, holds_texts
     from coulomb.training.plan.preflight import preflight
     from coulomb.training.plan.preflight_columns import preflight_columns
 
@@ -114,28 +115,23 @@ def check(**given: Any) -> None:
     options = given_options(given)
     if "data" not in options:
         raise InputError("data: missing; give the images to check: a folder, a list, a Parquet file, …")
-    columns = options.pop("columns", None)
-    if columns is None:
+    if options.get("columns") is None and holds_texts(options["data"]):
+        options["columns"] = TEXT
+    if options.get("columns") is None:
         result, text = preflight(options, progress=not as_json)
     else:
-        result, text = preflight_columns(columns, options)
+        result, text = preflight_columns(options)
     say(json.dumps(result) if as_json else text)
     if result["training"]["refused"]:
         raise typer.Exit(1)
 
 
-CHECK_OPTIONS = [
-    _option(
-        "Data", "columns", str | None, "columns of a table to check, such as image,caption or question,answer", None
-    ),
-    keyword("as_json", bool, JSON, False),
-]
 app.command(
     epilog=examples(
         "coulomb check photos.parquet --labels breed --json",
         "coulomb check pairs.parquet --columns image,caption",
     )
-)(with_signature(check, [*config_parameters(without=("out", "columns")), *CHECK_OPTIONS]))
+)(with_signature(check, [*config_parameters(without=("out",)), keyword("as_json", bool, JSON, False)]))
 
 
 @app.command(epilog=examples("coulomb views photos/", "coulomb views digits --view flip=0.5 --out flipped.png"))

@@ -26,10 +26,9 @@ from coulomb.models.text_backbones import TEXT_BACKBONES
 from coulomb.models.tuning import Tune
 from coulomb.models.vector_network import NAMES as VECTOR_ENCODERS
 from coulomb.tables import Columns, Samples
-from coulomb.tables.cell_split import equal_cells_split, shared_cells
+from coulomb.tables.cell_split import shared_cells, split_rows
 from coulomb.tables.columns import Column, open_columns, parse_columns
 from coulomb.tables.equal_cells import equal_cells
-from coulomb.tables.groups import find_groups, grouped_sentence, grouped_split
 from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.workers import cores
 from coulomb.training.plan.config import Config, load_config
@@ -405,19 +404,18 @@ def _split(
     """Splits the rows so that no cell is on both sides, or as the user's test set and group say."""
     places = [place for place, column in enumerate(columns) if not column.negative]
     names, ids = [columns[place].name for place in places], cell_ids[:, places]
+    kinds = [table.kinds[name] for name in names]
     if test_table is not None:
         rows, held_out = counted(len(table), "row"), len(test_table)
         sentence = f"the user's own: {rows} of {table.name}, {held_out} of {test_table.name}"
-        if (leak := shared_cells(ids, test_ids[:, places], names).sentence()) is not None:
+        leak = shared_cells(ids, test_ids[:, places], names, alike=kinds).sentence(test_table.item_id)
+        if leak is not None:
             log.warning("%s", leak)
             sentence += f"; {leak}"
         return Split(np.arange(len(table)), np.arange(held_out), sentence)
-    if config.group is None:
-        return Split(*equal_cells_split(ids, config.test_fraction, config.seed, names=names))
-    groups = find_groups(table, config.group)
-    train, test = grouped_split(table.labels, groups, config.test_fraction, config.seed)
-    sentence = grouped_sentence(table.labels, groups, train, test, config.seed)
-    if (leak := shared_cells(ids[train], ids[test], names).sentence()) is not None:
+    train, test, sentence = split_rows(table, config.test_fraction, config.seed, group=config.group, ids=cell_ids)
+    shared = shared_cells(ids[train], ids[test], names, alike=kinds)
+    if (leak := shared.sentence(lambda row: table.item_id(int(test[row])))) is not None:
         log.warning("%s", leak)
     return Split(train, test, sentence)
 

@@ -1,35 +1,103 @@
-"""Before training on columns: the check of their table."""
+"""Before training on columns: the check of their table, and the plan of the run."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from coulomb.ground.errors import DataUnavailableError, InputError
+from coulomb.ground.text import visible
 from coulomb.tables.check_columns import check_columns, render_columns
 from coulomb.tables.columns import open_columns
+from coulomb.training.plan.columns import ColumnsPlan, resolve_columns, tune_text
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.given import Given
 
 
-def preflight_columns(columns: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Checks a table of columns.
+def preflight_columns(options: Given | Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Checks a table of columns, and plans the training that ``coulomb train`` would do with these options.
 
     Args:
-        columns: see `coulomb.tables.columns.parse_columns`.
-        options: other fields of `coulomb.training.plan.config.Config`, as for training; ``data`` and ``test`` may be objects.
+        options: fields of `coulomb.training.plan.config.Config` with ``columns``, as for training; ``data`` and ``test``
+            may be objects.
 
     Returns:
-        The result of `coulomb.tables.check_columns.check_columns`, with ``training``: ``refused`` (None, or the error that
-        training would raise); and the result as text.
+        The result as a dictionary for JSON, and as text. The dictionary is the result of
+        `coulomb.tables.check_columns.check_columns` with ``config`` and ``data``, what ``config.yaml`` (except ``out``) and
+        ``data.json`` would hold, and ``training``: ``refused`` (None, or the error that training would raise), ``towers``
+        [{``columns``, ``kind``, ``encoder``, ``tune``, ``image_size``}], ``epochs``, ``batch_size``, ``learned`` (rows),
+        ``steps_per_epoch``, ``steps``, ``updates``, ``processes``.
 
     Raises:
         InputError: the data cannot be opened, a column does not exist, or an option has a wrong name or type.
     """
     given = Given.of(options)
     config = Config(**given.named)
-    opened = [
-        open_columns(data, columns, root=config.root, labels=config.labels)
-        for data in (given.data, given.test)
-        if data is not None
+    planned, refused = None, None
+    try:
+        planned = resolve_columns(given)
+    except DataUnavailableError:
+        raise
+    except InputError as error:
+        refused = str(error)
+    if planned is not None:
+        tables = [planned.table, planned.test_table]
+    else:
+        data = [each or name for each, name in ((given.data, config.data), (given.test, config.test))]
+        tables = [
+            None if each is None else open_columns(each, str(config.columns), root=config.root, labels=config.labels)
+            for each in data
+        ]
+    result = check_columns(
+        *(table for table in tables if table is not None),
+        group=config.group,
+        test_fraction=config.test_fraction,
+        seed=config.seed,
+    )
+    result["training"] = {"refused": refused}
+    if planned is None:
+        if result["split"].get("refused") != refused:
+            result["findings"].insert(0, f"Training would be refused: {refused}.")
+        return result, render_columns(result)
+    _add_plan(result, planned)
+    return result, render_columns(result, _training_lines(planned))
+
+
+def _add_plan(result: dict[str, Any], planned: ColumnsPlan) -> None:
+    config = planned.config
+    result["config"] = {name: value for name, value in dataclasses.asdict(config).items() if name != "out"}
+    result["data"] = planned.describe([])
+    result["training"] |= {
+        "towers": [
+            {
+                "columns": list(tower.columns),
+                "kind": tower.kind,
+                "encoder": tower.encoder,
+                "tune": tune_text(tower.tune),
+                "image_size": tower.image_size,
+            }
+            for tower in planned.towers
+        ],
+        "epochs": config.epochs,
+        "batch_size": config.batch_size,
+        "learned": len(planned.learned),
+        "steps_per_epoch": planned.steps_per_epoch,
+        "steps": planned.steps,
+        "updates": planned.updates,
+        "processes": planned.processes,
+    }
+
+
+def _training_lines(planned: ColumnsPlan) -> list[str]:
+    config = planned.config
+    each = f" on each of {planned.processes} processes" if planned.processes > 1 else ""
+    lines = []
+    for tower in planned.towers:
+        size = "" if tower.image_size is None else f" on {tower.image_size}×{tower.image_size} pixels"
+        begins = "its own weights" if tower.weights else "random weights"
+        changes = "frozen: its features are computed once" if tower.cached else f"tune {tune_text(tower.tune)}"
+        names = visible(", ".join(tower.columns))
+        lines.append(f"tower     {names}: {tower.encoder}{size}, from {begins}, {changes}")
+    return [
+        *lines,
+        f"training  {config.method}: {config.epochs} epochs, {planned.steps} steps of {config.batch_size} rows{each}",
     ]
-    result = check_columns(*opened, group=config.group, test_fraction=config.test_fraction, seed=config.seed)
-    result["training"] = {"refused": result["split"].get("refused")}
-    return result, render_columns(result)
