@@ -85,10 +85,10 @@ class Repository:
         from huggingface_hub import hf_hub_download, try_to_load_from_cache
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-        known = try_to_load_from_cache(self.name, relative) if self._is_id() else None
-        if known is not None and not isinstance(known, str):  # the hub said so earlier
-            return None
         try:
+            known = try_to_load_from_cache(self.name, relative)
+            if known is not None and not isinstance(known, str):  # the hub said so earlier
+                return None
             return Path(hf_hub_download(self.name, relative))
         except LocalEntryNotFoundError as error:
             if isinstance(try_to_load_from_cache(self.name, "config.json"), str):
@@ -100,9 +100,6 @@ class Repository:
             raise self.error(
                 f"no such repository, or no access to it ({first_line(error)}); give a name of the hub or a local folder"
             ) from None
-
-    def _is_id(self) -> bool:
-        return self.name.count("/") <= 1 and not self.name.startswith("/")
 
     def json(self, relative: str) -> Any:
         """Returns the content of a JSON file; None if there is none."""
