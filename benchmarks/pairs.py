@@ -122,6 +122,7 @@ ONCE = ("sentence-transformers",)  # takes minutes: one step of one round, which
 
 def bench_pairs(
     beside: Sequence[int] = (0,),
+    contestants: Sequence[str] = (),
     growth: Sequence[int] = GROWTH,
     repeats: int = 3,
     say: Callable[[str], None] = lambda text: None,
@@ -130,35 +131,41 @@ def bench_pairs(
 
     Args:
         beside: numbers of busy processes; 0 is a quiet machine.
+        contestants: names in `CONTESTANTS`, in addition to coulomb; by default all.
         growth: numbers of pairs for the peak memory of coulomb.
         repeats: rounds; a figure is the median over rounds of the second step of a process, but see `ONCE`.
         say: called with progress messages.
 
     Returns:
-        ``{"machine", "repeats", "rows": [{"beside", "contestants": {name: {"seconds", "peak_mib", "loss", "gradient"}},
+        ``{"machine", "repeats", "rows": [{"beside", "contestants": {name: {"seconds", "processor", "peak_mib", "loss",
+        "gradient"}},
         "skipped", "ratios", "same"}], "growth": [{"n", "seconds", "peak_mib"}]}``. ``ratios`` are by coulomb's seconds of
         the same round, the median; ``same``: contestants whose loss and gradient equal coulomb's.
 
     Raises:
-        InputError: a negative number of processes.
+        InputError: unknown contestant, or a negative number of processes.
     """
+    if unknown := sorted(set(contestants) - set(CONTESTANTS)):
+        raise InputError(f"contestant={', '.join(unknown)}: unknown; there are {', '.join(CONTESTANTS)}")
     if beside and min(beside) < 0:
         raise InputError(f"beside={min(beside)}: must be a number of processes, 0 or more")
-    rows = [_row(count, repeats, say) for count in beside]
+    chosen = [name for name in CONTESTANTS if name in ("coulomb", *(contestants or CONTESTANTS))]
+    rows = [_row(count, chosen, repeats, say) for count in beside]
     points = []
     for n in growth:
         say(f"memory of {n:,} pairs")
-        seconds, peak, *_ = fresh("coulomb", n)
+        seconds, _, peak, *_ = fresh("coulomb", n)
         points.append({"n": n, "seconds": seconds, "peak_mib": peak})
     return {"machine": describe_machine(), "repeats": repeats, "rows": rows, "growth": points}
 
 
-def _row(count: int, repeats: int, say: Callable[[str], None]) -> dict[str, Any]:
-    runs: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in CONTESTANTS}
+def _row(count: int, chosen: Sequence[str], repeats: int, say: Callable[[str], None]) -> dict[str, Any]:
+    runs: dict[str, list[tuple[float, float, float, float, float]]] = {name: [] for name in chosen}
     skipped: dict[str, str] = {}
     with busy(count):
         for turn in range(repeats):
-            for name, (label, _) in CONTESTANTS.items():
+            for name in chosen:
+                label = CONTESTANTS[name][0]
                 if name in skipped or (turn and name in ONCE):
                     continue
                 say(f"beside {count} busy processes, round {turn + 1} of {repeats}: {label}")
@@ -167,7 +174,7 @@ def _row(count: int, repeats: int, say: Callable[[str], None]) -> dict[str, Any]
                 except UnavailableError as reason:
                     skipped[name] = str(reason)
     measured = {name: each for name, each in runs.items() if each}
-    figures = "seconds", "peak_mib", "loss", "gradient"
+    figures = "seconds", "processor", "peak_mib", "loss", "gradient"
     medians = {
         name: dict(zip(figures, map(statistics.median, zip(*each, strict=True)), strict=True))
         for name, each in measured.items()
@@ -185,8 +192,8 @@ def _row(count: int, repeats: int, say: Callable[[str], None]) -> dict[str, Any]
     return {"beside": count, "contestants": medians, "skipped": skipped, "ratios": ratios, "same": same}
 
 
-def fresh(contestant: str, rows: int) -> tuple[float, float, float, float]:
-    """Returns (seconds, peak memory in MiB above the inputs, loss, norm of the gradients) from a fresh process.
+def fresh(contestant: str, rows: int) -> tuple[float, float, float, float, float]:
+    """Returns (seconds, processor seconds, peak MiB above the inputs, loss, norm of the gradients) from a fresh process.
 
     Raises:
         UnavailableError: the other library is not installed.
@@ -195,8 +202,8 @@ def fresh(contestant: str, rows: int) -> tuple[float, float, float, float]:
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=os.environ)
     if done.returncode:
         raise UnavailableError((done.stderr.strip().splitlines() or ["no message"])[-1])
-    seconds, peak, loss, gradient = json.loads(done.stdout.splitlines()[-1])
-    return seconds, peak, loss, gradient
+    seconds, processor, peak, loss, gradient = json.loads(done.stdout.splitlines()[-1])
+    return seconds, processor, peak, loss, gradient
 
 
 def print_step(contestant: str, rows: str) -> None:
@@ -212,13 +219,13 @@ def print_step(contestant: str, rows: str) -> None:
     peak = 0.0
     for turn in range(1 if contestant in ONCE else 2):
         query.grad = positive.grad = None
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         loss = step(query, positive)
-        seconds = time.perf_counter() - start
+        seconds, processor = time.perf_counter() - start, time.process_time() - used
         peak = peak if turn else max(0.0, resident_mib("VmHWM") - before)
     gradients: list[Any] = [query.grad, positive.grad]
     norm = torch.stack([grad.norm() for grad in gradients]).norm()
-    sys.stdout.write(json.dumps([seconds, peak, float(loss.detach()), float(norm)]))
+    sys.stdout.write(json.dumps([seconds, processor, peak, float(loss.detach()), float(norm)]))
 
 
 def render(result: dict[str, Any]) -> str:
@@ -230,15 +237,18 @@ def render(result: dict[str, Any]) -> str:
     ]
     for row in result["rows"]:
         lines.append(
-            f"beside {row['beside']} busy processes{'':18}{'ms':>8}{'× coulomb':>11}{'peak MiB':>10}  same result"
+            f"beside {row['beside']} busy processes{'':18}{'ms':>8}{'× coulomb':>11}{'CPU ms':>9}{'peak MiB':>10}  same result"
         )
         for name, (label, _) in CONTESTANTS.items():
+            if name not in row["contestants"] and name not in row["skipped"]:
+                continue
             if name in row["skipped"]:
                 lines.append(f"  {label:42}{row['skipped'][name]}")
                 continue
             figure = row["contestants"][name]
             same = "–" if name in DIFFERENT else "yes" if name in row["same"] else "NO"
-            cells = f"{1000 * figure['seconds']:>8,.0f}{row['ratios'][name]:>11.2f}{figure['peak_mib']:>10,.0f}"
+            cells = f"{1000 * figure['seconds']:>8,.0f}{row['ratios'][name]:>11.2f}"
+            cells += f"{1000 * figure['processor']:>9,.0f}{figure['peak_mib']:>10,.0f}"
             lines.append(f"  {label:42}{cells}  {same}")
     if result["growth"]:
         points = result["growth"]
@@ -254,15 +264,16 @@ def main(
     beside: Annotated[
         list[int] | None, typer.Option(help="busy processes beside; may be repeated; 0 by default")
     ] = None,
+    contestant: Annotated[list[str] | None, typer.Option(help="only this one beside coulomb; may be repeated")] = None,
     growth: Annotated[bool, typer.Option(help="measure the memory of growing batches as well")] = True,
     repeats: Repeats = 3,
     as_json: Json = False,
 ) -> None:
     """Measure the contrastive loss of pairs in both directions, compared with open_clip and sentence-transformers."""
     with progress(quiet=as_json) as doing:
-        result = bench_pairs(beside or (0,), GROWTH if growth else (), repeats, doing)
+        result = bench_pairs(beside or (0,), contestant or (), GROWTH if growth else (), repeats, doing)
     show(result, as_json, render)
 
 
 if __name__ == "__main__":
-    command(main, "", "--beside 0 --beside 2 --no-growth")
+    command(main, "", "--beside 0 --beside 2 --contestant open_clip --no-growth")

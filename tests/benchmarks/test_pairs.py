@@ -15,7 +15,13 @@ def test_contestants_take_turns_and_are_compared(monkeypatch):
         if contestant == "open_clip":
             raise UnavailableError("not installed")
         seconds = {"coulomb": 1.0, "ids": 1.5, "products": 0.5}.get(contestant, 4.0)
-        return seconds * len(asked), 100.0 * rows / 1024, 0.5, 2.0 if contestant == "sentence-transformers" else 1.0
+        return (
+            seconds * len(asked),
+            seconds,
+            100.0 * rows / 1024,
+            0.5,
+            2.0 if contestant == "sentence-transformers" else 1.0,
+        )
 
     monkeypatch.setattr(pairs, "fresh", fresh)
     result = bench_pairs([0, 1], growth=[1024, 2048], repeats=2)
@@ -30,6 +36,8 @@ def test_contestants_take_turns_and_are_compared(monkeypatch):
     ]  # one is skipped after its failure, one measured once
     assert names.count("coulomb") == 2
     assert names.count("open_clip") == names.count("sentence-transformers") == 1
+    chosen = bench_pairs([0], contestants=["products"], growth=[], repeats=1)["rows"][0]
+    assert list(chosen["contestants"]) == ["coulomb", "products"]
     text = render(result)
     assert "not installed" in text
     assert "NO" in text
@@ -47,8 +55,9 @@ def test_steps_leave_gradients(name, monkeypatch):
 
 @pytest.mark.slow
 def test_a_fresh_process_measures_a_small_batch():
-    seconds, peak, loss, gradient = pairs.fresh("coulomb", 256)
+    seconds, processor, peak, loss, gradient = pairs.fresh("coulomb", 256)
     assert seconds > 0
+    assert processor > 0
     assert peak >= 0
     assert 0 < loss < 6
     assert gradient > 0
@@ -57,3 +66,5 @@ def test_a_fresh_process_measures_a_small_batch():
 def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="-1"):
         bench_pairs([-1])
+    with pytest.raises(InputError, match="contestant=nobody"):
+        bench_pairs(contestants=["nobody"])
