@@ -320,6 +320,17 @@ train --resume RUN --seeds 3
 train --resume seeds --epochs 1
 train --resume seeds --no-evaluate
 train --resume seeds --seeds 3
+mine
+mine nowhere --encoder static --columns a,b --out new.parquet
+mine columns.csv --encoder static --columns a,b --out new.parquet
+mine columns.csv --encoder static --columns a:text --out new.parquet
+mine columns.csv --encoder static --columns a:text,b:text,c --out new.parquet
+mine columns.csv --encoder static --columns a:text,b:text --out new.csv
+mine columns.csv --encoder nowhere --columns a:text,b:text --out new.parquet
+mine columns.csv --encoder RUN --columns a:text,b:text --out new.parquet
+mine columns.csv --encoder static --columns a:text,b:text --same c --out new.parquet
+mine columns.csv --encoder static --columns a:text,b:text --margin -1 --out new.parquet
+mine columns.csv --encoder static --columns a:text,b:text --number 0 --out new.parquet
 evaluate
 evaluate nowhere
 evaluate empty-run

@@ -338,7 +338,7 @@ def test_version(tmp_path):
 
 
 COMMANDS = ["train", "check", "views", "evaluate", "doctor", "report", "embed", "encode", "classify"]
-COMMANDS += ["duplicates", "outliers", "label-errors", "choose", "cluster", "lab", "browse"]
+COMMANDS += ["duplicates", "outliers", "label-errors", "choose", "cluster", "mine", "lab", "browse"]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 from coulomb.ground.version import __version__
 
 if TYPE_CHECKING:
-    from coulomb.api import ImageEncoder, Index, PairRun, Run, TextEncoder, diagnose, evaluate, load, train, train_seeds
+    from coulomb.api import (
+        ImageEncoder,
+        Index,
+        PairRun,
+        Run,
+        TextEncoder,
+        diagnose,
+        evaluate,
+        load,
+        mine,
+        train,
+        train_seeds,
+    )
     from coulomb.similarity import use_backend
 
 __all__ = [
@@ -22,6 +34,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "load",
+    "mine",
     "train",
     "train_seeds",
     "use_backend",

@@ -15,6 +15,7 @@ from coulomb.ground.errors import InputError, counted
 from coulomb.ground.files import write_json
 from coulomb.ground.team import Team, torchrun
 from coulomb.index import Index
+from coulomb.index.mine import mine
 from coulomb.kinds.image.views import ViewMaker
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import require_weights, run_path
@@ -33,7 +34,18 @@ from coulomb.training.stopping import stoppable
 
 log = logging.getLogger("coulomb")
 
-__all__ = ["ImageEncoder", "Index", "Run", "TextEncoder", "diagnose", "evaluate", "load", "train", "train_seeds"]
+__all__ = [
+    "ImageEncoder",
+    "Index",
+    "Run",
+    "TextEncoder",
+    "diagnose",
+    "evaluate",
+    "load",
+    "mine",
+    "train",
+    "train_seeds",
+]
 
 
 def train(

@@ -1,4 +1,4 @@
-"""Commands that query an index: `duplicates`, `outliers`, `label-errors`, `choose`, `cluster`; `classify` with labels."""
+"""Commands that query an index: `duplicates`, `outliers`, `label-errors`, `choose`, `cluster`, `classify`; and `mine`."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import coulomb
 from coulomb.cli.app import app, note, say
 from coulomb.cli.index import ARRAY, INDEX, LIST, ROOT
 from coulomb.cli.options import examples
-from coulomb.ground.errors import InputError
+from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import visible
 
 SHOWN = 20  # rows that are printed
@@ -171,6 +171,75 @@ def cluster(
     if folders is not None:
         copied, skipped = copy_into_folders(found, folders)
         note(f"{copied} images copied to {folders}, {skipped} without a readable file skipped")
+
+
+@app.command(
+    epilog=examples(
+        "coulomb mine pairs.csv --encoder run --columns image,text --out h.parquet",
+        "coulomb mine faq.csv --encoder static --columns q,a --out hard.parquet",
+    )
+)
+def mine(
+    data: Annotated[str, typer.Argument(help="pairs: a table or a folder, as for train --columns")],
+    encoder: Annotated[
+        str,
+        typer.Option(
+            help="run on these columns; or for pairs of texts static, hf:NAME@weights or a local folder, for pairs of images "
+            "an encoder of images"
+        ),
+    ],
+    columns: Annotated[str, typer.Option(help="the two columns; negatives are cells of the second")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write: the pairs and the columns negative_1, …")],
+    number: Annotated[int, typer.Option(help="negatives per row", min=1)] = 1,
+    margin: Annotated[
+        float, typer.Option(help="least distance of a negative's cosine from the best right cell's", min=0)
+    ] = 0.05,
+    relative: Annotated[
+        float | None, typer.Option(help="least distance relative to the cosine of the best right cell", min=0)
+    ] = None,
+    skip: Annotated[int, typer.Option(help="leave out the most similar SKIP negatives within the margins", min=0)] = 0,
+    same: Annotated[
+        list[str] | None,
+        typer.Option(help="column of the data: rows of equal value are right for each other; may be repeated"),
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="folder that the paths of pictures are relative to")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes that decode pictures; default: the number of cores", min=0)
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="cells per forward pass", min=1)] = 256,
+    as_json: Annotated[bool, _output("--json", help="print one JSON object")] = False,
+) -> None:
+    """Find hard negatives for pairs: cells of the second column that are similar to the first without being right.
+
+    All cells are searched. Those within --margin of a right cell may be right without being marked, and are left out. The
+    file has the same rows, pictures as bytes, and train reads it: --columns image,caption,negative_1:negative
+    """
+    found = coulomb.mine(
+        data, encoder, columns=columns, out=out, number=number, margin=margin, relative=relative, skip=skip,
+        same=same or (), root=root, workers=workers, batch_size=batch_size, progress=not as_json,
+    )  # fmt: skip
+    for left_out in found["notes"]:
+        note(f"note: {visible(left_out, 400)}")
+    for failure in found["failed"][:SHOWN]:
+        note(f"warning: left out {visible(failure['id'])}: {visible(failure['reason'])}")
+    if len(found["failed"]) > SHOWN:
+        note(f"warning: and {len(found['failed']) - SHOWN:,} more rows with unreadable pictures")
+    say(json.dumps(found, ensure_ascii=False) if as_json else _mined_text(found, number))
+
+
+def _mined_text(found: dict[str, Any], number: int) -> str:
+    names = found["columns"]
+    near = f", cosine {found['negative']:.3f} on average" if found["negative"] is not None else ""
+    lines = [
+        f"{found['out']}: {counted(found['rows'], 'row')}, {counted(found['negatives'], 'negative')}{near}; right cells "
+        f"{found['positive']:.3f}"
+    ]
+    if found["short"]:
+        fewer = f"fewer than {number} negatives, {found['without']:,} none" if number > 1 else "no negative"
+        rows = counted(found["short"], "row has", "rows have")
+        lines.append(f"{rows} {fewer}: no other cell is within the margins; train leaves these rows out")
+    marked = ",".join([*names[:2], *(f"{name}:negative" for name in names[2:])])
+    return "\n".join([*lines, f"train on them: coulomb train {found['out']} --columns {marked}"])
 
 
 def classify_index(

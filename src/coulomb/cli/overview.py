@@ -15,7 +15,7 @@ COMMANDS = {
     **dict.fromkeys(("train", "check", "views"), "coulomb.cli.train"),
     **dict.fromkeys(("index", "search"), "coulomb.cli.index"),
     **dict.fromkeys(("evaluate", "doctor", "report", "embed", "encode", "classify"), "coulomb.cli.runs"),
-    **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster"), "coulomb.cli.curate"),
+    **dict.fromkeys(("duplicates", "outliers", "label-errors", "choose", "cluster", "mine"), "coulomb.cli.curate"),
     **dict.fromkeys(("export", "push"), "coulomb.cli.export"),
 }
 
