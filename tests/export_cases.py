@@ -13,12 +13,15 @@ import pyarrow as pa
 import torch
 from PIL import Image
 
+from coulomb.ground.text import safe_name
 from coulomb.models import build_encoder, save_encoder
+from coulomb.models.build_text import build_text_encoder
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.preprocessing import Preprocessing
-from coulomb.training.run import Run
+from coulomb.training.run import PairRun, Run
 
 CODE = re.compile(r"```python\n(.*?)```", re.S)
+CAPTIONS = ["a red flower", "two old houses by the sea", "a cat on a sofa and a red leaf", "the old cat"]
 CHOSEN = Preprocessing(side=32, resize=36, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.2))
 
 
@@ -58,6 +61,42 @@ def run(folder, name, size=32, channels=3, canvas=48, dtype="uint8", evaluation=
     if evaluation is not None:
         (Path(folder) / "evaluation.json").write_text(json.dumps(evaluation))
     return Run(folder)
+
+
+def texts(name="static-random", adapter=24, **options):
+    """An encoder of texts with an adapter."""
+    network = build_text_encoder(name, texts=CAPTIONS, **options)
+    if adapter is not None:
+        network.attach_adapter({"kind": "linear", "in": network.feature_dim, "out": adapter}, seed=1)
+    return network.eval()
+
+
+def pair(folder, towers, canvas=48, evaluation=None):
+    """A folder with what an export needs of a run on several columns, given their networks, or for pictures a name."""
+    columns = {}
+    for name, network in towers.items():
+        kind = "image"
+        if isinstance(network, str):
+            network = built(network, width=8)
+            network.attach_adapter({"kind": "linear", "in": network.feature_dim, "out": 24}, seed=1)
+        else:
+            kind = network.cells.removesuffix("s")
+        save_encoder(network, Path(folder) / "towers" / safe_name(name))
+        columns[name] = {"kind": kind, "tower": name}
+    described = {"format": 1, "columns": columns, "canvas": {"size": canvas, "dtype": "uint8"}}
+    (Path(folder) / "towers.json").write_text(json.dumps(described))
+    about = {
+        "source": {"name": "stamps", "root": "/home/someone/secret"},
+        "kind": "columns",
+        "columns": {name: column["kind"] for name, column in columns.items()},
+        "train": 38,
+        "test": 10,
+        "split": "10 of 48 rows held out.",
+    }
+    (Path(folder) / "data.json").write_text(json.dumps(about))
+    if evaluation is not None:
+        (Path(folder) / "evaluation.json").write_text(json.dumps(evaluation))
+    return PairRun(folder)
 
 
 def photo(height, width, seed=0, channels=3):

@@ -21,7 +21,16 @@ def by_the_script(script, paths):
     blocked = (
         "import sys; sys.modules['coulomb'] = sys.modules['torch'] = None; sys.argv = sys.argv[1:]; import runpy; "
     )
-    command = [sys.executable, "-I", "-W", "error", "-c", blocked + "runpy.run_path(sys.argv[0])", script, *paths]
+    command = [
+        sys.executable,
+        "-I",
+        "-W",
+        "error",
+        "-c",
+        blocked + "runpy.run_path(sys.argv[0], run_name='__main__')",
+        script,
+        *paths,
+    ]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line.split(" ")[0] for line in lines] == [str(path) for path in paths]
     return [[float(value) for value in line.split(" ")[1:]] for line in lines]

@@ -76,7 +76,14 @@ def test_script_needs_neither_coulomb_nor_torch(tmp_path):
     blocked = (
         "import sys; sys.modules['coulomb'] = sys.modules['torch'] = None; sys.argv = sys.argv[1:]; import runpy; "
     )
-    command = [sys.executable, "-I", "-c", blocked + "runpy.run_path(sys.argv[0])", tmp_path / "it's.py", "a.png"]
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        blocked + "runpy.run_path(sys.argv[0], run_name='__main__')",
+        tmp_path / "it's.py",
+        "a.png",
+    ]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert printed.split()[0] == "a.png"
     np.testing.assert_allclose(

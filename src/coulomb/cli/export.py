@@ -85,11 +85,11 @@ def export(
         options = {"kind": kind} if to == "faiss" else {}
         result = getattr(exports, f"to_{to}")(opened, out, **options)
     else:
-        loaded = of_images(coulomb.load(source, load_module(encoder), image_size=image_size))
+        loaded = coulomb.load(source, load_module(encoder), image_size=image_size)
         if to == "onnx":
             result = exports.to_onnx(loaded, out, unit=unit, int8=int8, on=on, labels=on_labels)
         else:
-            result = exports.to_hub(loaded, out, on=on, labels=on_labels, progress=not as_json)
+            result = exports.to_hub(of_images(loaded), out, on=on, labels=on_labels, progress=not as_json)
     say(json.dumps(result, ensure_ascii=False) if as_json else summary(to, result))
 
 
@@ -117,23 +117,33 @@ def summary(to: str, result: dict[str, Any]) -> str:
     if to == "hub":
         card = "with its evaluation" if result["evaluated"] else "without an evaluation"
         return f"{result['out']}: {', '.join(result['files'])}; the card is {card}"
+    if to == "onnx" and "towers" in result:
+        return "\n".join([*map(onnx_lines, result["towers"].values()), f"how to use them together: {result['readme']}"])
     if to == "onnx":
-        check = result["check"]
-        lines = [
-            f"{result['out']}: {result['encoder']} at {result['image_size']} pixels, {result['features']} features, "
-            f"{result['bytes'] / 1e6:.1f} MB ({result['seconds']:.0f} s); example: {result['script']}",
-            f"same features as PyTorch: smallest cosine {check['cosine']:.7f} in batches of "
-            f"{', '.join(map(str, check['batches']))} and {check['photos']} photos",
-        ]
-        if "int8" in result:
-            lines.append(loss_line(result["int8"]))
-        return "\n".join(lines)
+        return onnx_lines(result)
     lines = [f"{result['out']}: {result['images']:,} images of {result['features']} features"]
     if to == "faiss":
         effort = "".join(f", {name}={value}" for name, value in result["effort"].items())
         lines.append(f"{result['kind']}{effort}; ids of its rows: {result['ids']}")
     if "recall" in result:
         lines.append(f"recall of the 10 nearest neighbors: {result['recall']:.1%}")
+    return "\n".join(lines)
+
+
+def onnx_lines(result: dict[str, Any]) -> str:
+    """Returns the lines on one ONNX file."""
+    check = result["check"]
+    size = f" at {result['image_size']} pixels" if "image_size" in result else ""
+    beside = f"; tokenizer: {result['tokenizer']}" if "tokenizer" in result else ""
+    photos = f" and {check['photos']} photos" if "photos" in check else ""
+    lines = [
+        f"{result['out']}: {result['encoder']}{size}, {result['features']} features, "
+        f"{result['bytes'] / 1e6:.1f} MB ({result['seconds']:.0f} s); example: {result['script']}{beside}",
+        f"same features as PyTorch: smallest cosine {check['cosine']:.7f} in batches of "
+        f"{', '.join(map(str, check['batches']))}{photos}",
+    ]
+    if "int8" in result:
+        lines.append(loss_line(result["int8"]))
     return "\n".join(lines)
 
 

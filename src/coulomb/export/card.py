@@ -37,9 +37,9 @@ def card(
     header = "\n".join(f"{name}: {value}" for name, value in front.items())
     parts = [
         f"---\n{header}\ntags:\n- feature-extraction\n- contrastive-learning\n---",
-        f"# {_plain(encoder.name)}: features of images",
+        f"# {plain(encoder.name)}: features of images",
         f"Maps an image to {encoder.feature_dim} numbers; similar images have features with a large cosine similarity.",
-        _table(["", ""], [[name, _plain(value)] for name, value in facts.items()]),
+        markdown_table(["", ""], [[name, plain(value)] for name, value in facts.items()]),
         "## Use",
         _use(encoder, classes),
         *(
@@ -82,9 +82,9 @@ def _evaluation(evaluation: Mapping[str, Any] | None, published: bool) -> str:
             row = [_percent(figures.get(key)) for key in COLUMNS.values()]
             row += ["–" if not shots.get(n) else f"{shots[n]['mean']:.1%} ± {shots[n]['std']:.1%}" for n in SHOTS]
             rows.append([words, *row])
-    parts = [_table(["accuracy on held-out images", *COLUMNS, *SHOTS.values()], rows)]
+    parts = [markdown_table(["accuracy on held-out images", *COLUMNS, *SHOTS.values()], rows)]
     if verdict := evaluation.get("verdict"):
-        parts.append(f"**{_plain(verdict['title'])}.** {_plain(verdict['sentence'])}")
+        parts.append(f"**{plain(verdict['title'])}.** {plain(verdict['sentence'])}")
     return "\n\n".join([*parts, "Protocol: " + "; ".join(_protocol(evaluation, published)) + "."])
 
 
@@ -98,13 +98,13 @@ def _measured(evaluation: Mapping[str, Any], published: bool) -> Mapping[str, An
 
 def _protocol(evaluation: Mapping[str, Any], published: bool) -> list[str]:
     outer, inner = evaluation.get("protocol") or {}, _measured(evaluation, published).get("protocol") or {}
-    lines = [f"data {_plain(outer.get('name') or PurePath(str(outer.get('data'))).name)}"]
+    lines = [f"data {plain(outer.get('name') or PurePath(str(outer.get('data'))).name)}"]
     if split := outer.get("split"):
-        lines.append(_plain(str(split)).rstrip("."))
+        lines.append(plain(str(split)).rstrip("."))
     if knn := inner.get("knn"):
         lines.append(f"kNN by cosine with k={knn.get('k')}, σ={knn.get('sigma')}")
     if linear := inner.get("linear"):
-        lines.append(f"linear probe: {_plain(str(linear.get('classifier')))} on frozen features, C={linear.get('C')}")
+        lines.append(f"linear probe: {plain(str(linear.get('classifier')))} on frozen features, C={linear.get('C')}")
     if few := inner.get("few_shot"):
         lines.append(
             f"few labels per class: mean ± deviation of {few.get('draws')} draws, without the randomness of training"
@@ -134,7 +134,7 @@ def _limits(encoder: ImageNetwork, evaluation: Mapping[str, Any] | None, publish
         per_class = [row for row in figures.get("per_class") or [] if row.get("knn") is not None]
         weak = sorted(per_class, key=lambda row: row["knn"])[:WEAKEST]
         if len(per_class) > 1:
-            named = ", ".join(f"{_plain(str(row.get('class', row['label'])))} ({row['knn']:.0%})" for row in weak)
+            named = ", ".join(f"{plain(str(row.get('class', row['label'])))} ({row['knn']:.0%})" for row in weak)
             lines.append(f"The classes that kNN recognizes worst: {named}.")
     side = encoder.image_size
     lines += [
@@ -145,7 +145,8 @@ def _limits(encoder: ImageNetwork, evaluation: Mapping[str, Any] | None, publish
     return lines
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -154,7 +155,7 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Returns untrusted text, such as a class name, for one line of Markdown without effect."""
     for mark in "\\`*_[]#":
         text = text.replace(mark, f"\\{mark}")

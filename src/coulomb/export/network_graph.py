@@ -9,7 +9,7 @@ from torch.nn import functional
 from coulomb.export.extras import quiet
 from coulomb.export.preparation import OPSET
 from coulomb.ground.errors import InputError
-from coulomb.models import ImageNetwork
+from coulomb.models import Encoder, ImageNetwork
 
 LARGEST = 2**31 - 2**20  # bytes of a protobuf file, minus a reserve for the preparation
 FOLDED = 2**18  # largest constant, in elements, whose results are computed in advance
@@ -18,7 +18,7 @@ FOLDED = 2**18  # largest constant, in elements, whose results are computed in a
 class Network(nn.Module):
     """An encoder, optionally with features of unit length."""
 
-    def __init__(self, encoder: ImageNetwork, unit: bool) -> None:
+    def __init__(self, encoder: Encoder, unit: bool) -> None:
         super().__init__()
         self.encoder, self.unit = encoder, unit
 
@@ -28,25 +28,49 @@ class Network(nn.Module):
         return functional.normalize(features, dim=1) if self.unit else features
 
 
-def network_graph(encoder: ImageNetwork, unit: bool) -> Any:
+def network_graph(encoder: Encoder, unit: bool, example: Tensor | None = None, name: str = "pixels") -> Any:
     """Returns the ONNX model ``pixels`` → ``features`` of an encoder in eval mode, for batches of any size.
+
+    Args:
+        encoder: of images or vectors.
+        unit: features of unit length.
+        example: cells of 2 rows; default: gray images.
+        name: of the input.
 
     Raises:
         InputError: PyTorch cannot convert the network.
     """
+    if example is None:
+        assert isinstance(encoder, ImageNetwork)
+        example = torch.full((2, encoder.channels, encoder.image_size, encoder.image_size), 0.5)
+    example = example.to(next((each.device for each in encoder.parameters()), torch.device("cpu")))
+    dims = {name: {0: torch.export.Dim("batch", min=1)}}
+    return convert(Network(encoder, unit), {name: example}, dims, encoder.name)
+
+
+def convert(module: nn.Module, examples: dict[str, Tensor], dims: dict[str, dict[int, Any]], name: str) -> Any:
+    """Returns the ONNX model of a module in eval mode, with the output ``features``.
+
+    Args:
+        module: the module.
+        examples: its inputs in order, by their names in the model.
+        dims: of each input, the dimensions that may have any size.
+        name: of the encoder, for messages.
+
+    Raises:
+        InputError: PyTorch cannot convert it, or it is too large for one file.
+    """
     from onnxscript.optimizer import optimize
     from torch.onnx import export
 
-    example = torch.full((2, encoder.channels, encoder.image_size, encoder.image_size), 0.5)
-    example = example.to(next((each.device for each in encoder.parameters()), torch.device("cpu")))
     try:
         with quiet("torch.onnx", "onnxscript", "onnx_ir"):
             program = export(
-                Network(encoder, unit).eval(),
-                (example,),
+                module.eval(),
+                tuple(examples.values()),
                 dynamo=True,
-                dynamic_shapes={"pixels": {0: torch.export.Dim("batch", min=1)}},
-                input_names=["pixels"],
+                dynamic_shapes=tuple(dims.values()),
+                input_names=list(examples),
                 output_names=["features"],
                 opset_version=OPSET,
                 verbose=False,
@@ -57,12 +81,22 @@ def network_graph(encoder: ImageNetwork, unit: bool) -> Any:
     except Exception as error:  # from torch.export, the converter, or protobuf beyond 2 GiB
         reason = (str(error).strip().splitlines() or [""])[0]
         raise InputError(
-            f"{encoder.name}: PyTorch cannot convert this network to ONNX ({type(error).__name__}: {reason}); give an encoder "
+            f"{name}: PyTorch cannot convert this network to ONNX ({type(error).__name__}: {reason}); give an encoder "
             "of another architecture"
         ) from error
     if model.ByteSize() > LARGEST:
         raise InputError(
-            f"{encoder.name}: its {model.ByteSize()} bytes exceed the 2 GiB of one ONNX file; give a smaller encoder"
+            f"{name}: its {model.ByteSize()} bytes exceed the 2 GiB of one ONNX file; give a smaller encoder"
+        )
+    fixed = [
+        f"dimension {place} of {value.name}"
+        for value in model.graph.input
+        for place in dims[value.name]
+        if not value.type.tensor_type.shape.dim[place].dim_param
+    ]
+    if fixed:
+        raise InputError(
+            f"{name}: PyTorch fixes {fixed[0]} when it converts this network; give an encoder of another architecture"
         )
     for node in model.graph.node:  # paths of source files of this machine
         del node.metadata_props[:]

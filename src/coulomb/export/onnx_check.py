@@ -1,9 +1,11 @@
 """Compares an ONNX file with the encoder that it was exported from, on photos of many sizes."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError
@@ -41,27 +43,43 @@ def check_model(session: Any, encoder: ImageEncoder, unit: bool, photos: list[np
         (batch, [generated_photo(*shape, channels, seed) for seed in range(min(batch, DISTINCT))])
         for batch, shape in zip(BATCHES, shapes, strict=True)
     ]
-    cosines, lengths = [], []
+    pairs = []
     for batch, images in [*groups, *((1, [photo]) for photo in photos)]:
         expected = encoder.encode(list(images))
         stacked = np.stack([images[row % len(images)] for row in range(batch)])
-        features = torch.from_numpy(session.run(["features"], {"images": stacked})[0])
-        expected = expected[torch.arange(batch) % len(images)]
+        pairs.append((session.run(["features"], {"images": stacked})[0], expected[torch.arange(batch) % len(images)]))
+    return require_same(encoder.encoder.name, pairs, unit) | {"batches": list(BATCHES), "photos": len(photos)}
+
+
+def require_same(name: str, pairs: Iterable[tuple[np.ndarray, Tensor]], unit: bool) -> dict[str, float]:
+    """Returns the smallest cosine of features by onnxruntime and by PyTorch, and the largest relative difference of lengths.
+
+    Args:
+        name: of the encoder.
+        pairs: features [B, F] of an ONNX model, and those that it must return.
+        unit: whether the features of the model have unit length.
+
+    Raises:
+        InputError: a cosine is below .99999, or a length differs by more than .1%; the message has the figure.
+    """
+    cosines, lengths = [], []
+    for found, expected in pairs:
+        features = torch.from_numpy(found)
         if features.shape != expected.shape:
             raise InputError(
                 f"the ONNX model returns features {list(features.shape)} instead of {list(expected.shape)}"
             )
         cosines.append(float(functional.cosine_similarity(features.double(), expected.double()).min()))
-        expected_lengths = torch.ones(batch) if unit else expected.norm(dim=1)
+        expected_lengths = torch.ones(len(expected)) if unit else expected.norm(dim=1)
         lengths.append(float((features.norm(dim=1) / expected_lengths.clamp_min(1e-12) - 1).abs().max()))
     worst = {"cosine": min(cosines), "length": max(lengths)}
     if not (worst["cosine"] >= LEAST_COSINE and worst["length"] <= 1e-3):
         raise InputError(
-            f"{encoder.encoder.name}: the features of its ONNX model differ from PyTorch's (smallest cosine "
+            f"{name}: the features of its ONNX model differ from PyTorch's (smallest cosine "
             f"{worst['cosine']:.7f}, required {LEAST_COSINE}; largest difference of length {worst['length']:.2%}, "
             "allowed .1%); nothing was written"
         )
-    return {**worst, "batches": list(BATCHES), "photos": len(photos)}
+    return worst
 
 
 def generated_photo(height: int, width: int, channels: int, seed: int) -> np.ndarray:

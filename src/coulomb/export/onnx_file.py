@@ -1,4 +1,4 @@
-"""Exports an encoder as one ONNX file that takes photos as they are."""
+"""Exports an encoder of images as one ONNX file that takes photos as they are."""
 
 import time
 from pathlib import Path
@@ -8,12 +8,12 @@ from coulomb.export.extras import library, new_path
 from coulomb.export.int8 import measured_loss, quantized
 from coulomb.export.network_graph import joined, network_graph
 from coulomb.export.onnx_check import check_model
+from coulomb.export.onnx_session import open_session, serialized
 from coulomb.export.photos import some_photos
 from coulomb.export.plain_code import reading_code
 from coulomb.export.preparation import preparation
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import write_atomically
-from coulomb.ground.version import __version__
 from coulomb.kinds.image.canvas import Canvas, margin_canvas
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.tables.sources import open_files
@@ -35,15 +35,22 @@ def read(path):
 
 
 session = onnxruntime.InferenceSession(pathlib.Path(__file__).with_name({model!r}))
-for path in sys.argv[1:]:
-    features = session.run(["features"], {{"images": read(path)[None]}})[0]  # [1, {dim}]; a batch is [B, H, W, 3]
-    print(path, *features[0])
+
+
+def encode(paths):
+    """Features [N, {dim}] of files, float32; a batch of photos of one size is [B, H, W, 3]."""
+    return np.concatenate([session.run(["features"], {{"images": read(path)[None]}})[0] for path in paths])
+
+
+if __name__ == "__main__":
+    for path in sys.argv[1:]:
+        print(path, *encode([path])[0])
 '''
 DRAFT = """
         image.draft(None, ({side}, {side}))  # large JPEG files are decoded at a reduced size"""
 
 
-def to_onnx(
+def image_to_onnx(
     encoder: ImageEncoder,
     out: str | Path,
     *,
@@ -52,7 +59,7 @@ def to_onnx(
     on: Any = None,
     labels: str | None = None,
 ) -> dict[str, Any]:
-    """Writes an encoder as an ONNX file with its preprocessing, and next to it a script that uses it on files.
+    """Writes an encoder of images as an ONNX file with its preprocessing, and next to it a script that uses it on files.
 
     Input ``images``, uint8 [B, H, W, 3] for any B, H and W (for encoders of other than 1 or 3 channels [B, H, W, C]); output
     ``features`` float32 [B, F]. The graph resizes with Pillow's filter, crops the center and normalizes, as
@@ -88,12 +95,12 @@ def to_onnx(
     real = [] if source is None else some_photos(source, CALIBRATION, network.channels)
     graph = network_graph(network, unit)
     content = _content(encoder, canvas, graph)
-    session = _session(content)
+    session = open_session(content)
     result: dict[str, Any] = {"check": check_model(session, encoder, unit, real[:CHECKED])}
     if int8:
         assert source is not None
         content = _content(encoder, canvas, quantized(graph, preparation(network, canvas), real))
-        result["int8"] = measured_loss(source, session, _session(content), network.channels)
+        result["int8"] = measured_loss(source, session, open_session(content), network.channels)
     write_atomically(path, content)
     text = SCRIPT.format(
         script=script.name,
@@ -116,18 +123,8 @@ def to_onnx(
     }
 
 
-def _session(content: bytes) -> Any:
-    from onnxruntime import InferenceSession, SessionOptions
-
-    options = SessionOptions()
-    options.log_severity_level = 3  # errors
-    return InferenceSession(content, options)
-
-
 def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
     """Returns the file: preparation and network, with a description of the input in its metadata."""
-    from onnx import helper
-
     network = encoder.encoder
     model = joined(preparation(network, canvas), graph)
     if canvas is None:
@@ -136,8 +133,4 @@ def _content(encoder: ImageEncoder, canvas: Canvas | None, graph: Any) -> bytes:
     else:
         how = f"bilinear, short side to {network.image_size} pixels, center crop, by way of a square canvas"
     about = {"encoder": network.name, "image_size": str(network.image_size), "preparation": how}
-    helper.set_model_props(model, about)
-    model.producer_name, model.producer_version = "coulomb", __version__
-    model.graph.name = model.doc_string = f"{network.name}: images uint8 [B, H, W, C] in RGB → features"
-    content: bytes = model.SerializeToString()
-    return content
+    return serialized(model, about, f"{network.name}: images uint8 [B, H, W, C] in RGB → features")

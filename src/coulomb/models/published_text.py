@@ -65,15 +65,16 @@ class PublishedTexts(nn.Module):
     def forward(self, tokens: Tokens) -> Tensor:
         """Returns features [B, F]. On a CPU, texts of similar lengths are computed together."""
         if tokens.device.type != "cpu" or self.padded is not None:
-            return self._features(tokens)
+            return self.features_of(tokens)
         lengths, order = tokens.lengths.sort(stable=True)
         sizes = bands(lengths.tolist())
         if len(sizes) <= 1:
-            return self._features(tokens)
-        features = torch.cat([self._features(tokens.rows(rows)) for rows in order.split(sizes)])
+            return self.features_of(tokens)
+        features = torch.cat([self.features_of(tokens.rows(rows)) for rows in order.split(sizes)])
         return features[order.argsort()]
 
-    def _features(self, tokens: Tokens) -> Tensor:
+    def features_of(self, tokens: Tokens) -> Tensor:
+        """Returns features [B, F] of texts that are computed together."""
         # SigLIP reads its padding, and stacks may be padded with another id.
         ids, mask = tokens.ids.masked_fill(~tokens.mask, self.padding), tokens.mask
         if self.padded is None:
@@ -106,7 +107,7 @@ def pooled(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling == "cls":
         return states[:, 0]
     if pooling == "last":
-        return states[torch.arange(len(states), device=states.device), (mask.sum(dim=1) - 1).clamp_min(0)]
+        return states[torch.arange(states.shape[0], device=states.device), (mask.sum(dim=1) - 1).clamp_min(0)]
     if pooling == "max":
         return states.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
     return mean_of_tokens(states, mask)
