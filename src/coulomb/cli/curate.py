@@ -242,11 +242,9 @@ def _mined_text(found: dict[str, Any], number: int) -> str:
     return "\n".join([*lines, f"train on them: coulomb train {found['out']} --columns {marked}"])
 
 
-def classify_index(
-    index: Path, labels: Path | None, accuracy: float | None, root: Path | None, out: Path | None, as_json: bool
-) -> None:
-    """Classifies the images of an index from some labels: ``coulomb classify INDEX --labels FILE``."""
-    found = _open(index, root, out).classify(labels, accuracy=accuracy)
+def classify_index(index: Path, by: dict[str, Any], root: Path | None, out: Path | None, as_json: bool) -> None:
+    """Classifies the images of an index ``by`` some labels, or the names of classes: ``coulomb classify INDEX …``."""
+    found = _open(index, root, out).classify(**by)
     note(_accuracy_text(found))
     _finish(found, out, as_json, _classes_text)
 
@@ -323,6 +321,12 @@ def _clusters_text(rows: Sequence[dict[str, Any]]) -> str:
 
 def _accuracy_text(found: dict[str, Any]) -> str:
     unsure = sum(image["unsure"] for image in found["images"])
+    if "prompts" in found:
+        prompts = ", ".join(repr(visible(prompt, 60)) for prompt in found["prompts"])
+        return (
+            f"{len(found['images']):,} images classified by the words of {len(found['classes'])} classes ({prompts}); "
+            f"{unsure:,} unsure (no labels: accuracy not measured, margin below 0.5 counts as unsure)"
+        )
     measured = "fewer than 20 labels: accuracy not measured, margin below 0.5 counts as unsure"
     if found["accuracy"] is not None:
         sure = "none" if found["sure_accuracy"] is None else f"{found['sure_accuracy']:.1%}"

@@ -200,14 +200,23 @@ def encode(
 
 @app.command(
     epilog=examples(
-        "coulomb classify runs/photos a.jpg b.jpg", "coulomb classify photos.index --labels few.csv --out classes.csv"
+        "coulomb classify photos.index --labels few.csv --out classes.csv",
+        'coulomb classify photos.index --names "cat,dog,neither=an empty room"',
     )
 )
 def classify(
-    run: Annotated[str, typer.Argument(metavar="RUN|INDEX", help="run folder; or an index, with --labels")],
+    run: Annotated[str, typer.Argument(metavar="RUN|INDEX", help="run folder; or an index, with --labels or --names")],
     images: Annotated[list[str] | None, IMAGES] = None,
     labels: Annotated[
         Path | None, _index(help="CSV or Parquet file with columns id and label, for some images of the index")
+    ] = None,
+    names: Annotated[
+        str | None,
+        _index(help="classes by words instead of labels: cat,dog,neither=an empty room", metavar="NAME[=WORDS],…"),
+    ] = None,
+    prompts: Annotated[
+        list[str] | None,
+        _index(help="text of --names, with {} for the name; may be repeated; default: a photo of a {}"),
     ] = None,
     accuracy: Annotated[
         float | None,
@@ -220,24 +229,32 @@ def classify(
     as_json: Annotated[bool, JSON] = False,
     encoder: Annotated[str | None, OWN_ENCODER] = None,
 ) -> None:
-    """Classify images with the classifier of a run; or the images of an index, given labels of some of them.
+    """Classify images with the classifier of a run; or the images of an index, by labels of some of them or by words.
 
     RUN IMAGE... prints the three most probable classes of each image; methods with a classifier: supcon, paco, softmax,
     balanced_softmax, arcface. Unreadable images are skipped with a warning; the exit code is 1 if none can be read.
 
     INDEX --labels FILE trains a linear probe on the labeled images, classifies all others, and marks an image as unsure if
     its margin is below a threshold, which cross-validation chooses for the given accuracy.
+
+    INDEX --names cat,dog needs no labels, but an index that was built with a run on images and captions. Every image gets one
+    of the names: give one for all others, with words of its own.
     """
     if (Path(run).expanduser() / "index.json").is_file():
         from coulomb.cli.curate import classify_index
 
         if images or encoder is not None:
             raise InputError(f"{'IMAGE' if images else '--encoder'}: has no meaning for an index; leave it out")
-        classify_index(Path(run), labels, accuracy, root, out, as_json)
+        by = {"labels": labels, "names": names, "prompts": prompts or None, "accuracy": accuracy}
+        classify_index(Path(run), by, root, out, as_json)
         return
     if labels is not None or root is not None or out is not None:
         raise InputError(
             f"{visible(run)}: is not an index, which --labels, --root and --out need; coulomb index makes one"
+        )
+    if names is not None or prompts:
+        raise InputError(
+            f"{visible(run)}: is not an index, which --names and --prompts need; make one: coulomb index photos/ --encoder RUN"
         )
     if not images:
         raise InputError("IMAGE: missing; name image files, or one folder, list or Parquet file")

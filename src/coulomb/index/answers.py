@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, natural_key, visible
@@ -14,15 +15,18 @@ from coulomb.index.cluster import hdbscan, kmeans
 from coulomb.index.crops import Crops
 from coulomb.index.duplicate_groups import duplicate_groups, keep_best
 from coulomb.index.encoders import same
-from coulomb.index.few_labels import classify_rows
+from coulomb.index.few_labels import Predictions, classify_rows
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
 from coulomb.index.label_errors import find_label_errors
 from coulomb.index.lists import Answer, Rows
+from coulomb.index.named_classes import Names, check_prompts, classify_by_words, read_names, texts_of
 from coulomb.index.outliers import find_outliers
 from coulomb.kinds.image.decode import decode, read_header
 from coulomb.kinds.image.picture import CorruptImage, Header
 from coulomb.metrics.pairs import nearest_above
+from coulomb.metrics.zero_shot import class_embeddings
+from coulomb.models.pair_encoder import PairEncoder
 from coulomb.tables.labels import is_unknown
 from coulomb.tables.looks import unusual
 
@@ -62,6 +66,9 @@ class Answers:
 
         def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows: ...  # noqa: D102
         def thumbnail(self, row: int) -> bytes: ...  # noqa: D102
+        def encode_text(self, texts: Sequence[str] | str) -> Tensor: ...  # noqa: D102
+        @property
+        def pair_encoder(self) -> PairEncoder: ...  # noqa: D102
         def _absolute(self, paths: Sequence[str | None]) -> list[str | None]: ...
 
     def duplicates(self, above: float = 0.95, *, against: "Answers | None" = None, crops: bool = True) -> Answer:
@@ -329,12 +336,28 @@ class Answers:
             similarity=np.round(found.similarity[rows].astype(float), 6).tolist(),
         )
 
-    def classify(self, labels: Any = None, *, accuracy: float | None = None, seed: int = 0) -> Answer:
-        """Classifies the images without a label from those with one (`coulomb.index.few_labels`).
+    def classify(
+        self,
+        labels: Any = None,
+        *,
+        names: Names | None = None,
+        prompts: str | Sequence[str] | None = None,
+        accuracy: float | None = None,
+        seed: int = 0,
+    ) -> Answer:
+        """Classifies the images without a label from those with one (`coulomb.index.few_labels`), or all by words alone.
+
+        With ``names``, for an index that was built with a run on images and texts, no labels are needed: the probabilities are
+        the softmax over the classes of cosine / temperature, with the temperature of the run, and the embedding of a class
+        is the mean of its prompts' (`coulomb.index.named_classes`). Every image gets one of the classes, so name one for all
+        others, with words of its own: ``names="cat,dog,neither=an empty room"``.
 
         Args:
             labels: a dict id → label, or a CSV or Parquet file with columns id (or path) and label; default: the labels
                 of the index.
+            names: classes instead of labels: names separated by commas, each with ``=WORDS`` if it has its own; or a list or a
+                dict.
+            prompts: with ``names``, templates of texts in which ``{}`` is the name; default "a photo of a {}".
             accuracy: held-out accuracy wanted of the predictions that are not ``unsure``; default: half the error rate of all
                 predictions, at most .95.
             seed: seed of the cross-validation.
@@ -344,21 +367,42 @@ class Answers:
             "threshold", "target", "accuracy", "sure_accuracy", "labeled", "classes"}``: all images without a given label,
             the surest first; ``label`` is the predicted class. ``accuracy`` and ``sure_accuracy`` are measured on held-out
             labels, and ``target`` what was wanted of the latter, None if there are fewer than 20; ``unsure`` means a margin
-            below ``threshold``.
+            below ``threshold``. With ``names`` all images, and also ``prompts`` and ``temperature``.
 
         Raises:
-            InputError: no labels, one class only, unknown ids.
+            InputError: no labels, one class only, unknown ids; names for an index without texts, or together with labels.
         """
-        numbers, names = self._classes(labels)
-        if len(names) < 2:
+        if names is not None:
+            return self._classify_by_words(names, prompts, labels, accuracy)
+        if prompts is not None:
+            raise InputError("prompts: are for classes from words; give their names, too (--names cat,dog)")
+        numbers, classes = self._classes(labels)
+        if len(classes) < 2:
             raise InputError(
-                f"labels: {len(names)} different classes{f' ({visible(names[0])})' if names else ''}; a classifier needs two "
-                "or more; label an image of another class as well"
+                f"labels: {len(classes)} different classes{f' ({visible(classes[0])})' if classes else ''}; a classifier "
+                "needs two or more; label an image of another class as well"
             )
         if accuracy is not None and not 0 < accuracy <= 1:  # `classify_rows` calls it target
             raise InputError(f"accuracy={accuracy}: must be above 0 and at most 1")
         found = classify_rows(self.features, numbers, target=accuracy, seed=seed)
-        rest = np.flatnonzero(numbers < 0)
+        return self._classified(found, np.flatnonzero(numbers < 0), classes, labeled=int((numbers >= 0).sum()))
+
+    def _classify_by_words(
+        self, names: Names, prompts: str | Sequence[str] | None, labels: Any, accuracy: float | None
+    ) -> Answer:
+        for option, value in (("labels", labels), ("accuracy", accuracy)):
+            if value is not None:
+                raise InputError(f"{option}={visible(value)}: has no meaning with names; leave one of them out")
+        classes, templates = read_names(names), check_prompts(prompts)
+        temperature = self.pair_encoder.temperature
+        texts = self.encode_text(texts_of(classes, templates))
+        found = classify_by_words(self.features, class_embeddings(texts, len(classes)), temperature)
+        answer = self._classified(found, np.arange(len(self.ids)), list(classes), labeled=0)
+        answer |= {"prompts": list(templates), "temperature": temperature}
+        return answer
+
+    def _classified(self, found: Predictions, rest: np.ndarray, names: list[str], *, labeled: int) -> Answer:
+        """Returns the answer for the rows ``rest``, the surest first."""
         rows = rest[np.argsort(-found.margin[rest], kind="stable")]
         probabilities = np.round(found.probabilities.astype(float), 4)
         predicted, margin, unsure = found.predicted, found.margin, found.unsure
@@ -381,7 +425,7 @@ class Answers:
             target=found.target,
             accuracy=found.accuracy,
             sure_accuracy=found.sure_accuracy,
-            labeled=int((numbers >= 0).sum()),
+            labeled=labeled,
             classes=names,
         )
 

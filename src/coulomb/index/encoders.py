@@ -13,7 +13,6 @@ from coulomb.models.encode import canvas_for
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import load, of_images, run_path
 from coulomb.models.pair_encoder import PairEncoder
-from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables import Source
 
 DEFAULT = "lite0"
@@ -76,12 +75,7 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | PairEncoder
     Raises:
         InputError: it cannot be opened, or its weights differ from the index's.
     """
-    name = str(entry["name"])
-    if given is None and Path(name).is_absolute() and not Path(name).exists():
-        raise InputError(
-            f"{where}: its encoder {visible(name)!r} no longer exists; give its new place as encoder (--encoder RUN)"
-        )
-    chosen = name if given is None else given
+    chosen = _existing(entry, where) if given is None else given
     fixed = isinstance(chosen, ImageEncoder | PairEncoder) or run_path(chosen) is not None
     opened = open_encoder(chosen, None if fixed else entry["image_size"])
     if fingerprint(opened.encoder) != entry["fingerprint"]:
@@ -92,23 +86,33 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | PairEncoder
     return opened.with_canvas(None if entry["canvas"] is None else Canvas(**entry["canvas"]))
 
 
-def text_encoder(entry: dict[str, Any], given: Any, where: str) -> TextEncoder:
-    """Returns the encoder of texts that shares the space of an index: the other tower of its run.
+def _existing(entry: dict[str, Any], where: str) -> str:
+    """Returns the name of the encoder of an index; raises `InputError` if it is a folder that was moved."""
+    name = str(entry["name"])
+    if Path(name).is_absolute() and not Path(name).exists():
+        raise InputError(
+            f"{where}: its encoder {visible(name)!r} no longer exists; give its new place as encoder (--encoder RUN)"
+        )
+    return name
+
+
+def pair_encoder(entry: dict[str, Any], given: Any, where: str) -> PairEncoder:
+    """Returns the towers of the run that an index was built with, of which one reads texts.
 
     Args: as for `reopen`.
 
     Raises:
         InputError: the encoder of the index has no texts.
     """
-    opened = load(str(entry["name"])) if given is None or isinstance(given, ImageEncoder) else given
-    opened = opened if isinstance(opened, PairEncoder) else load(opened) if isinstance(opened, str | Path) else opened
+    opened = _existing(entry, where) if given is None or isinstance(given, ImageEncoder) else given
+    if isinstance(opened, str | Path) and run_path(opened) is not None:
+        opened = load(opened)
     if not isinstance(opened, PairEncoder) or not opened.has_kind("text"):
         raise InputError(
             f"{where}: its encoder, {visible(entry['name'])}, compares images, not words; to search by words, train one on "
             "images with captions (coulomb train pairs.parquet --columns image,caption), and build the index with that run"
         )
-    texts: TextEncoder = opened.of_kind("text")
-    return texts
+    return opened
 
 
 def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:

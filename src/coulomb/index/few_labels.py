@@ -28,7 +28,7 @@ class Predictions:
         target: accuracy wanted of those that reach the threshold; None if it was not measured.
         accuracy: held-out accuracy of all predictions; None if too few labels were given to measure it.
         sure_accuracy: held-out accuracy of those that reach the threshold; None likewise, or if none does.
-        C: inverse regularization of the classifier.
+        C: inverse regularization of the classifier; None if nothing was trained.
     """
 
     classes: np.ndarray
@@ -37,7 +37,7 @@ class Predictions:
     target: float | None
     accuracy: float | None
     sure_accuracy: float | None
-    C: float
+    C: float | None
 
     @property
     def predicted(self) -> np.ndarray:

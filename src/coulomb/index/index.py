@@ -20,7 +20,7 @@ from coulomb.index.answers import Answers
 from coulomb.index.build import THUMBNAIL, choose, require_same, require_unique
 from coulomb.index.contents import OFF_BY, check_all, open_contents
 from coulomb.index.embed import Embedder, Outcome, place
-from coulomb.index.encoders import reopen, text_encoder
+from coulomb.index.encoders import pair_encoder, reopen
 from coulomb.index.folder import PRECISIONS, IndexFolder, rebuild, writing
 from coulomb.index.lists import Rows
 from coulomb.index.photos import ReadOnce
@@ -297,13 +297,19 @@ class Index(Answers):
         return features
 
     @cached_property
-    def text_encoder(self) -> TextEncoder:
-        """The encoder of words that shares the space of the images, opened on first use.
+    def pair_encoder(self) -> PairEncoder:
+        """The run on images and texts that the index was built with, opened on first use.
 
         Raises:
             InputError: the encoder of the index was not trained on images and texts.
         """
-        return text_encoder(self.info["encoder"], self._encoder, visible(self.path))
+        return pair_encoder(self.info["encoder"], self._encoder, visible(self.path))
+
+    @property
+    def text_encoder(self) -> TextEncoder:
+        """The encoder of words that shares the space of the images; raises `InputError` as `pair_encoder`."""
+        encoder: TextEncoder = self.pair_encoder.of_kind("text")
+        return encoder
 
     def encode_text(self, texts: Sequence[str] | str) -> Tensor:
         """Returns features [n, D] of unit length of words, to compare with those of the images."""

@@ -1,5 +1,6 @@
 """The encoders of a run on several columns: pictures and texts as vectors of one space."""
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coulomb.ground.errors import InputError, did_you_mean
-from coulomb.ground.reading import Shape, maybe, read_object, text, whole
+from coulomb.ground.reading import Shape, maybe, number, read_object, text, whole
 from coulomb.ground.text import safe_name
 from coulomb.kinds.image.canvas import STORED_CANVAS, Canvas
 from coulomb.models.image_encoder import ImageEncoder
@@ -30,7 +31,12 @@ def _describes_columns(value: Any) -> bool:
 
 
 _columns = Shape("an object with kind and tower of each column", _describes_columns)
-ENTRIES: dict[str, Shape] = {"format": whole, "columns": _columns, "canvas": maybe(STORED_CANVAS)}
+ENTRIES: dict[str, Shape] = {
+    "format": whole,
+    "columns": _columns,
+    "canvas": maybe(STORED_CANVAS),
+    "temperature": maybe(number),
+}
 
 
 class PairEncoder:
@@ -55,6 +61,21 @@ class PairEncoder:
         """``kind`` and ``tower`` of each column."""
         columns: dict[str, dict[str, str]] = self.description["columns"]
         return columns
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the loss at the end of the training: probabilities are the softmax of cosine / temperature.
+
+        Raises:
+            InputError: the method of the run has none.
+        """
+        temperature = self.description.get("temperature")
+        if temperature is None or not 0 < temperature < math.inf:
+            raise InputError(
+                f"{self.path / DESCRIPTION}: temperature={temperature}: the run has none, so cosines cannot become "
+                "probabilities; train with clip or siglip"
+            )
+        return float(temperature)
 
     @cached_property
     def _opened(self) -> dict[str, Any]:
