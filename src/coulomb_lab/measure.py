@@ -20,9 +20,10 @@ from coulomb.models.classifier import DESCRIPTION, load_classifier
 from coulomb.models.features import extract_features, frozen, pixel_features
 from coulomb.training.checkpoints import load_method
 from coulomb.training.network import make_encoder, make_method
+from coulomb.training.order import position_tensor
 from coulomb.training.plan.config import Config
 from coulomb.training.plan.plan import Plan, reopen
-from coulomb.training.plan.prepare import Part, Prepared, position_tensor
+from coulomb.training.plan.prepare import Part, Prepared
 from coulomb.training.record.folder import RunFolder
 from coulomb.training.record.journal import read_metrics
 

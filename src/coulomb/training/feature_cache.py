@@ -22,7 +22,7 @@ from coulomb.models.features import frozen
 from coulomb.tables import Columns, Samples
 from coulomb.tables.workers import progress_bar
 from coulomb.training.neighbors import nearest_images
-from coulomb.training.plan.prepare import position_tensor
+from coulomb.training.order import position_tensor
 
 log = logging.getLogger("coulomb")
 

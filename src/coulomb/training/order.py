@@ -21,7 +21,6 @@ from coulomb.tables.shards.blocks import Blocks
 from coulomb.tables.split import epoch_order
 from coulomb.tables.workers import ErrorsAsData, no_change
 from coulomb.training.plan.plan import batches_per_epoch
-from coulomb.training.plan.prepare import position_tensor
 
 
 @dataclass(kw_only=True)
@@ -132,6 +131,13 @@ class RunOrder(Sampler[list[int]]):
             labels=None if self.labels is None else self.labels[train_row],
             share=Share(torch.from_numpy(rows), self.batch_size),
         )
+
+
+def position_tensor(indices: np.ndarray) -> torch.Tensor:
+    """Returns the position among ``indices`` (0 … len − 1) by image index; −1 for other images."""
+    positions = torch.full((int(indices.max(initial=-1)) + 1,), -1)
+    positions[torch.from_numpy(indices)] = torch.arange(len(indices))
+    return positions
 
 
 class RunLoader(DataLoader):

@@ -303,13 +303,6 @@ def label_tensor(part: Part) -> torch.Tensor | None:
     return None if part.labels is None else torch.from_numpy(part.labels.astype(np.int64))
 
 
-def position_tensor(indices: np.ndarray) -> torch.Tensor:
-    """Returns the position among ``indices`` (0 … len − 1) by image index; −1 for other images."""
-    positions = torch.full((int(indices.max(initial=-1)) + 1,), -1)
-    positions[torch.from_numpy(indices)] = torch.arange(len(indices))
-    return positions
-
-
 def _store(source: Source, surveyed: Survey, facts: Facts, config: Config) -> Samples:
     return image_samples(
         source,
