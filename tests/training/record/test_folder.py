@@ -1,11 +1,13 @@
 """Run folders are never overwritten, and one process trains a run at a time."""
 
+import json
+
 import pytest
 
 import coulomb
 from coulomb.ground.errors import InputError
 from coulomb.ground.files import locked
-from coulomb.training.record.folder import RunFolder, free_folder
+from coulomb.training.record.folder import RunFolder, free_folder, read_evaluation
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path):
@@ -46,3 +48,14 @@ def test_resuming_a_run_that_is_training_is_refused(digit_tree, tmp_path, quick)
     with locked(run.path / "lock"), pytest.raises(InputError, match="is training this run"):
         coulomb.train(resume_from=run.path, evaluate=False, progress=False)
     assert (run.path / "train.log").read_text() == before
+
+
+@pytest.mark.parametrize("wrong", [{"per_class": [3]}, {"per_class": 3}, [1], 2, "x"])
+def test_figures_of_any_contestant_are_checked(tmp_path, wrong):
+    folder = RunFolder(tmp_path)
+    good = {"a_new_one": {"knn": 0.5, "per_class": [{"train": 3, "knn": None}]}, "none": None, "protocol": {}}
+    folder.evaluation.write_text(json.dumps(good))
+    assert read_evaluation(folder) == good
+    folder.evaluation.write_text(json.dumps(good | {"a_new_one": wrong}))
+    with pytest.raises(InputError, match="evaluation.json: 'a_new_one' is .* but must be .*coulomb evaluate"):
+        read_evaluation(folder)

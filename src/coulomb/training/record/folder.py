@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import MIB, RESTORE, Shape, list_of, maybe, number, read_object, table, text, whole
+from coulomb.ground.reading import (
+    MIB,
+    RESTORE,
+    Shape,
+    check_shape,
+    list_of,
+    maybe,
+    number,
+    read_object,
+    table,
+    text,
+    whole,
+)
 from coulomb.ground.text import safe_name
 from coulomb.kinds.image.canvas import STORED_CANVAS
 
@@ -135,16 +147,14 @@ DATA = {
     "canvas": maybe(STORED_CANVAS),
 }
 SPLIT = {"train": list_of(text), "test": list_of(text), "fingerprints": table}
-EVALUATION = {name: maybe(_contestant) for name in ("trained", "starting_point", "random_init", "raw_pixels")} | {
+EVALUATION = {
     "protocol": table,
     "comparison": maybe(list_of(table)),
     "verdict": maybe(table),
     "drift": maybe(table),
     "samples": maybe(table),
 }
-
-
-LISTS = ("comparison", "columns", "maps")  # entries of evaluation.json that are lists; all others are objects
+LISTS = ("columns", "maps")  # entries that may be lists; the others are figures of contestants
 
 
 def read_data(folder: RunFolder) -> dict[str, Any]:
@@ -160,8 +170,5 @@ def read_split(folder: RunFolder) -> dict[str, Any]:
 def read_evaluation(folder: RunFolder) -> dict[str, Any]:
     """Reads ``evaluation.json``. Raises `InputError` if it is missing or malformed."""
     evaluation = read_object(folder.evaluation, EVALUATION, remedy=EVALUATE)
-    if not all(
-        isinstance(value, dict) for name, value in evaluation.items() if name not in LISTS and value is not None
-    ):
-        raise InputError(f"{folder.evaluation}: has entries that are not objects; {EVALUATE}")
-    return evaluation
+    contestants = {name: maybe(_contestant) for name in evaluation if name not in (*EVALUATION, *LISTS)}
+    return check_shape(folder.evaluation, evaluation, contestants, EVALUATE)
