@@ -27,7 +27,7 @@ ENCODER = typer.Option(help="where the encoder of the index is now, if it was mo
 @app.command(
     epilog=examples(
         "coulomb index photos/ --out photos.index",
-        "coulomb index photos/ --encoder runs/photos --image-size 128 --out photos.index",
+        "coulomb index photos/ --encoder runs/photos --out photos.index",
         "coulomb index photos.index --check",
     )
 )
