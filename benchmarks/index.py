@@ -205,8 +205,8 @@ def _write(
         block = features[start : start + 50_000]
         block[:] = functional.normalize(torch.randn(block.shape, generator=random), dim=1).half().numpy()
     features.flush()
-    generation.thumbnails.touch()
-    np.save(generation.offsets, np.zeros(rows + 1, np.int64))
+    generation.pictures[0].touch()
+    np.save(generation.pictures[1], np.zeros(rows + 1, np.int64))
     pq.write_table(table, generation.table, compression="zstd")
     none: dict[str, Any] = {"failed": {"count": 0, "first": []}, "last_update": {}}
     info = {"format": FORMAT, "coulomb": coulomb.__version__, "generation": 1, "images": rows, "features": width}

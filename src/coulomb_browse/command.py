@@ -30,10 +30,12 @@ def browse(
     saved in INDEX/browse/work.jsonl as you make them. No image is changed, moved or deleted. Ctrl-C stops it.
     """
     from coulomb.index import Index
+    from coulomb.index.kinds import require_images
     from coulomb_browse.serve import require_server, serve
 
     require_server()
     opened = Index.open(index, root=root)
+    require_images(opened.info, index, "coulomb browse")
     if not as_json:
         note(f"{counted(len(opened), 'image')}; Ctrl-C stops the page, your decisions are saved")
     serve(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coulomb.ground.errors import InputError
+from coulomb.index.kinds import require_images
 
 if TYPE_CHECKING:
     from coulomb.index import Index
@@ -57,6 +58,7 @@ def serve(index: "Index", *, port: int = 0, open_browser: bool = True, ready: Ca
         InputError: starlette or uvicorn is not installed, the port is taken, or another process has the index open.
     """
     require_server()
+    require_images(index.info, index.path, "coulomb browse")
     import uvicorn
 
     from coulomb_browse.app import create_app

@@ -116,6 +116,23 @@ def test_an_index_is_searched_by_words(run, tmp_path):
         index.search()
 
 
+def test_an_index_of_captions_is_searched_by_pictures(run, tmp_path):
+    data = squares(1)
+    index = Index.build(
+        {"caption": data["caption"]}, tmp_path / "i", columns="caption", encoder=str(run.path), progress=False
+    )
+    path = tmp_path / "one.png"
+    path.write_bytes(data["image"][0])
+    found = index.search(str(path), top=3)
+    expected = run.similarity(str(path), [text.strip() for text in data["caption"]])[0]
+    assert found[0]["similarity"] == pytest.approx(float(expected.max()), abs=1e-3)
+    assert found[0]["text"] in data["caption"]
+    assert Index.open(tmp_path / "i").search(str(path), top=3) == found  # the run is found by its path
+    assert index.search(text=data["caption"][0], top=1)[0]["text"] == data["caption"][0]
+    with pytest.raises(InputError, match="does not exist|no such file"):
+        index.search("not a picture")
+
+
 def test_words_need_a_run_on_words(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()

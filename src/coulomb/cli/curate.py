@@ -10,12 +10,13 @@ import typer
 
 import coulomb
 from coulomb.cli.app import app, note, say
-from coulomb.cli.index import ARRAY, INDEX, LIST, ROOT
+from coulomb.cli.index import ARRAY, INDEX, LIST, ROOT, WIDE, named
 from coulomb.cli.options import examples
 from coulomb.ground.errors import InputError, counted
 from coulomb.ground.text import visible
 
 SHOWN = 20  # rows that are printed
+SHORT = 60  # characters of each typical text of a cluster
 _output = partial(typer.Option, rich_help_panel="Output")
 LABELS = typer.Option(help="CSV or Parquet file with columns id and label; default: the labels of the index")
 SEED = typer.Option(help="seed of the random draws")
@@ -49,7 +50,8 @@ def duplicates(
 
     Two images are alike if their cosine is at least --above, or if one is a crop or an edited copy of the other. The most
     similar pairs are grouped first. The file with the most pixels is kept, then format, EXIF date, quality and name decide;
-    every other image of a group is like one that is kept. No file is changed or deleted.
+    every other image of a group is like one that is kept. Of texts, the longest is kept, then the first. No file is changed
+    or deleted.
     """
     from coulomb.index.lists import SCRIPT
 
@@ -58,7 +60,7 @@ def duplicates(
     opened = _open(index, root, out, SCRIPT)
     other = None if against is None else coulomb.Index.open(against)
     found = opened.duplicates(above, against=other, crops=crops)
-    _finish(found, out, as_json, partial(_groups_text, kept="in the other index" if against else "keep"))
+    _finish(found, out, as_json, partial(_groups_text, opened.kind, kept="in the other index" if against else "keep"))
 
 
 @app.command(epilog=examples("coulomb outliers photos.index --top 50", "coulomb outliers photos.index --json"))
@@ -280,46 +282,55 @@ def _table(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
     """Returns the first rows with aligned columns; a column maps a key to its format."""
     if not rows:
         return "none found"
+    what = "images"
+    if "text" in rows[0]:
+        what, columns = "texts", columns | {"text": "{}"}
     cells = [
-        [form.format(visible(row[key]) if isinstance(row[key], str) else row[key]) for key, form in columns.items()]
+        [
+            form.format(visible(row[key], WIDE if key == "text" else 200) if isinstance(row[key], str) else row[key])
+            for key, form in columns.items()
+        ]
         for row in rows[:SHOWN]
     ]
     widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([*lines, *_more(len(rows))])
+    return "\n".join([*lines, *_more(len(rows), what)])
 
 
-def _groups_text(found: dict[str, Any], kept: str) -> str:
+def _groups_text(kind: str, found: dict[str, Any], kept: str) -> str:
     lines = []
     for title, groups in (("groups of near-duplicates", found["groups"]), ("sets of exact copies", found["copies"])):
         extra = sum(not member["keep"] for group in groups for member in group["members"])
         if kept == "keep":
-            lines.append(f"{len(groups):,} {title}: {extra:,} images besides the ones to keep")
+            lines.append(f"{len(groups):,} {title}: {extra:,} {kind}s besides the ones to keep")
         elif groups:
-            lines.append(f"{extra:,} images are like one of {len(groups):,} images of the other index")
+            lines.append(f"{extra:,} {kind}s are like one of {len(groups):,} {kind}s of the other index")
         for group in groups[:SHOWN]:
             why = f" ({visible(group['reason'])})" if kept == "keep" else ""
-            lines.append(f"  {kept}: {visible(group['keep'])}{why}")
+            lines.append(f"  {kept}: {named(group | {'id': group['keep']})}{why}")
             for m in group["members"][:SHOWN]:
                 note_ = f"  keep too: {m['reason']}" if m["keep"] else ""
-                lines.append(f"    {m['similarity']:.3f}  {visible(m['id'])}{note_}")
-            lines += [f"    {text}" for text in _more(len(group["members"]))]
+                lines.append(f"    {m['similarity']:.3f}  {named(m)}{note_}")
+            lines += [f"    {text}" for text in _more(len(group["members"]), f"{kind}s")]
         lines += _more(len(groups), "groups")
-    return "\n".join(lines) or "no image is like one of the other index"
+    return "\n".join(lines) or f"no {kind} is like one of the other index"
 
 
 def _clusters_text(rows: Sequence[dict[str, Any]]) -> str:
     members: dict[int, list[str]] = {}
     for row in rows:
-        members.setdefault(row["cluster"], []).append(visible(row["id"]))
+        shown = visible(row["text"], SHORT) if "text" in row else visible(row["id"])
+        members.setdefault(row["cluster"], []).append(shown)
+    what, sign = ("texts", " · ") if rows and "text" in rows[0] else ("images", ", ")
     typical = [
-        f"{'none' if number < 0 else number:>5}  {len(ids):6,} images  {', '.join(ids[:3])}{', …' if len(ids) > 3 else ''}"
+        f"{'none' if number < 0 else number:>5}  {len(ids):6,} {what}  {sign.join([*ids[:3], '…'][: len(ids)])}"
         for number, ids in members.items()
     ]
-    return "\n".join(["clusters, the typical images of each first:", *typical])
+    return "\n".join([f"clusters, the typical {what} of each first:", *typical])
 
 
 def _accuracy_text(found: dict[str, Any]) -> str:
+    what = "texts" if found["images"] and "text" in found["images"][0] else "images"
     unsure = sum(image["unsure"] for image in found["images"])
     if "prompts" in found:
         prompts = ", ".join(repr(visible(prompt, 60)) for prompt in found["prompts"])
@@ -331,11 +342,11 @@ def _accuracy_text(found: dict[str, Any]) -> str:
     if found["accuracy"] is not None:
         sure = "none" if found["sure_accuracy"] is None else f"{found['sure_accuracy']:.1%}"
         measured = (
-            f"held-out accuracy {found['accuracy']:.1%}, of images not marked as unsure {sure} "
+            f"held-out accuracy {found['accuracy']:.1%}, of {what} not marked as unsure {sure} "
             f"(target: {found['target']:.1%})"
         )
     return (
-        f"{len(found['images']):,} images classified from {found['labeled']:,} labels of {len(found['classes'])} classes; "
+        f"{len(found['images']):,} {what} classified from {found['labeled']:,} labels of {len(found['classes'])} classes; "
         f"{unsure:,} unsure ({measured})"
     )
 

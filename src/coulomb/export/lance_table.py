@@ -33,7 +33,7 @@ def to_lance(index: Vectors, out: str | Path) -> dict[str, Any]:
     path = new_path(out)
     lancedb: Any = library("lancedb", "lance", "lance")
     count, dim = index.features.shape
-    about = index.table.select(["id", "path", "label"])
+    about = index.table.select(index.table.column_names[:3])  # id, path or text, label
     vector = pa.list_(pa.float32(), dim)
     text = [(name, pa.string()) for name in about.column_names]
     schema = pa.schema([("vector", vector), ("row", pa.int64()), *text])

@@ -26,9 +26,10 @@ def to_csv(index: Vectors, out: str | Path) -> dict[str, Any]:
 
     require_rows(index)
     names = [f"f{column}" for column in range(index.features.shape[1])]
-    text = [(name, pa.string()) for name in ("id", "path", "label")]
+    shown = index.table.column_names[:3]  # id, path or text, label
+    text = [(name, pa.string()) for name in shown]
     schema = pa.schema(text + [(name, pa.float32()) for name in names])
-    about = index.table.select(["id", "path", "label"])
+    about = index.table.select(shown)
     with written(new_path(out)) as file, CSVWriter(file, schema) as writer:
         for start in range(0, len(index), ROWS):
             rows = index.rows(start, min(start + ROWS, len(index))).numpy()

@@ -1,4 +1,4 @@
-"""What an index tells about its images: duplicates, outliers, wrong labels, what to label next, clusters, classes."""
+"""What an index tells about its images or texts: duplicates, outliers, wrong labels, what to label next, clusters, classes."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from coulomb.index.encoders import same
 from coulomb.index.few_labels import Predictions, classify_rows
 from coulomb.index.given_labels import read_given_labels
 from coulomb.index.keeping import BY_NAME, compare, file_facts, name_key, ranked
+from coulomb.index.kinds import TEXTS, require_images
 from coulomb.index.label_errors import find_label_errors
 from coulomb.index.lists import Answer, Rows
 from coulomb.index.named_classes import Names, check_prompts, classify_by_words, read_names, texts_of
@@ -29,6 +30,8 @@ from coulomb.metrics.zero_shot import class_embeddings
 from coulomb.models.pair_encoder import PairEncoder
 from coulomb.tables.labels import is_unknown
 from coulomb.tables.looks import unusual
+
+LONGER, FIRST = "longer text", "first of the data"
 
 
 class Member(NamedTuple):
@@ -53,11 +56,13 @@ class Answers:
     """The questions that `coulomb.Index` answers from its features.
 
     Answers consist of dicts with ``id`` and ``path``, ready for JSON, the most relevant first. All images are compared
-    exactly, block by block. Nothing deletes or moves an image.
+    exactly, block by block. Nothing deletes or moves an image. What is said of images holds for the texts of an index of
+    texts, whose answers have ``text``, at most 200 characters, in place of ``path``.
     """
 
     if TYPE_CHECKING:  # of Index
         path: Path
+        kind: str
         info: dict[str, Any]
         features: Any
         ids: Any
@@ -84,6 +89,9 @@ class Answers:
         that is not is kept as well. Exact copies, whose files have equal content, are listed apart, and only the first
         by name takes part in the groups.
 
+        Texts are alike by their cosine alone. Of a group the longest text is kept, then the first; exact copies are equal
+        after Unicode normalization (NFC) and without white space at both ends.
+
         With ``against``, such as a test set, a group is an image of that index (``keep``) with the images of this index
         that are at least that similar to it, by their cosine; each is listed under the most similar one, exact copies as
         well.
@@ -91,7 +99,7 @@ class Answers:
         Args:
             above: the least cosine, in (0, 1].
             against: another index with features of the same encoder.
-            crops: whether the second look at the most similar images is taken; 2 ms for each pair that is compared.
+            crops: of images, whether the second look at the most similar ones is taken; 2 ms for each pair that is compared.
 
         Returns:
             ``{"groups": [{"keep", "path", "reason", "members": [{"id", "path", "similarity", "keep", "like", "reason",
@@ -116,6 +124,9 @@ class Answers:
             ]
             return self._groups(found, [], against)
         copies, different = self._copies()
+        if self.kind == TEXTS.name:
+            near = duplicate_groups(self.features, above, different)
+            return self._groups([self._keep_text(rows, above) for rows in near], copies, self)
         columns = self.table.select(["width", "height"]).to_pydict()
         sizes = np.array([[value or 0 for value in column] for column in columns.values()], np.int64).T
         look = Crops(sizes, self.thumbnail)
@@ -146,14 +157,32 @@ class Answers:
         members.sort(key=lambda member: -member.similarity)
         return Kept(int(best[0]), why, members)
 
+    def _keep_text(self, rows: np.ndarray, above: float) -> "Kept":
+        """Chooses the texts of a group to keep, the longest first, and says why."""
+        lengths = self.table.column("characters").take(rows.tolist()).to_numpy()
+        order = np.lexsort((rows, -lengths))
+        best, lengths = rows[order], lengths[order]
+        like, similarity = keep_best(self.features, best, above)
+        length = dict(zip(best.tolist(), lengths.tolist(), strict=True))
+        members = []
+        for row, other, cosine in zip(best.tolist()[1:], like.tolist()[1:], similarity.tolist()[1:], strict=True):
+            if row == other:
+                members.append(Member(row, int(best[0]), cosine, "not like a kept text", True))
+            else:
+                members.append(Member(row, other, cosine, LONGER if length[other] > length[row] else FIRST, False))
+        members.sort(key=lambda member: -member.similarity)
+        return Kept(int(best[0]), LONGER if lengths[0] > lengths[1] else FIRST, members)
+
     def _copies(self) -> tuple[list["Kept"], np.ndarray]:
-        """Groups of equal files, and the rows without all but the first by name of each."""
+        """Groups of equal files or texts, and the rows without all but the first of each."""
         hashes = self.table.column("sha256").to_pylist()
         sets: dict[str, list[int]] = {}
-        for row in sorted(range(len(hashes)), key=lambda row: name_key(self.ids[row])):
+        texts = self.kind == TEXTS.name  # in the order of their rows
+        for row in range(len(hashes)) if texts else sorted(range(len(hashes)), key=lambda row: name_key(self.ids[row])):
             sets.setdefault(hashes[row] or f"row {row}", []).append(row)
+        why, same_as = (FIRST, "the same text") if texts else (BY_NAME, "the same file")
         copies = [
-            Kept(rows[0], BY_NAME, [Member(row, rows[0], 1.0, "the same file", False) for row in rows[1:]])
+            Kept(rows[0], why, [Member(row, rows[0], 1.0, same_as, False) for row in rows[1:]])
             for rows in sets.values()
             if len(rows) > 1
         ]
@@ -165,6 +194,7 @@ class Answers:
 
     def _described(self, groups: list["Kept"], kept_in: "Answers") -> list[dict[str, Any]]:
         keep = kept_in.describe([group.row for group in groups])
+        shown = "text" if self.kind == TEXTS.name else "path"
         all_members = [member for group in groups for member in group.members]
         members = iter(
             self.describe(
@@ -178,7 +208,7 @@ class Answers:
         return [
             {
                 "keep": kept["id"],
-                "path": kept["path"],
+                shown: kept[shown],
                 "reason": group.reason,
                 "members": [next(members) for _ in group.members],
             }
@@ -186,14 +216,21 @@ class Answers:
         ]
 
     def _require_same_encoder(self, other: "Answers") -> None:
+        if self.kind != other.kind:
+            raise InputError(
+                f"against={visible(other.path)}: is an index of {other.kind}s, and {visible(self.path)} is one of "
+                f"{self.kind}s; give two of one kind"
+            )
         if not same(self.info["encoder"], other.info["encoder"]):
             raise InputError(
-                f"against={visible(other.path)}: was built with another encoder or preparation of images than "
+                f"against={visible(other.path)}: was built with another encoder or preparation of {self.kind}s than "
                 f"{visible(self.path)}; build both with the same encoder and image_size"
             )
 
     def outliers(self, top: int | None = 100, *, neighbors: int | None = None, looks: bool = True) -> Rows:
         """Ranks the images that belong to the others the least (`coulomb.index.outliers`).
+
+        Of equal texts only the first is ranked: a text that is there many times would make all texts near it outliers.
 
         Args:
             top: how many; None for all.
@@ -209,16 +246,23 @@ class Answers:
         Raises:
             InputError: fewer than 3 images, ``neighbors`` out of range.
         """
-        found = find_outliers(self.features, neighbors)
+        features, numbers = self.features, np.arange(len(self.ids))
+        if self.kind == TEXTS.name and len(different := np.sort(self._copies()[1])) < len(features):
+            features, numbers = features[different], different
+        found = find_outliers(features, neighbors)
         rows = found.order[:top]
         return self.describe(
-            rows.tolist(),
+            numbers[rows].tolist(),
             score=np.round(found.score[rows], 3).tolist(),
             similarity=np.round(found.similarity[rows], 6).tolist(),
-            nearest=[self.ids[row] for row in found.neighbor[rows]],
+            nearest=[self.ids[row] for row in numbers[found.neighbor[rows]]],
             reason=[
-                "; ".join([found.reason(row), *seen])
-                for row, seen in zip(rows, self._looks(rows.tolist()) if looks else [[]] * len(rows), strict=True)
+                "; ".join([found.reason(row, self.kind), *seen])
+                for row, seen in zip(
+                    rows,
+                    self._looks(rows.tolist()) if looks and self.kind != TEXTS.name else [[]] * len(rows),
+                    strict=True,
+                )
             ],
         )
 
@@ -271,7 +315,7 @@ class Answers:
             suggested=[names[number] for number in found.suggested[shown]],
             confidence=np.round(found.confidence[shown].astype(float), 4).tolist(),
             reason=[
-                f"{agreeing} of the {found.k} nearest labeled images have this label; the linear probe gives it {p:.0%}"
+                f"{agreeing} of the {found.k} nearest labeled {self.kind}s have this label; the linear probe gives it {p:.0%}"
                 for agreeing, p in zip(found.agreeing[shown], found.probe[shown], strict=True)
             ],
         )
@@ -315,7 +359,8 @@ class Answers:
 
         Returns:
             ``[{"id", "path", "cluster", "similarity", "label"}]``: largest cluster first, within each the typical images
-            first (``similarity`` with its center); images in no cluster, −1, at the end.
+            first (``similarity`` with its center); images in no cluster, −1, at the end. Of texts also "name", the most
+            typical text of the cluster, None for −1.
 
         Raises:
             InputError: ``number`` or ``least`` out of range, or both given.
@@ -330,8 +375,14 @@ class Answers:
             found = kmeans(self.features, number, seed=seed)
         place = np.where(found.cluster < 0, len(found.centers), found.cluster)
         rows = np.lexsort((-found.similarity, place))
+        names = {}
+        if self.kind == TEXTS.name:
+            typical = [int(found.typical(number, 1)[0]) for number in range(len(found.centers))]
+            central = [*self.table.column("text").take(typical).to_pylist(), None]
+            names["name"] = [central[number] for number in place[rows].tolist()]
         return self.describe(
             rows.tolist(),
+            **names,
             cluster=found.cluster[rows].tolist(),
             similarity=np.round(found.similarity[rows].astype(float), 6).tolist(),
         )
@@ -380,7 +431,7 @@ class Answers:
         if len(classes) < 2:
             raise InputError(
                 f"labels: {len(classes)} different classes{f' ({visible(classes[0])})' if classes else ''}; a classifier "
-                "needs two or more; label an image of another class as well"
+                "needs two or more; label one of another class as well"
             )
         if accuracy is not None and not 0 < accuracy <= 1:  # `classify_rows` calls it target
             raise InputError(f"accuracy={accuracy}: must be above 0 and at most 1")
@@ -393,6 +444,7 @@ class Answers:
         for option, value in (("labels", labels), ("accuracy", accuracy)):
             if value is not None:
                 raise InputError(f"{option}={visible(value)}: has no meaning with names; leave one of them out")
+        require_images(self.info, self.path, "classification by names")
         classes, templates = read_names(names), check_prompts(prompts)
         temperature = self.pair_encoder.temperature
         texts = self.encode_text(texts_of(classes, templates))
@@ -407,10 +459,11 @@ class Answers:
         probabilities = np.round(found.probabilities.astype(float), 4)
         predicted, margin, unsure = found.predicted, found.margin, found.unsure
         entries = self.describe(rows.tolist()) if len(rows) else []
+        shown = "text" if self.kind == TEXTS.name else "path"
         images = [
             {
                 "id": entry["id"],
-                "path": entry["path"],
+                shown: entry[shown],
                 "label": names[predicted[row]],
                 "probability": float(probabilities[row].max()),
                 "margin": round(float(margin[row]), 4),
@@ -439,7 +492,7 @@ class Answers:
             if unknown:
                 raise InputError(
                     f"labels: {len(unknown)} of {len(given)} ids are not in {visible(self.path)}: {first_few(unknown)}; use "
-                    "the ids of the index (of a folder, paths relative to it)"
+                    "the ids of the index (of a folder, paths relative to it; of texts, numbers of rows)"
                 )
             for id_, label in given.items():
                 texts[position[id_]] = None if is_unknown(label) else str(label)

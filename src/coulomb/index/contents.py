@@ -19,7 +19,7 @@ import torch
 from coulomb.ground.errors import InputError
 from coulomb.ground.text import first_few, visible
 from coulomb.index.folder import Generation, IndexFolder, rebuild
-from coulomb.index.table import schema
+from coulomb.index.kinds import IMAGES, kind_of
 from coulomb.metrics.rows import as_tensor
 
 SMALL = 64 * 2**20  # bytes of all files: SHA-256 takes 40 ms
@@ -87,11 +87,12 @@ class Contents:
     """
 
     def __init__(self, folder: IndexFolder, info: dict[str, Any]) -> None:
-        generation = folder.generation(info["generation"])
-        self._path, self._images = folder.path, info["images"]
+        self.kind = kind_of(info)
+        generation = folder.generation(info["generation"], self.kind)
+        self._path, self._images = folder.path, info[self.kind.plural]
         with self.reading():
             self.files = [StoredFile(path, info["files"][path.name]) for path in generation.files]
-            features, self._table, self._jpegs, self._offsets = self.files
+            features, self._table, *self._pictures = self.files
             small = sum(file.content.nbytes for file in self.files) <= SMALL
             if small:
                 self.verify()
@@ -145,7 +146,9 @@ class Contents:
 
         self._table.verify()
         opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(self._table.content)))
-        wanted, found = ({field.name: str(field.type) for field in each} for each in (schema(), opened.schema_arrow))
+        wanted, found = (
+            {field.name: str(field.type) for field in each} for each in (self.kind.schema(), opened.schema_arrow)
+        )
         if found != wanted or len(opened.schema_arrow) != len(wanted):
             listed = first_few([f"{field.name}: {field.type}" for field in opened.schema_arrow], 10)
             raise ValueError(f"{self._table.name} has the columns {listed} instead of the columns of an index")
@@ -159,23 +162,24 @@ class Contents:
         with self.reading():
             table = self._parquet().read()
             if missing := table.column("id").null_count:
-                raise ValueError(f"{self._table.name}: {missing} images have no id")
+                raise ValueError(f"{self._table.name}: {missing} {self.kind.plural} have no id")
             return table
 
     @cached_property
     def offsets(self) -> np.ndarray:
         """Where each thumbnail starts [N + 1]."""
+        jpegs, places = self._pictures
         with self.reading():
-            self._offsets.verify()
-            offsets = self._offsets.array((self._images + 1,), np.int64)
-            if offsets[0] != 0 or offsets[-1] != self._jpegs.content.nbytes or bool((np.diff(offsets) < 0).any()):
-                raise ValueError(f"{self._offsets.name} does not fit {self._jpegs.name}")
+            places.verify()
+            offsets = places.array((self._images + 1,), np.int64)
+            if offsets[0] != 0 or offsets[-1] != jpegs.content.nbytes or bool((np.diff(offsets) < 0).any()):
+                raise ValueError(f"{places.name} does not fit {jpegs.name}")
             return offsets
 
     def thumbnail(self, row: int) -> bytes:
         """Returns the JPEG of one image."""
         start, end = (int(self.offsets[row + step]) for step in (0, 1))
-        return self._jpegs.content[start:end].tobytes()
+        return self._pictures[0].content[start:end].tobytes()
 
 
 def open_contents(folder: IndexFolder) -> tuple[dict[str, Any], Contents]:
@@ -191,7 +195,7 @@ def open_contents(folder: IndexFolder) -> tuple[dict[str, Any], Contents]:
             return info, Contents(folder, info)
         except FileNotFoundError:
             if info["generation"] == read:
-                generation = folder.generation(info["generation"])
+                generation = folder.generation(info["generation"], kind_of(info))
                 missing = next((path.name for path in generation.files if not path.exists()), generation.path.name)
                 raise InputError(
                     f"{visible(folder.path)}: is half-written, {missing} is missing; {rebuild(folder.path)}"
@@ -203,14 +207,14 @@ def check_all(folder: IndexFolder) -> dict[str, Any]:
     """Verifies all files of an index.
 
     Returns:
-        ``images``, ``bytes`` and ``files``, their names.
+        ``images`` or ``texts``, their number; ``bytes``; and ``files``, their names.
 
     Raises:
         InputError: the folder is not an index, or files are damaged; the message names all of them.
     """
     while True:
         info = folder.read_info()
-        generation = folder.generation(info["generation"])
+        generation = folder.generation(info["generation"], kind_of(info))
         damages = [damage for path in generation.files if (damage := _damage(path, info["files"][path.name]))]
         if not damages or folder.read_info()["generation"] == info["generation"]:
             break  # else an update has just replaced the files
@@ -219,11 +223,13 @@ def check_all(folder: IndexFolder) -> dict[str, Any]:
     info, contents = open_contents(folder)
     with contents.reading():
         contents.verify_features()
-        contents.offsets  # noqa: B018 — verified when they are read
-        if len(set(contents.table.column("id").to_pylist())) < info["images"]:  # takes a second for 5 million
-            raise ValueError("images.parquet: an id occurs twice")
+        if contents.kind is IMAGES:
+            contents.offsets  # noqa: B018 — verified when they are read
+        if len(set(contents.table.column("id").to_pylist())) < info[contents.kind.plural]:  # 1 s for 5 million
+            raise ValueError(f"{contents.kind.files[1]}: an id occurs twice")
     sizes = {file.name: file.content.nbytes for file in contents.files}
-    return {"images": info["images"], "bytes": sum(sizes.values()), "files": list(sizes)}
+    plural = contents.kind.plural
+    return {plural: info[plural], "bytes": sum(sizes.values()), "files": list(sizes)}
 
 
 def _damage(path: Path, entry: dict[str, Any]) -> str | None:

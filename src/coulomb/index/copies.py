@@ -29,7 +29,11 @@ def copy_into_folders(clusters: Sequence[dict[str, Any]], out: str | Path) -> tu
         raise InputError(
             f"folders={visible(out)!r}: already exists; choose a new folder, so that nothing is overwritten"
         )
-    if not any(row["path"] for row in clusters):
+    if any("text" in row for row in clusters):
+        raise InputError(
+            f"folders={visible(out)!r}: texts are no files that could be copied; write a list with out instead"
+        )
+    if not any(row.get("path") for row in clusters):
         raise InputError(
             f"folders={visible(out)!r}: the images of this index are not files; write a list with out instead"
         )

@@ -1,7 +1,7 @@
 """Embeds the images of one process, and keeps their features, thumbnails and facts as unfinished work."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from coulomb.index.folding import folded
+from coulomb.index.outcome import ZERO, Outcome
 from coulomb.index.photos import PhotoKind, Photos, ReadOnce
 from coulomb.index.table import Photo
 from coulomb.index.work import PartWriter
@@ -19,24 +20,6 @@ from coulomb.models.encode import prepared_images
 from coulomb.models.features import embedded, frozen
 from coulomb.tables import Samples
 from coulomb.tables.workers import progress_bar
-
-ZERO = "its features are zero or not finite"
-
-
-@dataclass
-class Outcome:
-    """What became of some images: the ones whose content equals a stored image, and the reasons for unreadable ones.
-
-    All others were embedded.
-    """
-
-    known: dict[int, Photo] = field(default_factory=dict)
-    failed: dict[int, str] = field(default_factory=dict)
-
-    def add(self, other: "Outcome") -> None:
-        """Adds the images of ``other``."""
-        self.known |= other.known
-        self.failed |= other.failed
 
 
 class Embedded(NamedTuple):

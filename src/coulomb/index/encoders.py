@@ -12,27 +12,56 @@ from coulomb.models import Encoder
 from coulomb.models.encode import canvas_for
 from coulomb.models.image_encoder import ImageEncoder
 from coulomb.models.load import load, of_images, run_path
+from coulomb.models.named_encoder import NamedEncoder
 from coulomb.models.pair_encoder import PairEncoder
+from coulomb.models.text_encoder import TextEncoder
 from coulomb.tables import Source
 
 DEFAULT = "lite0"
+DEFAULT_OF_TEXTS = "static"
+IDENTITY = ("fingerprint", "image_size", "canvas", "longest")  # entries that are equal if features are
+
+Given = str | Path | ImageEncoder | TextEncoder | PairEncoder  # an encoder, as a user gives it
 
 
-def open_encoder(encoder: str | Path | ImageEncoder | PairEncoder, image_size: int | None) -> ImageEncoder:
+def open_encoder(encoder: Given, image_size: int | None) -> ImageEncoder:
     """Opens the encoder of a run or by name, see `coulomb.load`; an opened one is returned as it is.
 
     Raises:
         InputError: there is no such encoder, or it has another image size.
     """
-    if isinstance(encoder, PairEncoder):
-        encoder = of_images(encoder)
-    if not isinstance(encoder, ImageEncoder):
+    if isinstance(encoder, str | Path):
         return of_images(load(encoder, image_size=image_size))
+    encoder = of_images(encoder)
     if image_size not in (None, encoder.encoder.image_size):
         raise InputError(
             f"image_size={image_size}: the given encoder takes {encoder.encoder.image_size} pixels; leave it out"
         )
     return encoder
+
+
+def open_text_encoder(encoder: Given, column: str) -> TextEncoder:
+    """Opens the encoder of texts of a run or by name; of a run on several columns, that of ``column`` or the first one.
+
+    Raises:
+        InputError: there is no such encoder, or it does not take texts.
+    """
+    opened = load(_absolute(encoder)) if isinstance(encoder, str | Path) else encoder
+    if isinstance(opened, PairEncoder):
+        own = column in opened.columns and opened.columns[column]["kind"] == "text"
+        opened = opened[column] if own else opened.of_kind("text")
+    if not isinstance(opened, TextEncoder):
+        raise InputError(
+            f"encoder={visible(opened.name)!r}: takes images; texts need static, hf:NAME@weights, a folder with an encoder of "
+            "texts, or a run on a column of texts"
+        )
+    return opened
+
+
+def _absolute(encoder: str | Path) -> str:
+    """Returns the name of an encoder; a folder as an absolute path, which is found from other folders, too."""
+    path = Path(encoder).expanduser()
+    return str(path.resolve()) if path.is_dir() else str(encoder)
 
 
 def prepared_for(opened: ImageEncoder, source: Source) -> ImageEncoder:
@@ -55,6 +84,18 @@ def describe(opened: ImageEncoder) -> dict[str, Any]:
     }
 
 
+def describe_texts(opened: TextEncoder) -> dict[str, Any]:
+    """Returns the entry ``encoder`` of ``index.json`` of an index of texts; the fingerprint includes the tokenizer."""
+    encoder = opened.encoder
+    digest = hashlib.sha256(fingerprint(encoder).encode() + encoder.tokenizer.to_str().encode())
+    return {
+        "name": opened.name,
+        "architecture": encoder.name,
+        "fingerprint": digest.hexdigest(),
+        "longest": encoder.longest,
+    }
+
+
 def fingerprint(encoder: Encoder) -> str:
     """Returns the SHA-256 of the names and values of all weights and statistics."""
     digest = hashlib.sha256()
@@ -64,7 +105,7 @@ def fingerprint(encoder: Encoder) -> str:
     return digest.hexdigest()
 
 
-def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | PairEncoder | None, where: str) -> ImageEncoder:
+def reopen(entry: dict[str, Any], given: Given | None, where: str) -> ImageEncoder:
     """Returns the encoder of an index.
 
     Args:
@@ -76,14 +117,26 @@ def reopen(entry: dict[str, Any], given: str | Path | ImageEncoder | PairEncoder
         InputError: it cannot be opened, or its weights differ from the index's.
     """
     chosen = _existing(entry, where) if given is None else given
-    fixed = isinstance(chosen, ImageEncoder | PairEncoder) or run_path(chosen) is not None
+    fixed = not isinstance(chosen, str | Path) or run_path(chosen) is not None
     opened = open_encoder(chosen, None if fixed else entry["image_size"])
     if fingerprint(opened.encoder) != entry["fingerprint"]:
-        raise InputError(
-            f"{where}: the weights of {visible(chosen)!r} are not those that the index was built "
-            "with, so its features cannot be compared; build the index again in another folder"
-        )
+        raise _other_weights(where, chosen)
     return opened.with_canvas(None if entry["canvas"] is None else Canvas(**entry["canvas"]))
+
+
+def reopen_texts(entry: dict[str, Any], column: str, given: Given | None, where: str) -> TextEncoder:
+    """Returns the encoder of an index of texts.
+
+    Args: as for `reopen`; and the name of the column.
+
+    Raises:
+        InputError: it cannot be opened, or its weights or tokenizer differ from the index's.
+    """
+    chosen = _existing(entry, where) if given is None else given
+    opened = open_text_encoder(chosen, column)
+    if not same(describe_texts(opened), entry):
+        raise _other_weights(where, chosen)
+    return opened
 
 
 def _existing(entry: dict[str, Any], where: str) -> str:
@@ -96,20 +149,28 @@ def _existing(entry: dict[str, Any], where: str) -> str:
     return name
 
 
+def _other_weights(where: str, chosen: Any) -> InputError:
+    return InputError(
+        f"{where}: the weights of {visible(chosen)!r} are not those that the index was built "
+        "with, so its features cannot be compared; build the index again in another folder"
+    )
+
+
 def pair_encoder(entry: dict[str, Any], given: Any, where: str) -> PairEncoder:
-    """Returns the towers of the run that an index was built with, of which one reads texts.
+    """Returns the towers of the run that an index was built with, of which one reads images and one texts.
 
     Args: as for `reopen`.
 
     Raises:
-        InputError: the encoder of the index has no texts.
+        InputError: the encoder of the index has no texts, or, of an index of texts, no images.
     """
-    opened = _existing(entry, where) if given is None or isinstance(given, ImageEncoder) else given
+    opened = _existing(entry, where) if given is None or isinstance(given, NamedEncoder) else given
     if isinstance(opened, str | Path) and run_path(opened) is not None:
         opened = load(opened)
-    if not isinstance(opened, PairEncoder) or not opened.has_kind("text"):
+    own, other = ("texts", "images") if "longest" in entry else ("images", "words")
+    if not isinstance(opened, PairEncoder) or not opened.has_kind("image" if other == "images" else "text"):
         raise InputError(
-            f"{where}: its encoder, {visible(entry['name'])}, compares images, not words; to search by words, train one on "
+            f"{where}: its encoder, {visible(entry['name'])}, compares {own}, not {other}; to search by {other}, train one on "
             "images with captions (coulomb train pairs.parquet --columns image,caption), and build the index with that run"
         )
     return opened
@@ -117,9 +178,11 @@ def pair_encoder(entry: dict[str, Any], given: Any, where: str) -> PairEncoder:
 
 def same(entry: dict[str, Any], other: dict[str, Any]) -> bool:
     """Returns True if two encoders give the same features."""
-    return all(entry.get(name) == other.get(name) for name in ("fingerprint", "image_size", "canvas"))
+    return all(entry.get(name) == other.get(name) for name in IDENTITY)
 
 
 def title(entry: dict[str, Any]) -> str:
-    """Returns name and image size for messages."""
+    """Returns name and image size, or longest text, for messages."""
+    if "longest" in entry:
+        return f"{visible(entry['name'])} of at most {entry['longest']} tokens"
     return f"{visible(entry['name'])} at {entry['image_size']} pixels"

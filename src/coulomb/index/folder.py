@@ -11,6 +11,8 @@
       browse/                        decisions of `coulomb browse`
       lock
 
+An index of texts has ``texts.parquet`` in place of the last three files, see `coulomb.index.texts`.
+
 An update writes a new generation and then replaces ``index.json``, so that a reader finds the old or the new index, never a
 part of one. The old generation is removed afterwards; files that a reader has open remain readable.
 """
@@ -20,7 +22,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,26 +31,23 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.files import locked, write_json
 from coulomb.ground.reading import Shape, check_shape, maybe, read_json, table, text, whole
 from coulomb.ground.text import visible
+from coulomb.index.kinds import COLUMN, IMAGES, IndexKind, kind_of, sha256
 
 FORMAT = 2  # of the folder; raised when an older coulomb could not read it
 PRECISIONS = ("float16", "float32")
 OURS = ("index.json", "lock", "browse", "unfinished")
-sha256 = Shape("a SHA-256", lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None)
 _file = {"bytes": whole, "sha256": sha256}
-FILES = ("features.npy", "images.parquet", "thumbnails.jpgs", "thumbnails.npy")
+FILES = IMAGES.files
 INFO = {
     "generation": whole,
-    "images": whole,
     "features": whole,
     "precision": Shape("float16 or float32", lambda value: value in PRECISIONS),
     "encoder": table,
     "data": table,
-    "thumbnail": whole,
     "failed": table,
     "last_update": table,
     "files": table,
 }
-ENCODER = {"name": text, "fingerprint": text, "image_size": whole, "canvas": maybe(table)}
 DATA = {"name": text, "root": maybe(text)}
 
 
@@ -66,9 +64,9 @@ class IndexFolder:
         self.unfinished = self.path / "unfinished"
         self.lock = self.path / "lock"
 
-    def generation(self, number: int) -> "Generation":
-        """Returns the paths of one generation."""
-        return Generation(self.path / f"generation-{number:06d}")
+    def generation(self, number: int, kind: IndexKind = IMAGES) -> "Generation":
+        """Returns the paths of one generation of an index of a kind."""
+        return Generation(self.path / f"generation-{number:06d}", kind)
 
     def create(self) -> None:
         """Creates the folder unless it exists.
@@ -88,13 +86,13 @@ class IndexFolder:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Holds the lock; afterwards removes unfinished work without images, and the folder if nothing is in it."""
+        """Holds the lock; afterwards removes unfinished work without images or texts, and the folder if nothing is in it."""
         try:
             with locked(self.lock, "building this index"):
                 try:
                     yield
                 finally:
-                    if not any(path.stat().st_size for path in self.unfinished.glob("part-*/photos.jsonl")):
+                    if not any(path.stat().st_size for path in self.unfinished.glob("part-*/*.jsonl")):
                         shutil.rmtree(self.unfinished, ignore_errors=True)
         finally:
             with contextlib.suppress(OSError):  # not empty
@@ -127,11 +125,14 @@ class IndexFolder:
             )
         if content.get("checksum") != checksum(content):
             raise InputError(f"{self.info}: has changed since it was written; {remedy}")
-        check_shape(self.info, content, INFO, remedy)
-        check_shape(self.info, content["encoder"], ENCODER, remedy)
+        if "column" in content:
+            check_shape(self.info, content["column"], COLUMN, remedy)
+        kind = kind_of(content)
+        check_shape(self.info, content, INFO | kind.more, remedy)
+        check_shape(self.info, content["encoder"], kind.encoder, remedy)
         check_shape(self.info, content["data"], DATA, remedy)
-        check_shape(self.info, content["files"], dict.fromkeys(FILES, table), remedy)
-        for name in FILES:
+        check_shape(self.info, content["files"], dict.fromkeys(kind.files, table), remedy)
+        for name in kind.files:
             check_shape(f"{self.info}: {name}", content["files"][name], _file, remedy)
         return content
 
@@ -151,9 +152,10 @@ class IndexFolder:
 class Generation:
     """Paths of the files of one generation."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: IndexKind = IMAGES) -> None:
         self.path = path
-        self.files = self.features, self.table, self.thumbnails, self.offsets = tuple(path / name for name in FILES)
+        self.files = tuple(path / name for name in kind.files)
+        self.features, self.table, *self.pictures = self.files  # thumbnails and their places, of images
 
 
 def checksum(info: dict[str, Any]) -> str:

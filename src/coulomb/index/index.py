@@ -1,4 +1,4 @@
-"""An index on disk: features, table and thumbnails of the images of a data set."""
+"""An index on disk: features and table of the images or texts of a data set."""
 
 import os
 from collections.abc import Sequence
@@ -17,21 +17,34 @@ from coulomb.ground.errors import InputError
 from coulomb.ground.team import Team
 from coulomb.ground.text import visible
 from coulomb.index.answers import Answers
-from coulomb.index.build import THUMBNAIL, choose, require_same, require_unique
+from coulomb.index.build import (
+    THUMBNAIL,
+    choose,
+    choose_for_texts,
+    require_kind,
+    require_same,
+    require_unique,
+    stored_column,
+)
 from coulomb.index.contents import OFF_BY, check_all, open_contents
-from coulomb.index.embed import Embedder, Outcome, place
-from coulomb.index.encoders import pair_encoder, reopen
+from coulomb.index.embed import Embedder, place
+from coulomb.index.embed_texts import TextEmbedder
+from coulomb.index.encoders import Given, pair_encoder, reopen, reopen_texts
 from coulomb.index.folder import PRECISIONS, IndexFolder, rebuild, writing
+from coulomb.index.kinds import IMAGES, TEXTS, require_images
 from coulomb.index.lists import Rows
+from coulomb.index.outcome import Outcome
 from coulomb.index.photos import ReadOnce
 from coulomb.index.table import nearest_id
+from coulomb.index.texts import open_texts, plain
 from coulomb.index.update import Update
 from coulomb.index.work import part_path
 from coulomb.metrics.nearest import nearest
 from coulomb.metrics.rows import as_tensor
 from coulomb.models.image_encoder import ImageEncoder
+from coulomb.models.named_encoder import NamedEncoder
 from coulomb.models.pair_encoder import PairEncoder
-from coulomb.models.text_encoder import TextEncoder
+from coulomb.models.text_encoder import TextEncoder, as_texts
 from coulomb.tables import open_source
 from coulomb.tables.sources import open_files
 from coulomb.tables.workers import cores
@@ -42,7 +55,7 @@ SAME = 1e-3  # length of the difference of two queries that are the same up to r
 
 
 class Index(Answers):
-    """An index of images, opened for reading; `build` makes or updates one.
+    """An index of images or texts, opened for reading; `build` makes or updates one.
 
     Args:
         path: the folder.
@@ -52,6 +65,7 @@ class Index(Answers):
     Attributes:
         path: the folder.
         info: the content of ``index.json``.
+        kind: what it holds, "image" or "text".
 
     Raises:
         InputError: the folder is not an index, damaged, or written by a newer version; or ``root`` does not hold its images.
@@ -62,7 +76,7 @@ class Index(Answers):
         path: str | Path,
         *,
         root: str | Path | None = None,
-        encoder: str | Path | ImageEncoder | PairEncoder | None = None,
+        encoder: Given | None = None,
     ) -> None:
         self.path = Path(path).expanduser()
         self._root, self._encoder = root, encoder
@@ -73,6 +87,7 @@ class Index(Answers):
     def _open(self) -> None:
         # Everything is opened here, so that an update, which removes the files, does not affect this object.
         self.info, self._contents = open_contents(IndexFolder(self.path))
+        self.kind = self._contents.kind.name
 
     @classmethod
     def open(
@@ -80,7 +95,7 @@ class Index(Answers):
         path: str | Path,
         *,
         root: str | Path | None = None,
-        encoder: str | Path | ImageEncoder | PairEncoder | None = None,
+        encoder: Given | None = None,
     ) -> "Index":
         """Opens an index; the same as ``Index(path)``."""
         return cls(path, root=root, encoder=encoder)
@@ -91,7 +106,8 @@ class Index(Answers):
         data: Any,
         out: str | Path,
         *,
-        encoder: str | Path | ImageEncoder | PairEncoder | None = None,
+        columns: Any = None,
+        encoder: Given | None = None,
         image_size: int | None = None,
         precision: str | None = None,
         labels: Any = None,
@@ -106,20 +122,25 @@ class Index(Answers):
         no longer in ``data``, or can no longer be read, leave the index. ``info["last_update"]`` counts them. Other processes
         can read the index meanwhile. After an interruption, the same call continues with the images that are not done yet.
         Each image is read once, for its features, size, hash and thumbnail; unreadable images are named in
-        ``info["failed"]``. With ``torchrun`` each process embeds a share; all need the same file system.
+        ``info["failed"]``. Texts are indexed after Unicode normalization (NFC) and without white space at both ends; an
+        update embeds those that are new by their hash. With ``torchrun`` each process embeds a share; all need the same file
+        system.
 
         Args:
             data: a data set as for `coulomb.train`, or a list of image files.
             out: folder of the index.
+            columns: for an index of texts: the name of their column in ``data``, which is then as for
+                `coulomb.tables.open_columns`: a .txt file with a text per line (column ``text``), CSV, JSON lines, Parquet, a
+                list of strings. Default: the column of an existing index of texts; else images.
             encoder: a run folder, the name of published weights, or what `coulomb.load` returns. Default: the encoder of an
-                existing index, ``"lite0"`` for a new one.
+                existing index, ``"lite0"`` for a new one of images, ``"static"`` for one of texts.
             image_size: for published weights, in pixels; default: the size of an existing index, else of the weights.
             precision: type of the features, ``"float16"`` (default; changes a cosine by less than 0.001) or ``"float32"``.
             labels: see `coulomb.tables.open_source`; default: the labels of the data.
-            root: the folder that the paths of a list are relative to.
-            workers: processes that decode; on a CPU, if there is one for each core, they also compute the features.
-                Default: the number of cores.
-            batch_size: images per forward pass; does not change the result.
+            root: the folder that the paths of a list of images are relative to.
+            workers: of images: processes that decode; on a CPU, if there is one for each core, they also compute the
+                features. Default: the number of cores.
+            batch_size: images or texts per forward pass; does not change the result.
             progress: show a progress bar with the remaining time on a terminal.
 
         Raises:
@@ -133,7 +154,19 @@ class Index(Answers):
         """
         require_option("precision", precision, str | None, choices=PRECISIONS)
         folder, team = IndexFolder(out), Team()
-        source = open_files(data, labels=labels) if root is None else open_source(data, labels=labels, root=root)
+        columns = stored_column(folder) if columns is None else columns
+        source: Any
+        if columns is None:
+            if isinstance(data, str | Path) and Path(data).suffix.lower() == ".txt" and Path(data).is_file():
+                raise InputError(
+                    f"data={visible(data)!r}: a file of texts; to index its lines, give columns='text' (--columns text)"
+                )
+            source = open_files(data, labels=labels) if root is None else open_source(data, labels=labels, root=root)
+        else:
+            for name, value in (("image_size", image_size), ("root", root), ("workers", workers)):
+                if value is not None:
+                    raise InputError(f"{name}={visible(value)}: has no meaning for texts; leave it out")
+            source = open_texts(data, columns, labels)
         ids = [source.item_id(index) for index in range(len(source))]
         require_unique(source, ids)
         team.by_first(folder.create)
@@ -141,19 +174,32 @@ class Index(Answers):
         with writing(folder.path), ExitStack() as held:
             team.by_first(lambda: held.enter_context(folder.working()))
             before = team.by_first(lambda: folder.read_info() if folder.info.exists() else None)
-            opened, chosen = choose(source, before, encoder, image_size, precision)
+            if columns is None:
+                require_kind(folder, before, IMAGES, None)
+            else:
+                require_kind(folder, before, TEXTS, source.column)
+            opened: Any
+            if columns is None:
+                opened, chosen = choose(source, before, encoder, image_size, precision)
+            else:
+                opened, chosen = choose_for_texts(source.column, before, encoder, precision)
             require_same(folder, before, chosen)
             update = Update(folder, source, ids, before if first else None, chosen)
             rows, hashes, attempt = team.by_first(update.plan)
-            embedder = Embedder(
-                encoder=place(opened.encoder, team.device),
-                canvas=opened.canvas,
-                once=ReadOnce(source, update.stamps),
-                hashes=hashes,
-                thumbnail=THUMBNAIL,
-                batch_size=batch_size,
-                workers=cores() if workers is None else workers,
-            )
+            embedder: Embedder | TextEmbedder
+            if columns is None:
+                embedder = Embedder(
+                    encoder=place(opened.encoder, team.device),
+                    canvas=opened.canvas,
+                    once=ReadOnce(source, update.stamps),
+                    hashes=hashes,
+                    thumbnail=THUMBNAIL,
+                    batch_size=batch_size,
+                    workers=cores() if workers is None else workers,
+                )
+            else:
+                opened.encoder.to(team.device)
+                embedder = TextEmbedder(opened, source, hashes, batch_size)
             share = np.array_split(np.flatnonzero(rows < 0), team.world)[team.rank].tolist()
             part = part_path(folder.unfinished, attempt, team.rank)
             outcome = Outcome()
@@ -163,7 +209,7 @@ class Index(Answers):
                 outcome.add(each)
             team.by_first(lambda: update.finish(rows, outcome))
         team.leave()
-        return cls(out, encoder=encoder if isinstance(encoder, ImageEncoder | PairEncoder) else None)
+        return cls(out, encoder=encoder if isinstance(encoder, NamedEncoder | PairEncoder) else None)
 
     @staticmethod
     def check(path: str | Path) -> dict[str, Any]:
@@ -190,10 +236,10 @@ class Index(Answers):
             raise InputError(f"{visible(self.path)}: was updated in the meantime; open it again")
 
     def __len__(self) -> int:
-        return int(self.info["images"])
+        return int(self.info[self._contents.kind.plural])
 
     def __repr__(self) -> str:
-        return f"Index({str(self.path)!r}, {len(self)} images)"
+        return f"Index({str(self.path)!r}, {len(self)} {self._contents.kind.plural})"
 
     @cached_property
     def features(self) -> np.ndarray:
@@ -206,12 +252,15 @@ class Index(Answers):
 
     @cached_property
     def table(self) -> Any:
-        """The table of the images: id, path, label, bytes, sha256, mtime, width, height; a ``pyarrow.Table``."""
+        """The table of the images: id, path, label, bytes, sha256, mtime, width, height; a ``pyarrow.Table``.
+
+        Of texts: id, text (its first 200 characters), label, bytes, sha256, characters, cut.
+        """
         return self._contents.table
 
     @cached_property
     def ids(self) -> list[str]:
-        """The ids [N]; of a folder, the paths relative to it."""
+        """The ids [N]; of a folder, the paths relative to it; of texts, the numbers of their rows."""
         return self.table.column("id").to_pylist()
 
     @cached_property
@@ -227,7 +276,9 @@ class Index(Answers):
 
     @cached_property
     def paths(self) -> list[str | None]:
-        """The absolute paths [N] of the files; None for images in tables and arrays."""
+        """The absolute paths [N] of the files; None for images in tables and arrays, and for texts."""
+        if self.kind == TEXTS.name:
+            return [None] * len(self)
         return self._absolute(self.table.column("path").to_pylist())
 
     def _absolute(self, paths: Sequence[str | None]) -> list[str | None]:
@@ -249,7 +300,8 @@ class Index(Answers):
     def _require_root(self, root: Path) -> None:
         if self.info["data"]["root"] is None:
             raise InputError(
-                f"root={visible(root)!r}: the images of this index are not files in a folder; leave it out"
+                f"root={visible(root)!r}: the {self._contents.kind.plural} of this index are not files in a folder; "
+                "leave it out"
             )
         paths = [path for path in self.table.column("path").slice(0, CHECKED).to_pylist() if path]
         if not any((root / path).is_file() for path in paths):
@@ -259,18 +311,21 @@ class Index(Answers):
             )
 
     def thumbnail(self, row: int) -> bytes:
-        """Returns the thumbnail of one image, a JPEG file."""
+        """Returns the thumbnail of one image, a JPEG file; texts have none."""
+        require_images(self.info, self.path, "a thumbnail")
         if not 0 <= row < len(self):
             raise InputError(f"row={row}: the index has rows 0 to {len(self) - 1}")
         return self._contents.thumbnail(row)
 
     @cached_property
-    def encoder(self) -> ImageEncoder:
-        """The encoder that the index was built with, opened on first use.
+    def encoder(self) -> Any:
+        """The encoder that the index was built with, an `ImageEncoder` or `TextEncoder`, opened on first use.
 
         Raises:
             InputError: it is not there any more, or its weights have changed.
         """
+        if self.kind == TEXTS.name:
+            return reopen_texts(self.info["encoder"], self.info["column"]["name"], self._encoder, visible(self.path))
         return reopen(self.info["encoder"], self._encoder, visible(self.path))
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -293,7 +348,7 @@ class Index(Answers):
 
     def encode(self, images: Images, *, workers: int = 0) -> Tensor:
         """Returns features [n, D] of unit length of any images, prepared like the images of the index."""
-        features: Tensor = self.encoder.encode(images, workers=workers, normalize_embeddings=True)
+        features: Tensor = self.image_encoder.encode(images, workers=workers, normalize_embeddings=True)
         return features
 
     @cached_property
@@ -306,13 +361,21 @@ class Index(Answers):
         return pair_encoder(self.info["encoder"], self._encoder, visible(self.path))
 
     @property
+    def image_encoder(self) -> ImageEncoder:
+        """The encoder of images that shares the space of the index; raises `InputError` as `pair_encoder`."""
+        encoder: ImageEncoder = self.encoder if self.kind == IMAGES.name else self.pair_encoder.of_kind("image")
+        return encoder
+
+    @property
     def text_encoder(self) -> TextEncoder:
-        """The encoder of words that shares the space of the images; raises `InputError` as `pair_encoder`."""
-        encoder: TextEncoder = self.pair_encoder.of_kind("text")
+        """The encoder of words that shares the space of the index; raises `InputError` as `pair_encoder`."""
+        encoder: TextEncoder = self.encoder if self.kind == TEXTS.name else self.pair_encoder.of_kind("text")
         return encoder
 
     def encode_text(self, texts: Sequence[str] | str) -> Tensor:
-        """Returns features [n, D] of unit length of words, to compare with those of the images."""
+        """Returns features [n, D] of unit length of words, to compare with those of the index."""
+        if self.kind == TEXTS.name:  # prepared like the texts of the index
+            texts = [plain(each) if isinstance(each, str) else each for each in as_texts(texts)]
         features: Tensor = self.text_encoder.encode(texts, normalize_embeddings=True)
         return features
 
@@ -327,7 +390,7 @@ class Index(Answers):
         without_text: Sequence[str] | str | None = None,
         top: int = 20,
     ) -> Rows:
-        """Returns the images of the index that are most similar to the given images and words, most similar first.
+        """Returns the images or texts of the index that are most similar to the given images and words, most similar first.
 
         The query is the mean of the features x of the given images and texts, minus the mean of those ``without``:
         q = u(mean x), or u(u(mean x⁺) − u(mean x⁻)), where u scales to unit length. The similarity is the cosine q·x, exact
@@ -336,13 +399,14 @@ class Index(Answers):
         Args:
             images: one image or several, see `ImageEncoder.encode`.
             ids: images of the index, which are left out of the answer.
-            text: words, or several texts; the index was built with a run on images and texts.
+            text: words, or several texts; an index of images was built with a run on images and texts, and so was one of texts
+                that is searched by images.
             without, without_text: images and words that the result should be unlike.
             without_ids: likewise, images of the index, which are left out of the answer.
             top: number of images.
 
         Returns:
-            ``[{"id", "path", "similarity", "label"}]``.
+            ``[{"id", "path", "similarity", "label"}]``; of texts, "text" in place of "path".
 
         Raises:
             InputError: no query, an unreadable image, an unknown id, or ``top`` < 1.
@@ -352,6 +416,10 @@ class Index(Answers):
         wanted, shown = self._features_of(images, ids, text)
         unwanted, hidden = self._features_of(without, without_ids, without_text)
         if not len(wanted):
+            if self.kind == TEXTS.name:
+                raise InputError(
+                    "text: no query; give words as text (--text), rows of the index as ids (--id), or images"
+                )
             raise InputError(
                 "images: no query; give images (IMAGE...), images of the index as ids (--id), or words as text (--text)"
             )
@@ -382,8 +450,8 @@ class Index(Answers):
         width = self.info["features"]
         if queries.ndim != 2 or queries.shape[1] != width:
             raise InputError(
-                f"queries: {list(queries.shape)}; the index has {width} features per image, give [Q, {width}] by the same "
-                f"encoder ({visible(self.info['encoder']['name'])})"
+                f"queries: {list(queries.shape)}; the index has {width} features per {self.kind}, give [Q, {width}] by the "
+                f"same encoder ({visible(self.info['encoder']['name'])})"
             )
         queries = queries.float().cpu()
         values, rows = nearest(as_tensor(self._contents.features), queries, top)
@@ -426,9 +494,14 @@ class Index(Answers):
             )
 
     def describe(self, rows: Sequence[int], **columns: Sequence[Any]) -> Rows:
-        """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serializable."""
+        """Returns ``{"id", "path", …, "label"}`` of each row, with further ``columns``, JSON-serializable.
+
+        Of texts, "text" is in place of "path".
+        """
         import pyarrow as pa
 
-        found = self.table.select(["id", "path", "label"]).take(pa.array(rows, pa.int64())).to_pydict()
-        entries = {"id": found["id"], "path": self._absolute(found["path"]), **columns, "label": found["label"]}
+        shown = self._contents.kind.shown
+        found = self.table.select(["id", shown, "label"]).take(pa.array(rows, pa.int64())).to_pydict()
+        cells = self._absolute(found["path"]) if shown == "path" else found[shown]
+        entries = {"id": found["id"], shown: cells, **columns, "label": found["label"]}
         return Rows(dict(zip(entries, values, strict=True)) for values in zip(*entries.values(), strict=True))

@@ -71,6 +71,10 @@ def write_script(out: str | Path, answer: dict[str, Any]) -> int:
         InputError: the file exists, or the images are not files.
     """
     path = check_list(out, SCRIPT)
+    if any("text" in group for group in (*answer["copies"], *answer["groups"])):
+        raise InputError(
+            f"out={visible(out)!r}: texts are no files that a script could delete; write a list as .csv instead"
+        )
     groups = [
         *answer["copies"],
         *answer["groups"],
@@ -145,14 +149,15 @@ def list_rows(answer: Any) -> list[dict[str, Any]]:
     """
     if isinstance(answer, dict) and "groups" in answer:
         rows, number = [], 0
+        shown = "text" if any("text" in group for group in (*answer["groups"], *answer["copies"])) else "path"
         for kind, groups in (("near", answer["groups"]), ("copy", answer["copies"])):
             for group in groups:
                 shared = {"group": number, "kind": kind}
                 first = {"keep": True, "similarity": 1.0, "like": group["keep"], "reason": group["reason"]}
-                rows.append({"id": group["keep"], "path": group["path"], **shared, **first})
+                rows.append({"id": group["keep"], shown: group[shown], **shared, **first})
                 for member in group["members"]:
                     own = {name: member[name] for name in ("keep", "similarity", "like", "reason")}
-                    rows.append({"id": member["id"], "path": member["path"], **shared, **own})
+                    rows.append({"id": member["id"], shown: member[shown], **shared, **own})
                 number += 1
         return rows
     if isinstance(answer, dict):

@@ -33,9 +33,9 @@ class Outliers:
     neighbor: np.ndarray
     k: int
 
-    def reason(self, row: int) -> str:
-        """Returns one sentence on why an image is where it is in the order."""
-        nearest = "nearest image" if self.k == 1 else f"{self.k} nearest images"
+    def reason(self, row: int, what: str = "image") -> str:
+        """Returns one sentence on why an image, or ``what`` else, is where it is in the order."""
+        nearest = f"nearest {what}" if self.k == 1 else f"{self.k} nearest {what}s"
         if self.by_density[row]:
             return f"{self.local[row]:.1f} times as far from its {nearest} as these are from theirs"
         usual = float(np.median(self.similarity))

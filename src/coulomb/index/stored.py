@@ -7,7 +7,6 @@ import numpy as np
 
 from coulomb.index.contents import Contents, checksums
 from coulomb.index.folder import Generation, sync
-from coulomb.index.table import Photo
 from coulomb.index.work import Part
 
 BLOCK = 2**24  # bytes that are copied at a time
@@ -23,11 +22,13 @@ class Old:
         with contents.reading():
             hashes = self.table.column("sha256")
             if not pc.all(pc.match_substring_regex(hashes.fill_null(""), "^[0-9a-f]{64}$")).as_py():
-                raise ValueError("images.parquet: an image has no SHA-256")
+                raise ValueError(f"{contents.kind.files[1]}: a row has no SHA-256")
         self.ids: list[str] = self.table.column("id").to_pylist()
-        times = self.table.column("mtime").cast("int64").to_pylist()
-        columns = [times if name == "mtime" else self.table.column(name).to_pylist() for name in Photo._fields]
-        self.photos = [Photo(*values) for values in zip(*columns, strict=True)]
+        facts, columns = contents.kind.facts, []
+        for name in facts._fields:
+            column = self.table.column(name)
+            columns.append((column.cast("int64") if name == "mtime" else column).to_pylist())
+        self.photos = [facts(*values) for values in zip(*columns, strict=True)]
         self.features, self.thumbnail = contents.features, contents.thumbnail
 
 
@@ -49,8 +50,8 @@ class Stored:
         for store, start in zip(self.stores, self.starts, strict=False):
             self._row_by_id.update(zip(store.ids, range(int(start), int(start) + len(store.ids)), strict=True))
 
-    def photo(self, row: int) -> Photo:
-        """Returns the facts of one image."""
+    def photo(self, row: int) -> Any:
+        """Returns the facts of one image or text."""
         return self._photos[row]
 
     def hashes(self) -> frozenset[bytes]:
@@ -70,7 +71,7 @@ class Stored:
                     rows[index] = row
         return rows
 
-    def locate(self, rows: np.ndarray, ids: list[str], todo: np.ndarray, known: dict[int, Photo]) -> None:
+    def locate(self, rows: np.ndarray, ids: list[str], todo: np.ndarray, known: dict[int, Any]) -> None:
         """Fills in the ``rows`` of the images ``todo`` after they were read; −1 remains where nothing is stored.
 
         ``known``: images whose content equals a stored one, by its hash; the others were embedded under their id.
@@ -116,13 +117,15 @@ def gather(generation: Generation, stored: Stored, rows: np.ndarray, table: Any)
             which = np.flatnonzero(store_of[block] == number)
             features[start + which] = stored.stores[number].features[rows[block][which] - stored.starts[number]]
     features.flush()
-    ends = np.zeros(len(rows) + 1, np.int64)
-    with generation.thumbnails.open("wb") as file:
-        for place, (number, row) in enumerate(zip(store_of.tolist(), rows.tolist(), strict=True)):
-            ends[place + 1] = ends[place] + file.write(
-                stored.stores[number].thumbnail(row - int(stored.starts[number]))
-            )
-    np.save(generation.offsets, ends)
+    if generation.pictures:
+        thumbnails, offsets = generation.pictures
+        ends = np.zeros(len(rows) + 1, np.int64)
+        with thumbnails.open("wb") as file:
+            for place, (number, row) in enumerate(zip(store_of.tolist(), rows.tolist(), strict=True)):
+                ends[place + 1] = ends[place] + file.write(
+                    stored.stores[number].thumbnail(row - int(stored.starts[number]))
+                )
+        np.save(offsets, ends)
     pq.write_table(table, generation.table, compression="zstd")
     for path in generation.path.iterdir():
         sync(path)

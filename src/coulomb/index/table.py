@@ -89,7 +89,7 @@ def file_path(source: Source, index: int) -> str | None:
     return path if path is None or portable(path) == path else None
 
 
-def label_names(source: Source, indices: list[int]) -> list[str | None]:
+def label_names(source: Any, indices: list[int]) -> list[str | None]:
     """Returns the name of each image's class, its number if classes have no names; None if it is unknown."""
     if source.labels is None:
         return [None] * len(indices)

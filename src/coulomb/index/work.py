@@ -1,8 +1,8 @@
 """Unfinished work: features that a build has computed, kept until the index is complete.
 
-Each process of each attempt writes one part, which nothing changes afterwards: ``features`` (raw rows), ``thumbnails`` (JPEG
-files one after the other) and ``photos.jsonl``, one line per image, which is written last. Lines without their features, as
-a kill may leave them, are ignored.
+Each process of each attempt writes one part, which nothing changes afterwards: ``features`` (raw rows), ``thumbnails`` (of
+images, JPEG files one after the other) and ``photos.jsonl`` or ``texts.jsonl``, one line per image or text, which is written
+last. Lines without their features, as a kill may leave them, are ignored.
 """
 
 import json
@@ -14,16 +14,13 @@ from typing import Any
 import numpy as np
 
 from coulomb.ground.errors import InputError
-from coulomb.ground.reading import Shape, check_shape, maybe, parse_json, read_lines, text, whole
+from coulomb.ground.reading import check_shape, parse_json, read_lines, text, whole
 from coulomb.ground.text import visible
-from coulomb.index.folder import sha256, sync
-from coulomb.index.table import Photo
+from coulomb.index.folder import sync
+from coulomb.index.kinds import IMAGES, IndexKind
 
 ROWS, SECONDS = 1024, 10.0  # a part is written after so many images or seconds
-_nanoseconds = Shape("nanoseconds as text", lambda value: isinstance(value, str) and value.lstrip("-").isdecimal())
-LINE = {"id": text, "sha256": sha256, "mtime": maybe(_nanoseconds)} | dict.fromkeys(
-    ("bytes", "width", "height", "jpeg"), whole
-)
+LINE = {"id": text, "jpeg": whole}  # and the facts of the kind; jpeg is the size of the thumbnail
 
 
 class PartWriter:
@@ -31,18 +28,20 @@ class PartWriter:
 
     Args:
         path: folder of the part; it must not exist.
+        lines: name of the file with a line per image or text.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lines: str = IMAGES.lines) -> None:
         path.mkdir(parents=True)
-        self.files = [path / name for name in ("features", "thumbnails", "photos.jsonl")]
+        self.files = [path / name for name in ("features", "thumbnails", lines)]
         self._pending: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
         self._written = time.monotonic()
 
-    def add(self, item_id: str, photo: Photo, features: np.ndarray, thumbnail: bytes) -> None:
-        """Adds one image."""
-        mtime = None if photo.mtime is None else str(photo.mtime)  # nanoseconds have more digits than JSON's numbers
-        line = {"id": item_id, **photo._asdict(), "mtime": mtime, "jpeg": len(thumbnail)}
+    def add(self, item_id: str, facts: Any, features: np.ndarray, thumbnail: bytes = b"") -> None:
+        """Adds one image or text."""
+        line = {"id": item_id, **facts._asdict(), "jpeg": len(thumbnail)}
+        if line.get("mtime") is not None:
+            line["mtime"] = str(line["mtime"])  # nanoseconds have more digits than JSON's numbers
         for pending, content in zip(
             self._pending, (features.tobytes(), thumbnail, json.dumps(line).encode() + b"\n"), strict=True
         ):
@@ -67,17 +66,19 @@ class Part:
         path: folder of the part.
         width: D, features per image.
         precision: type of the features.
+        kind: of the index.
 
     Attributes:
-        ids: ids of the images.
-        photos: one per image.
+        ids: ids of the images or texts.
+        photos: what is known about each.
         features: [n, D].
     """
 
-    def __init__(self, path: Path, width: int, precision: str) -> None:
-        features, self._thumbnails, lines = (path / name for name in ("features", "thumbnails", "photos.jsonl"))
+    def __init__(self, path: Path, width: int, precision: str, kind: IndexKind = IMAGES) -> None:
+        features, self._thumbnails, lines = (path / name for name in ("features", "thumbnails", kind.lines))
         self.ids: list[str] = []
-        self.photos: list[Photo] = []
+        self.photos: list[Any] = []
+        shapes = LINE | kind.line
         ends = [0]
         row = width * np.dtype(precision).itemsize
         complete = min(features.stat().st_size // row, 2**62) if features.exists() else 0
@@ -86,7 +87,7 @@ class Part:
             if not line.endswith(b"\n") or len(self.ids) == complete:
                 break  # cut short by a kill
             try:
-                entry = check_shape(lines, parse_json(line), LINE, "")
+                entry = check_shape(lines, parse_json(line), shapes, "")
             except ValueError as error:
                 reason = str(error).removeprefix(f"{lines}: ").rstrip("; ")
                 raise InputError(
@@ -96,8 +97,9 @@ class Part:
             if ends[-1] + entry["jpeg"] > jpegs:
                 break
             self.ids.append(entry["id"])
-            entry["mtime"] = None if entry["mtime"] is None else int(entry["mtime"])
-            self.photos.append(Photo(*(entry[name] for name in Photo._fields)))
+            if entry.get("mtime") is not None:
+                entry["mtime"] = int(entry["mtime"])
+            self.photos.append(kind.facts(*(entry[name] for name in kind.facts._fields)))
             ends.append(ends[-1] + entry["jpeg"])
         self._offsets = np.array(ends, np.int64)
         shape = (len(self.ids), width)
@@ -109,9 +111,9 @@ class Part:
         return self._bytes[self._offsets[row] : self._offsets[row + 1]].tobytes()
 
 
-def read_parts(folder: Path, width: int, precision: str) -> list[Part]:
+def read_parts(folder: Path, width: int, precision: str, kind: IndexKind = IMAGES) -> list[Part]:
     """Returns the parts in ``folder``, oldest first."""
-    return [Part(path, width, precision) for path in sorted(folder.glob("part-*"))]
+    return [Part(path, width, precision, kind) for path in sorted(folder.glob("part-*"))]
 
 
 def next_attempt(folder: Path) -> int:

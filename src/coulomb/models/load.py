@@ -143,12 +143,13 @@ def open_published(name: str, image_size: int | None = None) -> ImageEncoder:
     return ImageEncoder(build_encoder(name, channels=3, image_size=image_size), name)
 
 
-ENCODER_OF_INDEX = {"name": text, "image_size": whole}  # of the entry ``encoder`` of ``index.json``
+ENCODER_OF_INDEX = {"name": text}  # of the entry ``encoder`` of ``index.json``
 
 
 def _encoder_of_index(path: Path) -> str:
     """Returns what to give instead of an index: the encoder that it was built with."""
     info = path / "index.json"
     entry = check_shape(info, read_object(info).get("encoder"), ENCODER_OF_INDEX)
-    size = "" if run_path(entry["name"]) else f" --image-size {entry['image_size']}"
+    fixed = run_path(entry["name"]) is not None or "image_size" not in entry  # a run, or an encoder of texts
+    size = "" if fixed else f" --image-size {check_shape(info, entry, {'image_size': whole})['image_size']}"
     return f"give the encoder that it was built with: {visible(entry['name'])}{size}"

@@ -77,7 +77,7 @@ class TextEncoder(NamedEncoder):
         require_size(batch_size)
         with progress_bar(2 * len(chosen), "encoding", show_progress_bar) as advance:
             column = self._column(chosen, advance)
-            features = self._encoded(column, batch_size, advance)
+            features = self.encode_tokens(column, batch_size, advance)
         if column.notes:
             warnings.warn(f"{self.name}: {column.notes[0]}", CoulombWarning, stacklevel=2)
         return finished(features, convert_to_numpy=convert_to_numpy, normalize_embeddings=normalize_embeddings)
@@ -99,8 +99,16 @@ class TextEncoder(NamedEncoder):
         return column
 
     @torch.no_grad()
-    def _encoded(self, column: TokenColumn, batch_size: int, advance: Callable[[int], object]) -> Tensor:
-        """Returns the features of a column; texts of similar lengths are computed together."""
+    def encode_tokens(
+        self, column: TokenColumn, batch_size: int, advance: Callable[[int], object] = lambda texts: None
+    ) -> Tensor:
+        """Returns the features [N, F] of texts as tokens; texts of similar lengths are computed together.
+
+        Args:
+            column: of ``encoder.tokenize``.
+            batch_size: texts per forward pass.
+            advance: is called with the number of texts after each pass.
+        """
         encoder = self.encoder
         device = next((parameter.device for parameter in encoder.parameters()), torch.device("cpu"))
         features = torch.empty(len(column), encoder.feature_dim)
@@ -164,7 +172,7 @@ class TextEncoder(NamedEncoder):
                 for first in range(0, len(table), ROWS):
                     part = list(texts[first : first + ROWS])
                     tokens = self._column(part, advance)
-                    features = self._encoded(tokens, batch_size, advance)
+                    features = self.encode_tokens(tokens, batch_size, advance)
                     columns = {
                         "id": [table.item_id(row) for row in range(first, first + len(part))],
                         "text": part,
