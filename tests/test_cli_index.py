@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from importlib.util import find_spec
 
 import pyarrow.parquet as pq
 import pytest
@@ -126,3 +127,32 @@ def test_an_empty_folder(tmp_path):
     (tmp_path / "photos").mkdir()
     refused(coulomb("index", "photos", cwd=tmp_path), "no images in this folder")
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+@pytest.mark.skipif(find_spec("wordllama") is None, reason="no wordllama")
+def test_an_index_of_texts_by_commands(tmp_path):
+    (tmp_path / "notes.txt").write_text("a red flower\n\ntwo cats on a sofa\na red flower\nred flowers\nthe sea\n")
+    made = coulomb("index", "notes.txt", "--columns", "text", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith(
+        "notes.index: 5 texts (5 new, 0 changed, 0 kept, 0 dropped; 0 unreadable), 256 features"
+    )
+    assert "static of at most 256 tokens" in made.stdout and "missing or empty in 1 row (row 1)" in made.stderr
+    found = coulomb("search", "notes.index", "--text", "cats", "--not", "a flower. Or two", "--top", 1, cwd=tmp_path)
+    assert found.stdout.split(maxsplit=1)[1].strip() == "2  two cats on a sofa", found.stderr
+    copies = coulomb("duplicates", "notes.index", cwd=tmp_path).stdout
+    assert "1 sets of exact copies: 1 texts besides the ones to keep" in copies and "1.000  3  a red flower" in copies
+    clusters = coulomb("cluster", "notes.index", "--number", 2, cwd=tmp_path).stdout
+    assert "typical texts" in clusters and " texts  a red flower · " in clusters
+    assert "nearest text" in coulomb("outliers", "notes.index", cwd=tmp_path).stdout
+    assert coulomb("index", "notes.index", "--check", cwd=tmp_path).stdout.startswith(
+        "notes.index: 5 texts, all 2 files"
+    )
+    assert "5 texts of 256" in coulomb("export", "notes.index", "--to", "csv", "--out", "e.csv", cwd=tmp_path).stdout
+    for line, message in (
+        (("index", "notes.txt", "--columns", "text", "--image-size", 32), "image_size=32: has no meaning for texts"),
+        (("index", "notes.txt", "--out", "new.index"), "to index its lines, give columns='text' (--columns text)"),
+        (("browse", "notes.index", "--no-open"), "is an index of texts, and coulomb browse is for images only"),
+        (("duplicates", "notes.index", "--out", "drop.sh"), "texts are no files that a script could delete"),
+    ):
+        refused(coulomb(*line, cwd=tmp_path), message)

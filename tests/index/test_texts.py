@@ -168,6 +168,32 @@ def test_an_update_embeds_new_texts_only_and_equals_a_new_index(tmp_path, monkey
     assert same.info["generation"] == updated.info["generation"] == 2
 
 
+def test_a_build_that_breaks_off_keeps_its_features(tmp_path, monkeypatch):
+    from coulomb.models.text_network import TextNetwork
+
+    inner, seen = TextNetwork.tokenize, []
+
+    def breaks(self, texts, *rest):
+        seen.extend(texts)
+        if len(seen) > 6:
+            raise KeyboardInterrupt
+        return inner(self, texts, *rest)
+
+    monkeypatch.setattr("coulomb.index.embed_texts.ROWS", 3)
+    monkeypatch.setattr("coulomb.index.work.ROWS", 3)
+    monkeypatch.setattr(TextNetwork, "tokenize", breaks)
+    texts = [f"text {number}" for number in range(9)]
+    with pytest.raises(KeyboardInterrupt):
+        build(texts, tmp_path / "i")
+    with pytest.raises(InputError, match="half-written"):
+        coulomb.Index.open(tmp_path / "i")
+    seen.clear()
+    resumed = build(texts, tmp_path / "i")
+    assert seen == texts[6:]
+    monkeypatch.undo()
+    assert content(resumed) == content(build(texts, tmp_path / "whole"))
+
+
 def test_other_texts_do_not_replace_an_index_by_mistake(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo")
     (tmp_path / "b.txt").write_text("three\nfour")

@@ -84,6 +84,8 @@ def export(
         opened = coulomb.Index.open(source)
         options = {"kind": kind} if to == "faiss" else {}
         result = getattr(exports, f"to_{to}")(opened, out, **options)
+        if opened.kind != "image":
+            result[f"{opened.kind}s"] = result.pop("images")
     else:
         loaded = coulomb.load(source, load_module(encoder), image_size=image_size)
         if to == "onnx":
@@ -121,7 +123,8 @@ def summary(to: str, result: dict[str, Any]) -> str:
         return "\n".join([*map(onnx_lines, result["towers"].values()), f"how to use them together: {result['readme']}"])
     if to == "onnx":
         return onnx_lines(result)
-    lines = [f"{result['out']}: {result['images']:,} images of {result['features']} features"]
+    what = "images" if "images" in result else "texts"
+    lines = [f"{result['out']}: {result[what]:,} {what} of {result['features']} features"]
     if to == "faiss":
         effort = "".join(f", {name}={value}" for name, value in result["effort"].items())
         lines.append(f"{result['kind']}{effort}; ids of its rows: {result['ids']}")
